@@ -27,12 +27,9 @@ from .layout import BlockLayout
 __all__ = ["Features", "InducingBlocks"]
 
 
-_SINGLE = 1e-5
-"""The least share in single precision, where less is lost in rounding."""
-_LEVELS = 1e-12
-"""Enough for levels in double precision: their eigenvalues are zero or far from it."""
-_KNOWN = 1e-10
-"""Share of a variance that is nothing: what rounding and the jitter of levels leave."""
+_SINGLE = 1e-5  # the least share in single precision, where less is lost in rounding
+_LEVELS = 1e-12  # enough for levels in double precision: their eigenvalues are zero or far from it
+_KNOWN = 1e-10  # share of a variance that is nothing: what rounding and the jitter of levels leave
 _LEAST = 1e-6
 """Share of a component's mean variance that may be rounding where functions are centred."""
 

@@ -104,12 +104,9 @@ def checked_sample(
     return points, w
 
 
-_MAX_ROWS = 20_000
-"""Points that k-means sees."""
-_SLIVER = 1e-12
-"""Share of the weight that rounding leaves between ends that are equal."""
-_SKEW = 1e-6
-"""Moments below which a column is taken to be as it is the other way round."""
+_MAX_ROWS = 20_000  # points that k-means sees
+_SLIVER = 1e-12  # share of the weight that rounding leaves between ends that are equal
+_SKEW = 1e-6  # moments below which a column is taken to be as it is the other way round
 
 
 def weighted_quantiles(
@@ -458,8 +455,7 @@ class Nodes(tf.Module, Measure):
         return f"Nodes({self.points.shape[0]} points)"
 
 
-NUM_NODES = {1: 48, 2: 100}
-"""Nodes that stand for a sample, by dimension; 150 beyond."""
+NUM_NODES = {1: 48, 2: 100}  # nodes that stand for a sample, by dimension; 150 beyond
 
 
 class Mixture(Measure):

@@ -351,10 +351,8 @@ def from_precision(
     return DenseGaussian(layout, mean, log_det, factor), C
 
 
-Cholesky = Sequence[tf.Tensor]
-"""Lower Cholesky factors of K_c(Z_c, Z_c), one [G, M, M] a group."""
-Prior = Callable[[], Cholesky]
-"""Gives those factors, where they are needed."""
+Cholesky = Sequence[tf.Tensor]  # lower Cholesky factors of K_c(Z_c, Z_c), one [G, M, M] a group
+Prior = Callable[[], Cholesky]  # gives those factors, where they are needed
 
 
 class PriorFactors(Sequence[tf.Tensor]):
@@ -657,8 +655,7 @@ class CoupledPrecision(LowRankFamily):
 
 
 Blocks = list[AnyNDArray]
-_TOLERANCE = 1e-5
-"""Nats that no longer count."""
+_TOLERANCE = 1e-5  # nats that no longer count
 
 
 def factor_analysis(

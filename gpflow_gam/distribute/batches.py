@@ -172,10 +172,8 @@ class Batches(abc.ABC):
     """A source of batches that follow from the step alone, however many replicas share them."""
 
     num_data: int | None = None
-    structure: Share
-    """A share's structure, with anything for tensors."""
-    is_shared = True
-    """Whether all workers read the same."""
+    structure: Share  # a share's structure, with anything for tensors
+    is_shared = True  # whether all workers read the same
     reader: Reader | None = None
     reads_per_step = 1
 

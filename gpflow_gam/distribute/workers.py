@@ -59,8 +59,7 @@ class Workers:
     def __init__(self, strategy: tf.distribute.Strategy, timeout: float) -> None:
         self.strategy, self.timeout = strategy, timeout
         self.options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout)
-        self.local: list[int] = []
-        """The replicas of this process, by their numbers among all."""
+        self.local: list[int] = []  # the replicas of this process, by their numbers among all
 
         def note(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
             self.local.append(int(context.replica_id_in_sync_group))

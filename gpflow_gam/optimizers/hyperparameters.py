@@ -18,14 +18,11 @@ from .minimizers import Loss, descend
 _bijectors = tfp.bijectors
 _distributions = tfp.distributions
 
-_NEAR_TIE = 2.0
-"""How much worse, in nats, a place may look that may have another optimum around it."""
-_APART = 0.1
-"""Distance from which a coordinate is elsewhere."""
+_NEAR_TIE = 2.0  # how much worse, in nats, a place may look that may have another optimum around it
+_APART = 0.1  # distance from which a coordinate is elsewhere
 _SMALL = 7.0
 """How far, in logarithms, a variance that has not vanished is below where its prior falls."""
-_STEP = 1e-3
-"""Of differences of gradients."""
+_STEP = 1e-3  # of differences of gradients
 
 
 class Hyperparameters:
@@ -256,12 +253,10 @@ def differenced(
     return rows if which is not None else 0.5 * (rows + rows.T)
 
 
-_FARTHEST = 32.0
-"""Distance, in (logarithmic) coordinates, at which a limit is last looked for."""
+_FARTHEST = 32.0  # distance, in (logarithmic) coordinates, at which a limit is last looked for
 _PROFILE_STEPS, _PROFILE_TOLERANCE = 30, 0.1
 """Of the search for the others, in iterations and nats of which it is a hundredth that counts."""
-_ACCURACY = 0.003
-"""Of a limit's distance."""
+_ACCURACY = 0.003  # of a limit's distance
 
 
 def profile_limits(

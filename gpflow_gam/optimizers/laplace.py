@@ -32,10 +32,8 @@ Posterior = TypeVar("Posterior")
 _NUM_DRAWS = 32
 _MAX_SD = 1.0
 """Deviation in a (logarithmic) hyperparameter up to which the objective is taken for a parabola."""
-_TRIED = 2.0
-"""How far from the optimum it is looked at where it is flatter."""
-_FARTHEST_SD = 4.0
-"""Where it is flat there, too, the draws go no further."""
+_TRIED = 2.0  # how far from the optimum it is looked at where it is flatter
+_FARTHEST_SD = 4.0  # where it is flat there, too, the draws go no further
 
 
 def standard_normal(dimension: int) -> AnyNDArray:
@@ -46,8 +44,7 @@ def standard_normal(dimension: int) -> AnyNDArray:
     return points
 
 
-_MAX_STEPS, _TOLERANCE = 60, 1e-8
-"""Of the search for the centre of draws."""
+_MAX_STEPS, _TOLERANCE = 60, 1e-8  # of the search for the centre of draws
 
 
 def centre_of_draws(

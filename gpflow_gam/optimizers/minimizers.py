@@ -162,8 +162,7 @@ class FitResult:
     """Whether time, the callback or Ctrl-C asked for the end."""
 
 
-_REDRAW = 0.1
-"""Seconds between two looks of the bar within a pass."""
+_REDRAW = 0.1  # seconds between two looks of the bar within a pass
 
 
 OnInterrupt = Literal["raise", "keep"]
@@ -208,8 +207,7 @@ class Tracker:
         self.history: list[float] = []
         self.stopped: bool | str | None = False
         """Whether the callback has asked for the end, or why."""
-        self.ended = False
-        """Whether time, the callback or Ctrl-C has ended the fit."""
+        self.ended = False  # whether time, the callback or Ctrl-C has ended the fit
         self._best: tuple[float, list[AnyNDArray]] = (-np.inf, [])
         self._bar = progress_bar(method, "it", progress)
         self._passes, self._shown, self._drawn = 0, "", 0.0
@@ -344,14 +342,10 @@ def check_options(
         raise ValueError(f"patience must be at least 2, to tell a trend; got {patience}.")
 
 
-_LEG = 8
-"""Iterations of L-BFGS after which it begins anew in other coordinates."""
-_FIRST_LEG = 3
-"""The same of the first, which leaves a start that may be far from all that follows."""
-_STEPS = 60
-"""Iterations of a search for another optimum."""
-_FARTHEST = 2.0
-"""Longest first step of a search, in any (logarithmic) hyperparameter."""
+_LEG = 8  # iterations of L-BFGS after which it begins anew in other coordinates
+_FIRST_LEG = 3  # the same of the first, which leaves a start that may be far from all that follows
+_STEPS = 60  # iterations of a search for another optimum
+_FARTHEST = 2.0  # longest first step of a search, in any (logarithmic) hyperparameter
 
 _STUCK = "the line search found nothing lower"
 
@@ -598,8 +592,7 @@ class VectorLoss:
         return value, gradient
 
 
-_STEP = 1e-4
-"""How small, against what still counts in all, a single step has to be to end a run."""
+_STEP = 1e-4  # how small, against what still counts in all, a single step has to be to end a run
 
 
 class Ended(NamedTuple):

@@ -126,12 +126,9 @@ class _Newton:
         self.sweeps = 0.0
         self.steps: list[dict[str, Any]] = []
         self.round = 0
-        self.running: Run | None = None
-        """The run whose step a callback looks at, while it does."""
-        self.progressed = False
-        """Whether there was a step yet, of Newton's or of L-BFGS."""
-        self.stopped = False
-        """Whether a budget, a callback or Ctrl-C has ended it."""
+        self.running: Run | None = None  # the run whose step a callback looks at, while it does
+        self.progressed = False  # whether there was a step yet, of Newton's or of L-BFGS
+        self.stopped = False  # whether a budget, a callback or Ctrl-C has ended it
 
     def solve(self, before: ActionPosteriorState | None = None) -> tuple[bool, str]:
         """The mode at the present parameters and the posterior around it."""
@@ -249,24 +246,18 @@ class _Round:
     """A round of hyperparameters."""
 
     begun: _Place
-    bound: float
-    """Where it began."""
-
+    bound: float  # where it began
     some: IterNCGP | None = None
     """Of some of the rows, from which it learns first; None for all, or once it has."""
 
-    whole: bool = False
-    """Whether L-BFGS, on all rows, was ended by nothing but itself."""
+    whole: bool = False  # whether L-BFGS, on all rows, was ended by nothing but itself
 
 
 class _Learning:
     """Hyperparameters that are being learnt, in one call or, where a budget ends it, in several."""
 
-    reached: _Place
-    """Where the last call ended, and"""
-
-    shown: _Place
-    """where it left the model: there, or where it began."""
+    reached: _Place  # where the last call ended, and
+    shown: _Place  # where it left the model: there, or where it began
 
     def __init__(self, model: IterNCGP) -> None:
         self.variables = list(model.trainable_variables)

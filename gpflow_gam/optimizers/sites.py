@@ -26,11 +26,8 @@ Rows = tuple[tf.Tensor, ...]
 class DataSites(NamedTuple):
     """One Gaussian site per observation and latent output, on the predictor without m(x)."""
 
-    weight: tf.Tensor
-    """w_n = -2 dE/dv_n, at least 0, [N, L]: the site's precision."""
-
-    shift: tf.Tensor
-    """g_n + w_n rho_n, [N, L]: precision times location."""
+    weight: tf.Tensor  # w_n = -2 dE/dv_n, at least 0, [N, L]: the site's precision
+    shift: tf.Tensor  # g_n + w_n rho_n, [N, L]: precision times location
 
 
 class SiteSums(NamedTuple):
@@ -38,11 +35,8 @@ class SiteSums(NamedTuple):
     Sums of the sites of all observations, in group order: I + Lambda is beyond single precision.
     """
 
-    precision: tf.Tensor
-    """Lambda = sum_n w_n phi_n phi_n', [L, P, P]."""
-
-    shift: tf.Tensor
-    """eta = sum_n shift_n phi_n, [P, L]."""
+    precision: tf.Tensor  # Lambda = sum_n w_n phi_n phi_n', [L, P, P]
+    shift: tf.Tensor  # eta = sum_n shift_n phi_n, [P, L]
 
 
 def sites_at(
@@ -111,14 +105,9 @@ def elbo_at_sites(model: AdditiveSVGP, data: RegressionData, sites: DataSites) -
 class Sweep(NamedTuple):
     """One pass over some rows at a given q; sums in double precision."""
 
-    expected: tf.Tensor
-    """sum_n E[log p(y_n | rho_n)], []."""
-
-    sums: SiteSums
-    """What the rows' sites add up to."""
-
-    num_negative: tf.Tensor
-    """How many weights were negative, []."""
+    expected: tf.Tensor  # sum_n E[log p(y_n | rho_n)], []
+    sums: SiteSums  # what the rows' sites add up to
+    num_negative: tf.Tensor  # how many weights were negative, []
 
 
 def sweep(
@@ -161,8 +150,7 @@ def data_sites(
     return DataSites(tf.concat(weights, axis=0), tf.concat(shifts, axis=0))
 
 
-_LEAST = -0.5
-"""Precision of sites in any direction, beside the prior's of one."""
+_LEAST = -0.5  # precision of sites in any direction, beside the prior's of one
 
 
 @dataclass(frozen=True)
@@ -461,22 +449,17 @@ class _Hyperparameters:
 
 _FALLEN = 5.0
 """Standard errors by which negative weights may make the ELBO fall, or they count no longer."""
-POLISH_ROWS = 200_000
-"""Rows up to which all data are used for some steps after the last epoch."""
+POLISH_ROWS = 200_000  # rows up to which all data are used for some steps after the last epoch
 _POLISH_ROUNDS, _POLISH_STEPS = 10, 200
 """Rounds of sites and hyperparameters, and iterations in all, on all data."""
-_SEEN = 1.0
-"""Nats: where the noise of epochs is more, an end without a trend shows no optimum."""
+_SEEN = 1.0  # nats: where the noise of epochs is more, an end without a trend shows no optimum
 
 
 class Trend(NamedTuple):
     """The gain of some epochs on as many before, beside the noise of the two means."""
 
-    gain: float
-    """Difference of the means, in nats."""
-
-    error: float
-    """Its standard error, in nats."""
+    gain: float  # difference of the means, in nats
+    error: float  # its standard error, in nats
 
 
 def trend(values: Sequence[float], epochs: int) -> Trend | None:

@@ -21,25 +21,20 @@ from .actions import ActionPosterior
 from .base import AdditivePosterior
 from .sparse import SparseAdditivePosterior
 
-Block = tuple[str, AnyNDArray]
-"""A component's name and rows of X [N, D]."""
+Block = tuple[str, AnyNDArray]  # a component's name and rows of X [N, D]
 NEGLIGIBLE = 1e-5
 """Of a component's prior variance: what inducing values leave open beside it counts as nothing."""
-_RESIDUAL_COLUMNS = 100
-"""Of a factor of what they leave open."""
+_RESIDUAL_COLUMNS = 100  # of a factor of what they leave open
 
 
 class JointParts(NamedTuple):
     """Moments of components at points, in two parts."""
 
-    mean: AnyNDArray
-    """[n, L]."""
-
+    mean: AnyNDArray  # [n, L]
     inner: AnyNDArray
     """Covariance by way of the inducing values, [L, n, n], or its diagonal alone, [L, n]."""
 
-    open: AnyNDArray
-    """Variance of what inducing values leave open, [n]."""
+    open: AnyNDArray  # variance of what inducing values leave open, [n]
 
 
 class InducingMoments:
@@ -434,5 +429,4 @@ def _root(covariance: AnyNDArray) -> AnyNDArray:
         return root
 
 
-_JITTER = 1e-10
-"""Of what is left open at the points, as a share of it."""
+_JITTER = 1e-10  # of what is left open at the points, as a share of it

@@ -22,8 +22,7 @@ from ..variational import WhitenedGaussian
 from .inducing import NEGLIGIBLE, InducingMoments
 from .sparse import SparseAdditivePosterior
 
-_LEAST_SD = 1e-2
-"""Against the Gaussian's own, what is left of a deviation that is projected away."""
+_LEAST_SD = 1e-2  # against the Gaussian's own, what is left of a deviation that is projected away
 _NULL_DRAWS = 1000
 
 
@@ -187,8 +186,7 @@ def _log_volume(rows: AnyNDArray) -> float:
     return float(np.sum(np.log(np.abs(np.diag(triangle)))))
 
 
-_BANK = 2000
-"""Draws that a graph holds."""
+_BANK = 2000  # draws that a graph holds
 
 
 class ShapedValues:

@@ -15,10 +15,8 @@ from gpflow.base import AnyNDArray
 from ...communicator import ALONE, Communicator
 from ...storage import Inputs, RowArray, Stored
 
-KEPT_ROWS = 2**16
-"""Largest number of rows of a sample; one of more rows has more than half as many."""
-_SPARE = 64
-"""Number of rows by which the sample of a part may differ from its share of all."""
+KEPT_ROWS = 2**16  # largest number of rows of a sample; one of more rows has more than half as many
+_SPARE = 64  # number of rows by which the sample of a part may differ from its share of all
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio, whose multiples are spread most evenly whatever the data's period."""
 
@@ -135,16 +133,11 @@ def _union(a: Distinct, b: Distinct) -> Distinct:
     return both if len(both) <= MAX_DISTINCT else None
 
 
-NUM_BINS = 256
-"""Number of bins of a column with many distinct values."""
-FEW_ROWS = 8192
-"""Number of rows up to which finer bins cost a pass next to nothing."""
-FINE_BINS = 1024
-"""Number of bins of a single column with so few rows."""
-MAX_CELLS = 4096
-"""Number of joint cells of several columns."""
-_STEPS = 4
-"""Number of comparisons a value beyond which a binary search is faster."""
+NUM_BINS = 256  # number of bins of a column with many distinct values
+FEW_ROWS = 8192  # number of rows up to which finer bins cost a pass next to nothing
+FINE_BINS = 1024  # number of bins of a single column with so few rows
+MAX_CELLS = 4096  # number of joint cells of several columns
+_STEPS = 4  # number of comparisons a value beyond which a binary search is faster
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,8 +309,7 @@ class BinSums:
         return BinSums(cells, counts, sums, self.origin)
 
 
-_BLOCK = 2**20
-"""Number of rows that are counted or translated at a time."""
+_BLOCK = 2**20  # number of rows that are counted or translated at a time
 
 
 def _slices(number: int) -> Iterator[slice]:
@@ -353,8 +345,7 @@ def code_type(number: int) -> np.dtype[np.generic]:
     return np.dtype(kind)
 
 
-_DENSE = 2**22
-"""Largest number of cells of which a table holds the bins."""
+_DENSE = 2**22  # largest number of cells of which a table holds the bins
 
 
 class Coder:
@@ -442,8 +433,7 @@ class Coder:
         self._sums = np.concatenate([self._sums, np.zeros((len(new), self._sums.shape[1]))])
 
 
-EXACT_ROWS = 4096
-"""Number of rows up to which every distinct value has a bin."""
+EXACT_ROWS = 4096  # number of rows up to which every distinct value has a bin
 
 
 def bin_columns(
@@ -474,10 +464,8 @@ def bin_columns(
     return coder.bins()
 
 
-Level = tuple[int, int]
-"""A column of codes, and a code in it: the rows at that level."""
-_BLOCK = 2**20
-"""Number of rows at a time."""
+Level = tuple[int, int]  # a column of codes, and a code in it: the rows at that level
+_BLOCK = 2**20  # number of rows at a time
 
 
 class Columns(abc.ABC):

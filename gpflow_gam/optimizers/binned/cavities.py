@@ -20,8 +20,7 @@ from .components import features_at_bins, times
 from .evidence import GaussianPosterior, slices
 from .passes import Rows
 
-_ENTRIES = 2**21
-"""Number of entries of the largest array of a batch of folds."""
+_ENTRIES = 2**21  # number of entries of the largest array of a batch of folds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +176,7 @@ def _listed(labels: Any) -> Any:
 
 MAX_SIZE = 6000
 """Largest number of inducing values times predictors for which predictors are coupled."""
-_ENTRIES_OF_STEP = 2**22
-"""Number of entries of an array of whitened features."""
+_ENTRIES_OF_STEP = 2**22  # number of entries of an array of whitened features
 
 
 class CoupledMeans:
@@ -280,8 +278,7 @@ class CoupledMeans:
         return np.stack(whitened)
 
 
-_BLOCK = 2**13
-"""Number of rows whose features are in memory at a time."""
+_BLOCK = 2**13  # number of rows whose features are in memory at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -551,10 +548,8 @@ def _root(covariance: AnyNDArray) -> AnyNDArray:
 
 _MAX_BETWEEN = 3000
 """Largest number of inducing values times predictors whose covariances are computed."""
-_ROWS = 20_000
-"""Number of rows that stand for all."""
-_NOTHING = 1e-9
-"""Curvature relative to the largest that may be rounding."""
+_ROWS = 20_000  # number of rows that stand for all
+_NOTHING = 1e-9  # curvature relative to the largest that may be rounding
 
 
 def between_predictors(

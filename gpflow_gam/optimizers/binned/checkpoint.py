@@ -17,13 +17,10 @@ from ...errors import CheckpointWarning, warn_caller
 from ...version import __version__
 from .passes import Rows
 
-FILE = "fit.state"
-"""Name of the file in the folder."""
-FORMAT = 1
-"""Version of the file format; code reads no newer one."""
+FILE = "fit.state"  # name of the file in the folder
+FORMAT = 1  # version of the file format; code reads no newer one
 _KIND = "gpflow_gam.optimizers.Checkpoint"
-_SHARE = 0.05
-"""Largest share of a fit's time for writing."""
+_SHARE = 0.05  # largest share of a fit's time for writing
 
 Fingerprint = Mapping[str, tuple[AnyNDArray, float]]
 """Sums of data and model by name, and their relative tolerances."""
@@ -212,8 +209,7 @@ class Checkpoint:
 
 _DATA = 1e-9
 """Tolerance of sums over rows on other machines, relative to a column's absolute values."""
-_MODEL = 1e-6
-"""The same of what is learnt before the fit, by k-means or a null model."""
+_MODEL = 1e-6  # the same of what is learnt before the fit, by k-means or a null model
 _GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 
 

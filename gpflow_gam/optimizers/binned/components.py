@@ -81,41 +81,29 @@ _USUAL_INDUCING = 24
 """Number of inducing inputs beyond which a curve may become rougher in proportion."""
 _SCALES = ((1.0, 1.0), (6.0, 30.0), (36.0, 1000.0))
 """Lengthscales relative to the shortest, and variances: slow functions are interpolated best."""
-_MAX_NODES = {1: 256, 2: 192}
-"""Largest number of nodes, unless there are many inducing inputs."""
-_NODES_EACH = 2
-"""Largest number of nodes for each inducing input."""
+_MAX_NODES = {1: 256, 2: 192}  # largest number of nodes, unless there are many inducing inputs
+_NODES_EACH = 2  # largest number of nodes for each inducing input
 _MAX_CANDIDATES = 192
 """Number of points among which nodes are chosen, unless there are many inducing inputs."""
-_RESIDUAL = 128
-"""Number of points at which the residual variance of a curve is summed, about."""
-_RESIDUAL_EACH = 3
-"""Number of these for each inducing input, if there are many inducing inputs."""
-_RESIDUAL_OF_MANY = 1024
-"""Number of these for several columns."""
+_RESIDUAL = 128  # number of points at which the residual variance of a curve is summed, about
+_RESIDUAL_EACH = 3  # number of these for each inducing input, if there are many inducing inputs
+_RESIDUAL_OF_MANY = 1024  # number of these for several columns
 _BETWEEN = (Stationary, IntegratedOU, CentredLinear, Indicator, Constant)
 """Kernels of functions that continue between the points of data."""
-_LEAST_OF_LEVEL = 4
-"""Least number of candidates of each combination of levels."""
+_LEAST_OF_LEVEL = 4  # least number of candidates of each combination of levels
 _TOLERANCE = 1e-6
 """
 Residual variance between nodes, relative to the variance of the roughest functions. The covariance
 of functions three times as smooth is then off by 1e-3 of their variance at most.
 """
-_REFINED_TOLERANCE = 1e-8
-"""The tolerance of refined nodes."""
+_REFINED_TOLERANCE = 1e-8  # the tolerance of refined nodes
 _REFINED = {1: 0.5}
 """Shortest lengthscale for which refined nodes are chosen, relative to the usual one."""
-_REFINED_OF_MANY = 0.25
-"""The same of several columns, of which one may be rough."""
-_FEW_VALUES = 64
-"""Number of values of a column up to which all are nodes."""
-_FEW_PAIRS = 32
-"""Number of joint values of several columns up to which all are nodes."""
-_ALL_VALUES = {1: 512}
-"""Number of points up to which all are refined nodes."""
-_MANY_NODES = 1024
-"""The same of several columns, and the largest number of their refined nodes."""
+_REFINED_OF_MANY = 0.25  # the same of several columns, of which one may be rough
+_FEW_VALUES = 64  # number of values of a column up to which all are nodes
+_FEW_PAIRS = 32  # number of joint values of several columns up to which all are nodes
+_ALL_VALUES = {1: 512}  # number of points up to which all are refined nodes
+_MANY_NODES = 1024  # the same of several columns, and the largest number of their refined nodes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -200,8 +200,7 @@ class LeftOutDensity:
 
 _MAX_ROUNDS = 20
 _HALVINGS = 4
-_LEAST = 1e-2
-"""Curvature of a coordinate of which nothing is known."""
+_LEAST = 1e-2  # curvature of a coordinate of which nothing is known
 
 
 def fit_left_out(

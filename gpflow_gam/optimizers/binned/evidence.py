@@ -233,12 +233,9 @@ class Projection:
         self.inducing = slices([len(phi) for phi in features])
         self.nodes = slices([phi.shape[1] for phi in features])
         P, (R, L) = sum(len(phi) for phi in features), data.shift.shape
-        self.eta = np.zeros((P, L))
-        """Phi s, [P, L]."""
-        self.half = np.zeros((L, P, R))
-        """Phi A, [L, P, R]."""
-        self.Lambda = np.zeros((L, P, P))
-        """Phi A Phi', [L, P, P]."""
+        self.eta = np.zeros((P, L))  # Phi s, [P, L]
+        self.half = np.zeros((L, P, R))  # Phi A, [L, P, R]
+        self.Lambda = np.zeros((L, P, P))  # Phi A Phi', [L, P, P]
         for phi, rows, at in zip(features, self.inducing, self.nodes):
             self.eta[rows] = scale * (phi @ data.shift[at])
         for A, half, Lambda in zip(data.precision, self.half, self.Lambda):

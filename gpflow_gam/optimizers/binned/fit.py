@@ -38,14 +38,10 @@ from .rounds import MANY_ROWS, START_ROWS, Evaluation, FitState, Point, Rounds, 
 from .shaped import has_shapes, learn_under_shapes
 from .solution import CollapsedBound, Solution, assign_posterior
 
-_MEASURED = 1000
-"""Number of rows at which the errors of bins and nodes are measured."""
-_SHIFTED = 10_000
-"""Number of rows at which shifts of effects by nodes are measured."""
-_MATTERS = 0.1
-"""Loss in nats up to which its root is a sufficient bound of shifts."""
-_PRICE = 20.0
-"""Largest cost of a component beyond its gain, in nats: its prior's and its KL's."""
+_MEASURED = 1000  # number of rows at which the errors of bins and nodes are measured
+_SHIFTED = 10_000  # number of rows at which shifts of effects by nodes are measured
+_MATTERS = 0.1  # loss in nats up to which its root is a sufficient bound of shifts
+_PRICE = 20.0  # largest cost of a component beyond its gain, in nats: its prior's and its KL's
 
 
 def fit_rows(

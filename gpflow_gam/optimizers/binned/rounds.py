@@ -31,42 +31,28 @@ from .evidence import (
 )
 from .passes import Rows, Sweep
 
-START_ROWS = 20_000
-"""Number of rows on which a fit to many more begins."""
-MANY_ROWS = 40_000
-"""Number of rows beyond which a fit begins on a part of them."""
+START_ROWS = 20_000  # number of rows on which a fit to many more begins
+MANY_ROWS = 40_000  # number of rows beyond which a fit begins on a part of them
 _MAX_ROUNDS = 100
 _MAX_HALVINGS = 20
-_ROUGH = 10.0
-"""Tolerance of a search whose result is the start of another."""
-_STALE_SHARE = 0.03
-"""Tolerance of a search relative to the gain of the last round."""
+_ROUGH = 10.0  # tolerance of a search whose result is the start of another
+_STALE_SHARE = 0.03  # tolerance of a search relative to the gain of the last round
 _OFF = 0.5
 """Difference of sums at nodes and at bins, in nats: too small to prefer any hyperparameters."""
-_MOST_STEPS = 60
-"""Number of L-BFGS iterations of a round."""
-_STALE_ROUNDS = 2
-"""Number of rounds of sites alone, if they begin at the null model's."""
-_STEP = 1e-4
-"""Step of differences for the information and second derivatives."""
-_LEAST_PRECISION = 1e-2
-"""Curvature of a coordinate of which neither data nor prior say anything."""
+_MOST_STEPS = 60  # number of L-BFGS iterations of a round
+_STALE_ROUNDS = 2  # number of rounds of sites alone, if they begin at the null model's
+_STEP = 1e-4  # step of differences for the information and second derivatives
+_LEAST_PRECISION = 1e-2  # curvature of a coordinate of which neither data nor prior say anything
 _LEAST_SHARE = 1e-3
 """Least share of the likelihood's curvature in its parameters once q's mean goes along."""
 _LEAST_CONCAVE = 0.05
 """The same share, below which the mean converges before the likelihood's parameters move."""
-_NEAR = 0.01
-"""Share of the way at which it is tested whether it leads uphill at all."""
-_SHORT = 0.1
-"""Share of the way below which the step is taken block by block."""
-_LONGEST = 1.0
-"""Longest step of a likelihood's (logarithmic) parameter."""
-_SLOW = 0.4
-"""Rate of convergence from which steps are extrapolated."""
-_BEYOND = 4.0
-"""Longest extrapolated step, relative to the way to the target."""
-_PASSES = 30
-"""Number of passes at fixed hyperparameters."""
+_NEAR = 0.01  # share of the way at which it is tested whether it leads uphill at all
+_SHORT = 0.1  # share of the way below which the step is taken block by block
+_LONGEST = 1.0  # longest step of a likelihood's (logarithmic) parameter
+_SLOW = 0.4  # rate of convergence from which steps are extrapolated
+_BEYOND = 4.0  # longest extrapolated step, relative to the way to the target
+_PASSES = 30  # number of passes at fixed hyperparameters
 
 
 @dataclasses.dataclass

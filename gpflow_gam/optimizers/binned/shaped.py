@@ -21,14 +21,11 @@ from ..minimizers import FitResult, StopFit, Tracker
 from .evidence import EvidenceEvaluation, inverse
 from .solution import Solution
 
-_TURNS = 2
-"""Number of searches, each with sites at its result."""
+_TURNS = 2  # number of searches, each with sites at its result
 _FIRST, _LATER = 0.5, 0.2
 """Size of the simplex at the start of a search, in logarithms of hyperparameters."""
-_CLOSE = 0.05
-"""Size of the simplex at its end, and a move after which no other search is needed."""
-_EVALUATIONS = 40
-"""Number of evaluations for each hyperparameter of a component."""
+_CLOSE = 0.05  # size of the simplex at its end, and a move after which no other search is needed
+_EVALUATIONS = 40  # number of evaluations for each hyperparameter of a component
 _STEP = 0.4
 """Step of second differences: the criterion jumps where other inequalities become active."""
 

@@ -23,8 +23,7 @@ from .evidence import GaussianPosterior, PseudoData, posterior_of
 from .passes import Rows, Watch
 from .rounds import Rounds, StartError
 
-_LEAST_NOISE = 1e-12
-"""Rounding of sums of squares, relative to the mean square of the response."""
+_LEAST_NOISE = 1e-12  # rounding of sums of squares, relative to the mean square of the response
 
 
 class CollapsedBound:
