@@ -52,7 +52,8 @@ class AdditiveInducingVariables(InducingVariables):
                 _valid_inputs(name, Z),
                 transform=identity(),
                 trainable=trainable,
-                name=_variable_name(name),
+                # a SavedModel takes no variable with brackets in its name, as s(x) has
+                name="Z_" + re.sub(r"[^A-Za-z0-9_.-]", "_", name),
             )
             for name, Z in components.items()
         }
@@ -129,11 +130,6 @@ def check_compatible(inducing_variable: AdditiveInducingVariables, kernel: Addit
                 f"inducing_variable of component {name!r} has {Z.shape[1]} column(s), but the "
                 f"component reads {len(columns)} ({list(columns)})."
             )
-
-
-def _variable_name(component: str) -> str:
-    """A SavedModel takes no variable with brackets in its name, as those of ``s(x)`` have."""
-    return "Z_" + re.sub(r"[^A-Za-z0-9_.-]", "_", component)
 
 
 def _valid_inputs(name: str, Z: TensorData) -> AnyNDArray:

@@ -339,6 +339,7 @@ def _fit_model(
     _check_options(build, batch_size, num_steps, learning_rate, save_every, steps_per_epoch)
     workers = workers_of(strategy, timeout)
     batches = batches_of(data, batch_size, workers.replicas, workers.local, seed)
+    whole_batches = None if batches.num_data is None else batches.num_data // batch_size
     validation = None
     if validation_data is not None:
         validation = Validation(validation_data, batch_size, workers)
@@ -353,7 +354,7 @@ def _fit_model(
                 batches,
                 None if checkpoint is None else Path(checkpoint),
                 seed,
-                steps_per_epoch or _whole_batches(batches.num_data, batch_size),
+                steps_per_epoch or whole_batches,
                 Metrics(trainable.model, workers) if reports else None,
                 validation,
             )
@@ -382,10 +383,6 @@ def _fit_model(
     seconds = time.perf_counter() - start
     history = np.array(state.history)
     return DistributedFit(trainable.model, history, state.epochs(), resumed, seconds)
-
-
-def _whole_batches(rows: int | None, batch_size: int) -> int | None:
-    return None if rows is None else rows // batch_size
 
 
 def _essence(error: tf.errors.OpError) -> str:
@@ -423,11 +420,8 @@ def _check_options(
     if not callable(build):
         raise TypeError(f"build must be a function that makes a model; got {type(build).__name__}.")
     counts = {"batch_size": batch_size, "num_steps": num_steps, "save_every": save_every}
-    for name, value in {
-        **counts,
-        "steps_per_epoch": 1 if steps_per_epoch is None else steps_per_epoch,
-    }.items():
-        if value < 1:
+    for name, value in {**counts, "steps_per_epoch": steps_per_epoch}.items():
+        if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1; got {value}.")
     if isinstance(learning_rate, (int, float)) and not (
         np.isfinite(learning_rate) and learning_rate > 0.0

@@ -69,7 +69,7 @@ class TrainableModel:
         self.optimizer.build(self.trained)
         limits = ("clipnorm", "global_clipnorm", "clipvalue")
         self._clips = any(getattr(self.optimizer, name) is not None for name in limits)
-        self._step = Traced(self._on_replicas)
+        self._step = Traced(lambda *t: workers.strategy.run(self._on_replica, args=t))
 
     @property
     def trained_names(self) -> list[str]:
@@ -94,9 +94,6 @@ class TrainableModel:
     def finish(self) -> None:
         """Take the parameters' averages, where the optimizer keeps them, as Keras's ``fit``."""
         self.optimizer.finalize_variable_values(self.trained)
-
-    def _on_replicas(self, *tensors: tf.Tensor) -> tf.Tensor:
-        return self._workers.strategy.run(self._on_replica, args=tensors)
 
     def _on_replica(self, *tensors: tf.Tensor) -> tf.Tensor:
         options, total = self._workers.options, tf.distribute.ReduceOp.SUM

@@ -62,18 +62,14 @@ def fit_newton(
             converged, message = newton.solve()
         # where parameters were assigned, the mode there is wanted, however good the held posterior
         same = hyperparameters or left is not None or before.at_its_parameters
-        if (same or not converged) and bound > -math.inf and _is_lower(model, bound):
+        rounding = 10.0 * float(np.finfo(model.precision.as_numpy_dtype).eps) * max(1.0, abs(bound))
+        compared = (same or not converged) and bound > -math.inf
+        if compared and model.objective() < bound - rounding:
             before.put_back()
             message, elbo = message + _KEPT, bound if hyperparameters else elbo
         if model.unfinished is not None and hyperparameters:
             model.unfinished.reached, model.unfinished.shown = reached, _Place(model)
         return newton.result(converged, message, elbo)
-
-
-def _is_lower(model: IterNCGP, bound: float) -> bool:
-    """True if the model's bound is lower than before, beyond rounding."""
-    eps = float(np.finfo(model.precision.as_numpy_dtype).eps)
-    return model.objective() < bound - 10.0 * eps * max(1.0, abs(bound))
 
 
 class _Place:

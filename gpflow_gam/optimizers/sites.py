@@ -214,12 +214,13 @@ class NaturalGradient:
         return SiteStep(float(elbo), int(negative))
 
     def _function(self, model: AdditiveSVGP) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
-        own = model, self.signed
-        if own not in self._compiled:
-            self._compiled[own] = tf.function(
-                _stepper(*own), reduce_retracing=True, autograph=False
+        signed = self.signed
+        if (model, signed) not in self._compiled:
+            step = lambda X, Y, rho: site_step(model, X, Y, rho, signed=signed)  # noqa: E731
+            self._compiled[model, signed] = tf.function(
+                step, reduce_retracing=True, autograph=False
             )
-        return self._compiled[own]
+        return self._compiled[model, signed]
 
 
 def check_sites(model: AdditiveSVGP) -> OptimalPrecision:
@@ -231,10 +232,6 @@ def check_sites(model: AdditiveSVGP) -> OptimalPrecision:
             f"{type(model).__name__} with {type(family).__name__}. Train that with Adam or L-BFGS."
         )
     return family
-
-
-def _stepper(model: AdditiveSVGP, signed: bool) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
-    return lambda X, Y, rho: site_step(model, X, Y, rho, signed=signed)
 
 
 def site_step(
@@ -368,23 +365,19 @@ class _Sites:
 
         self._visit = visit
         self.remember = remember
-        self._present = SiteSums(*family.sites(model.blocks.cholesky()))
+        self.present = SiteSums(*family.sites(model.blocks.cholesky()))
 
     def data_sites(self) -> DataSites:
         """The sites at the last :meth:`remember`."""
         return DataSites(tf.identity(self.weight), tf.identity(self.shift))
 
-    def move_to(self, sums: SiteSums) -> None:
-        """Set the sums to begin with next, after the hyperparameters have moved."""
-        self._present = sums
-
     def settle(self) -> float:
         """Leave the model at the last site that was taken; returns the bound there."""
-        return float(self._visit(*self._present)[0])
+        return float(self._visit(*self.present)[0])
 
     def converge(self, tracker: Tracker, tolerance: float) -> float:
         """Steps of rho = 1, halved where the bound would fall; returns the bound."""
-        bound, *target, negative = self._visit(*self._present)
+        bound, *target, negative = self._visit(*self.present)
         tracker.record(float(bound))
         for _ in range(_MAX_SITE_STEPS):
             moved = self._step(float(bound), SiteSums(*target), tracker)
@@ -396,7 +389,7 @@ class _Sites:
                 tracker.record(float(bound))
             if ends and not bool(self._signed) and float(negative) > 0.0:
                 self._signed.assign(True)
-                bound, *target, negative = self._visit(*self._present)
+                bound, *target, negative = self._visit(*self.present)
             elif ends:
                 if moved is None:
                     self.settle()
@@ -406,14 +399,14 @@ class _Sites:
     def _step(
         self, bound: float, target: SiteSums, tracker: Tracker
     ) -> tuple[tf.Tensor, ...] | None:
-        old, rho = self._present, 1.0
+        old, rho = self.present, 1.0
         for _ in range(_MAX_HALVINGS):
             tracker.check()
             trial = SiteSums(*((1.0 - rho) * a + rho * b for a, b in zip(old, target)))
             try:
                 seen: tuple[tf.Tensor, ...] = self._visit(*trial)
                 if float(seen[0]) >= bound - 1e-10 * abs(bound):  # false for NaN
-                    self._present = trial
+                    self.present = trial
                     return seen
             except tf.errors.InvalidArgumentError:
                 pass  # the weights overflowed: too long a step
@@ -444,7 +437,7 @@ class _Hyperparameters:
         try:
             self._lbfgs.run(tracker, max_iterations=max_iterations, tolerance=1e-2 * tolerance)
         finally:
-            self.sites.move_to(self._collect())
+            self.sites.present = self._collect()
 
 
 _FALLEN = 5.0

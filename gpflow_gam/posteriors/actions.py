@@ -110,12 +110,16 @@ class ActionPosterior(AdditivePosterior):
 
     def _seen(self, X: tf.Tensor, v: tf.Tensor, E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """k_q(x, X) v_q [Q, N] and k_q(x, X) E_q [Q, N, R]."""
-        if self._X_actions is not None:
-            mean = cross_product(self.latents, X, self.X_data, double(v)[..., None])
-            h = cross_product(self.latents, X, self._X_actions, _right(E))
-            return mean[..., 0], h
-        h = cross_product(self.latents, X, self.X_data, _columns(v, E))
+        parts = [cross_product(self.latents, X, points, V) for points, V in self._sources(v, E)]
+        h = tf.concat(parts, axis=2)
         return h[..., 0], h[..., 1:]
+
+    def _sources(self, v: tf.Tensor, E: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        """Points and right-hand sides [Q, points, ...], v first and then E."""
+        mean, actions = double(v)[..., None], tf.transpose(double(E), [1, 2, 0])
+        if self._X_actions is None:
+            return [(self.X_data, tf.concat([mean, actions], axis=2))]
+        return [(self.X_data, mean), (self._X_actions, actions)]
 
     def _mixing(self) -> tf.Tensor | None:
         mixing = self.latents.mixing
@@ -171,8 +175,7 @@ class ActionPosterior(AdditivePosterior):
 
     def _between_outputs(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> tf.Tensor:
         """[N, L, L], or [N, L, N, L]."""
-        v, E, _ = cache
-        _, h = self._seen(X, v, E)
+        _, h = self._seen(X, *cache[:2])
         return tf.cast(self._covariance_of(h, self._priors(X, full_cov)), X.dtype)
 
     def _covariance_of(self, h: tf.Tensor, values: list[tf.Tensor]) -> tf.Tensor:
@@ -227,10 +230,8 @@ class ActionPosterior(AdditivePosterior):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """k_qc(x, X) v_q [Q, C, N] and k_qc(x, X) E_q [Q, C, N, R]."""
         self._check_components()
-        if self._X_actions is not None:
-            mean = self._component_products(X, self.X_data, double(v)[..., None])
-            return mean[..., 0], self._component_products(X, self._X_actions, _right(E))
-        h = self._component_products(X, self.X_data, _columns(v, E))
+        parts = [self._component_products(X, points, V) for points, V in self._sources(v, E)]
+        h = tf.concat(parts, axis=3)
         return h[..., 0], h[..., 1:]
 
     def _component_products(self, X: tf.Tensor, points: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
@@ -298,9 +299,7 @@ class ActionPosterior(AdditivePosterior):
         """
         self._check_components()
         v, E, _ = self._active_cache()
-        parts = [(self.X_data, _columns(v, E))]
-        if self._X_actions is not None:
-            parts = [(self.X_data, double(v)[..., None]), (self._X_actions, _right(E))]
+        parts = self._sources(v, E)
         seen, priors = [], []
         for name, rows in points.items():
             X = self._points(rows)
@@ -349,13 +348,3 @@ class ActionPosterior(AdditivePosterior):
         alive = tf.where(size > 0.0, tf.ones_like(size), tf.zeros_like(size))
         draws = mean[..., None] + alive[..., None] * away
         return tf.cast(tf.transpose(self.latents.mixed(draws), [3, 1, 2, 0]), X.dtype)
-
-
-def _columns(v: tf.Tensor, E: tf.Tensor) -> tf.Tensor:
-    """v and E as right-hand sides, [Q, N, 1 + R]."""
-    return tf.concat([double(v)[..., None], _right(E)], axis=2)
-
-
-def _right(E: tf.Tensor) -> tf.Tensor:
-    """E as right-hand sides, [Q, N, R]."""
-    return tf.transpose(double(E), [1, 2, 0])

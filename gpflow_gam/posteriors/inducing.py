@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -218,17 +219,16 @@ class InducingMoments:
         return kernel
 
     @functools.cached_property
-    def layout_offsets(self) -> AnyNDArray:
-        """The start of each component's values, and P at the end: [C + 1]."""
-        return np.concatenate([[0], np.cumsum(self.inducing_variable.sizes)])
+    def _blocks(self) -> dict[str, slice]:
+        ends = itertools.pairwise(itertools.accumulate(self.inducing_variable.sizes, initial=0))
+        return {name: slice(*end) for name, end in zip(self._source.names, ends)}
 
     def _index(self, name: str) -> int:
         return self._source.names.index(name)
 
     def block(self, name: str) -> slice:
         """The slice of a component's inducing values."""
-        start, end = self.layout_offsets[self._index(name) :][:2]
-        return slice(int(start), int(end))
+        return self._blocks[name]
 
     def _inputs(self, name: str, width: int) -> AnyNDArray:
         """Z_c as rows of X [M_c, width]."""

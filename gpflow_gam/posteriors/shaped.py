@@ -333,20 +333,15 @@ class ShapedPosterior(SparseAdditivePosterior):
         self, q: WhitenedGaussian, num_samples: int | tf.Tensor, seed: int | tf.Tensor | None
     ) -> tf.Tensor:
         if not tf.executing_eagerly():
-            return tf.gather(self._bank(q), self._chosen(num_samples, seed))
+            bank = tf.constant(self._moments.sample(_BANK, 0)[:, q.layout.order])
+            if seed is None:
+                return tf.gather(bank, tf.random.uniform([num_samples], 0, _BANK, tf.int32))
+            chosen = tf.random.stateless_uniform([num_samples], seed, 0, _BANK, tf.int32)
+            return tf.gather(bank, chosen)
         entropy = None if seed is None else np.ravel(np.asarray(seed)).tolist()
         (own,) = np.random.SeedSequence(entropy).generate_state(1)
         draws = self._moments.sample(int(num_samples), int(own))
         return tf.constant(draws[:, q.layout.order])
-
-    def _bank(self, q: WhitenedGaussian) -> tf.Tensor:
-        """The draws that a graph holds, [B, P, L]."""
-        return tf.constant(self._moments.sample(_BANK, 0)[:, q.layout.order])
-
-    def _chosen(self, num_samples: int | tf.Tensor, seed: int | tf.Tensor | None) -> tf.Tensor:
-        if seed is None:
-            return tf.random.uniform([num_samples], 0, _BANK, tf.int32)
-        return tf.random.stateless_uniform([num_samples], seed, 0, _BANK, tf.int32)
 
     def _residual_root(self, layout: BlockLayout, features: Features, X: tf.Tensor) -> tf.Tensor:
         # what jitter leaves open has no shape, nor would the sum have one with it

@@ -465,7 +465,6 @@ def bin_columns(
 
 
 Level = tuple[int, int]  # a column of codes, and a code in it: the rows at that level
-_BLOCK = 2**20  # number of rows at a time
 
 
 class Columns(abc.ABC):
@@ -514,23 +513,19 @@ class Columns(abc.ABC):
         column, code = level
         bins = self.bins((column,))
         there = bins.points[:, 0] == code
-        for at in self._blocks():
+        for at in _slices(self.number):
             yield at, there[bins.codes[at]]
 
     def size(self, column: int) -> float:
         """The (weighted) root mean square of a column over all rows."""
         values, squares, total = self.values(column), 0.0, 0.0
-        for at in self._blocks():
+        for at in _slices(self.number):
             v = values[at]
             w = np.ones(len(v)) if self.weights is None else self.weights[at]
             squares += float(np.sum(w * v**2))
             total += float(np.sum(w))
         squares, total = (float(x) for x in self.communicator.total([squares, total]))
         return float(np.sqrt(squares / total))
-
-    def _blocks(self) -> Iterator[slice]:
-        for start in range(0, self.number, _BLOCK):
-            yield slice(start, min(start + _BLOCK, self.number))
 
 
 class HeldColumns(Columns):

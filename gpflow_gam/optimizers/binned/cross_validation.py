@@ -140,7 +140,7 @@ class LeftOutDensity:
             residuals.append(residual[:, None] * outputs)
             entering.append(np.tile(outputs, (len(component.inducing), 1)))
         stacked, enters = tf.concat(features, axis=0), np.concatenate(entering)
-        weight, shift = self._present_sites()
+        weight, shift, roots = self._present_sites()
         z, mean = [], []
         for i in range(L):
             phi = stacked if np.all(enters[:, i]) else stacked * enters[:, i, None]
@@ -150,23 +150,18 @@ class LeftOutDensity:
             mean.append(tf.linalg.matvec(whitened, shift[:, i]))
             z.append(tf.transpose(whitened))
         residual = tf.maximum(tf.add_n(residuals), tf.zeros([], stacked.dtype))
-        return [tf.stack(z), tf.stack(mean), residual, self._roots(), shift]
+        return [tf.stack(z), tf.stack(mean), residual, roots, shift]
 
-    def _present_sites(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Weights and shifts of sites, [N, L]."""
+    def _present_sites(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Weights, shifts and square roots of absolute weights, [N, L]."""
         if self._sites is not None:
-            return tf.constant(self._sites.weight), tf.constant(self._sites.shift)
+            parts = self._sites.weight, self._sites.shift, np.sqrt(np.abs(self._sites.weight))
+            return tuple(tf.constant(part) for part in parts)
         residual = self._Y0 - self._mean
-        counts = self._counts[:, None] * tf.ones_like(residual)
         noise = tf.convert_to_tensor(self._likelihood.variance)
-        return counts / noise, counts * residual / noise
-
-    def _roots(self) -> tf.Tensor:
-        """Square roots of the absolute weights, [N, L], without the derivative at zero."""
-        if self._sites is not None:
-            return tf.constant(np.sqrt(np.abs(self._sites.weight)))
-        roots = tf.sqrt(self._counts)[:, None] * tf.ones_like(self._mean)
-        return roots / tf.sqrt(tf.convert_to_tensor(self._likelihood.variance))
+        counts = self._counts[:, None] * tf.ones_like(residual)
+        roots = tf.sqrt(self._counts)[:, None] * tf.ones_like(residual)  # no derivative at zero
+        return counts / noise, counts * residual / noise, roots / tf.sqrt(noise)
 
     def _density(self, parts: list[tf.Tensor], batch: Batch) -> tf.Tensor:
         """The log density of the rows that a batch of folds predicts."""
