@@ -8,6 +8,7 @@ from .binned.fit import fit_rows
 from .binned.solution import (
     Solution,
     assign_posterior,
+    moments_at,
     present_solution,
     solution_of_sums,
     whitened_of,
@@ -28,6 +29,7 @@ __all__ = [
     "fit",
     "fit_left_out",
     "fit_rows",
+    "moments_at",
     "present_solution",
     "solution_of_sums",
     "start_from_rows",

@@ -23,9 +23,9 @@ from .minimizers import (
     Callback,
     FitResult,
     OnInterrupt,
+    Options,
     TimeBudget,
     Tracker,
-    check_options,
     fit_lbfgs,
 )
 from .newton import fit_newton
@@ -179,7 +179,7 @@ def fit(
     :raises TypeError: a model that is not additive and holds no data.
     """
     check_process()
-    check_options(max_iterations, batch_size, learning_rate, rho, tolerance, patience)
+    options = Options(max_iterations, tolerance, batch_size, learning_rate, rho, patience, seed)
     budget = TimeBudget.of(max_seconds)
     if max_sweeps is not None and not max_sweeps > 0.0:
         raise ValueError(f"max_sweeps must be positive; got {max_sweeps}.")
@@ -234,10 +234,7 @@ def fit(
         if untouched:
             start_from_null_model(model, data)
         if batch_size is not None and batch_size < rows:
-            own, how = tracker(model.variables, "minibatch"), (tolerance, patience, seed)
-            return fit_minibatches(
-                model, data, own, max_iterations, batch_size, learning_rate, rho, *how
-            )
+            return fit_minibatches(model, data, tracker(model.variables, "minibatch"), options)
         if isinstance(model.variational, OptimalPrecision):
             own = tracker(model.variables, "sites + L-BFGS")
             return fit_sites(model, data, own, max_iterations, tolerance)

@@ -23,7 +23,7 @@ from ..posteriors import InducingMoments
 from ..posteriors.inducing import Block
 from ..threads import SMALL, one_blas_thread
 from .binned.shaped import ShapeCriterion
-from .binned.solution import Solution
+from .binned.solution import Solution, moments_at
 from .hyperparameters import Hyperparameters, differenced
 from .minimizers import Loss, VectorLoss, descend
 
@@ -250,14 +250,7 @@ class _Target:
         u, (q, values) = _towards(self._solution.at, self.optimum, step)
         u = np.concatenate([u[:m], self.optimum[m:] + step[m:]])
         model = self._model
-        moments = InducingMoments(
-            model.kernel,
-            model.inducing_variable,
-            q.mean,
-            q.covariance,
-            values=values,
-            roots=q.roots,
-        )
+        moments = moments_at(model, q, values)
         return HyperparameterDraw(moments, lambda: _with(model.likelihood, self._places, u[n:]))
 
 

@@ -319,27 +319,31 @@ class Tracker:
         )
 
 
-def check_options(
-    max_iterations: int,
-    batch_size: int | None,
-    learning_rate: float,
-    rho: float,
-    tolerance: float,
-    patience: int,
-) -> None:
-    """Raise ValueError if an option is out of range, naming it."""
-    if max_iterations < 1:
-        raise ValueError(f"max_iterations must be at least 1; got {max_iterations}.")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1; got {batch_size}.")
-    if not (np.isfinite(learning_rate) and learning_rate > 0.0):
-        raise ValueError(f"learning_rate must be positive; got {learning_rate}.")
-    if not 0.0 < rho <= 1.0:
-        raise ValueError(f"rho must be in (0, 1]; got {rho}.")
-    if not tolerance > 0.0:
-        raise ValueError(f"tolerance must be positive; got {tolerance}.")
-    if patience < 2:
-        raise ValueError(f"patience must be at least 2, to tell a trend; got {patience}.")
+@dataclass(frozen=True)
+class Options:
+    """Options of fits, checked."""
+
+    max_iterations: int = 1000
+    tolerance: float = 1e-2
+    batch_size: int | None = None
+    learning_rate: float = 0.01
+    rho: float = 0.1
+    patience: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_iterations < 1:
+            raise ValueError(f"max_iterations must be at least 1; got {self.max_iterations}.")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1; got {self.batch_size}.")
+        if not (np.isfinite(self.learning_rate) and self.learning_rate > 0.0):
+            raise ValueError(f"learning_rate must be positive; got {self.learning_rate}.")
+        if not 0.0 < self.rho <= 1.0:
+            raise ValueError(f"rho must be in (0, 1]; got {self.rho}.")
+        if not self.tolerance > 0.0:
+            raise ValueError(f"tolerance must be positive; got {self.tolerance}.")
+        if self.patience < 2:
+            raise ValueError(f"patience must be at least 2, to tell a trend; got {self.patience}.")
 
 
 _LEG = 8  # iterations of L-BFGS after which it begins anew in other coordinates

@@ -18,7 +18,7 @@ from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP
 from ..rows import DEFAULT_BLOCK, sum_over_rows
 from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian, double, from_precision
-from .minimizers import LBFGS, FitResult, StopFit, Traced, Tracker, fit_lbfgs
+from .minimizers import LBFGS, FitResult, Options, StopFit, Traced, Tracker, fit_lbfgs
 
 Rows = tuple[tf.Tensor, ...]
 
@@ -466,16 +466,7 @@ def trend(values: Sequence[float], epochs: int) -> Trend | None:
 
 
 def fit_minibatches(
-    model: AdditiveSVGP,
-    data: RegressionData,
-    tracker: Tracker,
-    max_epochs: int,
-    batch_size: int,
-    learning_rate: float,
-    rho: float,
-    tolerance: float,
-    patience: int,
-    seed: int,
+    model: AdditiveSVGP, data: RegressionData, tracker: Tracker, options: Options
 ) -> FitResult:
     """
     Epochs of minibatch steps until their ELBO has no trend, then some steps on all rows.
@@ -491,16 +482,13 @@ def fit_minibatches(
     with tracker:
         settled = False
         try:
-            end = _epochs(
-                model, data, tracker, max_epochs, batch_size, learning_rate, rho, tolerance,
-                patience, seed,
-            )  # fmt: skip
+            end = _epochs(model, data, tracker, options)
             converged, message, settled = end is not None and end.error <= _SEEN, "", True
             if end is None:
-                settled, message = False, f"epoch limit of {max_epochs} reached"
+                settled, message = False, f"epoch limit of {options.max_iterations} reached"
             else:
                 message = (
-                    f"minibatches ended without a trend (the last {patience} epochs gained "
+                    f"minibatches ended without a trend (the last {options.patience} epochs gained "
                     f"{end.gain:.2g} nats on those before, with a standard error of "
                     f"{end.error:.2g})"
                 )
@@ -513,7 +501,7 @@ def fit_minibatches(
         finally:
             model.num_data = num_data
         if settled and rows <= POLISH_ROWS:
-            polished = _polish(model, data, tracker, tolerance)
+            polished = _polish(model, data, tracker, options.tolerance)
             return dataclasses.replace(
                 polished, message=f"{message}; then, on all rows: {polished.message}"
             )
@@ -526,28 +514,21 @@ def fit_minibatches(
 
 
 def _epochs(
-    model: AdditiveSVGP,
-    data: RegressionData,
-    tracker: Tracker,
-    max_epochs: int,
-    batch_size: int,
-    learning_rate: float,
-    rho: float,
-    tolerance: float,
-    patience: int,
-    seed: int,
+    model: AdditiveSVGP, data: RegressionData, tracker: Tracker, options: Options
 ) -> Trend | None:
     """The trend at the end, None at the limit of epochs."""
-    steps = NaturalGradient(rho) if isinstance(model.variational, OptimalPrecision) else None
+    steps = (
+        NaturalGradient(options.rho) if isinstance(model.variational, OptimalPrecision) else None
+    )
     variables = list(model.trainable_variables)
-    adam = keras.optimizers.Adam(learning_rate)
+    adam = keras.optimizers.Adam(options.learning_rate)
     adam.build(variables)
     gradient_step = _gradient_step(model, adam, variables)
-    X, Y = data
-    rng = np.random.default_rng(seed)
+    (X, Y), batch_size = data, options.batch_size or int(data[0].shape[0])
+    rng = np.random.default_rng(options.seed)
     means: list[float] = []
     lowered, unsigned, least = False, True, -np.inf
-    for _ in range(max_epochs):
+    for _ in range(options.max_iterations):
         values, sizes, negative = [], [], 0
         for rows in _batches(rng, int(X.shape[0]), batch_size):
             batch = tf.gather(X, rows), tf.gather(Y, rows)
@@ -568,8 +549,8 @@ def _epochs(
         if mean < least and steps is not None and steps.signed:
             steps.signed, means = False, []
         means.append(mean)
-        now = trend(means, patience)
-        if now is None or now.gain > max(tolerance, now.error):
+        now = trend(means, options.patience)
+        if now is None or now.gain > max(options.tolerance, now.error):
             continue
         if negative and unsigned and steps is not None:
             steps.signed, unsigned, means = True, False, []
@@ -578,9 +559,9 @@ def _epochs(
         if lowered:
             return now
         lowered, means = True, []
-        adam.learning_rate.assign(0.1 * learning_rate)
+        adam.learning_rate.assign(0.1 * options.learning_rate)
         if steps is not None:
-            steps.rho = 0.1 * rho
+            steps.rho = 0.1 * options.rho
     return None
 
 

@@ -106,11 +106,7 @@ class Projection:
         """``E[(x - m) (x - m)']`` of projected draws x around the projected mean m, [P, P]."""
         r, P = self._W.shape
         half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * r), P))
-        half = half @ self._W.T
-        # of covariance I exactly, so that where no inequality touches nothing is uncertain
-        sizes, axes = np.linalg.eigh(half.T @ half / max(len(half), 1))
-        half = half @ (axes / np.sqrt(sizes)) @ axes.T
-        noise = np.concatenate([half, -half])
+        noise = _antithetic(half @ self._W.T)
         away = noise + self._moves(self._centre + noise) - self._step
         inner = away.T @ away / max(len(noise), 1)
         values, vectors = np.linalg.eigh(inner)
@@ -123,9 +119,7 @@ class Projection:
         """The mean and draws, each beside its projection."""
         P = len(self._mean)
         half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * P), P))
-        sizes, axes = np.linalg.eigh(half.T @ half / len(half))
-        half = half @ (axes / np.sqrt(sizes)) @ axes.T
-        free = np.concatenate([np.zeros((1, P)), half, -half])
+        free = np.concatenate([np.zeros((1, P)), _antithetic(half)])
         at = self._centre + free @ self._W.T
         pushes = np.zeros((len(free), len(self._walls)))
         for i in np.flatnonzero(np.any(at @ self._walls.T < 0.0, axis=1)):
@@ -155,6 +149,13 @@ class Projection:
         noise = np.random.default_rng(seed).standard_normal((_NULL_DRAWS, len(self._centre)))
         null = np.sum(np.square(self._moves(noise)), axis=1)
         return float((1 + np.sum(null >= distance)) / (1 + _NULL_DRAWS))
+
+
+def _antithetic(half: AnyNDArray) -> AnyNDArray:
+    """Draws of covariance I exactly: where no inequality touches nothing is uncertain then."""
+    sizes, axes = np.linalg.eigh(half.T @ half / max(len(half), 1))
+    half = half @ (axes / np.sqrt(sizes)) @ axes.T
+    return np.concatenate([half, -half])
 
 
 def constraint_evidence(mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> float:

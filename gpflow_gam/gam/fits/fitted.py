@@ -25,6 +25,7 @@ from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import (
     FitResult,
     Solution,
+    moments_at,
     present_solution,
     solution_of_sums,
     whitened_of,
@@ -157,14 +158,7 @@ class FittedGAM:
             return None
         q, model = solution.q, self.model
         assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
-        return InducingMoments(
-            model.kernel,
-            model.inducing_variable,
-            q.mean,
-            q.covariance,
-            values=solution.values,
-            roots=q.roots,
-        )
+        return moments_at(model, q, solution.values)
 
     @functools.cached_property
     def shaped(self) -> ShapedMoments | None:
@@ -181,15 +175,7 @@ class FittedGAM:
         if solution is None or solution.unshaped is None:
             return self.free_moments
         assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
-        q, values = solution.at(solution.unshaped)
-        return InducingMoments(
-            model.kernel,
-            model.inducing_variable,
-            q.mean,
-            q.covariance,
-            values=values,
-            roots=q.roots,
-        )
+        return moments_at(model, *solution.at(solution.unshaped))
 
     def shape_tail(self, name: str, output: int) -> float:
         """How often noise alone is as far from a component's shape as its estimate without is."""

@@ -23,10 +23,10 @@ from ..minimizers import (
     Callback,
     FitResult,
     OnInterrupt,
+    Options,
     StopFit,
     TimeBudget,
     Tracker,
-    check_options,
     descend,
     other_optimum,
 )
@@ -73,12 +73,7 @@ def fit_rows(
     :param start: mean and variance of the predictor [N, L] at which sites begin, m(x) left out, or
         sums of sites; by default the null model's. Without effect on a collapsed bound.
     """
-    options: dict[str, Any] = {"batch_size": None, "learning_rate": 0.01, "rho": 0.1, "patience": 5}
-    unknown = set(others) - set(options)
-    if unknown:
-        raise TypeError(f"fit() has no option {unknown.pop()!r}.")
-    options |= others
-    check_options(max_iterations, tolerance=tolerance, **options)
+    Options(max_iterations, tolerance, **others)  # are checked
     if collapsed is None:
         collapsed = isinstance(model, AdditiveSGPR)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):

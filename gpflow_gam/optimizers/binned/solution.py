@@ -12,9 +12,11 @@ from gpflow.base import AnyNDArray, Parameter
 
 from ...covariances import InducingBlocks
 from ...errors import NotPositiveDefinite
+from ...kernels.correlation import Values
 from ...likelihoods import Weighted
 from ...likelihoods.base import unwrapped
 from ...models import AdditiveSGPR, AdditiveSVGP
+from ...posteriors import InducingMoments
 from ...storage import ByBlock
 from ...threads import SMALL, one_blas_thread
 from ...variational import DenseGaussian, OptimalPrecision
@@ -258,6 +260,14 @@ class Solution:
         (self.rounds if self.bound is None else self.bound).set(self.optimum)
         if isinstance(model, AdditiveSVGP):
             assign_posterior(model, self.q)
+
+
+def moments_at(
+    model: AdditiveSGPR | AdditiveSVGP, q: GaussianPosterior, values: Values
+) -> InducingMoments:
+    """Moments of the inducing values at other values of the kernel's parameters."""
+    given = model.kernel, model.inducing_variable, q.mean, q.covariance
+    return InducingMoments(*given, values=values, roots=q.roots)
 
 
 def assign_posterior(model: AdditiveSVGP, q: GaussianPosterior) -> None:
