@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -276,29 +277,28 @@ def profile_limits(
     return optimum[place] - profile.distance(-1.0, z), optimum[place] + profile.distance(1.0, z)
 
 
+@dataclasses.dataclass
 class _Profile:
     """One coordinate's profile; arguments as above."""
 
-    def __init__(
-        self,
-        loss: Loss,
-        optimum: AnyNDArray,
-        place: int,
-        metric: Callable[[AnyNDArray], AnyNDArray | None],
-    ) -> None:
-        self._loss, self._optimum, self._place, self._metric = loss, optimum, place, metric
-        self._others = np.arange(len(optimum)) != place
-        self._least = loss(optimum)[0]
-        around = metric(optimum)
-        along = np.eye(len(optimum))[place]
+    loss: Loss
+    optimum: AnyNDArray
+    place: int
+    metric: Callable[[AnyNDArray], AnyNDArray | None]
+
+    def __post_init__(self) -> None:
+        self._others = np.arange(len(self.optimum)) != self.place
+        self._least = self.loss(self.optimum)[0]
+        around = self.metric(self.optimum)
+        along = np.eye(len(self.optimum))[self.place]
         if around is not None:
             along = np.linalg.solve(around, along)
-        self._sd = float(np.sqrt(along[place]))
-        self._direction: AnyNDArray = along / along[place]
+        self._sd = float(np.sqrt(along[self.place]))
+        self._direction: AnyNDArray = along / along[self.place]
 
     def distance(self, sign: float, z: float) -> float:
         """How far the limit is on one side."""
-        known = {0.0: (-z, self._optimum)}
+        known = {0.0: (-z, self.optimum)}
 
         def excess(distance: float) -> float:
             """The root of twice the rise, nearly linear in the distance, less ``z``."""
@@ -327,7 +327,7 @@ class _Profile:
         """The least of the loss where the coordinate is what it is in ``start``."""
         others = self._others
         if not others.any():
-            return start, self._loss(start)[0]
+            return start, self.loss(start)[0]
 
         def whole(part: AnyNDArray) -> AnyNDArray:
             u = start.copy()
@@ -335,14 +335,14 @@ class _Profile:
             return u
 
         def loss(part: AnyNDArray) -> tuple[float, AnyNDArray]:
-            value, gradient = self._loss(whole(part))
+            value, gradient = self.loss(whole(part))
             return value, gradient[others]
 
         def metric(part: AnyNDArray) -> AnyNDArray | None:
-            found = self._metric(whole(part))
+            found = self.metric(whole(part))
             return None if found is None else found[np.ix_(others, others)]
 
         best = whole(
             descend(loss, start[others], _PROFILE_STEPS, _PROFILE_TOLERANCE, None, metric=metric)[0]
         )
-        return best, self._loss(best)[0]
+        return best, self.loss(best)[0]

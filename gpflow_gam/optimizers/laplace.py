@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -116,18 +117,13 @@ def _factor(hessian: AnyNDArray) -> AnyNDArray:
     return factor
 
 
+@dataclasses.dataclass(eq=False)
 class HyperparameterDraw:
     """A posterior at other hyperparameters than the fitted ones."""
 
-    def __init__(
-        self,
-        moments: InducingMoments,
-        likelihood: Likelihood | Callable[[], Likelihood],
-        shares_kernel: bool = True,
-    ) -> None:
-        self.moments = moments
-        self.shares_kernel = shares_kernel
-        self._make = likelihood
+    moments: InducingMoments
+    make: Likelihood | Callable[[], Likelihood]
+    shares_kernel: bool = True
 
     def tangents(self, blocks: Sequence[Block]) -> list[FixedInputKernel]:
         """The matrices of components at points, for moments that share no kernel with others."""
@@ -136,7 +132,7 @@ class HyperparameterDraw:
     @functools.cached_property
     def likelihood(self) -> Likelihood:
         """The likelihood at the draw."""
-        return self._make if isinstance(self._make, Likelihood) else self._make()
+        return self.make if isinstance(self.make, Likelihood) else self.make()
 
 
 def draw_hyperparameters(model: GPModel) -> list[HyperparameterDraw]:

@@ -224,11 +224,6 @@ class Tracker:
         self._bar.close()
 
     @property
-    def max_seconds(self) -> float | None:
-        """The time budget; None where there is none."""
-        return self.budget.max_seconds
-
-    @property
     def seconds(self) -> float:
         """Time since the budget's start."""
         return self.budget.seconds

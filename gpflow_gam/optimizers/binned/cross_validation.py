@@ -237,18 +237,14 @@ def fit_left_out(
         return search.by_turns(model, solution)
 
 
+@dataclasses.dataclass
 class _Search:
     """Searches for the best hyperparameters."""
 
-    def __init__(
-        self,
-        neighbourhoods: Neighbourhoods,
-        tracker: Tracker,
-        max_iterations: int,
-        tolerance: float,
-    ) -> None:
-        self.neighbourhoods, self.tracker = neighbourhoods, tracker
-        self.max_iterations, self.tolerance = max_iterations, tolerance
+    neighbourhoods: Neighbourhoods
+    tracker: Tracker
+    max_iterations: int
+    tolerance: float
 
     def gaussian(
         self, model: AdditiveSGPR | AdditiveSVGP, solution: Solution, bound: CollapsedBound
