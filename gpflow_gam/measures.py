@@ -62,8 +62,7 @@ def discrete_quantile(u: AnyNDArray, points: AnyNDArray, weights: AnyNDArray) ->
     """The points [N, d] of a discrete measure at levels u [N] of its distribution function."""
     edges = np.cumsum(weights)
     at = np.searchsorted(edges / edges[-1], u, side="right")
-    found: AnyNDArray = points[np.minimum(at, len(points) - 1)]
-    return found
+    return points[np.minimum(at, len(points) - 1)]
 
 
 def checked_probabilities(
@@ -228,8 +227,7 @@ class Uniform(Measure):
         return (self.lower + half * (x + 1.0))[:, None], 0.5 * w
 
     def transport(self, u: AnyNDArray) -> AnyNDArray:
-        x: AnyNDArray = self.lower + (self.upper - self.lower) * u
-        return x
+        return self.lower + (self.upper - self.lower) * u
 
     def __repr__(self) -> str:
         return f"Uniform({self.lower}, {self.upper})"
@@ -289,8 +287,7 @@ class Gaussian(Measure):
 
     def transport(self, u: AnyNDArray) -> AnyNDArray:
         tiny = np.finfo(np.float64).tiny  # u = 0 is minus infinity
-        x: AnyNDArray = self.mean + self.sd * ndtri(np.maximum(u, tiny))
-        return x
+        return self.mean + self.sd * ndtri(np.maximum(u, tiny))
 
     def __repr__(self) -> str:
         return f"Gaussian({self.mean}, {self.sd})"

@@ -236,17 +236,6 @@ def test_variational_pirls_converges_from_large_counts_in_few_steps():
     assert np.all(np.diff(result.history) > -1e-6)
 
 
-def test_minibatch_natural_gradients_reach_the_full_data_optimum():
-    model, data = poisson(vi.OptimalPrecision(), num_data=400)
-    gpflow.set_trainable(model.kernel, False)
-    full = gg.optimizers.fit(model, data).elbo
-    other, _ = poisson(vi.OptimalPrecision(), num_data=400)
-    gpflow.set_trainable(other.kernel, False)
-    result = gg.optimizers.fit(other, data, batch_size=100, max_iterations=40, rho=0.2)
-    assert full - 1.0 < result.elbo <= full + 1e-6
-    assert result.elbo == pytest.approx(float(other.elbo(data)))
-
-
 def test_natural_gradients_need_sites(problem):
     model = gg.models.AdditiveSVGP(
         problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()

@@ -265,8 +265,7 @@ class StreamBatches(Batches):
         return self._cut(self.reader(step), replicas)
 
     def specs(self) -> Share:
-        specs: Share = tf.nest.map_structure(lambda s: self._spec(s.shape, s.dtype), self.structure)
-        return specs
+        return tf.nest.map_structure(lambda s: self._spec(s.shape, s.dtype), self.structure)
 
     def digest(self) -> int:
         return checksum(next_element(self._batches.as_numpy_iterator()))

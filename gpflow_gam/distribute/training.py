@@ -495,8 +495,7 @@ class FitState:
             "metrics": None if metrics is None else metrics.names(),
             "validation_data": None if validation is None else validation.digest(),
         }
-        as_in_a_file: dict[str, Any] = json.loads(json.dumps(config, default=str))
-        return as_in_a_file
+        return json.loads(json.dumps(config, default=str))
 
     def check_workers(self) -> None:
         """Raise ValueError if the workers were not started with the same arguments."""

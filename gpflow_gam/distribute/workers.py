@@ -166,8 +166,7 @@ class Workers:
         values = self.strategy.experimental_distribute_values_from_function(share)
         # one for each size: a trace is for arguments of the same shapes
         total = self._totals.setdefault((vector.size, vector.dtype), Traced(self._total))
-        summed: AnyNDArray = self.strategy.experimental_local_results(total(values))[0].numpy()
-        return summed
+        return self.strategy.experimental_local_results(total(values))[0].numpy()
 
     def _total(self, values: tf.Tensor) -> tf.Tensor:
         def reduce(value: tf.Tensor) -> tf.Tensor:

@@ -41,8 +41,7 @@ def standard_normal(dimension: int) -> AnyNDArray:
     """Points [32, K] of a normal distribution, in pairs of opposite ones."""
     uniform = qmc.Sobol(dimension, seed=0).random(_NUM_DRAWS // 2)
     z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
-    points: AnyNDArray = np.concatenate([z, -z])
-    return points
+    return np.concatenate([z, -z])
 
 
 _MAX_STEPS, _TOLERANCE = 60, 1e-8  # of the search for the centre of draws
@@ -113,8 +112,7 @@ def _factor(hessian: AnyNDArray) -> AnyNDArray:
     """
     values, vectors = np.linalg.eigh(hessian)
     sd = np.minimum(1.0 / np.sqrt(np.maximum(values, 1e-12)), _MAX_SD)
-    factor: AnyNDArray = (vectors * sd) @ vectors.T
-    return factor
+    return (vectors * sd) @ vectors.T
 
 
 @dataclasses.dataclass(eq=False)

@@ -282,8 +282,7 @@ def _kept(precision: tf.Tensor, shift: tf.Tensor, mean: tf.Tensor) -> tuple[tf.T
 
     margin = tf.linalg.set_diag(precision, tf.linalg.diag_part(precision) - _LEAST)
     good = tf.reduce_all(tf.math.is_finite(tf.linalg.cholesky(margin)))
-    found: tuple[tf.Tensor, tf.Tensor] = tf.cond(good, lambda: (precision, shift), raised)
-    return found
+    return tf.cond(good, lambda: (precision, shift), raised)
 
 
 _MAX_ROUNDS = 100

@@ -265,8 +265,7 @@ class InducingMoments:
     def _whitened(self, name: str, K: AnyNDArray) -> AnyNDArray:
         root = self.roots[self._index(name)]
         phi, _ = lapack.dtrtrs(root, np.asarray_chkfinite(K), lower=1)
-        result: AnyNDArray = phi
-        return result
+        return phi
 
     def residual_covariance(self, blocks: Sequence[Block]) -> AnyNDArray:
         """``k_c(x, x') - phi_c(x)' phi_c(x')`` at points, components independent, [n, n]."""
@@ -277,8 +276,7 @@ class InducingMoments:
             K, Kxz, _ = fixed_input_kernel(self._source[name], X, Z).matrices(self._values)
             phi = self._whitened(name, Kxz.T)
             parts.append(K - phi.T @ phi)
-        whole: AnyNDArray = parts[0] if len(parts) == 1 else block_diag(*parts)
-        return whole
+        return parts[0] if len(parts) == 1 else block_diag(*parts)
 
     def residual_pivots(self, name: str, X: AnyNDArray) -> list[int]:
         """
@@ -321,8 +319,7 @@ class InducingMoments:
         """Rows [R, N] of the covariance of what inducing values leave open."""
         some = X[list(which)]
         K = fixed_input_kernel(self._source[name], some, X).matrices(self._values)[1]
-        result: AnyNDArray = K - phi[:, list(which)].T @ phi
-        return result
+        return K - phi[:, list(which)].T @ phi
 
     def all_tangents(self, X: AnyNDArray) -> list[FixedInputKernel]:
         """:meth:`tangents` of all components, in their order. Shapes: X [N, D]."""
@@ -425,8 +422,7 @@ def _root(covariance: AnyNDArray) -> AnyNDArray:
     except np.linalg.LinAlgError:
         # read off where inputs nearly coincide: whitening has blown rounding up
         values, vectors = np.linalg.eigh(covariance)
-        root: AnyNDArray = vectors * np.sqrt(np.maximum(values, 0.0))
-        return root
+        return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 _JITTER = 1e-10  # of what is left open at the points, as a share of it

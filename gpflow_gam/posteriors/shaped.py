@@ -77,19 +77,16 @@ class Projection:
         """Multipliers of the walls, [n], that take z [r] to the nearest point of the cone."""
         if not len(self._walls):  # which ends the process in some versions of scipy
             return np.zeros(0)
-        result: AnyNDArray = nnls(self._walls.T, -z, maxiter=50 * len(self._walls))[0]
-        return result
+        return nnls(self._walls.T, -z, maxiter=50 * len(self._walls))[0]
 
     @functools.cached_property
     def _step(self) -> AnyNDArray:
-        step: AnyNDArray = self._moves(self._centre[None, :])[0]
-        return step
+        return self._moves(self._centre[None, :])[0]
 
     @property
     def mean(self) -> AnyNDArray:
         """The projection of the mean, [P]: where the density is greatest in the cone."""
-        result: AnyNDArray = self._mean + self._root @ (self._step @ self._W)
-        return result
+        return self._mean + self._root @ (self._step @ self._W)
 
     @property
     def derivative(self) -> AnyNDArray:
@@ -136,8 +133,7 @@ class Projection:
         """Projected draws [S, P]."""
         u = rng.standard_normal((num_samples, len(self._mean)))
         u += self._moves(self._centre + u @ self._W.T) @ self._W
-        result: AnyNDArray = self._mean + u @ self._root.T
-        return result
+        return self._mean + u @ self._root.T
 
     def p_value(self, seed: int = 0) -> float:
         """

@@ -29,8 +29,7 @@ def kept(start: int, stop: int, halvings: int) -> AnyNDArray:
         return np.arange(start, stop)
     index = np.arange(start, stop, dtype=np.uint64)
     index *= _GOLDEN  # modulo 2^64
-    numbers: AnyNDArray = np.flatnonzero(index < np.uint64(1 << (64 - halvings))) + start
-    return numbers
+    return np.flatnonzero(index < np.uint64(1 << (64 - halvings))) + start
 
 
 @dataclasses.dataclass(frozen=True)

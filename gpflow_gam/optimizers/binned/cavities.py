@@ -265,8 +265,7 @@ class CoupledMeans:
             return np.full_like(mean, np.nan)
         step = np.linalg.solve(A, lever @ pull if few else pull)
         step = pull + U.T @ step if few else step
-        without: AnyNDArray = mean - np.einsum("ipn,p->ni", T, step, optimize=True)
-        return without
+        return mean - np.einsum("ipn,p->ni", T, step, optimize=True)
 
     def _whitened(self, phi: AnyNDArray) -> AnyNDArray:
         """Features of each predictor in coordinates in which H is one, [L, L P, n]."""
@@ -542,8 +541,7 @@ def _root(covariance: AnyNDArray) -> AnyNDArray:
         return np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(covariance)
-        root: AnyNDArray = vectors * np.sqrt(np.maximum(values, 1e-14))
-        return root
+        return vectors * np.sqrt(np.maximum(values, 1e-14))
 
 
 _MAX_BETWEEN = 3000

@@ -222,8 +222,7 @@ def _residual_points(
 def _heaviest(groups: AnyNDArray, mass: AnyNDArray) -> AnyNDArray:
     """The index of the heaviest member of each group."""
     order = np.lexsort((-mass, groups))
-    heaviest: AnyNDArray = order[np.unique(groups[order], return_index=True)[1]]
-    return heaviest
+    return order[np.unique(groups[order], return_index=True)[1]]
 
 
 def _nodes(

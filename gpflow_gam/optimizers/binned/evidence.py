@@ -64,8 +64,7 @@ def factorised(precision: AnyNDArray) -> AnyNDArray:
     root, info = lapack.dpotrf(precision + np.eye(len(precision)), lower=1, clean=1)
     if info != 0:
         raise NotPositiveDefinite
-    factor: AnyNDArray = root
-    return factor
+    return root
 
 
 def inverse(factor: AnyNDArray) -> AnyNDArray:
@@ -222,8 +221,7 @@ def _root(K: AnyNDArray, jitter: float) -> AnyNDArray:
     root, info = lapack.dpotrf(K + added * np.eye(M), lower=1, clean=1)
     if info != 0:
         raise NotPositiveDefinite
-    factor: AnyNDArray = root
-    return factor
+    return root
 
 
 class Projection:

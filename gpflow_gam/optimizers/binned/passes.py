@@ -371,8 +371,7 @@ class Rows:
 
     def _here(self, which: AnyNDArray) -> AnyNDArray:
         """Which of some rows are in this process, [n] of bool."""
-        here: AnyNDArray = (which >= self.start) & (which < self.start + len(self.Y))
-        return here
+        return (which >= self.start) & (which < self.start + len(self.Y))
 
     def evidence(self, jitter: float) -> Evidence:
         """The evidence of pseudo-data at these components."""
