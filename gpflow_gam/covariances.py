@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -362,25 +363,15 @@ def kuf_additive(
     return tf.reshape(dense, tf.concat([tf.shape(dense)[:1], shape[:-1]], axis=0))
 
 
-def _no_such_pair(kernel: Kernel) -> TypeError:
-    return TypeError(
+@Kuu.register(AdditiveInducingVariables, Kernel)
+@Kuf.register(AdditiveInducingVariables, Kernel, TensorLike)
+def no_such_pair(
+    inducing_variable: AdditiveInducingVariables, kernel: Kernel, *_: TensorType, **__: float
+) -> NoReturn:
+    raise TypeError(
         "AdditiveInducingVariables need an AdditiveKernel, whose components they belong to; got "
         f"{type(kernel).__name__}. Build gpflow_gam.kernels.AdditiveKernel([...]) from its parts."
     )
-
-
-@Kuu.register(AdditiveInducingVariables, Kernel)
-def _kuu_other(
-    inducing_variable: AdditiveInducingVariables, kernel: Kernel, *, jitter: float = 0.0
-) -> tf.Tensor:
-    raise _no_such_pair(kernel)
-
-
-@Kuf.register(AdditiveInducingVariables, Kernel, TensorLike)
-def _kuf_other(
-    inducing_variable: AdditiveInducingVariables, kernel: Kernel, Xnew: TensorType
-) -> tf.Tensor:
-    raise _no_such_pair(kernel)
 
 
 def only_levels(kernel: Kernel) -> bool:

@@ -302,20 +302,32 @@ def _greedy(
 ) -> AnyNDArray:
     """Pivoted Cholesky: each input is where the others leave most variance."""
     distinct = np.unique(X, axis=0)
-    residual = covariance(distinct).copy()
-    rows = np.zeros((M, len(distinct)))
+    variances = covariance(distinct)
+    # where the rest is explained to rounding more inputs would only be singular
+    least = 1e-10 * variances.max()
+    return distinct[pivots(variances, lambda i: covariance(distinct[[i]], distinct)[0], M, least)]
+
+
+def pivots(
+    variances: AnyNDArray, row: Callable[[int], AnyNDArray], most: int, least: float
+) -> list[int]:
+    """
+    Pivots of a partial Cholesky factor (Harbrecht, Peters & Schneider 2012).
+
+    It asks for one row of the covariance at a time, and ends where no variance left is more than
+    ``least``.
+    """
+    rest, factor = np.array(variances), np.zeros((min(most, len(variances)), len(variances)))
     chosen: list[int] = []
-    floor = 1e-10 * residual.max()
-    for m in range(M):
-        best = int(np.argmax(residual))
-        if residual[best] <= floor:
-            break  # the rest is explained to rounding: more inputs would only be singular
-        k = covariance(distinct[best : best + 1], distinct)[0]
-        rows[m] = (k - rows[:m, best] @ rows[:m]) / np.sqrt(residual[best])
-        residual = np.maximum(residual - rows[m] ** 2, 0.0)
-        residual[best] = 0.0
+    for j, out in enumerate(factor):
+        best = int(np.argmax(rest))
+        if rest[best] <= least:
+            break
+        out[:] = (row(best) - factor[:j, best] @ factor[:j]) / np.sqrt(rest[best])
         chosen.append(best)
-    return distinct[chosen]
+        rest = np.maximum(rest - np.square(out), 0.0)
+        rest[chosen] = 0.0
+    return chosen
 
 
 def _quantiles(

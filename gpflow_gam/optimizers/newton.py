@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,8 @@ def fit_newton(
     if its bound is higher, and takes one step at least. After an error the model is what it was.
     """
     with tracker, _restore_on_error(model):
-        newton = _Newton(model, tracker, max_iterations, max_sweeps)
+        limit = math.inf if max_sweeps is None else max_sweeps
+        newton = _Newton(model, tracker, max_iterations, limit)
         before, bound = _Place(model), model.objective() if model.goes_on else -math.inf
         elbo = math.nan
         if model.unfinished is not None and not model.unfinished.shown.is_present:
@@ -105,26 +106,20 @@ def _restore_on_error(model: IterNCGP) -> Iterator[None]:
         raise
 
 
+@dataclass(eq=False)
 class _Newton:
     """One fit: its solver's steps, and what they have cost."""
 
-    def __init__(
-        self,
-        model: IterNCGP,
-        tracker: Tracker,
-        max_iterations: int,
-        max_sweeps: float | None,
-    ) -> None:
-        self.model = model
-        self.tracker = tracker
-        self.max_iterations = max_iterations
-        self.max_sweeps = math.inf if max_sweeps is None else max_sweeps
-        self.sweeps = 0.0
-        self.steps: list[dict[str, Any]] = []
-        self.round = 0
-        self.running: Run | None = None  # the run whose step a callback looks at, while it does
-        self.progressed = False  # whether there was a step yet, of Newton's or of L-BFGS
-        self.stopped = False  # whether a budget, a callback or Ctrl-C has ended it
+    model: IterNCGP
+    tracker: Tracker
+    max_iterations: int
+    max_sweeps: float
+    sweeps: float = 0.0
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    round: int = 0
+    running: Run | None = None  # the run whose step a callback looks at, while it does
+    progressed: bool = False  # whether there was a step yet, of Newton's or of L-BFGS
+    stopped: bool = False  # whether a budget, a callback or Ctrl-C has ended it
 
     def solve(self, before: ActionPosteriorState | None = None) -> tuple[bool, str]:
         """The mode at the present parameters and the posterior around it."""

@@ -137,14 +137,9 @@ class ActionPosterior(AdditivePosterior):
         v, E, _ = cache
         mean, h = self._seen(X, v, E)
         mean, h = self.latents.mixed(mean), self.latents.mixed(h)
-        if full_cov:
-            prior = self._prior([k(X) for k in self.latents.kernels])
-            cov = prior - tf.matmul(h, h, transpose_b=True)
-            return tf.cast(tf.transpose(mean), X.dtype), tf.cast(cov, X.dtype)
-        prior = self._prior([k(X, full_cov=False) for k in self.latents.kernels])
-        var = prior - tf.reduce_sum(tf.square(h), axis=2)
-        var = tf.maximum(var, tf.zeros([], var.dtype))
-        return tf.cast(tf.transpose(mean), X.dtype), tf.cast(tf.transpose(var), X.dtype)
+        cov = _left(self._prior(self._priors(X, full_cov)), h, full_cov)
+        cov = cov if full_cov else tf.transpose(cov)
+        return tf.cast(tf.transpose(mean), X.dtype), tf.cast(cov, X.dtype)
 
     def _with_outputs(
         self, cache: Cache, X: tf.Tensor, cov: tf.Tensor, full_cov: bool
@@ -250,12 +245,9 @@ class ActionPosterior(AdditivePosterior):
         mean, h = self._seen_components(X, v, E)
         mean, h = self.latents.mixed(mean), self.latents.mixed(h)  # [L, C, N], [L, C, N, R]
         mean = tf.cast(tf.transpose(mean, [1, 2, 0]), X.dtype)
-        if full_cov:
-            prior = self._prior([k.K_components(X) for k in self.latents.kernels])
-            return mean, tf.cast(prior - tf.matmul(h, h, transpose_b=True), X.dtype)
-        prior = self._prior([k.K_diag_components(X) for k in self.latents.kernels])
-        var = prior - tf.reduce_sum(tf.square(h), axis=3)
-        return mean, tf.cast(tf.maximum(var, tf.zeros([], var.dtype)), X.dtype)
+        kernels = self.latents.kernels
+        prior = [k.K_components(X) if full_cov else k.K_diag_components(X) for k in kernels]
+        return mean, tf.cast(_left(self._prior(prior), h, full_cov), X.dtype)
 
     def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
         v, E, _ = cache
@@ -348,3 +340,10 @@ class ActionPosterior(AdditivePosterior):
         alive = tf.where(size > 0.0, tf.ones_like(size), tf.zeros_like(size))
         draws = mean[..., None] + alive[..., None] * away
         return tf.cast(tf.transpose(self.latents.mixed(draws), [3, 1, 2, 0]), X.dtype)
+
+
+def _left(prior: tf.Tensor, h: tf.Tensor, full_cov: bool) -> tf.Tensor:
+    """What h [..., N, R] leaves of prior covariances [..., N, N], or of variances [..., N]."""
+    if full_cov:
+        return prior - tf.matmul(h, h, transpose_b=True)
+    return tf.maximum(prior - tf.reduce_sum(tf.square(h), axis=-1), tf.zeros([], h.dtype))

@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 from scipy.linalg import block_diag, lapack, solve_triangular
 
 from ..covariances import InducingBlocks
-from ..inducing_variables import AdditiveInducingVariables
+from ..inducing_variables import AdditiveInducingVariables, pivots
 from ..kernels import AdditiveKernel
 from ..kernels.correlation import Values
 from ..kernels.fixed_inputs import FixedInputKernel, fixed_input_kernel
@@ -285,17 +285,8 @@ class InducingMoments:
         phi, prior = self.features_and_prior(name, self.tangents(name, X))
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
         least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
-        pivots: list[int] = []
-        columns: list[AnyNDArray] = []
-        while len(pivots) < _RESIDUAL_COLUMNS and float(np.max(rest, initial=0.0)) > least:
-            pivot = int(np.argmax(rest))
-            (k,) = self._residual_rows(name, X, phi, [pivot])
-            k = k - sum((c[pivot] * c for c in columns), 0.0)
-            columns.append(k / np.sqrt(rest[pivot]))
-            rest = np.maximum(rest - np.square(columns[-1]), 0.0)
-            rest[pivot] = 0.0
-            pivots.append(pivot)
-        return pivots
+        row = lambda i: self._residual_rows(name, X, phi, [i])[0]  # noqa: E731
+        return pivots(rest, row, _RESIDUAL_COLUMNS, least)
 
     def residual_factor(
         self, name: str, X: AnyNDArray, phi: AnyNDArray, prior: AnyNDArray, pivots: Sequence[int]

@@ -18,7 +18,7 @@ from gpflow.posteriors import (
     get_posterior_class,
 )
 
-from ..covariances import Features, InducingBlocks, open_variances, sampling_root
+from ..covariances import Features, InducingBlocks, no_such_pair, open_variances, sampling_root
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..layout import BlockLayout
@@ -195,7 +195,4 @@ def _posterior_class_dense(
 
 @get_posterior_class.register(Kernel, AdditiveInducingVariables)
 def _posterior_class_other(kernel: Kernel, inducing_variable: AdditiveInducingVariables) -> type:
-    raise TypeError(
-        "AdditiveInducingVariables need an AdditiveKernel; got "
-        f"{type(kernel).__name__}. Build gpflow_gam.kernels.AdditiveKernel([...]) from its parts."
-    )
+    no_such_pair(inducing_variable, kernel)

@@ -11,6 +11,7 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Constant, Kernel, Stationary
 from scipy.linalg import lapack, solve_triangular
 
+from ...inducing_variables import pivots
 from ...kernels import (
     CentredLinear,
     Factor,
@@ -53,25 +54,6 @@ def _interpolation(nodes: AnyNDArray, among: AnyNDArray, towards: AnyNDArray) ->
     root = np.linalg.cholesky(among + 1e-12 * np.trace(among) * np.eye(len(among)))
     half = solve_triangular(root, towards, lower=True)
     return Interpolation(nodes, solve_triangular(root.T, half, lower=False).T)
-
-
-def _pivots(K: AnyNDArray, limit: int, tolerance: float) -> AnyNDArray:
-    """Pivots [J] of the Cholesky decomposition of K (Harbrecht, Peters & Schneider 2012)."""
-    limit = min(limit, len(K))
-    residual = np.diag(K).copy()
-    factor = np.zeros((limit, len(K)))
-    pivots: list[int] = []
-    for j in range(limit):
-        pivot = int(np.argmax(residual))
-        if residual[pivot] <= tolerance:
-            break
-        column = K[pivot] - factor[:j, pivot] @ factor[:j]
-        column /= np.sqrt(residual[pivot])
-        factor[j] = column
-        pivots.append(pivot)
-        residual -= np.square(column)
-        residual[pivots] = 0.0
-    return np.array(pivots, dtype=np.int64)
 
 
 # Constants in dicts are by the number of columns.
@@ -263,10 +245,11 @@ def _nodes(
     ]
     K = sum(weight * among.matrices(lookup(values))[0] for weight, values in scales)
     tolerance = _REFINED_TOLERANCE if refined else _TOLERANCE
-    pivots = _pivots(np.asarray(K), max_nodes, tolerance)
-    if len(pivots) > 0.8 * number or (len(pivots) == max_nodes and number <= 2 * max_nodes):
+    K = np.asarray(K)
+    chosen = pivots(np.diag(K), lambda i: K[i], max_nodes, tolerance)
+    if len(chosen) > 0.8 * number or (len(chosen) == max_nodes and number <= 2 * max_nodes):
         return identity(number)
-    nodes = candidates[pivots]
+    nodes = candidates[chosen]
     towards = fixed_input_kernel(kernel, points[nodes], points)
     parts = [(weight, towards.matrices(lookup(values))) for weight, values in scales]
     inner = sum(weight * matrices[0] for weight, matrices in parts)

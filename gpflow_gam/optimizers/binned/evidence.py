@@ -61,7 +61,11 @@ def posterior_of(
 
 def factorised(precision: AnyNDArray) -> AnyNDArray:
     """The Cholesky factor of I + precision [P, P]."""
-    root, info = lapack.dpotrf(precision + np.eye(len(precision)), lower=1, clean=1)
+    return _cholesky(precision + np.eye(len(precision)))
+
+
+def _cholesky(matrix: AnyNDArray) -> AnyNDArray:
+    root, info = lapack.dpotrf(matrix, lower=1, clean=1)
     if info != 0:
         raise NotPositiveDefinite
     return root
@@ -218,10 +222,7 @@ def _root(K: AnyNDArray, jitter: float) -> AnyNDArray:
     M = len(K)
     trace = float(np.trace(K))
     added = jitter * trace / M if trace > 0.0 else 1.0
-    root, info = lapack.dpotrf(K + added * np.eye(M), lower=1, clean=1)
-    if info != 0:
-        raise NotPositiveDefinite
-    return root
+    return _cholesky(K + added * np.eye(M))
 
 
 class Projection:
