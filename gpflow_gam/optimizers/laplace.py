@@ -197,10 +197,10 @@ class _Target:
         self._kernels = len(rounds.hyperparameters)
         self._loss: Loss
         if bound is not None:
-            self._number, self._places = len(self.optimum), bound.noise_places
+            self._number = len(self.optimum)
             self._loss, self._value, self._metric = bound.loss, bound.value, bound.metric
         else:
-            self._number, self._places = self._kernels, rounds.family_places
+            self._number = self._kernels
             self._loss = rounds.loss(data)
             self._value = functools.partial(rounds.value, data)
             self._metric = functools.partial(rounds.metric, data)
@@ -245,7 +245,8 @@ class _Target:
         u = np.concatenate([u[:m], self.optimum[m:] + step[m:]])
         model = self._model
         moments = moments_at(model, q, values)
-        return HyperparameterDraw(moments, lambda: _with(model.likelihood, self._places, u[n:]))
+        places = self._solution.rounds.family_places
+        return HyperparameterDraw(moments, lambda: _with(model.likelihood, places, u[n:]))
 
 
 def _towards(

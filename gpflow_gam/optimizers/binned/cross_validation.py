@@ -215,12 +215,10 @@ def fit_left_out(
     Go on from a fit to the hyperparameters that predict left-out rows best.
 
     The criterion is the log predictive density of every row without its neighbourhood's sites, plus
-    the priors' log-densities (Wood 2024, with a density for the loss). It may have several optima:
-    searches begin at the fit's and at the priors' modes. The sites of Gaussian data follow from the
-    noise. For other data searches alternate with passes until the sites have converged at the new
-    hyperparameters, and a step that predicts no better is shortened.
-
-    :param solution: of the fit; options are those of :func:`~gpflow_gam.optimizers.fit`.
+    the priors' (Wood 2024, with a density for the loss). Of several optima searches begin at the
+    fit's and at the priors' modes. The sites of Gaussian data follow from the noise; for other data
+    searches alternate with passes until sites have converged, and a step that predicts no better is
+    shortened.
     """
     with (
         one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL),

@@ -63,15 +63,10 @@ def fit_rows(
     """
     Fit q, hyperparameters and the likelihood's parameters by sums over rows.
 
-    Options are those of :func:`~gpflow_gam.optimizers.fit`; ``others`` are ones without effect.
-
-    :param max_iterations: passes over the rows, or L-BFGS iterations if one pass is enough.
-    :param seed: of the rows on which a fit to many begins.
-    :param collapsed: whether to maximise the collapsed bound of Gaussian data, which takes one
-        pass; by default for :class:`~gpflow_gam.models.AdditiveSGPR`.
-    :param checkpoint: a folder, or a checkpoint that several fits of one call share.
-    :param start: mean and variance of the predictor [N, L] at which sites begin, m(x) left out, or
-        sums of sites; by default the null model's. Without effect on a collapsed bound.
+    Options are those of :func:`~gpflow_gam.optimizers.fit`; ``others`` have no effect. Iterations
+    are passes over the rows, or of L-BFGS on the collapsed bound of Gaussian data, which takes one
+    pass (the default of :class:`~gpflow_gam.models.AdditiveSGPR`). Sites begin at ``start``,
+    moments [N, L] of the predictor without m(x) or sums of sites; by default at the null model's.
     """
     Options(max_iterations, tolerance, **others)  # are checked
     if collapsed is None:

@@ -20,7 +20,7 @@ from ...posteriors import InducingMoments
 from ...storage import ByBlock
 from ...threads import SMALL, one_blas_thread
 from ...variational import DenseGaussian, OptimalPrecision
-from ..hyperparameters import Hyperparameters, differenced, places_of
+from ..hyperparameters import differenced
 from .evidence import GaussianPosterior, PseudoData, posterior_of
 from .passes import Rows, Watch
 from .rounds import Rounds, StartError
@@ -46,10 +46,8 @@ class CollapsedBound:
         self.model = model
         self.rounds = Rounds(model.kernel, model.likelihood, rows, None)
         self.parameter: Parameter = unwrapped(model.likelihood).variance
-        self.noise = Hyperparameters([self.parameter] if self.parameter.trainable else [])
-        self.noise_places = places_of(self.noise, model.likelihood)
         self._known = float(np.asarray(self.parameter))
-        self.kernel = self.rounds.hyperparameters
+        self.kernel, self.noise = self.rounds.hyperparameters, self.rounds.family
         self.rows = rows
         if sums is not None:
             self.data, self.error = sums
@@ -87,15 +85,14 @@ class CollapsedBound:
 
     def coordinates(self) -> AnyNDArray:
         """Present coordinates."""
-        return np.concatenate([self.kernel.get(), self.noise.get()])
+        return self.rounds.coordinates()
 
     def split(self, u: AnyNDArray) -> tuple[AnyNDArray, float]:
         """The kernel's coordinates, and the noise variance."""
-        number = len(self.kernel)
-        if not len(self.noise):
-            return u[:number], self._known
-        noise = float(self.noise.values(u[number:])[id(self.parameter)])
-        return u[:number], max(noise, self.least)
+        inner, rest = self.rounds.split(u)
+        if not len(rest):
+            return inner, self._known
+        return inner, max(float(self.noise.values(rest)[id(self.parameter)]), self.least)
 
     @property
     def least(self) -> float:
@@ -131,8 +128,7 @@ class CollapsedBound:
         value = self.rounds.evidence.value(self.data, self.rounds.values(inner), 1.0 / noise)
         square, number = self.error
         value -= 0.5 * (number * np.log(2.0 * np.pi * noise) + square / noise)
-        prior = self.kernel.log_prior(inner)[0] + self.noise.log_prior(u[len(inner) :])[0]
-        return -float(value + prior)
+        return -float(value + self.rounds.log_prior(inner, u[len(inner) :]))
 
     def metric(self, u: AnyNDArray) -> AnyNDArray | None:
         """Approximate second derivatives of the loss, [K, K]; None if they are not known."""
@@ -170,9 +166,7 @@ class CollapsedBound:
 
     def set(self, u: AnyNDArray) -> None:
         """Write coordinates to the model."""
-        number = len(self.kernel)
-        self.kernel.set(u[:number])
-        self.noise.set(u[number:])
+        self.rounds.set(u)
         if len(self.noise) and self.parameter.numpy() < self.least:
             self.parameter.assign(self.least)
 
