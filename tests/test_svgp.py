@@ -185,23 +185,6 @@ def test_block_precision_is_never_worse_than_what_it_contains(seed):
     assert block >= trained(vi.CoupledPrecision(rank=rank, seed=seed)) - 1e-3
 
 
-def test_poisson_sites_reach_the_optimum_of_the_dense_family():
-    """Variational PIRLS and L-BFGS on (mu, W) are two routes to one optimum."""
-    rng = np.random.default_rng(5)
-    X, _, kernel, inducing = problems.like(num_components=2, num_inducing=4, num_data=120)
-    Y = rng.poisson(np.exp(3 + np.sin(6 * X[:, :1]))).astype(float)
-    elbos = []
-    for family in (vi.OptimalPrecision(), vi.CoupledCovariance()):
-        model = gg.models.AdditiveSVGP(
-            kernel(), gpflow.likelihoods.Poisson(), inducing(), variational=family
-        )
-        gpflow.set_trainable(model.kernel, False)
-        result = gg.optimizers.fit(model, (X, Y), tolerance=1e-8, max_iterations=5000)
-        assert result.converged, result.message
-        elbos.append(result.elbo)
-    assert elbos[0] == pytest.approx(elbos[1], abs=1e-5)
-
-
 @pytest.mark.parametrize("whiten", [True, False])
 def test_a_whitened_kl_asks_for_no_prior(whiten, problem, rng, monkeypatch):
     """Under the prior's own coordinates it is the same whatever the kernel."""

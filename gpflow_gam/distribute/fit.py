@@ -316,52 +316,64 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
         return fit_gam(build, data, **arguments)
     if "y" in arguments:
         raise TypeError("y is of a GAM; of other models data hold both X and Y.")
-    return _fit_model(build, data, **arguments)
+    return _fit_model(build, data, _Options(**arguments))
 
 
-def _fit_model(
-    build: Callable[[], Model],
-    data: Data,
-    *,
-    strategy: tf.distribute.Strategy | None = None,
-    batch_size: int,
-    num_steps: int,
-    learning_rate: LearningRate = None,
-    seed: int = 0,
-    checkpoint: str | os.PathLike[str] | None = None,
-    save_every: int = 100,
-    callback: StepCallback | None = None,
-    timeout: float = 300.0,
-    validation_data: Any = None,
-    steps_per_epoch: int | None = None,
-) -> DistributedFit:
+@dataclass(frozen=True)
+class _Options:
+    """Options of minibatch training, checked."""
+
+    batch_size: int
+    num_steps: int
+    strategy: tf.distribute.Strategy | None = None
+    learning_rate: LearningRate = None
+    seed: int = 0
+    checkpoint: str | os.PathLike[str] | None = None
+    save_every: int = 100
+    callback: StepCallback | None = None
+    timeout: float = 300.0
+    validation_data: Any = None
+    steps_per_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "num_steps", "save_every", "steps_per_epoch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1; got {value}.")
+        rate = self.learning_rate
+        if isinstance(rate, (int, float)) and not (np.isfinite(rate) and rate > 0.0):
+            raise ValueError(f"learning_rate must be positive; got {rate}.")
+
+
+def _fit_model(build: Callable[[], Model], data: Data, options: _Options) -> DistributedFit:
     start = time.perf_counter()
-    _check_options(build, batch_size, num_steps, learning_rate, save_every, steps_per_epoch)
-    workers = workers_of(strategy, timeout)
-    batches = batches_of(data, batch_size, workers.replicas, workers.local, seed)
-    whole_batches = None if batches.num_data is None else batches.num_data // batch_size
+    if not callable(build):
+        raise TypeError(f"build must be a function that makes a model; got {type(build).__name__}.")
+    workers = workers_of(options.strategy, options.timeout)
+    batches = batches_of(data, options.batch_size, workers.replicas, workers.local, options.seed)
+    whole_batches = None if batches.num_data is None else batches.num_data // options.batch_size
     validation = None
-    if validation_data is not None:
-        validation = Validation(validation_data, batch_size, workers)
+    if options.validation_data is not None:
+        validation = Validation(options.validation_data, options.batch_size, workers)
     with workers.scope():
         with workers.watched("It was lost before the first step; start all workers again."):
-            trainable = TrainableModel(build(), batches, learning_rate, workers)
+            trainable = TrainableModel(build(), batches, options.learning_rate, workers)
             _check_model(trainable, workers, validation)
             reports = trainable.has_metrics or validation is not None
             state = FitState(
                 trainable,
                 workers,
                 batches,
-                None if checkpoint is None else Path(checkpoint),
-                seed,
-                steps_per_epoch or whole_batches,
+                None if options.checkpoint is None else Path(options.checkpoint),
+                options.seed,
+                options.steps_per_epoch or whole_batches,
                 Metrics(trainable.model, workers) if reports else None,
                 validation,
             )
             state.check_workers()
-            resumed = state.resume(num_steps)
+            resumed = state.resume(options.num_steps)
         ended = False
-        while state.step < num_steps and not ended:
+        while state.step < options.num_steps and not ended:
             shares = batches.shares(state.step, workers.local)
             with workers.watched(state.remedy):
                 try:
@@ -370,13 +382,13 @@ def _fit_model(
                     state.fail(state.step + 1, _essence(error), error)
                 state.record(loss, broken)
                 epoch = state.end_epoch()
-                if state.step % save_every == 0:
+                if state.step % options.save_every == 0:
                     state.save()
-                if callback is not None:
+                if options.callback is not None:
                     seconds = time.perf_counter() - start
                     progress = StepProgress(state.step, loss, seconds, trainable.model, epoch)
-                    ended = workers.count(bool(callback(progress))) > 0
-                if ended or state.step == num_steps:
+                    ended = workers.count(bool(options.callback(progress))) > 0
+                if ended or state.step == options.num_steps:
                     state.save()
                     workers.count(True)  # the last checkpoint is there before anyone returns
         trainable.finish()
@@ -407,23 +419,3 @@ def _check_model(
             "workers add up gradients of one type alone: give its layers one dtype, such as by "
             "keras.config.set_floatx('float64') before they are made."
         )
-
-
-def _check_options(
-    build: object,
-    batch_size: int,
-    num_steps: int,
-    learning_rate: LearningRate,
-    save_every: int,
-    steps_per_epoch: int | None,
-) -> None:
-    if not callable(build):
-        raise TypeError(f"build must be a function that makes a model; got {type(build).__name__}.")
-    counts = {"batch_size": batch_size, "num_steps": num_steps, "save_every": save_every}
-    for name, value in {**counts, "steps_per_epoch": steps_per_epoch}.items():
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1; got {value}.")
-    if isinstance(learning_rate, (int, float)) and not (
-        np.isfinite(learning_rate) and learning_rate > 0.0
-    ):
-        raise ValueError(f"learning_rate must be positive; got {learning_rate}.")
