@@ -97,13 +97,13 @@ def joined(
             f"inducing_variable has {[len(part.inputs) for part in parts]} components an output, "
             f"the kernel has {members.sum(axis=1).tolist()}."
         )
-    found: dict[str, Parameter] = {}
+    inputs: dict[str, Parameter] = {}
     for part, own in zip(parts, members):
         for c, Z in zip(np.flatnonzero(own), part.inputs):
-            found.setdefault(names[c], Z)
-    whole = AdditiveInducingVariables({name: found[name] for name in names})
+            inputs.setdefault(names[c], Z)
+    whole = AdditiveInducingVariables({name: inputs[name] for name in names})
     for name in names:
-        gpflow.set_trainable(whole[name], found[name].trainable)
+        gpflow.set_trainable(whole[name], inputs[name].trainable)
     return whole
 
 

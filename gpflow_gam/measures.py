@@ -61,15 +61,15 @@ def checked_probabilities(
     """Probabilities [number]; equal ones for None."""
     if values is None:
         return np.full(number, 1.0 / number)
-    found = np.asarray(values, dtype=np.float64)
-    if found.shape != (number,):
-        raise ValueError(f"{argument} must be one a {each}, [{number}]; got shape {found.shape}.")
-    if not np.all(found >= 0.0) or not np.isclose(found.sum(), 1.0):  # NaN fails the first
+    given = np.asarray(values, dtype=np.float64)
+    if given.shape != (number,):
+        raise ValueError(f"{argument} must be one a {each}, [{number}]; got shape {given.shape}.")
+    if not np.all(given >= 0.0) or not np.isclose(given.sum(), 1.0):  # NaN fails the first
         raise ValueError(
             f"{argument} must be non-negative and sum to one; "
-            f"got a minimum of {found.min()} and a sum of {found.sum()}."
+            f"got a minimum of {given.min()} and a sum of {given.sum()}."
         )
-    return found
+    return given
 
 
 def checked_sample(

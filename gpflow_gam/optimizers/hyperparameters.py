@@ -36,7 +36,6 @@ class Hyperparameters:
         self._shapes = [tuple(p.shape.as_list()) for p in self.parameters]
         self._sizes = [int(np.prod(shape)) for shape in self._shapes]
         self._places = slices(self._sizes)
-        self._simple = [isinstance(p.transform, _bijectors.Exp) for p in self.parameters]
         # in the coordinates of exponentials log-normal priors are normal, log-logistic ones
         # logistic: all of them at once
         size = len(self)
@@ -44,14 +43,15 @@ class Hyperparameters:
         self._log_logistic = np.zeros(size, dtype=bool)
         loc, scale = np.zeros(size), np.ones(size)
         self._others = []
-        for i, (p, simple, at) in enumerate(zip(self.parameters, self._simple, self._places)):
+        for i, (p, at) in enumerate(zip(self.parameters, self._places)):
             prior: Any = p.prior
             constrained = p.prior_on is PriorOn.CONSTRAINED
             kinds = {
                 _distributions.LogNormal: self._log_normal,
                 _distributions.LogLogistic: self._log_logistic,
             }
-            if simple and constrained and type(prior) in kinds:
+            exponential = isinstance(p.transform, _bijectors.Exp)
+            if exponential and constrained and type(prior) in kinds:
                 shape = self._shapes[i]
                 loc[at] = np.broadcast_to(np.asarray(prior.loc), shape).ravel()
                 scale[at] = np.broadcast_to(np.asarray(prior.scale), shape).ravel()
@@ -71,16 +71,16 @@ class Hyperparameters:
         """The parameters' present coordinates, [K]."""
         if not self.parameters:
             return np.zeros(0)
-        found = [np.ravel(p.unconstrained_variable.numpy()) for p in self.parameters]
-        return np.concatenate(found).astype(np.float64)
+        result = [np.ravel(p.unconstrained_variable.numpy()) for p in self.parameters]
+        return np.concatenate(result).astype(np.float64)
 
     def coordinates(self, values: Sequence[Any]) -> AnyNDArray:
         """The coordinates [K] of constrained values, one a parameter."""
-        found = [
+        result = [
             np.ravel(value if p.transform is None else p.transform.inverse(np.float64(value)))
             for p, value in zip(self.parameters, values)
         ]
-        return np.concatenate(found) if found else np.zeros(0)
+        return np.concatenate(result) if result else np.zeros(0)
 
     def set(self, u: AnyNDArray) -> None:
         """Write coordinates [K] to the parameters."""
@@ -89,9 +89,9 @@ class Hyperparameters:
 
     def off_zero(self, u: AnyNDArray) -> AnyNDArray:
         """The coordinates, where variances that have vanished are small ones."""
-        found = u.copy()
-        found[self._log_logistic] = np.maximum(u[self._log_logistic], self._centre - _SMALL)
-        return found
+        result = u.copy()
+        result[self._log_logistic] = np.maximum(u[self._log_logistic], self._centre - _SMALL)
+        return result
 
     def by_parameter(self, u: AnyNDArray) -> list[AnyNDArray]:
         """The parts of a vector [K] that belong to each parameter, in its shape."""
@@ -99,39 +99,31 @@ class Hyperparameters:
 
     def values(self, u: AnyNDArray) -> dict[int, AnyNDArray]:
         """Constrained values at coordinates [K], by the parameters' ``id``."""
-        found = {}
-        for p, simple, x in zip(self.parameters, self._simple, self.by_parameter(u)):
-            found[id(p)] = np.exp(x) if simple else _forward(p, x)
-        return found
+        return {id(p): _forward(p, x) for p, x in zip(self.parameters, self.by_parameter(u))}
 
     def pullback(self, u: AnyNDArray, gradients: Mapping[int, AnyNDArray]) -> AnyNDArray:
         """Gradients [K] in the coordinates from those in constrained values."""
-        found = np.zeros(len(u))
-        for i, (p, simple, at) in enumerate(zip(self.parameters, self._simple, self._places)):
-            own = gradients.get(id(p))
-            if own is None:
-                continue
-            if simple:
-                found[at] = np.ravel(own) * np.exp(u[at])
-            else:
-                found[at] = np.ravel(_chain(p, u[at].reshape(self._shapes[i]), own))
-        return found
+        result = np.zeros(len(u))
+        for p, at, x in zip(self.parameters, self._places, self.by_parameter(u)):
+            if id(p) in gradients:
+                result[at] = np.ravel(_chain(p, x, gradients[id(p)]))
+        return result
 
     def moved(self, u: AnyNDArray, step: float) -> list[tuple[Parameter, AnyNDArray]]:
         """The parameter of each coordinate, and its value where that one is ``step`` further on."""
-        found = []
-        for p, simple, x in zip(self.parameters, self._simple, self.by_parameter(u)):
+        result = []
+        for p, x in zip(self.parameters, self.by_parameter(u)):
             for i in np.ndindex(x.shape):
                 there = np.array(x)
                 there[i] += step
-                found.append((p, np.exp(there) if simple else _forward(p, there)))
-        return found
+                result.append((p, _forward(p, there)))
+        return result
 
     def prior_modes(self, u: AnyNDArray) -> AnyNDArray:
         """Where log-normal priors are highest in the coordinates, [K]; others stay as in ``u``."""
-        found = np.array(u)
-        found[self._log_normal] = self._loc - np.square(self._scale)
-        return found
+        result = np.array(u)
+        result[self._log_normal] = self._loc - np.square(self._scale)
+        return result
 
     def elsewhere(self, u: AnyNDArray) -> list[tuple[int, float, float]]:
         """
@@ -140,26 +132,26 @@ class Hyperparameters:
         Lengthscales at their priors' modes, if not much worse, or halved; vanished variances at
         small ones.
         """
-        modes, found = self.prior_modes(u), []
+        modes, result = self.prior_modes(u), []
         for k in np.flatnonzero(self._log_normal):
             if u[k] < modes[k] - _APART:
-                found.append((int(k), float(modes[k]), _NEAR_TIE))
-            found.append((int(k), float(u[k] - np.log(2.0)), 0.0))
+                result.append((int(k), float(modes[k]), _NEAR_TIE))
+            result.append((int(k), float(u[k] - np.log(2.0)), 0.0))
         for k, centre in zip(np.flatnonzero(self._log_logistic), self._centre):
             if u[k] < centre - _SMALL - _APART:
-                found.append((int(k), float(centre - _SMALL), 0.0))
-        return found
+                result.append((int(k), float(centre - _SMALL), 0.0))
+        return result
 
     def prior_precision(self) -> AnyNDArray:
         """How sharp priors that are normal in the coordinates are, [K]; zero of others."""
-        found = np.zeros(len(self))
-        found[self._log_normal] = 1.0 / np.square(self._scale)
+        result = np.zeros(len(self))
+        result[self._log_normal] = 1.0 / np.square(self._scale)
         # log-logistic priors add at most 1 / (2 width^2), which is left out
         for i in self._others:
             scale = _scale(self.parameters[i])
             if scale is not None:
-                found[self._places[i]] = 1.0 / np.square(np.ravel(scale))
-        return found
+                result[self._places[i]] = 1.0 / np.square(np.ravel(scale))
+        return result
 
     def to_uniform_sd(self) -> AnyNDArray:
         """
@@ -169,9 +161,9 @@ class Hyperparameters:
         likelihood. Averages need the density of coordinates, and one with little mass next to zero:
         flat in standard deviations (Gelman 2006, "Prior distributions for variance parameters").
         """
-        found = np.zeros(len(self))
-        found[self._log_logistic] = np.maximum(1.5 - 1.0 / self._width, 0.0)
-        return found
+        result = np.zeros(len(self))
+        result[self._log_logistic] = np.maximum(1.5 - 1.0 / self._width, 0.0)
+        return result
 
     def log_prior(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Log-density of the priors at coordinates [K], as GPflow counts it, and its gradient."""
@@ -205,12 +197,16 @@ def _scale(parameter: Parameter) -> AnyNDArray | None:
 def _forward(parameter: Parameter, x: AnyNDArray) -> AnyNDArray:
     if parameter.transform is None:
         return x
+    if isinstance(parameter.transform, _bijectors.Exp):
+        return np.exp(x)
     return np.asarray(parameter.transform.forward(tf.constant(x, parameter.dtype)), np.float64)
 
 
 def _chain(parameter: Parameter, x: AnyNDArray, upstream: AnyNDArray) -> AnyNDArray:
     if parameter.transform is None:
         return upstream
+    if isinstance(parameter.transform, _bijectors.Exp):
+        return upstream * np.exp(x)
     u = tf.constant(x, parameter.dtype)
     with tf.GradientTape() as tape:
         tape.watch(u)
@@ -339,8 +335,8 @@ class _Profile:
             return value, gradient[others]
 
         def metric(part: AnyNDArray) -> AnyNDArray | None:
-            found = self.metric(whole(part))
-            return None if found is None else found[np.ix_(others, others)]
+            result = self.metric(whole(part))
+            return None if result is None else result[np.ix_(others, others)]
 
         best = whole(
             descend(loss, start[others], _PROFILE_STEPS, _PROFILE_TOLERANCE, None, metric=metric)[0]

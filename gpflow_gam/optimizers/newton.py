@@ -189,12 +189,12 @@ class _Newton:
         counted = operator.sweeps
         preview = run.preview()
         operator.sweeps = counted  # looking is no part of the budget
-        found = ActionWeights.of_fit(preview.state)
+        weights = ActionWeights.of_fit(preview.state)
         X = self.model.data[0]
         return ActionPosterior(
             self.model.latents,
             X,
-            lambda: (found.v, found.E, found.E0),
+            lambda: (weights.v, weights.E, weights.E0),
             self.model.mean_function,
             precompute_cache=PrecomputeCacheType.TENSOR,
             snapshot=True,
