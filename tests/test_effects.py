@@ -185,7 +185,9 @@ def test_density_averaged_over_hyperparameters(by_level, data):
     densities = []
     for draw in draws:
         blocks = [(c.name, X) for c in fit.spec.components]
-        mean, covariance = draw.moments.joint(blocks)
+        moments = draw.moments
+        parts = moments.joint_parts(blocks, [moments.tangents(*block) for block in blocks])
+        mean, covariance = parts.mean, parts.inner + moments.residual_covariance(blocks)
         C, N = len(blocks), len(X)
         total = mean.reshape(C, N).sum(axis=0) + fit.model.mean_function(X).numpy()[:, 0]
         var = np.einsum("cndn->n", covariance[0].reshape(C, N, C, N))

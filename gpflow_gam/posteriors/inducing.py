@@ -156,42 +156,24 @@ class InducingMoments:
             return draws
         return draws * np.repeat(self.entering(), self.inducing_variable.sizes, axis=0)
 
-    def joint(self, blocks: Sequence[Block]) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Mean [n, L] and covariance [L, n, n] at points of distinct components, block after block.
-        """
-        parts = self.joint_parts(blocks, [self.tangents(c, X) for c, X in blocks])
-        return parts.mean, parts.inner + self.residual_covariance(blocks)
-
     def joint_parts(
-        self, blocks: Sequence[Block], tangents: Sequence[FixedInputKernel]
+        self, blocks: Sequence[Block], tangents: Sequence[FixedInputKernel], pointwise: bool = False
     ) -> JointParts:
-        """:meth:`joint` but for the covariance of what inducing values leave open."""
-        result = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
-        phis = [phi for phi, _ in result]
-        slices = [self.block(c) for c, _ in blocks]
-        mean = np.concatenate([phi.T @ self.mean[s] for phi, s in zip(phis, slices)])
-        rows = [
-            np.concatenate(
-                [p.T @ self.covariance[:, s, t] @ r for r, t in zip(phis, slices)], axis=-1
-            )
-            for p, s in zip(phis, slices)
-        ]
-        return JointParts(mean, np.concatenate(rows, axis=-2), _residual_variances(result))
+        """
+        Joint moments of distinct components at points, block after block, in two parts.
 
-    def pointwise_parts(
-        self, blocks: Sequence[Block], tangents: Sequence[FixedInputKernel]
-    ) -> JointParts:
-        """:meth:`joint_parts` of each point for itself: no more than n of anything is formed."""
+        Of each point for itself where ``pointwise``: no more than n of anything is formed then.
+        """
         result = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
-        slices = [self.block(c) for c, _ in blocks]
-        mean = [phi.T @ self.mean[s] for (phi, _), s in zip(result, slices)]
-        inner = [
-            np.sum(phi * (self.covariance[:, s, s] @ phi), axis=1)
-            for (phi, _), s in zip(result, slices)
-        ]
-        residual = _residual_variances(result)
-        return JointParts(np.concatenate(mean), np.concatenate(inner, axis=1), residual)
+        parts = [(phi, self.block(c)) for (phi, _), (c, _) in zip(result, blocks)]
+        mean = np.concatenate([phi.T @ self.mean[s] for phi, s in parts])
+        S = self.covariance
+        if pointwise:
+            inner = np.concatenate([np.sum(p * (S[:, s, s] @ p), axis=1) for p, s in parts], axis=1)
+        else:
+            rows = [np.concatenate([p.T @ S[:, s, t] @ r for r, t in parts], -1) for p, s in parts]
+            inner = np.concatenate(rows, axis=-2)
+        return JointParts(mean, inner, _residual_variances(result))
 
     def shared_parts(self, blocks: Sequence[Block]) -> AnyNDArray | None:
         """B of components at points, [L, n, R], one block after the other; None without it."""

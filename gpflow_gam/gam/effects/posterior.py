@@ -132,14 +132,16 @@ def pointwise_moments(
     with one_blas_thread():
         states = _states(fit, blocks, unconditional)
         fitted, tangents = next(states)
-        own = fitted.pointwise_parts(blocks, tangents)
+        own = fitted.joint_parts(blocks, tangents, pointwise=True)
         found = [
             parts.inner + np.square((parts.mean - own.mean).T) + parts.open
-            for parts in (moments.pointwise_parts(blocks, at) for moments, at in states)
+            for parts in (moments.joint_parts(blocks, at, pointwise=True) for moments, at in states)
         ]
     variance = np.mean(found, axis=0) if found else own.inner + own.open
     if unconditional:
-        variance = variance + _between(fit, blocks, lambda m, at: m.pointwise_parts(blocks, at))
+        variance = variance + _between(
+            fit, blocks, lambda m, at: m.joint_parts(blocks, at, pointwise=True)
+        )
     factor, _ = fit.units
     return factor * own.mean, factor**2 * variance.T
 
