@@ -26,23 +26,33 @@ class Measure(abc.ABC):
     @abc.abstractmethod
     def nodes(self) -> tuple[AnyNDArray | tf.Tensor, AnyNDArray | tf.Tensor]:
         """
-        Quadrature nodes [Q, d] and weights [Q], which sum to one; exact for discrete measures.
+        Quadrature nodes [Q, d] and weights [Q], which sum to one.
+
+        Exact for discrete measures; to the order of the rule for others.
         """
 
     def thinned(self, num_nodes: int) -> Measure:
-        """This measure, or one that stands for it with at most about so many nodes."""
+        """
+        This measure, or one that stands for it with at most about so many nodes.
+
+        :param num_nodes: Q.
+        """
         return self
 
     @property
     def bounds(self) -> tuple[AnyNDArray, AnyNDArray] | None:
-        """
-        Ends [d] outside of which functions have no use; None of discrete ones, as of a population.
+        """Ends [d] outside of which functions are not meant to be used; None where there are none.
+
+        Discrete measures stand for a population, or are levels: they bound nothing.
         """
         return None
 
     def transport(self, u: AnyNDArray) -> AnyNDArray:
         """
-        Map uniform numbers [N, d] in [0, 1) to the measure; by nodes without a quantile function.
+        Map independent uniform numbers to the measure.
+
+        :param u: [N, d] in [0, 1).
+        :return: [N, d]; by the nodes where the measure has no quantile function of its own.
         """
         points, weights = (np.asarray(a) for a in self.nodes())
         return discrete_quantile(u[:, 0], points, weights)

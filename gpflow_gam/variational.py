@@ -376,9 +376,8 @@ class VariationalFamily(Module, abc.ABC):
     """
     A family of Gaussians q(U) over the inducing values of all components.
 
-    A model gives it its sizes by :meth:`build`. Then it holds parameters, which :meth:`whitened`
-    turns into a Gaussian over V, ``U_c = L_c V_c``. ``cholesky`` are the prior's factors at the
-    present hyperparameters; means [P, L] and precisions [L, P, P] of V are in group order.
+    Constructed without sizes; the model that it is given to calls :meth:`build`. Then it holds
+    parameters, and :meth:`whitened` turns them into a Gaussian over V, ``U_c = L_c V_c``.
     """
 
     def __init__(self, *, whiten: bool = True) -> None:
@@ -395,7 +394,11 @@ class VariationalFamily(Module, abc.ABC):
 
     @property
     def layout(self) -> BlockLayout:
-        """The blocks; ValueError before :meth:`build`."""
+        """
+        The blocks; raises before :meth:`build`.
+
+        :raises ValueError: before :meth:`build`.
+        """
         if self._layout is None:
             raise ValueError(
                 f"{type(self).__name__} has no sizes yet; pass it to a model as variational=..."
@@ -412,9 +415,14 @@ class VariationalFamily(Module, abc.ABC):
         """
         Create the parameters, at the prior (or as near to it as the family can start from).
 
-        ``members`` [L, C] says which components enter which outputs: where one does not q is the
-        prior for good. ValueError where this object belongs to a model already, or its rank does
-        not fit.
+        Where a component does not enter an output, q is the prior for good.
+
+        :param layout: the blocks.
+        :param num_latent_gps: the number of latent outputs, L.
+        :param prior: gives the prior's factors, asked where the parameters describe U.
+        :param members: which components enter which outputs, [L, C]; None: all of them all.
+        :raises ValueError: where this object belongs to another model already, or its rank does
+            not fit.
         """
         if self.built:
             raise ValueError(
@@ -435,15 +443,29 @@ class VariationalFamily(Module, abc.ABC):
 
     @abc.abstractmethod
     def whitened(self, cholesky: Cholesky) -> WhitenedGaussian:
-        """q over the whitened values, in double precision, as the factors are."""
+        """
+        q over the whitened values, in double precision, as the factors are.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        """
 
     def kl(self, cholesky: Cholesky) -> tf.Tensor:
-        """KL[q(U) || p(U)], summed over the latent outputs."""
+        """
+        KL[q(U) || p(U)], summed over the latent outputs.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        """
         return self.whitened(cholesky).kl()
 
     @abc.abstractmethod
     def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
-        """Set the parameters close to N(mean, precision^-1) over the whitened values: a start."""
+        """
+        Set the parameters close to N(mean, precision^-1) over the whitened values: a start.
+
+        :param cholesky: of the prior at the present hyperparameters.
+        :param mean: [P, L], in group order.
+        :param precision: [L, P, P], in group order.
+        """
 
     # --- for the families -------------------------------------------------------------------
 
