@@ -172,12 +172,12 @@ class Batches(abc.ABC):
     """A source of batches that follow from the step alone, however many replicas share them."""
 
     num_data: int | None = None
-    structure: Share  # a share's structure, with anything for tensors
     is_shared = True  # whether all workers read the same
     reader: Reader | None = None
     reads_per_step = 1
 
-    def __init__(self, batch_size: int, replicas: int) -> None:
+    def __init__(self, structure: Share, batch_size: int, replicas: int) -> None:
+        self.structure = structure  # shapes and types of a row
         self.batch_size, self.replicas = batch_size, replicas
         self.rows = batch_size // replicas
 
@@ -185,9 +185,9 @@ class Batches(abc.ABC):
     def shares(self, step: int, replicas: Sequence[int]) -> dict[int, Share]:
         """X [B / R, ...], Y and perhaps sample weights of some replicas at a step, from 0."""
 
-    @abc.abstractmethod
     def specs(self) -> Share:
         """The shapes [B / R, ...] and types of a share."""
+        return tf.nest.map_structure(self._spec, self.structure)
 
     def digest(self) -> int | None:
         """A checksum that tells other data from these; None where there is none."""
@@ -207,22 +207,22 @@ class Batches(abc.ABC):
             for r, part in parts.items()
         }
 
-    def _spec(self, row: Any, dtype: Any) -> tf.TensorSpec:
-        row = tf.TensorShape(row)
-        if row.rank is None:
+    def _spec(self, row: tf.TensorSpec) -> tf.TensorSpec:
+        if row.shape.rank is None:
             raise ValueError(
                 "data is a dataset that does not say what shape its rows have, which metrics are "
                 "made for; state it by tf.ensure_shape in a map."
             )
-        return tf.TensorSpec((self.rows, *row), dtype)
+        return tf.TensorSpec((self.rows, *row.shape), row.dtype)
 
 
 class ArrayBatches(Batches):
     """Batches of arrays, in a new order each epoch; rows that fill no whole batch are left out."""
 
     def __init__(self, arrays: Share, batch_size: int, replicas: int, seed: int) -> None:
-        super().__init__(batch_size, replicas)
-        self.arrays = self.structure = arrays
+        specs = tf.nest.map_structure(lambda v: tf.TensorSpec(v.shape[1:], v.dtype), arrays)
+        super().__init__(specs, batch_size, replicas)
+        self.arrays = arrays
         self._seed = seed
         self.num_data: int = number_of_rows(arrays)
         self._order: tuple[int, AnyNDArray] | None = None
@@ -235,12 +235,6 @@ class ArrayBatches(Batches):
         rows = self._order[1][batch * self.batch_size : (batch + 1) * self.batch_size]
         return self._cut(tf.nest.map_structure(lambda v: v[rows], self.arrays), replicas)
 
-    def specs(self) -> Share:
-        specs: Share = tf.nest.map_structure(
-            lambda v: self._spec(v.shape[1:], tf.as_dtype(v.dtype)), self.arrays
-        )
-        return specs
-
     def digest(self) -> int:
         return checksum(self.arrays)
 
@@ -251,9 +245,8 @@ class StreamBatches(Batches):
     reader: Reader
 
     def __init__(self, dataset: tf.data.Dataset, batch_size: int, replicas: int) -> None:
-        super().__init__(batch_size, replicas)
         dataset = rows_of(dataset)
-        self.structure = dataset.element_spec
+        super().__init__(dataset.element_spec, batch_size, replicas)
         number = int(dataset.cardinality())
         if number >= 0:
             _check_enough(number, batch_size)
@@ -263,9 +256,6 @@ class StreamBatches(Batches):
 
     def shares(self, step: int, replicas: Sequence[int]) -> dict[int, Share]:
         return self._cut(self.reader(step), replicas)
-
-    def specs(self) -> Share:
-        return tf.nest.map_structure(lambda s: self._spec(s.shape, s.dtype), self.structure)
 
     def digest(self) -> int:
         return checksum(next_element(self._batches.as_numpy_iterator()))
@@ -280,8 +270,6 @@ class FunctionBatches(Batches):
     def __init__(
         self, function: PerReplicaBatches, batch_size: int, replicas: int, local: Sequence[int]
     ) -> None:
-        super().__init__(batch_size, replicas)
-        self.reads_per_step = len(local)
         context = tf.distribute.InputContext(
             num_input_pipelines=replicas // len(local),
             input_pipeline_id=local[0] // len(local),
@@ -293,17 +281,14 @@ class FunctionBatches(Batches):
                 "data must return a tf.data.Dataset of one replica's batches; it returned "
                 f"{type(dataset).__name__}."
             )
-        self.structure = _checked_spec(dataset)
+        specs = _checked_spec(dataset)
+        rows = tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape[1:], s.dtype), specs)
+        super().__init__(rows, batch_size, replicas)
+        self.reads_per_step = len(local)
         self.reader = Reader(dataset)
 
     def shares(self, step: int, replicas: Sequence[int]) -> dict[int, Share]:
         return {r: self._share(step * self.reads_per_step + i) for i, r in enumerate(replicas)}
-
-    def specs(self) -> Share:
-        specs: Share = tf.nest.map_structure(
-            lambda s: self._spec(s.shape[1:], s.dtype), self.structure
-        )
-        return specs
 
     def _share(self, number: int) -> Share:
         share = self.reader(number)
