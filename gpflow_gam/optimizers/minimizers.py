@@ -427,11 +427,12 @@ def descend(
         def along(
             z: AnyNDArray,
             origin: AnyNDArray = origin,
-            axes: AnyNDArray = axes,
+            axes: AnyNDArray | None = axes,
             first: tuple[float, AnyNDArray] = (value, gradient),
         ) -> tuple[float, AnyNDArray]:
-            value, gradient = guarded(origin + axes @ z) if z.any() else first
-            return value, axes.T @ gradient
+            step = z if axes is None else axes @ z
+            value, gradient = guarded(origin + step) if z.any() else first
+            return value, gradient if axes is None else axes.T @ gradient
 
         outcome = minimize(
             along,
@@ -490,14 +491,18 @@ def other_optimum(
     return best
 
 
-def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray:
-    """Directions [K, K], as columns, in which a unit step, as SciPy's first is, is Newton's."""
+def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray | None:
+    """
+    Directions [K, K], as columns, in which a unit step, as SciPy's first is, is Newton's.
+
+    None for the coordinates themselves: without a metric there may be very many.
+    """
     if metric is None:
-        return np.eye(len(gradient))
+        return None
     try:
         root = np.linalg.cholesky(metric)
     except np.linalg.LinAlgError:  # rounding has left no direction in which it says anything
-        return np.eye(len(gradient))
+        return None
     axes: AnyNDArray = np.linalg.solve(root.T, np.eye(len(gradient)))
     slope = axes.T @ gradient
     length = float(np.linalg.norm(slope))
