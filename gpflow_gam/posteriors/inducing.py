@@ -235,15 +235,6 @@ class InducingMoments:
         _, K, diagonal = tangents.matrices(self._values)
         return self._whitened(name, K), diagonal
 
-    def features_at(
-        self, points: Mapping[str, AnyNDArray]
-    ) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
-        """Features [M_c, N_c] and prior variances [N_c] of components at points of their own."""
-        return {
-            name: self.features_and_prior(name, self.tangents(name, X))
-            for name, X in points.items()
-        }
-
     def _whitened(self, name: str, K: AnyNDArray) -> AnyNDArray:
         root = self.roots[self._index(name)]
         phi, _ = lapack.dtrtrs(root, np.asarray_chkfinite(K), lower=1)

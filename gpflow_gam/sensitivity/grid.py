@@ -176,7 +176,8 @@ def grid_features(
     """Features [M_c, Q_c] and prior variances [Q_c] of components at all nodes."""
     reads = component_columns(moments.kernel).items()
     width = moments.kernel.num_columns
-    return moments.features_at({name: grid.points(c, width) for name, c in reads if c})
+    points = {name: grid.points(columns, width) for name, columns in reads if columns}
+    return {n: moments.features_and_prior(n, moments.tangents(n, X)) for n, X in points.items()}
 
 
 def decompose(
