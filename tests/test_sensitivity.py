@@ -246,18 +246,6 @@ def test_indices_of_levels_do_not_depend_on_the_unit(rng):
     np.testing.assert_allclose(found[1]["estimate"], found[0]["estimate"], rtol=1e-4)
 
 
-def test_features_of_many_components_at_once(model):
-    moments = InducingMoments.of(model.posterior())
-    X, _ = observations(12)
-    points = {"x0": X[:5], "x1": X[5:10], "x2": X, "x0:x1": X}
-    for name, X in points.items():
-        phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
-        np.testing.assert_allclose(phi, moments.features(name, points.pop(name)), atol=1e-10)
-        rows = {"x0": X[:5], "x1": X[5:10]}.get(name, X)
-        np.testing.assert_allclose(prior, model.kernel[name](rows, full_cov=False), atol=1e-12)
-    assert not points
-
-
 @pytest.mark.slow
 def test_unconditional_indices_of_a_model(model):
     fit = sgpr(anova_kernel())
