@@ -21,6 +21,19 @@ from tqdm.auto import tqdm
 from ..errors import NotPositiveDefinite
 from ..posteriors import AdditivePosterior
 
+__all__ = [
+    "LBFGS",
+    "FitProgress",
+    "FitResult",
+    "StopFit",
+    "TimeBudget",
+    "Traced",
+    "Tracker",
+    "descend",
+    "fit_lbfgs",
+    "other_optimum",
+]
+
 
 class TimeBudget:
     """
