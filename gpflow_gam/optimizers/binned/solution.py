@@ -176,29 +176,22 @@ class Solution:
     """
     The outcome of a fit: sums over rows, hyperparameters, and their posterior.
 
-    How the evidence changes with hyperparameters follows from it without a pass over rows.
-
-    :param optimum: coordinates of what was learnt, [K]: the kernels' hyperparameters, then the
-        noise variance of a collapsed bound or the likelihood's parameters.
-    :param rounds: give the evidence of the sums.
-    :param bound: the collapsed bound of Gaussian data, whose sums are to be divided by the noise.
-    :param curvature: of sum_n E_q[log p(y_n)] in the likelihood's parameters, [K, K], once needed.
-    :param hessian: of minus the criterion, [K, K], if that was not the evidence.
-    :param unshaped: coordinates of the fit without shapes, [K], if a term has a shape.
-    :param between: covariances by :func:`between_predictors`, [L, P, P], once needed.
+    How the evidence changes with hyperparameters follows from it without a pass over rows. What is
+    learnt are the kernels' hyperparameters, then a collapsed bound's noise variance, or the
+    likelihood's parameters.
     """
 
     rows: Rows
     data: PseudoData
     q: GaussianPosterior
     values: Callable[[Parameter], AnyNDArray]  # of the kernels' parameters
-    optimum: AnyNDArray
-    rounds: Rounds
-    bound: CollapsedBound | None = None
-    curvature: AnyNDArray | None = None
-    hessian: AnyNDArray | None = None
-    unshaped: AnyNDArray | None = None
-    between: AnyNDArray | None = None
+    optimum: AnyNDArray  # coordinates of what was learnt, [K]
+    rounds: Rounds  # give the evidence of the sums
+    bound: CollapsedBound | None = None  # of Gaussian data, whose sums the noise divides
+    curvature: AnyNDArray | None = None  # of E_q[log p(Y)] in the likelihood's parameters, [K, K]
+    hessian: AnyNDArray | None = None  # of minus the criterion, [K, K], if it was no evidence
+    unshaped: AnyNDArray | None = None  # the optimum without shapes, if a term has one
+    between: AnyNDArray | None = None  # by between_predictors, [L, P, P], once needed
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
