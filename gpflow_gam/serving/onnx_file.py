@@ -130,20 +130,18 @@ def _tensor(array: AnyNDArray, name: str) -> onnx.TensorProto:
 
 Translation = Callable[[Builder, tf.Operation, list[str]], str | list[str]]
 
-TRANSLATIONS: dict[str, Translation] = {}
-
 SAME = {
     **{name: name for name in ("Sub", "Mul", "Neg", "Exp", "Log", "Sqrt", "Abs", "Sign", "Floor")},
     **{name: name for name in ("Ceil", "Sigmoid", "Tanh", "Sin", "Cos", "Pow", "Equal", "Less")},
-    **{name: name for name in ("Greater", "Identity", "Relu", "Reciprocal")},
+    **{name: name for name in ("Greater", "Identity", "Relu", "Reciprocal", "Shape", "Tile")},
     **{"AddV2": "Add", "Add": "Add", "RealDiv": "Div", "Maximum": "Max", "Minimum": "Min"},
     **{"LogicalAnd": "And", "LogicalOr": "Or", "LogicalNot": "Not", "SelectV2": "Where"},
     **{"LessEqual": "LessOrEqual", "GreaterEqual": "GreaterOrEqual", "BiasAdd": "Add"},
-    **{"AddN": "Sum", "EnsureShape": "Identity", "StopGradient": "Identity"},
+    **{"EnsureShape": "Identity", "StopGradient": "Identity", "BroadcastTo": "Expand"},
     **{"Snapshot": "Identity", "PreventGradient": "Identity"},
-    **{"Shape": "Shape", "BroadcastTo": "Expand", "Tile": "Tile"},
+    **{"MatMul": "MatMul", "BatchMatMul": "MatMul", "BatchMatMulV2": "MatMul"},
 }
-"""Operations that ONNX has under the same or another name."""
+"""Operations that ONNX has under the same or another name; factors of products come as they are."""
 
 
 def translated(b: Builder, op: tf.Operation, inputs: list[str]) -> list[str]:
@@ -159,15 +157,7 @@ def translated(b: Builder, op: tf.Operation, inputs: list[str]) -> list[str]:
     return outputs if isinstance(outputs, list) else [outputs]
 
 
-def _translates(*types: str) -> Callable[[Translation], Translation]:
-    def register(function: Translation) -> Translation:
-        TRANSLATIONS.update(dict.fromkeys(types, function))
-        return function
-
-    return register
-
-
-def _known(b: Builder, op: tf.Operation, name: str) -> Any:
+def _known(b: Builder, op: tf.Operation, name: str) -> AnyNDArray:
     """The value of an input that ONNX takes as an attribute or constant."""
     if name not in b.values:
         raise ValueError(
@@ -177,220 +167,139 @@ def _known(b: Builder, op: tf.Operation, name: str) -> Any:
     return b.values[name]
 
 
+def _known_list(b: Builder, op: tf.Operation, name: str) -> str:
+    return _whole(b, np.ravel(_known(b, op, name)))
+
+
 def _whole(b: Builder, value: Any) -> str:
     return b.constant(np.asarray(value, np.int64))
 
 
-# --- elementwise -------------------------------------------------------------------------------
-
-
-@_translates("Square")
-def _square(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b("Mul", x[0], x[0])
-
-
-@_translates("SquaredDifference")
-def _squared_difference(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    away = b("Sub", *x)
-    return b("Mul", away, away)
-
-
-@_translates("Rsqrt")
-def _rsqrt(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b("Reciprocal", b("Sqrt", x[0]))
-
-
-@_translates("NotEqual")
-def _not_equal(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b("Not", b("Equal", *x))
-
-
-@_translates("FloorMod")
 def _floor_mod(b: Builder, op: tf.Operation, x: list[str]) -> str:
     if op.inputs[0].dtype.is_integer:
         return b("Mod", *x)
     return b("Sub", x[0], b("Mul", x[1], b("Floor", b("Div", *x))))
 
 
-@_translates("FloorDiv")
 def _floor_div(b: Builder, op: tf.Operation, x: list[str]) -> str:
     if op.inputs[0].dtype.is_integer:  # ONNX cuts the fraction off
         return b("Div", b("Sub", x[0], b("Mod", *x)), x[1])
     return b("Floor", b("Div", *x))
 
 
-@_translates("Cast")
 def _cast(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    if TYPES[op.inputs[0].dtype] == TYPES[op.outputs[0].dtype]:
-        return x[0]
-    return b("Cast", x[0], to=TYPES[op.outputs[0].dtype])
+    before, after = (TYPES[t.dtype] for t in (op.inputs[0], op.outputs[0]))
+    return x[0] if before == after else b("Cast", x[0], to=after)
 
 
-@_translates("ZerosLike", "OnesLike")
-def _like(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    value = b.constant(0 if op.type == "ZerosLike" else 1, op.outputs[0].dtype)
-    return b("Expand", value, b("Shape", x[0]))
+def _filled(value: int) -> Translation:
+    return lambda b, op, x: b("Expand", b.constant(value, op.outputs[0].dtype), b("Shape", x[0]))
 
 
-@_translates("Softmax", "LogSoftmax")
-def _softmax(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b(op.type, x[0], axis=-1)
-
-
-# --- shapes ------------------------------------------------------------------------------------
-
-
-@_translates("Fill")
-def _fill(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b("Expand", x[1], x[0])
-
-
-@_translates("Reshape")
-def _reshape(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b("Reshape", *x, allowzero=1)  # a request of no rows has a zero in its shape
-
-
-@_translates("ExpandDims")
-def _expand_dims(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b("Unsqueeze", x[0], _whole(b, np.ravel(_known(b, op, x[1]))))
-
-
-@_translates("Transpose")
-def _transpose(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b("Transpose", x[0], perm=[int(i) for i in _known(b, op, x[1])])
-
-
-@_translates("Pack")
 def _pack(b: Builder, op: tf.Operation, x: list[str]) -> str:
     axis = int(op.get_attr("axis"))
     return b("Concat", *(b("Unsqueeze", v, _whole(b, [axis])) for v in x), axis=axis)
 
 
-@_translates("Unpack")
 def _unpack(b: Builder, op: tf.Operation, x: list[str]) -> list[str]:
     axis, number = int(op.get_attr("axis")), int(op.get_attr("num"))
     return [b("Gather", x[0], _whole(b, i), axis=axis) for i in range(number)]
 
 
-@_translates("ConcatV2")
-def _concat(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    return b("Concat", *x[:-1], axis=int(_known(b, op, x[-1])))
-
-
-@_translates("Pad", "PadV2")
 def _pad(b: Builder, op: tf.Operation, x: list[str]) -> str:
     # [axes, 2] becomes what is before all axes, then what is behind them
-    ends = _whole(b, np.ravel(np.transpose(_known(b, op, x[1]))))
-    return b("Pad", x[0], ends, *x[2:])
+    return b("Pad", x[0], _whole(b, np.ravel(np.transpose(_known(b, op, x[1])))), *x[2:])
 
 
-@_translates("SplitV")
 def _split(b: Builder, op: tf.Operation, x: list[str]) -> list[str]:
-    axis = int(_known(b, op, x[2]))
-    return b.several("Split", [x[0], x[1]], len(op.outputs), axis=axis)
-
-
-@_translates("Split")
-def _equal_split(b: Builder, op: tf.Operation, x: list[str]) -> list[str]:
     number = len(op.outputs)
-    return b.several("Split", [x[1]], number, axis=int(_known(b, op, x[0])), num_outputs=number)
+    if op.type == "SplitV":
+        return b.several("Split", x[:2], number, axis=int(_known(b, op, x[2])))
+    return b.several("Split", x[1:], number, axis=int(_known(b, op, x[0])), num_outputs=number)
 
 
-@_translates("GatherV2")
 def _gather(b: Builder, op: tf.Operation, x: list[str]) -> str:
     if op.get_attr("batch_dims"):
         raise ValueError(f"model: {op.name} gathers by batch, which cannot be written as ONNX.")
     return b("Gather", x[0], x[1], axis=int(_known(b, op, x[2])))
 
 
-@_translates("StridedSlice")
 def _strided_slice(b: Builder, op: tf.Operation, x: list[str]) -> str:
+    """Of slices without new axes, which :mod:`~gpflow_gam.serving.plain` adds afterwards."""
     begin, end, strides = (_known(b, op, v) for v in x[1:4])
-    masks = ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
-    bits = {name: int(op.get_attr(name)) for name in masks}
+    most, least = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
-    def on(name: str, i: int) -> bool:
-        return bool(bits[name] >> i & 1)
+    def on(mask: str, i: int) -> bool:
+        return bool(int(op.get_attr(mask)) >> i & 1)
 
-    new = sum(on("new_axis_mask", i) and not on("ellipsis_mask", i) for i in range(len(begin)))
-    skipped = op.inputs[0].shape.rank - (len(begin) - new - bool(bits["ellipsis_mask"]))
     axis = 0
     slices: list[tuple[int, int, int, int]] = []
     dropped: list[int] = []
-    added: list[int] = []
-    place = 0  # among the axes of the result
     for i, (low, high, step) in enumerate(zip(begin, end, strides)):
         if on("ellipsis_mask", i):
-            axis, place = axis + skipped, place + skipped
-        elif on("new_axis_mask", i):
-            added.append(place)
-            place += 1
+            axis += op.inputs[0].shape.rank - len(begin) + 1
+            continue
+        if on("shrink_axis_mask", i):
+            dropped.append(axis)
+            low, high = int(low), int(low) + 1 or most
         else:
-            if on("shrink_axis_mask", i):
-                dropped.append(axis)
-                low, high = int(low), int(low) + 1 or np.iinfo(np.int64).max
-            else:
-                low = (0 if step > 0 else np.iinfo(np.int64).max) if on("begin_mask", i) else low
-                limit = np.iinfo(np.int64).max if step > 0 else np.iinfo(np.int64).min
-                high = limit if on("end_mask", i) else high
-                place += 1
-            if (low, high, step) != (0, np.iinfo(np.int64).max, 1):
-                slices.append((low, high, axis, step))
-            axis += 1
-    result = x[0]
-    if slices:
-        result = b("Slice", result, *(_whole(b, v) for v in zip(*slices)))
-    if dropped:
-        result = b("Squeeze", result, _whole(b, dropped))
-    return b("Unsqueeze", result, _whole(b, added)) if added else result
+            low = (0 if step > 0 else most) if on("begin_mask", i) else low
+            high = (most if step > 0 else least) if on("end_mask", i) else high
+        if (low, high, step) != (0, most, 1):
+            slices.append((low, high, axis, step))
+        axis += 1
+    result = b("Slice", x[0], *(_whole(b, v) for v in zip(*slices))) if slices else x[0]
+    return b("Squeeze", result, _whole(b, dropped)) if dropped else result
 
 
-# --- sums and products -------------------------------------------------------------------------
-
-
-@_translates("Sum", "Mean", "Max", "Min", "Prod")
 def _reduce(b: Builder, op: tf.Operation, x: list[str]) -> str:
     keep = int(op.get_attr("keep_dims"))
-    return b(f"Reduce{op.type}", x[0], _axes(b, op, x[1]), keepdims=keep)
+    return b(f"Reduce{op.type}", x[0], _known_list(b, op, x[1]), keepdims=keep)
 
 
-@_translates("Any", "All")
 def _reduce_truth(b: Builder, op: tf.Operation, x: list[str]) -> str:
     kind, keep = {"Any": "ReduceMax", "All": "ReduceMin"}[op.type], int(op.get_attr("keep_dims"))
     counted = b("Cast", x[0], to=TYPES[tf.int64])
-    return b("Cast", b(kind, counted, _axes(b, op, x[1]), keepdims=keep), to=TYPES[tf.bool])
+    return b("Cast", b(kind, counted, _known_list(b, op, x[1]), keepdims=keep), to=TYPES[tf.bool])
 
 
-def _axes(b: Builder, op: tf.Operation, name: str) -> str:
-    return _whole(b, np.ravel(_known(b, op, name)))
-
-
-@_translates("ArgMax")
 def _argmax(b: Builder, op: tf.Operation, x: list[str]) -> str:
     # of truth values as numbers: in double, the one type in which runtimes agree to take it
     values = b("Cast", x[0], to=TYPES[tf.float64])
     return b("ArgMax", values, axis=int(_known(b, op, x[1])), keepdims=0)
 
 
-@_translates("TopKV2")
-def _top_k(b: Builder, op: tf.Operation, x: list[str]) -> list[str]:
-    number = _whole(b, np.ravel(_known(b, op, x[1])))
-    return b.several("TopK", [x[0], number], 2, axis=-1, largest=1, sorted=1)
-
-
-@_translates("MatMul", "BatchMatMulV2", "BatchMatMul")
-def _matmul(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    flags = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
-    return b(
-        "MatMul",
-        *(
-            _adjoint(b, v, t.shape.rank) if op.get_attr(flag) else v
-            for v, t, flag in zip(x, op.inputs, flags)
-        ),
-    )
-
-
-def _adjoint(b: Builder, x: str, rank: int) -> str:
-    if x in b.values:
-        return b.constant(np.swapaxes(b.values[x], -1, -2))
-    return b("Transpose", x, perm=[*range(rank - 2), rank - 1, rank - 2])
+TRANSLATIONS: dict[str, Translation] = {
+    "Square": lambda b, op, x: b("Mul", x[0], x[0]),
+    "SquaredDifference": lambda b, op, x: b("Mul", *[b("Sub", *x)] * 2),
+    "Rsqrt": lambda b, op, x: b("Reciprocal", b("Sqrt", x[0])),
+    "NotEqual": lambda b, op, x: b("Not", b("Equal", *x)),
+    "FloorMod": _floor_mod,
+    "FloorDiv": _floor_div,
+    "Cast": _cast,
+    "ZerosLike": _filled(0),
+    "OnesLike": _filled(1),
+    "Fill": lambda b, op, x: b("Expand", x[1], x[0]),
+    "Softmax": lambda b, op, x: b("Softmax", x[0], axis=-1),
+    "LogSoftmax": lambda b, op, x: b("LogSoftmax", x[0], axis=-1),
+    # a request of no rows has a zero in its shape
+    "Reshape": lambda b, op, x: b("Reshape", *x, allowzero=1),
+    "ExpandDims": lambda b, op, x: b("Unsqueeze", x[0], _known_list(b, op, x[1])),
+    "Transpose": lambda b, op, x: b("Transpose", x[0], perm=_known(b, op, x[1]).tolist()),
+    "Pack": _pack,
+    "Unpack": _unpack,
+    "ConcatV2": lambda b, op, x: b("Concat", *x[:-1], axis=int(_known(b, op, x[-1]))),
+    "Pad": _pad,
+    "PadV2": _pad,
+    "Split": _split,
+    "SplitV": _split,
+    "GatherV2": _gather,
+    "StridedSlice": _strided_slice,
+    **dict.fromkeys(("Sum", "Mean", "Max", "Min", "Prod"), _reduce),
+    "Any": _reduce_truth,
+    "All": _reduce_truth,
+    "ArgMax": _argmax,
+    "TopKV2": lambda b, op, x: b.several(
+        "TopK", [x[0], _known_list(b, op, x[1])], 2, axis=-1, largest=1, sorted=1
+    ),
+}

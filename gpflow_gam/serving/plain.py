@@ -33,42 +33,29 @@ def _stands_for(*types: str) -> Callable[[Formula], Formula]:
 
 
 def _number(value: float, like: tf.Tensor) -> tf.Tensor:
+    """For ``tf.where``, which takes a number of Python's for one in single precision."""
     return tf.constant(value, like.dtype)
 
 
 # --- what is finite ----------------------------------------------------------------------------
 
-
 # Converters turn the negation of ``<`` into ``>=``, which NaN does not satisfy either; only that of
 # equality stays true of NaN.
 
-
-@_stands_for("IsNan")
-def _is_nan(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    return tf.not_equal(x, x)
-
-
-@_stands_for("IsInf")
-def _is_inf(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    return tf.equal(tf.abs(x), _number(np.inf, x))
-
-
-@_stands_for("IsFinite")
-def _is_finite(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    return tf.equal(x - x, _number(0.0, x))
+FORMULAS["IsNan"] = lambda op, x: tf.not_equal(x, x)
+FORMULAS["IsInf"] = lambda op, x: tf.equal(tf.abs(x), np.inf)
+FORMULAS["IsFinite"] = lambda op, x: tf.equal(x - x, 0.0)
 
 
 @_stands_for("DivNoNan", "MulNoNan", "Xdivy", "Xlogy")
 def _no_nan(op: tf.Operation, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    zero, one = _number(0.0, x), _number(1.0, x)
-    if op.type == "DivNoNan":
-        none = tf.equal(y, zero)
-        return tf.where(none, zero, x / tf.where(none, one, y))
-    if op.type == "MulNoNan":
-        return tf.where(tf.equal(y, zero), zero, x * y)
-    none = tf.equal(x, zero)
-    other = tf.where(none, one, y)
-    return tf.where(none, zero, x / other if op.type == "Xdivy" else x * tf.math.log(other))
+    none = tf.equal(y if op.type in ("DivNoNan", "MulNoNan") else x, 0.0)
+    other = tf.where(none, _number(1.0, y), y)
+    if op.type in ("DivNoNan", "Xdivy"):
+        value = x / other
+    else:
+        value = x * (y if op.type == "MulNoNan" else tf.math.log(other))
+    return tf.where(none, _number(0.0, value), value)
 
 
 # --- exponentials and logarithms ---------------------------------------------------------------
@@ -77,74 +64,61 @@ def _no_nan(op: tf.Operation, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 @_stands_for("Expm1")
 def _expm1(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
     # by the half-angle formula below one, where the exponential loses digits to the difference
-    one, two = _number(1.0, x), _number(2.0, x)
-    t = tf.tanh(tf.minimum(x, one) / two)
-    return tf.where(x < one, two * t / (one - t), tf.exp(x) - one)
+    t = tf.tanh(0.5 * tf.minimum(x, 1.0))
+    return tf.where(x < 1.0, 2.0 * t / (1.0 - t), tf.exp(x) - 1.0)
 
 
 @_stands_for("Log1p")
 def _log1p(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
     # what 1 + x rounds away is put back by the quotient (Kahan)
-    one, infinite = _number(1.0, x), _number(np.inf, x)
-    u = one + x
-    rest = u - one
-    none = tf.equal(rest, _number(0.0, x))
-    found = tf.math.log(u) * (x / tf.where(none, one, rest))
-    return tf.where(none, x, tf.where(tf.equal(u, infinite), u, found))
+    u = 1.0 + x
+    rest = u - 1.0
+    none = tf.equal(rest, 0.0)
+    value = tf.math.log(u) * (x / tf.where(none, _number(1.0, x), rest))
+    return tf.where(none, x, tf.where(tf.equal(u, np.inf), u, value))
 
 
-@_stands_for("Softplus")
-def _softplus(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    return tf.maximum(x, _number(0.0, x)) + _log1p(op, tf.exp(-tf.abs(x)))
+FORMULAS["Softplus"] = lambda op, x: tf.maximum(x, 0.0) + _log1p(op, tf.exp(-tf.abs(x)))
 
 
 # --- the error function ------------------------------------------------------------------------
 
 
-@_stands_for("Erf")
-def _erf(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    near, far, size = _erf_parts(x)
-    one = _number(1.0, x)
-    return tf.where(size < one, near, tf.sign(x) * (one - far))
-
-
-@_stands_for("Erfc")
-def _erfc(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    near, far, size = _erf_parts(x)
-    one, two = _number(1.0, x), _number(2.0, x)
-    return tf.where(size < one, one - near, tf.where(x < _number(0.0, x), two - far, far))
-
-
-def _erf_parts(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """erf(x) for |x| < 1 by its series; erfc(|x|) beyond, whose scaled form is a polynomial."""
-    one = _number(1.0, x)
+def _error_function(x: tf.Tensor, complement: bool) -> tf.Tensor:
+    """By its series within one, beyond by the scaled complement, which is a polynomial."""
     size = tf.abs(x)
-    inner = tf.minimum(size, one)
+    inner = tf.minimum(size, 1.0)
     terms = [
         2.0 / math.sqrt(math.pi) * (-1) ** n / math.factorial(n) / (2 * n + 1) for n in range(22)
     ]
     near = tf.sign(x) * (inner * _polynomial(terms, inner * inner))
     # exp(z^2) erfc(z) on [1, inf) by v = 3 / (1 + z / 2) - 1 in (-1, 1]
-    outer = tf.maximum(size, one)
-    v = _number(3.0, x) / (one + outer * _number(0.5, x)) - one
-    return near, tf.exp(-outer * outer) * _polynomial(list(_scaled_erfc().coef), v), size
+    outer = tf.maximum(size, 1.0)
+    v = 3.0 / (1.0 + 0.5 * outer) - 1.0
+    far = tf.exp(-outer * outer) * _polynomial(_scaled_erfc(), v)
+    if complement:
+        return tf.where(size < 1.0, 1.0 - near, tf.where(x < 0.0, 2.0 - far, far))
+    return tf.where(size < 1.0, near, tf.sign(x) * (1.0 - far))
+
+
+FORMULAS["Erf"] = lambda op, x: _error_function(x, complement=False)
+FORMULAS["Erfc"] = lambda op, x: _error_function(x, complement=True)
 
 
 @functools.cache
-def _scaled_erfc() -> Polynomial:
-    def at(v: AnyNDArray) -> AnyNDArray:
-        found: AnyNDArray = scipy.special.erfcx(6.0 / np.maximum(v + 1.0, 1e-300) - 2.0)
-        return found
-
-    series = Chebyshev.interpolate(at, 26)  # type: ignore[no-untyped-call]
-    found: Polynomial = series.convert(kind=Polynomial)
-    return found
+def _scaled_erfc() -> list[float]:
+    """Coefficients of the polynomial in v, from the constant on."""
+    series = Chebyshev.interpolate(  # type: ignore[no-untyped-call]
+        lambda v: scipy.special.erfcx(6.0 / np.maximum(v + 1.0, 1e-300) - 2.0), 26
+    )
+    coefficients: list[float] = series.convert(kind=Polynomial).coef.tolist()
+    return coefficients
 
 
 def _polynomial(coefficients: Sequence[float], x: tf.Tensor) -> tf.Tensor:
-    value = _number(coefficients[-1], x)
+    value: Any = coefficients[-1]
     for a in coefficients[-2::-1]:
-        value = value * x + _number(a, x)
+        value = value * x + a
     return value
 
 
@@ -157,21 +131,19 @@ _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 
 @_stands_for("Lgamma")
 def _lgamma(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    half, one = _number(0.5, x), _number(1.0, x)
-    mirrored = x < half  # Euler's reflection
-    at = tf.where(mirrored, one - x, x)
-    near = at < _number(_FAR, x)
-    far = tf.where(near, at + _number(_FAR, x), at)
+    mirrored = x < 0.5  # Euler's reflection
+    at = tf.where(mirrored, 1.0 - x, x)
+    near = at < _FAR
+    far = tf.where(near, at + _FAR, at)
     series = (
-        half * tf.math.log(_number(2.0 * math.pi, x) / far)
-        + _polynomial(_STIRLING, one / (far * far)) / far
+        0.5 * tf.math.log(2.0 * math.pi / far) + _polynomial(_STIRLING, 1.0 / (far * far)) / far
     )
-    found = far * (tf.math.log(far) - one) + series
-    less = tf.where(near, at, one)
-    steps = [tf.math.log(less + _number(k, x)) for k in range(_FAR)]
-    found = tf.where(near, found - functools.reduce(tf.add, steps), found)
-    sine = tf.abs(tf.sin(_number(math.pi, x) * (x - tf.floor(x))))
-    return tf.where(mirrored, tf.math.log(_number(math.pi, x) / sine) - found, found)
+    value = far * (tf.math.log(far) - 1.0) + series
+    less = tf.where(near, at, _number(1.0, at))
+    steps = [tf.math.log(less + k) for k in range(_FAR)]
+    value = tf.where(near, value - functools.reduce(tf.add, steps), value)
+    sine = tf.abs(tf.sin(math.pi * (x - tf.floor(x))))
+    return tf.where(mirrored, tf.math.log(math.pi / sine) - value, value)
 
 
 # --- angles ------------------------------------------------------------------------------------
@@ -181,41 +153,24 @@ def _lgamma(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
 def _atan2(op: tf.Operation, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     up, ahead = tf.abs(y), tf.abs(x)
     most, least = tf.maximum(up, ahead), tf.minimum(up, ahead)
-    zero, one = _number(0.0, x), _number(1.0, x)
-    angle = _small_atan(least / tf.where(tf.equal(most, zero), one, most))
-    angle = tf.where(up > ahead, _number(0.5 * math.pi, x) - angle, angle)
-    angle = tf.where(x < zero, _number(math.pi, x) - angle, angle)
-    return tf.where(y < zero, -angle, angle)
-
-
-@_stands_for("Atan")
-def _atan(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    return _atan2(op, x, tf.ones_like(x))
-
-
-@_stands_for("Acos")
-def _acos(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    return _atan2(op, _beside(x), x)
-
-
-@_stands_for("Asin")
-def _asin(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    return _atan2(op, x, _beside(x))
+    t = least / tf.where(tf.equal(most, 0.0), _number(1.0, x), most)
+    for _ in range(2):  # a quarter of the angle, by its series
+        t /= 1.0 + tf.sqrt(1.0 + t * t)
+    series = [(-1) ** n / (2 * n + 1) for n in range(12)]
+    angle = 4.0 * (t * _polynomial(series, t * t))
+    angle = tf.where(up > ahead, 0.5 * math.pi - angle, angle)
+    angle = tf.where(x < 0.0, math.pi - angle, angle)
+    return tf.where(y < 0.0, -angle, angle)
 
 
 def _beside(x: tf.Tensor) -> tf.Tensor:
     """The cosine of an angle of which x is the sine, or the other way round."""
-    one = _number(1.0, x)
-    return tf.sqrt((one - x) * (one + x))
+    return tf.sqrt((1.0 - x) * (1.0 + x))
 
 
-def _small_atan(t: tf.Tensor) -> tf.Tensor:
-    """Of numbers in [0, 1]: a quarter of the angle by its series."""
-    one = _number(1.0, t)
-    for _ in range(2):
-        t /= one + tf.sqrt(one + t * t)
-    series = [(-1) ** n / (2 * n + 1) for n in range(12)]
-    return _number(4.0, t) * (t * _polynomial(series, t * t))
+FORMULAS["Atan"] = lambda op, x: _atan2(op, x, tf.ones_like(x))
+FORMULAS["Acos"] = lambda op, x: _atan2(op, _beside(x), x)
+FORMULAS["Asin"] = lambda op, x: _atan2(op, x, _beside(x))
 
 
 # --- matrices ----------------------------------------------------------------------------------
@@ -267,18 +222,18 @@ def _strided_slice(op: tf.Operation, x: tf.Tensor, *bounds: tf.Tensor) -> tf.Ten
     }
     others["new_axis_mask"] = 0
     rest = np.asarray(kept, np.int32)
-    found = tf.strided_slice(x, *(tf.gather(b, rest) for b in bounds), **others)
+    result = tf.strided_slice(x, *(tf.gather(b, rest) for b in bounds), **others)
     whole = bool(masks["ellipsis_mask"])
     place = 0
     for i in places:
         if i in new:
-            found = tf.expand_dims(found, place)
+            result = tf.expand_dims(result, place)
             place += 1
         elif masks["ellipsis_mask"] >> i & 1:
             place += x.shape.rank - (len(kept) - whole)
         elif not masks["shrink_axis_mask"] >> i & 1:
             place += 1
-    return found
+    return result
 
 
 @_stands_for("UpperBound", "LowerBound")
@@ -301,9 +256,7 @@ def _without(x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
     return x[tuple(0 if i in axes else slice(None) for i in range(x.shape.rank))]
 
 
-@_stands_for("AddN")
-def _add_n(op: tf.Operation, *x: tf.Tensor) -> tf.Tensor:
-    return functools.reduce(tf.add, x)
+FORMULAS["AddN"] = lambda op, *x: functools.reduce(tf.add, x)
 
 
 @_stands_for("Einsum")
@@ -331,12 +284,12 @@ def _einsum(op: tf.Operation, *factors: Any) -> Any:
     x = x if alone[0] else tf.expand_dims(x, len(batch))
     y = y if alone[1] else tf.expand_dims(y, len(batch))
     x, y = (v if inner else tf.expand_dims(v, -1) for v in (x, y))
-    found = product(x, tf.transpose(y, _swapped(y.shape.rank)))
+    result = product(x, tf.transpose(y, _swapped(y.shape.rank)))
     if not alone[1]:
-        found = found[..., 0]
+        result = result[..., 0]
     if not alone[0]:
-        found = _without(found, [len(batch)])
-    return _arranged(found, "".join([*batch, *alone[0], *alone[1]]), list(out))
+        result = _without(result, [len(batch)])
+    return _arranged(result, "".join([*batch, *alone[0], *alone[1]]), list(out))
 
 
 def _arranged(x: tf.Tensor, indices: str, wanted: list[str]) -> tf.Tensor:
