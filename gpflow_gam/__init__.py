@@ -14,12 +14,7 @@ require_tensorflow()  # before anything that takes long to import
 
 @contextmanager
 def _docstrings_as_written() -> Iterator[None]:
-    """
-    Keep ``check_shapes`` from adding its shapes to docstrings, which takes longer than the rest.
-
-    The docstrings say the shapes themselves. Only Sphinx, if it runs, shows those of the
-    decorators beside them.
-    """
+    """Keep ``check_shapes`` from adding shapes to docstrings, which is slow, but for Sphinx."""
     from check_shapes.config import get_rewrite_docstrings, set_rewrite_docstrings
 
     before = get_rewrite_docstrings()

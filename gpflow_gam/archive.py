@@ -52,11 +52,7 @@ def write(
     overwrite: bool,
     compressed: bool = True,
 ) -> None:
-    """
-    Write an archive.
-
-    Links are followed, and a file that is replaced keeps its mode; a new one has the usual mode.
-    """
+    """Write an archive; links are followed, and a file that is replaced keeps its mode."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         kind = "a folder" if target.is_dir() else "a device, not a file"
@@ -90,12 +86,9 @@ def read(
     """
     Read header and arrays that :func:`write` wrote.
 
-    :param kind: what its header must say it is.
-    :param latest: the format up to which this version reads.
-    :param called: what messages call such a file.
-    :param content: of the file, where it has been read already.
     :raises FileNotFoundError: nothing there.
-    :raises ValueError: a damaged or newer file, or another kind of file.
+    :raises ValueError: a damaged file, one of another ``kind``, or of a format beyond
+    ``latest``.
     """
     if content is None and not path.exists():
         raise FileNotFoundError(f"there is no file {path}.")

@@ -12,10 +12,10 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 def as_written(function: C) -> C:
     """
-    Decorator: inside a ``tf.function``, trace ``function`` and all it calls as they are written.
+    Decorator: inside a ``tf.function``, trace ``function`` and all it calls as they are
+    written.
 
-    AutoGraph rewrites the source of every function that is called, down to GPflow's and
-    check_shapes', in search of Python control flow over tensors. Here there is none, and the
-    search takes several times as long as the tracing. ``inherit_check_shapes`` must stand on top.
+    AutoGraph's search for Python control flow, of which there is none, takes longer than the
+    tracing. ``inherit_check_shapes`` must stand on top.
     """
     return cast(C, tf.autograph.experimental.do_not_convert(function))

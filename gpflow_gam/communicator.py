@@ -20,11 +20,8 @@ class Communicator:
     """
     This process among all that hold rows; without arguments it holds all of them.
 
-    All processes take the same steps in the same order, and wait for each other at every call.
-
-    :param reduce: adds vectors up over processes.
-    :param place: of this process among all, from 0; values of the first count for all.
-    :param number: of processes.
+    All processes take the same steps in the same order, and wait for each other at every call;
+    ``reduce`` sums vectors, ``place`` counts from 0.
     """
 
     def __init__(self, reduce: Reduce | None = None, place: int = 0, number: int = 1) -> None:
@@ -73,11 +70,7 @@ class Communicator:
         return self._summed(sent).reshape(array.shape)
 
     def gathered(self, value: T) -> list[T]:
-        """
-        The values of all processes, in their order.
-
-        The processes run one program and trust each other: values travel as pickles.
-        """
+        """The values of all processes, in order, as pickles: they run one program."""
         if self.alone:
             return [value]
         payload = pickle.dumps(value)

@@ -14,14 +14,11 @@ from gpflow.base import AnyNDArray
 @dataclass(frozen=True)
 class BlockLayout:
     """
-    The blocks of U = [U_1, ..., U_C] in R^P, and which of them are worked on together.
+    The blocks of U = [U_1, ..., U_C] in R^P, of sizes M_c, and which are worked on together.
 
-    Parameters are stored in *component order*. Inside, arrays are in *group order*: the blocks of
-    one group, all of size M, stand side by side, so that a group's part reshapes to [G, M, ...].
-
-    :param sizes: M_c, the block size of every component.
-    :param groups: component indices of each group, a partition of 0..C-1.
-    :raises ValueError: groups that are no partition of the components, or mix block sizes.
+    Parameters are stored in *component order*. Inside, arrays are in *group order*: the blocks
+    of one group, all of size M, stand side by side, so that a group's part reshapes to [G, M,
+    ...].
     """
 
     sizes: tuple[int, ...]

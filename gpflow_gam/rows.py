@@ -18,11 +18,9 @@ def sum_over_rows(
     fn: RowSum, rows: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], block: int = DEFAULT_BLOCK
 ) -> Tensors:
     """
-    ``fn(inputs, *rows)`` where ``fn`` adds up over rows, evaluated block by block.
+    ``fn(inputs, *rows)``, which sums over rows [N, ...], block by block, and so its gradient.
 
-    The gradient evaluates each block again instead of keeping its intermediate values, so that
-    memory is that of one block in both directions. Gradients reach ``inputs`` and the variables
-    that ``fn`` reads, not ``rows`` [N, ...].
+    Gradients reach ``inputs`` and the variables that ``fn`` reads, in memory for one block.
     """
     number = rows[0].shape[0]
     if number is not None and number <= block:

@@ -17,11 +17,7 @@ _BLOCK = 2**17
 
 
 class Stored:
-    """
-    Numbers [N] or [N, K], exact to the last bit, in 1 to 8 bytes each.
-
-    They may be of a share of the rows only, the others being held by other processes.
-    """
+    """Numbers [N] or [N, K], exact, in 1 to 8 bytes each; maybe of this process's share of rows."""
 
     def __init__(self, values: AnyNDArray, communicator: Communicator = ALONE) -> None:
         self.raw, self.communicator = values, communicator

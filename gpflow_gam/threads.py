@@ -34,13 +34,9 @@ if hasattr(os, "register_at_fork"):
 
 def each(function: Callable[[T], None], items: Sequence[T], seconds: float = math.inf) -> None:
     """
-    Call ``function`` on every item, on as many threads as there are cores.
+    Call ``function`` on every item, on as many threads as cores where a call takes long enough.
 
-    What numpy warns of is as in the calling thread.
-
-    :param seconds: what a call takes, about. Where that is little, threads that hand Python's lock
-        to each other cost more than they bring, and this one does all of it.
-    :raises: what the first failing call raised.
+    What numpy warns of is as in the calling thread, and the first error comes out.
     """
     global _pool
     if len(items) < 2 or seconds < MIN_SECONDS:
@@ -69,10 +65,9 @@ def _libraries() -> ThreadpoolController:
 @contextlib.contextmanager
 def one_blas_thread(wanted: bool = True) -> Iterator[None]:
     """
-    Linear algebra on one thread: for matrices so small, or threads of our own so busy, that a
-    second one costs far more than it brings (fifty times, measured, where they outnumber cores).
-
-    :param wanted: leaves things as they are where false.
+    Linear algebra on one thread, if ``wanted``: of small matrices, or beside threads of our
+    own,
+    more threads cost up to fifty times as much, measured.
     """
     if not wanted:
         yield

@@ -30,8 +30,7 @@ from .structure import HeadSpecification
 
 class _HereOnly(tf.lookup.StaticHashTable):
     """
-    An untracked resource, so that TensorFlow refuses to write a SavedModel of a graph that reads it
-    and calls numpy. The error that it raises shows this object.
+    An untracked resource, which no SavedModel takes: the error that says so shows this object.
     """
 
     def __init__(self) -> None:
@@ -46,8 +45,7 @@ class _HeadShapes:
     """
     Projects the q(V) of a head on the cone in which its components have their shapes.
 
-    A graph calls numpy for it. The last projection is cached with what it was computed from, so
-    that batches of rows cost no more than they do without shapes.
+    A graph calls numpy for it, and again only where q has changed.
     """
 
     def __init__(self, model: AdditiveSVGP, width: int) -> None:
@@ -401,9 +399,7 @@ class AdditiveGP(GPHead):
 
 def _filled_up(rows: AnyNDArray, spare: AnyNDArray) -> AnyNDArray:
     """
-    As many rows as ``spare``: ``rows``, then those of ``spare`` that are farthest from them.
-
-    Inducing inputs must differ, so that padding by copies will not do.
+    ``rows``, filled up with the ``spare`` ones farthest from them: inducing inputs must differ.
     """
     filled, remaining = list(rows[: len(spare)]), list(spare)
     while len(filled) < len(spare):

@@ -21,16 +21,11 @@ _ROUNDINGS = 64.0
 
 class FeatureScaling(tf.Module):
     """
-    ``(x - location) / spread`` of each feature, by constants that only :meth:`update` and
-    :meth:`set` change.
+    ``(x - location) / spread`` of D features, by constants that :meth:`update` and :meth:`set`
+    change.
 
-    Unlike in batch normalisation a row's value never depends on the rows beside it: training and
-    prediction see the same function. A feature that varies by no more than its location's rounding
-    is divided by 1.
-
-    :param shifted: which of the D features have a location, [D].
-    :param scaled: which have a spread, [D].
-    :param owner: the layer that holds the weights.
+    Unlike in batch normalisation a row's value never depends on the rows beside it. A feature
+    that varies by no more than its location's rounding is divided by 1.
     """
 
     held: list[tf.Variable]
@@ -83,8 +78,8 @@ class FeatureScaling(tf.Module):
         """
         Let location and spread follow a training batch [N, D], averaged over all replicas.
 
-        Early batches count alike; later ones as an exponential average. Rows that are not finite
-        are left out. A batch may have no rows, as replicas get at the end of an epoch.
+        Early batches count alike, later ones exponentially; rows that are not finite not at
+        all.
         """
         x = tf.stop_gradient(x)
         holds = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)

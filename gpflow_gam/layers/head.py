@@ -35,9 +35,8 @@ class Adopted:
     """
     Every variable of a GPflow module as a Keras variable, by the path of its parameter.
 
-    A Keras variable wraps the very ``tf.Variable`` (unconstrained) that GPflow reads, so that
-    ``fit``, files and GPflow's own optimisers share state. Which ones are in Keras's list of
-    trainable weights follows from the structure alone, so that flags cannot reorder saved state.
+    It wraps GPflow's own ``tf.Variable``. Which of them Keras lists as trainable follows from
+    the structure alone, so that flags cannot reorder saved state.
     """
 
     def __init__(self, module: tf.Module) -> None:
@@ -94,10 +93,8 @@ _IS_TRACING: ContextVar[bool] = ContextVar("is_tracing", default=False)
 
 class HeadInput:
     """
-    The features [N, F] that a head was called with: its output within :func:`trace_heads`.
-
-    No layer and no function can compute with it, so that nothing which a network does with a head's
-    output goes unnoticed.
+    The features [N, F] of a call within :func:`trace_heads`, with which nothing can be
+    computed.
     """
 
     def __init__(self, head: GPHead, features: tf.Tensor) -> None:
@@ -376,10 +373,8 @@ class GPHead(MomentReader, FeatureReader, keras.Layer):
 
     def load_own_variables(self, store: Any) -> None:
         """
-        Assign what a store holds; nothing is changed unless everything fits.
-
-        By name, not by place: Keras files trainable weights first, so that changed flags would swap
-        weights of one shape.
+        Assign what a store holds, by name: Keras's order follows flags. All of it, or
+        nothing.
         """
         state = self._state()
         stored = {str(key) for key in store.keys()}  # noqa: SIM118  no mapping in older Keras

@@ -45,13 +45,7 @@ FEATURES = "_gpflow_gam_features"
 
 
 class MomentReader(abc.ABC):
-    """
-    Reads moments, mean and variance of each predictor, under a likelihood.
-
-    A tensor is all that passes between Keras's layers, losses and metrics, so it is read here. It
-    is [N, L, 2], or [N, L, 2 + L] of a head whose predictors are correlated a posteriori, with
-    their covariances behind.
-    """
+    """Reads moments [N, L, 2], or [N, L, 2 + L] with covariances behind, under a likelihood."""
 
     name: str
     compute_dtype: str

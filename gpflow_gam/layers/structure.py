@@ -61,11 +61,7 @@ _REFUSED = {
 @dataclasses.dataclass(frozen=True)
 class Structure:
     """
-    The features that an additive head reads, how, and through which components.
-
-    All sizes follow from the terms, so that a configuration alone rebuilds the layer and its
-    weights then fit. Numbers (inducing inputs, centring nodes) start from standard normal features.
-
+    The features that an additive head reads, how, and through which components of fixed sizes.
     """
 
     terms: Terms
@@ -427,11 +423,7 @@ class HeadSpecification:
 
 
 def _centred(kernel: AdditiveKernel) -> list[ZeroMean]:
-    """
-    Every zero-mean part of a kernel, in an order that the structure settles.
-
-    A user's own kernels keep the measures they have.
-    """
+    """Every zero-mean part of a kernel, in a fixed order, but for those in a user's kernels."""
     users = [part.base for part in kernel.submodules if isinstance(part, OnColumns)]
     excluded = {id(part) for base in users for part in (base, *base.submodules)}
     return [

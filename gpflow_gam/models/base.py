@@ -48,10 +48,10 @@ _HALF_LOG_2_PI = 0.5 * float(np.log(2.0 * np.pi))
 
 def log_prior_density(parameters: Sequence[Parameter]) -> tf.Tensor:
     """
-    The log-densities of the parameters' priors, added up as GPflow counts them, [].
+    The log-densities of the parameters' priors, summed as GPflow does, [].
 
-    Log-normal priors of parameters that are kept in logarithms, which all of a GAM's are, are
-    evaluated together: one by one they were half of all operations of a training step.
+    Log-normal ones are evaluated together: singly they were half of a training step's
+    operations.
     """
     together = [p for p in parameters if _is_log_normal(p)]
     known = {id(p) for p in together}

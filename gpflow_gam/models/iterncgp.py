@@ -430,16 +430,9 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         """
         Mean and variance of new responses; of classes behind a softmax their probabilities.
 
-        Those of classes are MacKay's approximation (1992) under the joint posterior of all latent
-        functions, whose variance counts by :meth:`predictive_share`; in compiled functions by that
-        of the last fit, or of the last call that was not compiled.
-
-        :param Xnew: inputs, [N, D].
-        :param full_cov: not supported, as in GPflow.
-        :param full_output_cov: not supported, as in GPflow.
-        :return: [N, P] each; of a Bernoulli the probability of 1, [N, 1].
-        :raises TypeError: inputs of another precision than the data.
-        :raises ValueError: inputs of another width, or not finite; or as :attr:`state` does.
+        Those of classes are MacKay's approximation (1992) under the joint posterior of all
+        latent functions, whose variance counts by :meth:`predictive_share`; in compiled
+        functions by that of the last fit, or of the last call that was not compiled.
         """
         return super().predict_y(Xnew, full_cov, full_output_cov)
 
@@ -451,17 +444,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         full_cov: bool = True,
         full_output_cov: bool = True,
     ) -> tf.Tensor:
-        """
-        Draws of the latent functions, joint over inputs and outputs by default.
-
-        :param Xnew: inputs, [N, D].
-        :param num_samples: how many, S; None for one.
-        :param full_cov: whether inputs are drawn together.
-        :param full_output_cov: whether outputs are, which are correlated a posteriori.
-        :return: [S, N, L], or [N, L].
-        :raises TypeError: inputs of another precision than the data.
-        :raises ValueError: inputs of another width, or not finite; or as :attr:`state` does.
-        """
+        """Draws of the latent functions, joint over inputs and outputs by default."""
         X = self._numbers(Xnew)
         if not (full_cov and full_output_cov):
             return super().predict_f_samples(X, num_samples, full_cov, full_output_cov)

@@ -27,9 +27,8 @@ from .base import SparseAdditiveModel, check_inducing, check_kernel, check_outpu
 
 class SufficientStatistics(NamedTuple):
     """
-    Sums over the data that the collapsed bound needs, in group order; w_n are the weights.
-
-    In double precision, whatever the data's: the bound and q come from differences of such sums.
+    Sums over the data for the collapsed bound, in group order and double precision; w_n are
+    weights.
     """
 
     gram: tf.Tensor
@@ -133,10 +132,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         return SufficientStatistics(*sum_over_rows(part, rows, cholesky, self.block_size))
 
     def _sites(self, statistics: SufficientStatistics) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Phi Phi'/s2 and Phi e/s2 of each output, zero beside its own components: [L, P, P] or, the
-        same for all, [1, P, P], and [P, L].
-        """
+        """Phi Phi'/s2 [L or 1, P, P] and Phi e/s2 [P, L], zero beside an output's components."""
         noise = _double(self.likelihood.variance)
         Lambda, eta = statistics.gram[None] / noise, statistics.cross / noise
         members = self.blocks.layout.spread(self.kernel.members)
@@ -145,10 +141,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         return Lambda * (members[:, :, None] * members[:, None, :]), eta * members.T
 
     def _optimum(self, Lambda: tf.Tensor, eta: tf.Tensor) -> tuple[DenseGaussian, tf.Tensor]:
-        """
-        The optimal q(V), S = (I + Phi Phi'/s2)^-1, and the Cholesky factor of S^-1, both in double
-        precision: where data are many or noise is little, S^-1 is beyond single precision.
-        """
+        """The optimal q(V), S = (I + Phi Phi'/s2)^-1, and the Cholesky factor of S^-1."""
         precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
         q, root = from_precision(self.blocks.layout, precision, eta)
         times = self.num_latent_gps // int(root.shape[0])

@@ -16,10 +16,7 @@ _SMALLEST = 1e-9
 
 
 def noisy_basis(noise: tf.Tensor) -> AnyNDArray:
-    """
-    Combinations U [B, R] of actions with ``U'S'W^+S U = I``, well away from singular. Shapes: noise
-    [B, B].
-    """
+    """Combinations U [B, R] of actions with ``U'S'W^+S U = I``, from noise [B, B]."""
     A = noise.numpy()
     scale = 1.0 / np.sqrt(np.maximum(np.diag(A), np.finfo(A.dtype).tiny))
     values, vectors = np.linalg.eigh(scale[:, None] * A * scale)
@@ -34,10 +31,7 @@ def noisy_actions(state: ActionPosteriorState) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def combined(U: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Combinations of actions [R, Q, N], and of what they have seen [R]. Shapes: U [B, R], actions [B,
-    Q, N], targets [B].
-    """
+    """Combinations U [B, R] of actions [R, Q, N], and of their targets [R]."""
     return tf.tensordot(U, actions, [[0], [0]]), tf.linalg.matvec(U, targets, transpose_a=True)
 
 

@@ -349,11 +349,8 @@ class IterGPRun(Run):
 
     def _creeps(self, v: tf.Tensor, Kv: tf.Tensor) -> bool:
         """
-        True if a small step comes back from far beyond the mode.
-
-        Where a log-likelihood falls exponentially Newton's steps lead back by one, a small part of
-        f, and by a factor in what is missing. Of a subset of the data the log posterior of all rows
-        may be low, too, but stays where it is.
+        True if a small step leads back from far beyond the mode, where Newton's steps are
+        small, too.
         """
 
         def log_posterior(v: tf.Tensor, Kv: tf.Tensor) -> float:

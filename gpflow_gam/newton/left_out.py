@@ -41,12 +41,7 @@ class LeftOutRows:
         return dict(zip(SHARES, (self.log_probabilities @ self.weights).tolist()))
 
     def share(self) -> float:
-        """
-        The share that predicts best, where it does so by more than a standard error; else 1.
-
-        Differences are small where the data say little, and then often chance. Rows that the
-        hyperparameters were chosen by favour too little variance.
-        """
+        """The share that predicts best, where it does so by more than a standard error; else 1."""
         means = self.log_probabilities @ self.weights
         best = int(np.argmax(means))
         gain = self.log_probabilities[best] - self.log_probabilities[0]
@@ -127,10 +122,7 @@ def left_out(
 def _without(
     own: AnyNDArray, through: AnyNDArray, loud: AnyNDArray, target: AnyNDArray, prior: AnyNDArray
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Latent functions at the data, [M, Q] and [M, Q, Q], where ``F F' = G^-1``. Shapes: own, through
-    and loud [M, Q, R], target [M, R], prior [M, Q].
-    """
+    """Latent functions at the data without them, [M, Q] and [M, Q, Q]; ``F F' = G^-1``."""
     h = through - prior[..., None] * own  # k(x_n, X) S without the datum
     L = np.concatenate([own, through], axis=1)  # G_n = G + L'R
     R = np.concatenate([-h - (1.0 - _KEPT) * loud, -own], axis=1)

@@ -41,9 +41,7 @@ _SMALL = 2**19
 
 
 def is_small(X1: tf.Tensor, X2: tf.Tensor) -> bool:
-    """
-    True if k(X1, X2) is made whole, and nothing compiled for it. Shapes: X1 [N, D], X2 [M, D].
-    """
+    """True if k(X1, X2) [N, M] is computed at once, without compiling."""
     return int(X1.shape[0]) * int(X2.shape[0]) <= _SMALL
 
 
@@ -70,11 +68,8 @@ def as_additive(kernel: Kernel) -> AdditiveKernel:
 @dataclass(frozen=True)
 class LatentKernels:
     """
-    Q independent latent functions g_q ~ GP(0, k_q), and outputs ``f = A g``.
-
-    Built by :meth:`of` from any GPflow kernel: one kernel for all outputs, one an output
-    (``SeparateIndependent``), or a linear coregionalisation, whose mixing A then belongs to the
-    likelihood's side, so that what is left is separate.
+    Q independent latent functions g_q ~ GP(0, k_q) and outputs ``f = A g``, of any GPflow
+    kernel.
     """
 
     kernels: tuple[AdditiveKernel, ...]
@@ -164,14 +159,9 @@ class KernelProduct:
     """
     ``k(X1, X2) V`` in memory for one block of rows, differentiable in V and kernel parameters.
 
-    A small matrix is made whole, and nothing compiled. Any other takes a ``tf.while_loop`` over
-    blocks inside one XLA program; the gradient is that of the whole product and runs a second such
-    loop, where automatic differentiation would keep every block. In the scope of a
-    ``tf.distribute`` strategy each replica takes a block of rows, of the gradient, too.
-
-    The kernel is evaluated in the inputs' precision; entries are multiplied and summed in that of
-    V. It may be frozen and set free again, but not taken apart: a kernel whose parameters were
-    replaced by other objects needs a new product.
+    A small matrix is computed at once. Any other takes a loop over blocks inside one XLA
+    program, and its gradient a second one: automatic differentiation would keep every block. In
+    the scope of a ``tf.distribute`` strategy each replica takes a block of rows.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -246,8 +236,7 @@ class KernelProduct:
         return self._runs[key]
 
     def _on_devices(self, devices: tuple[str, ...]) -> list[KernelProduct]:
-        """Copies of the product, with the kernel's present parameters, on each device: XLA reads no
-        others."""
+        """Copies of the product on each device, at the present parameters: XLA reads no others."""
         if devices not in self._copies:
             copies = []
             for device in devices:
@@ -367,12 +356,9 @@ _EQUAL = 1e-13
 
 class Pivoting:
     """
-    The factor ``k(X, X) = P P' + R`` of at most M pivots, R >= 0 with zeros at the pivots.
+    The factor ``k(X, X) = P P' + R`` of at most M pivots (Harbrecht, Peters & Schneider 2012).
 
-    The next pivot is where most variance is left (Harbrecht, Peters & Schneider 2012), the first
-    row of those that have as much but for rounding. A small matrix is made whole, for a loop in
-    numpy; any other is never held: a ``tf.while_loop`` in one XLA program evaluates a column a
-    pivot. It is compiled once for each combination of shapes, whatever the kernel's parameters.
+    The next pivot is where most variance is left, the first of equal ones but for rounding.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -474,11 +460,9 @@ class KernelOperator:
     """
     ``K = blockdiag_q k_q(X, X)`` by its products; nothing of size N^2 is ever held.
 
-    A shared kernel is evaluated once for all latent functions and all right-hand sides. Kernels are
-    evaluated in the precision of X. All that is made of their entries is in double precision: the
-    systems of Newton's method are beyond single precision where data are many or noise is little.
-
-    Shapes: X [N, D].
+    Kernels are evaluated in the precision of X [N, D], all else is in double precision: the
+    systems of Newton's method are beyond single precision where data are many or noise is
+    little.
     """
 
     def __init__(
@@ -601,10 +585,7 @@ class KernelOperator:
 
     @check_shapes("indices: [M]", "return: [K, N, M]")
     def columns(self, indices: tf.Tensor) -> tf.Tensor:
-        """
-        Columns of every kernel's matrix, K = 1 where it is shared: M / N of a sweep. Shapes:
-        indices [M].
-        """
+        """Columns [M] of every kernel's matrix, K = 1 where it is shared: M / N of a sweep."""
         self.sweeps += float(indices.shape[0]) / self.num_data
         points = tf.gather(self.X, indices)
         result = tf.stack([k(self.X, points) for k in self.latents.kernels])
@@ -692,10 +673,7 @@ class PivotedCholesky:
         return int(self.factor.shape[2])
 
     def of_rows(self, indices: tf.Tensor, diag: tf.Tensor) -> PivotedCholesky:
-        """
-        The factor at some data, of the pivots up to the first that is not among them. Shapes:
-        indices [N'], diag [K, N].
-        """
+        """The factor at some data, of the pivots up to the first that is not among them."""
         place = {int(row): at for at, row in enumerate(indices.numpy())} | {-1: -1}
         there = np.all(np.isin(self.pivots, list(place)), axis=0)
         number = len(there) if there.all() else int(np.argmin(there))
@@ -715,11 +693,7 @@ class PivotedCholesky:
 
 
 def pivoted_cholesky(operator: KernelOperator, number: int) -> PivotedCholesky:
-    """
-    Factors of every kernel's matrix, each with pivots of its own: see :class:`Pivoting`.
-
-    Costs ``number`` columns of the matrices and O(N M^2).
-    """
+    """Factors of every kernel's matrix, of so many pivots each, in O(N M^2)."""
     number = min(number, operator.num_data)
     parts = operator.pivoted(number)
     pivots = np.stack([p for _, p, _ in parts])

@@ -54,9 +54,7 @@ class Policy(abc.ABC):
 
 
 class Residual(Policy):
-    """
-    The residual of the linear system: the method of conjugate gradients (Hestenes & Stiefel 1952).
-    """
+    """The residual of the linear system: conjugate gradients (Hestenes & Stiefel 1952)."""
 
     def plan(self, context: Context, number: int) -> Plan:
         return Plan(None, np.ones(number, dtype=bool))

@@ -20,12 +20,11 @@ from .operators import KernelOperator, PivotedCholesky, pivoted_cholesky
 
 class LaplaceProblem:
     """
-    ``max_g log p(y | m + A g) - 1/2 g'K^-1 g`` over Q latent functions at N data, and its parts.
+    ``max_g log p(y | m + A g) - 1/2 g'K^-1 g`` over Q latent functions at N data, and its
+    parts.
 
-    Latent functions are [Q, N] here; outputs of the likelihood are [N, L]. The likelihood is
-    evaluated in the precision of X; everything else is in double precision, as the operator is.
-
-    Shapes: Y [N, K].
+    Latent functions are [Q, N]; outputs of the likelihood are [N, L], and Y [N, K]. The
+    likelihood is evaluated in the precision of X, all else in double precision.
     """
 
     def __init__(
@@ -74,10 +73,7 @@ class LaplaceProblem:
         return result.cast(F.dtype)
 
     def of_rows(self, indices: tf.Tensor) -> LaplaceProblem:
-        """
-        The problem of some data alone, with the part of the Cholesky factor that is theirs.
-        Shapes: indices [M].
-        """
+        """The problem of some data alone, with the part of the Cholesky factor that is theirs."""
         result = copy.copy(self)
         result.operator = self.operator.of_rows(indices)
         result.X, result.Y = result.operator.X, tf.gather(self.Y, indices)
@@ -91,9 +87,8 @@ class LaplaceProblem:
 
     def order(self) -> AnyNDArray:
         """
-        Rows of which the first of any number stand for all, [N].
-
-        Those of the pivots that are known come first, as they lie far apart; the others at random.
+        All rows [N], those of the known pivots first, which lie far apart; the others at
+        random.
         """
         size = self.operator.num_data
         first = np.zeros(0, dtype=int)
@@ -156,9 +151,7 @@ class ActionPosteriorState:
 @check_shapes("gram: [B, B]", "return: [B, B]")
 def explained(gram: tf.Tensor) -> tf.Tensor:
     """
-    F with ``F F' = gram^-1``, where gram = S'(K + W^+)S.
-
-    Directions that are rounding only are left out: F has zeros for them.
+    F with ``F F' = gram^-1``, gram = S'(K + W^+)S; zeros for directions that are rounding only.
     """
     gram = 0.5 * (gram + tf.transpose(gram))
     if gram.shape[0] == 0:
@@ -220,18 +213,11 @@ class Diverged(ArithmeticError):
 
 
 class Solver(abc.ABC):
-    """
-    A solver is an immutable set of options; what it has reached is its run.
-    """
+    """An immutable set of options; what it has reached is its run."""
 
     @abc.abstractmethod
     def start(self, problem: LaplaceProblem, before: ActionPosteriorState | None = None) -> Run:
-        """
-        A new run.
-
-        :param problem: what to solve.
-        :param before: what the solver found for a similar problem, where there is one.
-        """
+        """A new run; ``before`` is the posterior of a similar problem, where there is one."""
 
 
 class Run(abc.ABC):
@@ -245,9 +231,8 @@ class Run(abc.ABC):
     @abc.abstractmethod
     def steps(self) -> Iterator[StepReport]:
         """
-        Outer steps until convergence; between two of them the run is always whole.
-
-        Called again after fewer, it takes the steps that were to come.
+        Outer steps until convergence; between two of them the run is whole, and can go on
+        later.
         """
 
     @abc.abstractmethod

@@ -50,8 +50,7 @@ class CovarianceActions:
 
 class Mode:
     """
-    Latent functions at a mode, or on the way to it, and the posterior that they are the centre of.
-    Shapes: v and g [Q, N].
+    Latent functions v, g [Q, N] at a mode, or on the way to it, and the posterior around them.
     """
 
     def __init__(
@@ -155,11 +154,7 @@ class Mode:
         return self._problem.order()[:number]
 
     def preview(self, early: CovarianceActions | None = None) -> Preview:
-        """
-        From actions that ask some of the data only, as informative ones as there are of these.
-
-        What they say of f is said without the other data, so that no more is claimed than is so.
-        """
+        """From actions that ask some of the data only: what is not asked is variance."""
         if early is not None:
             return Preview(self._joined(early.actions, early.prior, early.noise), None)
         problem, operator = self._problem, self._problem.operator
@@ -314,9 +309,8 @@ class ReducedNewton(Solver):
 @dataclass(frozen=True)
 class _Reached:
     """
-    Actions per latent function, with ``S_q'T_q = I``, and the optimum in their span.
-
-    One value, so that an interruption never meets half of a new one.
+    Actions per latent function, ``S_q'T_q = I``, and the optimum in their span: one value,
+    which no interruption halves.
     """
 
     S: tf.Tensor
@@ -382,10 +376,7 @@ class ReducedNewtonRun(Run):
         return other
 
     def begin(self, weights: tf.Tensor, products: tf.Tensor) -> None:
-        """
-        Begin, before any step, with weights whose product is known. Shapes: weights and products
-        [Q, N].
-        """
+        """Begin, before any step, with weights [Q, N] whose product is known."""
         self._reach(*self._extended(weights[..., None], products[..., None]))
 
     def steps(self) -> Iterator[StepReport]:
@@ -426,9 +417,8 @@ class ReducedNewtonRun(Run):
 
     def _coarse(self) -> Iterator[StepReport]:
         """
-        The optimum over what modes of ever more of the data span, and the pivots' columns.
-
-        Where data are few it is that over the span of the pivots' columns alone, and no step.
+        The optimum over modes of ever more of the data, and the pivots' columns; of few
+        data of these alone, and no step.
         """
         operator = self.problem.operator
         N = operator.num_data
@@ -611,8 +601,7 @@ def _maximise(
     problem: LaplaceProblem, T: tf.Tensor, c: tf.Tensor, tolerance: float
 ) -> tuple[tf.Tensor, float, int]:
     """
-    Damped Newton on ``log p(y | T c) - |c|^2 / 2``, which is concave. Shapes: T [Q, N, B], c [Q,
-    B].
+    Damped Newton on ``log p(y | T c) - |c|^2 / 2``, which is concave; T is [Q, N, B], c [Q, B].
     """
     here = problem.curvature(tf.linalg.matvec(T, c))
     value = float(tf.reduce_sum(here.log_prob)) - 0.5 * float(tf.reduce_sum(c * c))

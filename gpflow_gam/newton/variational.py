@@ -190,12 +190,10 @@ class VariationalRun(Run):
     """
     See :class:`Variational`.
 
-    A round whose averages are not finite raises :class:`~gpflow_gam.newton.solvers.Diverged`, and
-    the run stays at the round before. A round begins with a step of its own, the sweep of the
-    posterior that its averages are over. Where there is a posterior of other hyperparameters, its
-    actions and pseudo-observations under the present ones stand for Laplace's posterior and all
-    rounds but the last, at the price of one sweep. Reports after Laplace's round are of
-    ``E_q[log p(y | f)]`` in the place of log p(y | f).
+    A round begins with a step of its own, the sweep of the posterior that its averages are
+    over; if they are not finite the run stays at the round before. A posterior of other
+    hyperparameters stands, by one sweep, for all rounds but the last. Reports after Laplace's
+    round are of ``E_q[log p(y | f)]``.
     """
 
     def __init__(

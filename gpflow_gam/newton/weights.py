@@ -60,12 +60,10 @@ class ActionWeights(NamedTuple):
 
 class FixedActions:
     """
-    The weights of a fit's actions and pseudo-observations, which stay, at present parameters.
+    The weights of a fit's actions and pseudo-observations at the present parameters.
 
-    At the parameters of the fit they are the fit's own. At others one sweep makes them anew: the
-    posterior is then the q of :func:`~gpflow_gam.newton.bound.action_bound` under the present
-    kernel. Compiled functions do the same each time they run. Gradients with respect to the
-    kernel's parameters are those of that q, everywhere; they take two sweeps.
+    At the parameters of the fit they are the fit's, at others one sweep computes those of the q
+    of :func:`~gpflow_gam.newton.bound.action_bound`, whose gradients they have everywhere.
     """
 
     def __init__(

@@ -38,11 +38,7 @@ def draw_covariances(
     seed: int,
     replicates: Sequence[AnyNDArray] = (),
 ) -> CovarianceDraws:
-    """
-    Draws of components' covariances: quadratic forms in V.
-
-    What inducing values leave open adds its expected variance.
-    """
+    """Draws of components' covariances, quadratic forms in V; residual covariance adds its mean."""
     each = -(-num_samples // len(members))
     variances, covariances = [], []
     for i, member in enumerate(members):
@@ -76,11 +72,7 @@ def covariance_table(
     draws: CovarianceDraws, level: float, predictors: Sequence[str] = ("",)
 ) -> pd.DataFrame:
     """
-    Shares of the predictor's variance by component.
-
-    Kinds: ``"share"``, Cov[f_c, rho] / Var[rho], which add up to one; ``"structural"``,
-    Var[f_c] / Var[rho]; ``"correlative"``, what is left of the share, negative where a component
-    works against others.
+    Shares Cov[f_c, rho] / Var[rho] by component, their structural and their correlative parts.
     """
     total = draws.covariances.sum(axis=1)
     kinds = {

@@ -188,8 +188,7 @@ def decompose(
     """
     Every set of columns that some component has an effect of, single columns first.
 
-    What inducing values leave open is counted with all columns of its component; where it is much,
-    :func:`~gpflow_gam.sensitivity.variances.augmented` moments leave less.
+    The residual variance is counted with all columns of its component.
     """
     found: dict[Columns, list[tuple[slice, AnyNDArray, AnyNDArray]]] = {}
     reads = component_columns(moments.kernel)

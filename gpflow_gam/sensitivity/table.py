@@ -66,9 +66,8 @@ def shares_row(
     values: AnyNDArray, total: AnyNDArray, level: float, zero: bool = False
 ) -> dict[str, float]:
     """
-    A share of variance: its posterior mean and credible interval, and the variance itself.
-
-    The interval is equal-tailed; where ``zero``, it begins at zero.
+    A share's posterior mean and equal-tailed interval, from zero where ``zero``, and the
+    variance.
     """
     shares, tail = values / total, 0.5 * (1.0 - level)
     lower, upper = np.quantile(shares, [tail, 1.0 - tail])

@@ -22,11 +22,9 @@ def augmented(
     moments: InducingMoments, grid: ProductGrid, others: Sequence[InducingMoments] = ()
 ) -> tuple[InducingMoments, list[InducingMoments]]:
     """
-    Moments with inducing inputs over the whole grid, where they leave much of it open.
+    Moments with inducing inputs over the whole grid, where the residual variance is large.
 
-    Joint smooths have theirs where rows are. Where columns depend on each other most of the grid
-    of independent ones has none, and what is left open there is a function as any other: parts of
-    it are main effects, and past a link it cannot be added up afterwards.
+    Joint smooths have theirs where rows are, and the grid of independent columns is wider.
     """
     points = _residual_points(moments, grid)
     if not points:
@@ -73,11 +71,7 @@ def bootstrapped_nodes(
     seed: int,
     size: int | None = None,
 ) -> list[dict[int, AnyNDArray]]:
-    """
-    Draws of the weights of nodes that stand for the columns of a sample.
-
-    A row stands at the node that is nearest to it.
-    """
+    """Draws of the weights of nodes, at each of which the nearest rows of a sample stand."""
     nearest = {c: _nearest(points, X[:, c]) for c, (points, _) in nodes.items()}
     own = {c: np.bincount(nearest[c], weights, len(w)) for c, (_, w) in nodes.items()}
     found = []
@@ -138,11 +132,7 @@ def draw_variances(
     seed: int,
     replicates: Sequence[ProductGrid] = (),
 ) -> VarianceDraws:
-    """
-    Draws of ``Var[f_v] = V' E[phi_v phi_v'] V``, in closed form given V.
-
-    What inducing values leave open adds its expected variance.
-    """
+    """Draws of ``Var[f_v] = V' E[phi_v phi_v'] V``; residual variance adds its mean."""
     reference, members = augmented(reference, grid, members)
     with one_blas_thread(len(reference.mean) <= SMALL):
         own, turns = _turns(reference, members, grid, num_samples, seed, replicates)

@@ -233,8 +233,8 @@ def _state_copies(functions: list[Any]) -> list[tf.Variable]:
     """
     Copies of the variables that the graphs read, which read these from now on.
 
-    A SavedModel takes no variable with brackets in its name, as those of kernels named ``s(x)``
-    have, and copies tie no class of GPflow's or ours to the file.
+    A SavedModel takes no variable with brackets in its name, and copies tie no class to the
+    file.
     """
     variables = {id(v.handle): v for f in functions for v in f.graph.variables}
     copies = {

@@ -46,9 +46,8 @@ def without_missing(
     values: tf.Tensor, column: Column, fill: Any, rows: Rows, levels: Sequence[Any] = ()
 ) -> tf.Tensor:
     """
-    A column [N] with ``fill`` for its missing values: NaN, or empty text that is no level.
-
-    Without ``fill`` rows with missing values are bad ones, as are infinite numbers.
+    A column [N] with ``fill`` for missing values; without one their rows are bad, as infinite
+    ones are.
     """
     if values.dtype in (tf.int64, tf.bool):
         return values
@@ -82,8 +81,7 @@ class Codes:
     """
     Levels to codes 0, 1, ..., as :class:`gpflow_gam.gam.frames.LevelColumn` does it.
 
-    Levels never seen get codes of their own, in the order in which they come, where the policy
-    takes them; rows with one are bad ones where it does not.
+    New levels get further codes where the policy takes them; else their rows are bad.
     """
 
     def __init__(self, column: LevelColumn, dtype: tf.DType) -> None:
@@ -138,9 +136,8 @@ class Codes:
 
 class GAMServable(PosteriorServable):
     """
-    A GAM, with an argument for each column that its terms and offsets read.
-
-    Where the columns have numbers for names, as those of a matrix, one argument takes the matrix.
+    A GAM, with an argument for each column that is read, or one for a matrix of numbered
+    columns.
     """
 
     kind: ClassVar[str] = "GAM"

@@ -45,9 +45,7 @@ def litert_bytes(function: Any, description: dict[str, Any]) -> bytes:
 
 def check_litert(content: bytes, function: Any, inputs: Sequence[Input]) -> None:
     """
-    Run a file, and raise ValueError if it differs from the function, computed in double precision.
-
-    Converters have errors of their own, and single precision loses digits.
+    Run a file, and raise ValueError if converter or precision moved it away from the function.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the interpreter has another home, which may not be there

@@ -47,11 +47,10 @@ class _Head(PosteriorAnswers):
 
 class NetworkServable(Servable):
     """
-    A network up to its heads' features, and the heads' posteriors behind it.
+    A network up to its heads' features, which are X, a tuple, and the heads' posteriors behind
+    it.
 
-    X is the features of each head, in a tuple. Outputs of several heads have their names in front.
-    The model's outputs are those of one head each, which it calls once, itself or in models and
-    layers inside of it that return what the head does.
+    Its outputs are those of one head each, called once, itself or inside of models and layers.
     """
 
     kind: ClassVar[str] = "keras"
@@ -164,11 +163,10 @@ def _network(model: keras.Model) -> NetworkServable:
 
 class FeaturesOfHeads:
     """
-    From a model's inputs to what its heads are given, without training.
+    From a model's inputs to what its heads are given in the call whose output the model
+    returns.
 
-    The model is called, and its heads give back their inputs in place of predictions. That is
-    ``head.input`` of Keras where a head is called once, outside of other layers; here it is that of
-    the call whose output the model returns, wherever that is.
+    The model is called, and its heads give back their inputs in place of predictions.
     """
 
     def __init__(self, model: keras.Model) -> None:

@@ -261,11 +261,7 @@ FORMULAS["AddN"] = lambda op, *x: functools.reduce(tf.add, x)
 
 @_stands_for("Einsum")
 def _einsum(op: tf.Operation, *factors: Any) -> Any:
-    """
-    By matrix products, with one index each at most to sum over and for either factor alone.
-
-    LiteRT's converter gets some of them wrong where a size is not known.
-    """
+    """By matrix products, of at most one index to sum over: LiteRT's converter errs on others."""
     equation = op.get_attr("equation").decode()
     left, out = equation.split("->")
     terms = left.split(",")

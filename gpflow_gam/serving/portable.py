@@ -29,15 +29,7 @@ PORTABLE_MEANINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class PortableGraph:
-    """
-    A model as operations on its inputs, and numbers.
-
-    :param inputs: the arguments, by name.
-    :param outputs: by the names of :data:`PORTABLE_MEANINGS`.
-    :param operations: in an order in which they can be computed.
-    :param constants: tensors that these read and that depend on no input, by name.
-    :param shapes: to which ``Reshape`` operations lead, by their names, -1 for the number of rows.
-    """
+    """A model as operations on its inputs, in an order to compute them, and numbers."""
 
     inputs: dict[str, tf.Tensor]
     outputs: dict[str, tf.Tensor]
@@ -49,12 +41,7 @@ class PortableGraph:
 def portable_function(
     inputs: Sequence[Input], servable: Servable, level: float, single: bool
 ) -> Any:
-    """
-    The concrete function of a servable's predictions and components.
-
-    Rows that the model cannot take are NaN: other formats cannot fail with a message. ``single``
-    is whether numbers are taken and returned in single precision.
-    """
+    """The concrete function of predictions and components; rows that cannot be taken are NaN."""
 
     def call(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
         rows = Rows("nan", plain=True)
@@ -78,10 +65,8 @@ def portable_function(
 
 def portable_graph(function: Any) -> PortableGraph:
     """
-    A function with its variables as numbers, its calls inlined, and constants computed.
-
-    Factorisations of the posterior are among the constants. Raises ValueError if the function
-    checks its inputs, or computes in half precision.
+    A function with variables as numbers, calls inlined, and all that depends on no input
+    computed.
     """
     # tables of the process, which are none of its and which TensorFlow warns of
     function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
@@ -136,13 +121,7 @@ def _blank(inputs: Mapping[str, tf.Tensor], rows: int) -> dict[str, AnyNDArray]:
 
 
 def plain_function(graph: PortableGraph, single: bool = False) -> Any:
-    """
-    The concrete function of the same graph, by operations that other formats have.
-
-    With ``single``, everything is computed in single precision.
-
-    :raises ValueError: a system of equations that depends on inputs, which no format solves.
-    """
+    """The same graph by operations that other formats have, in single precision on demand."""
     dtype = tf.float32 if single else tf.float64
 
     def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -21,10 +21,8 @@ LINES = ("mean", "mean_lower", "mean_upper")
 
 class PosteriorAnswers:
     """
-    Predictions from a cached posterior, so that none factorises anything, and a likelihood.
-
-    :param seed: of the draws behind the expected response of several predictors.
-    :param share: of the predictors' variance, which counts in predictions of classes.
+    Predictions from a likelihood and a cached posterior; ``share`` of its variance counts for
+    classes.
     """
 
     def __init__(

@@ -81,12 +81,7 @@ class Input:
 
 
 class Rows:
-    """
-    The rows of one request, while its graph is made.
-
-    :param plain: rows are answered one by one, by operations that every format has: levels are
-        compared rather than looked up, and all new ones of a column have one code.
-    """
+    """The rows of one request; ``plain``: one by one, by operations that every format has."""
 
     def __init__(self, invalid: Invalid, plain: bool = False) -> None:
         self.invalid = invalid
@@ -95,8 +90,8 @@ class Rows:
 
     def require(self, values: tf.Tensor, bad: tf.Tensor, message: list[Any], other: Any) -> Any:
         """
-        Values [N, ...] that the model can take: in bad rows [N] the request fails, or ``other``
-        stands in, of which nothing is shown.
+        Values [N, ...] to go on with: bad rows [N] fail the request, or have ``other`` and
+        stay hidden.
         """
         if self.invalid == "error":
             check = tf.debugging.Assert(~tf.reduce_any(bad), message)
@@ -125,11 +120,10 @@ def _along(bad: tf.Tensor, values: tf.Tensor, axis: int) -> tf.Tensor:
 
 class Servable(abc.ABC):
     """
-    A fitted model as functions of tensors.
+    A fitted model as functions of tensors, which are traced.
 
-    Everything is traced into graphs, with no Python left; ``features`` takes the inputs' dtypes as
-    they come, numbers in single or double precision, and everything else is in double precision.
-    Tensors that do not depend on the inputs belong in ``__init__``.
+    Inputs come in single or double precision, all else is in double precision. Tensors that do
+    not depend on inputs belong in ``__init__``.
     """
 
     kind: ClassVar[str]
@@ -196,13 +190,7 @@ def servable(model: Any) -> Servable:
 
 
 def argument_names(columns: Iterable[Column], taken: Iterable[str] = RESERVED) -> dict[Column, str]:
-    """
-    Names that TensorFlow, C and Python accept, none of them ``taken``: other characters become
-    ``_``.
-
-    Names that begin otherwise than with a letter, Python's keywords and ``self`` get ``x_`` in
-    front; names that differ in capitals alone, which TensorFlow confuses, get a number behind.
-    """
+    """Names that TensorFlow, C and Python accept, none ``taken``; other characters become ``_``."""
     plain: dict[Column, str] = {}
     for column in columns:
         name = re.sub(r"[^A-Za-z0-9_]", "_", str(column))

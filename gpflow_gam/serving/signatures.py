@@ -137,8 +137,8 @@ def write_warmup(
     path: Path, name: str, signatures: Sequence[str], arguments: Mapping[str, tf.Tensor]
 ) -> None:
     """
-    Write requests that TensorFlow Serving answers before it takes others: one a signature, as
-    TFRecords of ``PredictionLog``.
+    Write a request a signature, TFRecords of ``PredictionLog``, which TensorFlow Serving
+    answers first.
     """
     predict_pb2, prediction_log_pb2 = messages()
     with tf.io.TFRecordWriter(str(path / WARMUP)) as file:
