@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -12,8 +12,6 @@ from check_shapes import check_shapes
 from gpflow.base import (
     InputData,
     MeanAndVariance,
-    Module,
-    Parameter,
     RegressionData,
 )
 from gpflow.kernels import Kernel
@@ -45,6 +43,8 @@ from ..newton.solvers import (
 from ..newton.weights import FixedActions, equal_values, values_of
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel, check_precision
+
+T = TypeVar("T")
 
 _FEW = 10_000
 """Rows up to which the nearest Gaussian is the default."""
@@ -128,12 +128,14 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             tolerance,
         )
         self.seed = int(seed)
-        self._fit: Fit | None = None
+        self.last_fit: Fit | None = None
+        self.unfinished: Any = None
+        """State that a fit that was ended early has left for the next one."""
         self._cache = _Cache()
 
     def __getstate__(self) -> dict[str, Any]:
         """State without the cache, for copies, shallow ones too, and files."""
-        return {**self.__dict__, "_cache": _Cache()}
+        return {**self.__dict__, "_cache": _Cache(), "unfinished": None}
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
         """Parts to save; in a SavedModel also the variables that compiled functions read."""
@@ -190,6 +192,14 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             kept = self._cache.programs = parts, KernelPrograms.of(latents)
         return KernelOperator(latents, self.data[0], kept[1])
 
+    def _kept(self, name: str, fit: Fit | None, compute: Callable[[], T]) -> T:
+        """A result, computed anew where fit, parts or parameters are others than the last time."""
+        kept = self._cache.results.get(name)
+        if kept is None or kept[0] is not fit or not kept[1].is_present(self):
+            kept = self._cache.results[name] = fit, Snapshot(self), compute()
+        result: T = kept[2]
+        return result
+
     def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:
         Xnew, X = self._numbers(Xnew), self.data[0]
         if Xnew.shape.rank == 2 and Xnew.shape[1] not in (None, X.shape[1]):
@@ -201,50 +211,25 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     # --- the mode ------------------------------------------------------------------------------
 
     def problem(self) -> LaplaceProblem:
-        """
-        The problem that a solver works on, at the present parameters.
-
-        :raises ValueError: parts of another precision than the data took the place of the model's.
-        """
+        """The problem that a solver works on, at the present parameters."""
         self._check_precision(self.data[0])
         return LaplaceProblem(self.operator(), self.likelihood, self.data[1], self.mean_function)
 
     def run(self, before: ActionPosteriorState | None = None) -> Run:
-        """
-        The solver's run at the present parts and parameters: the one in hand, or a new one.
-
-        :param before: what was found at other parameters, to start a new run from.
-        """
-        kept = self._cache.run
-        if kept is None or not kept[0].is_present(self):
-            kept = self._cache.run = Snapshot(self), self.solver.start(self.problem(), before)
-        return kept[1]
+        """The solver's run at the present parameters: the one in hand, or one from ``before``."""
+        return self._kept("run", None, lambda: self.solver.start(self.problem(), before))
 
     def accept(self, state: ActionPosteriorState, complete: bool = False) -> None:
-        """
-        Make ``state``, computed at the present parameters, the model's posterior.
-
-        :param state: actions and what they found.
-        :param complete: whether the solver has nothing more to do there.
-        """
+        """Make ``state``, computed at the present parameters, the model's posterior."""
         self.restore(Fit(state, Snapshot(self), complete))
 
-    @property
-    def last_fit(self) -> Fit | None:
-        """The fit that :meth:`restore` takes back to."""
-        return self._fit
-
     def restore(self, fit: Fit | None) -> None:
-        """
-        Make an earlier fit the model's, or none.
-
-        :param fit: what :attr:`last_fit` was, at the parameters of then.
-        """
-        before, self._fit = self._fit, fit
+        """Make what :attr:`last_fit` was, at the parameters of then, the model's again."""
+        before, self.last_fit = self.last_fit, fit
         actions = self._cache.actions
         if actions is None:
             return
-        if fit is None or before is None or fit.at.replaced(before.at) is not None:
+        if fit is None or before is None or fit.at.replaced(before.at.parts) is not None:
             self._cache.actions = None
             return
         actions.hold(fit.state, fit.at.values["kernel"])  # compiled functions read it
@@ -253,47 +238,32 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     def forget_run(self) -> None:
         """Have the next fit begin anew."""
-        self._cache.run = self._cache.unfinished = None
-
-    @property
-    def unfinished(self) -> Any:
-        """State that a fit that was ended early has left for the next one."""
-        return self._cache.unfinished
-
-    @unfinished.setter
-    def unfinished(self, left: Any) -> None:
-        self._cache.unfinished = left
+        self._cache.results.pop("run", None)
+        self.unfinished = None
 
     @property
     def goes_on(self) -> bool:
         """True if there is a posterior of the present parts, be it at other parameters."""
-        return self._fit is not None and self._fit.at.replaced(Snapshot(self)) is None
+        return self.last_fit is not None and self.last_fit.at.replaced(parts_of(self)) is None
 
     @property
     def is_complete(self) -> bool:
         """True if the last fit's solver has nothing more to do at the present parameters."""
-        fit = self._fit
+        fit = self.last_fit
         return fit is not None and fit.complete and fit.at.is_present(self)
 
     def objective(self) -> float:
-        """
-        :meth:`elbo` in double precision, plus the log-densities of priors: what fits compare.
+        """:meth:`elbo` in double precision, plus log-densities of priors; -inf if not finite."""
 
-        It takes a sweep where parameters or posterior have moved since.
-
-        :return: minus infinity where the bound is not finite.
-        :raises ValueError: as :attr:`state` does.
-        """
-        fit, known = self._checked_fit(), self._cache.objective
-        if known is None or known[0] is not fit or not known[1].is_present(self):
+        def compute() -> float:
             try:
                 bound = action_bound(self.problem(), *self._actions().noisy())
                 result = float(bound) + float(self.log_prior_density())
             except tf.errors.InvalidArgumentError:  # beyond rounding: see action_bound
                 result = -np.inf
-            known = fit, Snapshot(self), result if np.isfinite(result) else -np.inf
-            self._cache.objective = known
-        return known[2]
+            return result if np.isfinite(result) else -np.inf
+
+        return self._kept("objective", self._checked_fit(), compute)
 
     @property
     def state(self) -> ActionPosteriorState:
@@ -305,17 +275,18 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return self._checked_fit().state
 
     def _checked_fit(self) -> Fit:
-        if self._fit is None:
+        fit = self.last_fit
+        if fit is None:
             raise ValueError(
                 "the model is not fitted; call fit(model), of gpflow_gam.optimizers, first."
             )
-        replaced = self._fit.at.replaced(Snapshot(self, values=False))
+        replaced = fit.at.replaced(parts_of(self))
         if replaced is not None:
             raise ValueError(
                 f"{replaced}: not that of the last fit; it, or a parameter in it, was replaced. "
                 "Call fit(model), of gpflow_gam.optimizers, again. (Values may be assigned.)"
             )
-        return self._fit
+        return fit
 
     # --- hyperparameters -----------------------------------------------------------------------
 
@@ -340,10 +311,9 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     def _actions(self) -> FixedActions:
         fit = self._checked_fit()
         if self._cache.actions is None:
-            at = fit.at
-            self._cache.actions = FixedActions(
-                self.operator(), at.parameters["kernel"], fit.state, at.values["kernel"]
-            )
+            _, *parameters = fit.at.parts["kernel"]
+            values = fit.at.values["kernel"]
+            self._cache.actions = FixedActions(self.operator(), parameters, fit.state, values)
         return self._cache.actions
 
     def posterior(
@@ -388,12 +358,12 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
                 "class probabilities need a Bernoulli or softmax likelihood; got "
                 f"{type(unwrapped(self.likelihood)).__name__}. Use predict_y."
             )
-        fit, kept = self._checked_fit(), self._cache.left_out
-        if kept is None or kept[0] is not fit or not kept[1].is_present(self):
+
+        def compute() -> LeftOutRows:
             averaged = isinstance(self.solver, Variational)
-            rows = left_out_rows(self.problem(), self._actions().state(), averaged)
-            kept = self._cache.left_out = fit, Snapshot(self), rows
-        return kept[2]
+            return left_out_rows(self.problem(), self._actions().state(), averaged)
+
+        return self._kept("left out", self._checked_fit(), compute)
 
     def predictive_share(self) -> float:
         """
@@ -467,42 +437,39 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return draws if num_samples is not None else draws[..., 0, :, :]
 
 
+def parts_of(model: IterNCGP) -> dict[str, list[Any]]:
+    """Each part of a model with its parameters and other variables; and its data."""
+    parts: dict[str, list[Any]] = {}
+    for name in ("kernel", "likelihood", "mean_function"):
+        part = getattr(model, name)
+        known = {id(p.unconstrained_variable) for p in part.parameters}
+        others = (v for v in part.variables if id(v) not in known)
+        parts[name] = [part, *part.parameters, *others]
+    return {**parts, "data": list(model.data)}
+
+
 class Snapshot:
     """The parts and parameters that a model is made of, and their values, at one time."""
 
-    def __init__(self, model: IterNCGP, values: bool = True) -> None:
-        parts = {name: getattr(model, name) for name in ("kernel", "likelihood", "mean_function")}
-        self._parts: dict[str, Any] = {**parts, "data": model.data}
-        self.parameters = {name: _parameters(part) for name, part in parts.items()}
-        self.values = {
-            name: values_of(result) if values else [] for name, result in self.parameters.items()
-        }
+    def __init__(self, model: IterNCGP) -> None:
+        self.parts = parts_of(model)
+        self.values = {k: values_of(p[1:]) for k, p in self.parts.items() if k != "data"}
 
-    def replaced(self, other: Snapshot) -> str | None:
-        """The first part, or part with a parameter, that is another object in ``other``."""
-        for name, part in self._parts.items():
-            if name == "data":
-                same = _same(part, other._parts[name])
-            else:
-                # those of a model that gpflow.utilities.freeze has copied are constants
-                own = [p for p in self.parameters[name] if isinstance(p, (Parameter, tf.Variable))]
-                same = part is other._parts[name] and _same(own, other.parameters[name])
-            if not same:
+    def replaced(self, parts: dict[str, list[Any]]) -> str | None:
+        """The first part, or part with a parameter, that is another object there."""
+        for name, before in self.parts.items():
+            # parameters of a model that gpflow.utilities.freeze has copied are constants
+            kept = [p for p in before if name == "data" or isinstance(p, (tf.Module, tf.Variable))]
+            if not _same(kept, parts[name]):
                 return name
         return None
 
     def is_present(self, model: IterNCGP) -> bool:
         """True if the model has these parts and values now."""
-        return self.replaced(Snapshot(model, values=False)) is None and all(
-            equal_values(values_of(self.parameters[name]), values)
+        return self.replaced(parts_of(model)) is None and all(
+            equal_values(values_of(self.parts[name][1:]), values)
             for name, values in self.values.items()
         )
-
-
-def _parameters(part: Module) -> list[Any]:
-    """GPflow's parameters of a part, and its other variables."""
-    owned = {id(p.unconstrained_variable) for p in part.parameters}
-    return [*part.parameters, *(v for v in part.variables if id(v) not in owned)]
 
 
 @dataclass(frozen=True)
@@ -517,15 +484,12 @@ class Fit:
 
 @dataclass
 class _Cache:
-    """Compiled functions and unfinished fits of a model, which no copy of it shares."""
+    """Compiled functions and results of a model, which no copy of it shares."""
 
     programs: tuple[list[Any], KernelPrograms] | None = None
-    run: tuple[Snapshot, Run] | None = None
     actions: FixedActions | None = None
-    left_out: tuple[Fit, Snapshot, LeftOutRows] | None = None
     share: tf.Variable | None = None
-    objective: tuple[Fit, Snapshot, float] | None = None
-    unfinished: Any = None
+    results: dict[str, tuple[Fit | None, Snapshot, Any]] = field(default_factory=dict)
 
 
 def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
