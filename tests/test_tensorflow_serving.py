@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
-from gpflow_gam.serving.signatures import WARMUP
+from gpflow_gam.serving.export import WARMUP
 
 predict_pb2 = pytest.importorskip(
     "tensorflow_serving.apis.predict_pb2", reason="tensorflow-serving-api has the messages"

@@ -23,8 +23,7 @@ from ..models import AdditiveSVGP
 from ..optimizers.sites import site_step
 from ..posteriors import ShapedPosterior, ShapedValues, SparseAdditivePosterior
 from ..variational import DenseGaussian, WhitenedGaussian
-from .features import Normalization
-from .head import GPHead, Output, is_below
+from .head import GPHead, Normalization, Output, is_below
 from .structure import HeadSpecification
 
 

@@ -21,8 +21,7 @@ from ..kernels import AdditiveKernel
 from ..newton.operators import LatentKernels
 from ..optimizers import FitResult
 from ..posteriors import ActionPosterior
-from .features import Normalization
-from .head import GPHead, Output
+from .head import GPHead, Normalization, Output
 from .structure import HeadSpecification
 
 _SIZES = ("num_rows", "num_actions", "num_prior_actions")

@@ -14,8 +14,7 @@ from ..gam.fits import FittedGAM
 from ..gam.fits.prediction import OFFSET
 from ..gam.frames import Key, LevelColumn, NumericColumn
 from ..gam.terms import Column, Expression, variables_of
-from .posterior import LINES, PosteriorServable
-from .servable import Input, Rows, argument_names, servable
+from .servable import LINES, Input, PosteriorServable, Rows, argument_names, servable
 
 # --- the encoding of columns inside a graph ------------------------------------------------------
 

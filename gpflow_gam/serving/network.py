@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from ..layers import GPHead
 from ..layers.head import HeadInput, trace_heads
-from .posterior import PosteriorAnswers
-from .servable import Input, Rows, Servable, argument_names, servable
+from .servable import Input, PosteriorAnswers, Rows, Servable, argument_names, servable
 
 _BETWEEN = 1_000_003
 """Between the seeds of heads, whose draws have nothing to do with each other."""

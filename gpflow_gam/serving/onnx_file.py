@@ -3,7 +3,7 @@ Writing ONNX files: TensorFlow's operations as nodes of ONNX, in double precisio
 
 The package tf2onnx is not used: it has no comparisons of text, and what it writes takes one and a
 half times as long. Operations that ONNX or ONNX Runtime lack in double precision are expressed by
-others before, in :mod:`~gpflow_gam.serving.plain`.
+others before, in :mod:`~gpflow_gam.serving.portable`.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _gather(b: Builder, op: tf.Operation, x: list[str]) -> str:
 
 
 def _strided_slice(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    """Of slices without new axes, which :mod:`~gpflow_gam.serving.plain` adds afterwards."""
+    """Of slices without new axes, which :mod:`~gpflow_gam.serving.portable` adds afterwards."""
     begin, end, strides = (_known(b, op, v) for v in x[1:4])
     most, least = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
