@@ -18,11 +18,9 @@ class Exponential(tfp.bijectors.Exp):  # type: ignore[misc]
     """The exponential function."""
 
     def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
-        """exp(x)."""
         return tf.exp(x)
 
     def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
-        """log(y)."""
         return tf.math.log(y)
 
 
@@ -30,11 +28,9 @@ class Softplus(tfp.bijectors.Softplus):  # type: ignore[misc]
     """log(1 + exp(x)), GPflow's default transform."""
 
     def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
-        """log(1 + exp(x))."""
         return tf.math.softplus(x)
 
     def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
-        """log(exp(y) - 1)."""
         return y + tf.math.log(-tf.math.expm1(-y))
 
 
@@ -42,27 +38,13 @@ class Identity(tfp.bijectors.Identity):  # type: ignore[misc]
     """The identity."""
 
     def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
-        """x."""
         return tf.convert_to_tensor(x)
 
     def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
-        """y."""
         return tf.convert_to_tensor(y)
 
 
-@functools.cache
-def exponential() -> Exponential:
-    """The shared instance: making one is a good part of making a parameter."""
-    return Exponential()
-
-
-@functools.cache
-def softplus() -> Softplus:
-    """The shared instance of :class:`Softplus`."""
-    return Softplus()
-
-
-@functools.cache
-def identity() -> Identity:
-    """The shared instance of :class:`Identity`."""
-    return Identity()
+# shared instances: to make one is a good part of making a parameter
+exponential = functools.cache(Exponential)
+softplus = functools.cache(Softplus)
+identity = functools.cache(Identity)

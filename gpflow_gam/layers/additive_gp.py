@@ -28,9 +28,7 @@ from .structure import HeadSpecification
 
 
 class _HereOnly(tf.lookup.StaticHashTable):
-    """
-    An untracked resource, which no SavedModel takes: the error that says so shows this object.
-    """
+    """An untracked resource, which no SavedModel takes; its error shows this object."""
 
     def __init__(self) -> None:
         nothing = tf.lookup.KeyValueTensorInitializer([0], [0])
@@ -397,9 +395,7 @@ class AdditiveGP(GPHead):
 
 
 def _filled_up(rows: AnyNDArray, spare: AnyNDArray) -> AnyNDArray:
-    """
-    ``rows``, filled up with the ``spare`` ones farthest from them: inducing inputs must differ.
-    """
+    """``rows``, filled up with the ``spare`` ones farthest from them, as all must differ."""
     filled, remaining = list(rows[: len(spare)]), list(spare)
     while len(filled) < len(spare):
         gaps = [min(np.sum((row - z) ** 2) for row in filled) for z in remaining]

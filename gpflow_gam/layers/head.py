@@ -198,10 +198,7 @@ _IS_TRACING: ContextVar[bool] = ContextVar("is_tracing", default=False)
 
 
 class HeadInput:
-    """
-    The features [N, F] of a call within :func:`trace_heads`, with which nothing can be
-    computed.
-    """
+    """The features [N, F] of a call within :func:`trace_heads`; nothing can compute with it."""
 
     def __init__(self, head: GPHead, features: tf.Tensor) -> None:
         self.head = head
@@ -561,10 +558,7 @@ class GPHead(MomentReader, keras.Layer):
             store[path] = np.asarray(variable)
 
     def load_own_variables(self, store: Any) -> None:
-        """
-        Assign what a store holds, by name: Keras's order follows flags. All of it, or
-        nothing.
-        """
+        """Assign what a store holds, by name, as Keras's order follows flags: all or nothing."""
         state = self._state()
         stored = {str(key) for key in store.keys()}  # noqa: SIM118  no mapping in older Keras
         missing, unknown = sorted(set(state) - stored), sorted(stored - set(state))

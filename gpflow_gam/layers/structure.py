@@ -60,9 +60,7 @@ _REFUSED = {
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """
-    The features that an additive head reads, how, and through which components of fixed sizes.
-    """
+    """The features that an additive head reads, how, and components of fixed sizes."""
 
     terms: Terms
     """Every smooth with its number of inducing inputs."""

@@ -220,11 +220,14 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return self._kept("run", None, lambda: self.solver.start(self.problem(), before))
 
     def accept(self, state: ActionPosteriorState, complete: bool = False) -> None:
-        """Make ``state``, computed at the present parameters, the model's posterior."""
+        """
+        Make ``state`` at the present parameters the posterior; ``complete`` if no step is
+        left.
+        """
         self.restore(Fit(state, Snapshot(self), complete))
 
     def restore(self, fit: Fit | None) -> None:
-        """Make what :attr:`last_fit` was, at the parameters of then, the model's again."""
+        """Make ``fit``, a :attr:`last_fit` at the parameters of then, the model's again."""
         before, self.last_fit = self.last_fit, fit
         actions = self._cache.actions
         if actions is None:

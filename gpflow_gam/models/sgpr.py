@@ -26,10 +26,7 @@ from .base import SparseAdditiveModel, check_inducing, check_kernel, check_outpu
 
 
 class SufficientStatistics(NamedTuple):
-    """
-    Sums over the data for the collapsed bound, in group order and double precision; w_n are
-    weights.
-    """
+    """Sums over data in group order, in double precision; w_n are the weights."""
 
     gram: tf.Tensor
     """sum_n w_n phi_n phi_n', [P, P]."""

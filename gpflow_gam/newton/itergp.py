@@ -349,8 +349,8 @@ class IterGPRun(Run):
 
     def _creeps(self, v: tf.Tensor, Kv: tf.Tensor) -> bool:
         """
-        True if a small step leads back from far beyond the mode, where Newton's steps are
-        small, too.
+        True if a small step leads back from far beyond the mode: a part of f, not of what
+        is left.
         """
 
         def log_posterior(v: tf.Tensor, Kv: tf.Tensor) -> float:

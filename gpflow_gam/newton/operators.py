@@ -67,10 +67,7 @@ def as_additive(kernel: Kernel) -> AdditiveKernel:
 
 @dataclass(frozen=True)
 class LatentKernels:
-    """
-    Q independent latent functions g_q ~ GP(0, k_q) and outputs ``f = A g``, of any GPflow
-    kernel.
-    """
+    """Q latent functions g_q ~ GP(0, k_q) and outputs ``f = A g``, of any GPflow kernel."""
 
     kernels: tuple[AdditiveKernel, ...]
     """One, shared, or one a latent function."""

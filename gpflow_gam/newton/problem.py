@@ -87,7 +87,7 @@ class LaplaceProblem:
 
     def order(self) -> AnyNDArray:
         """
-        All rows [N], those of the known pivots first, which lie far apart; the others at
+        All rows [N]: those of the known pivots, which lie far apart, then the others at
         random.
         """
         size = self.operator.num_data
@@ -150,9 +150,7 @@ class ActionPosteriorState:
 
 @check_shapes("gram: [B, B]", "return: [B, B]")
 def explained(gram: tf.Tensor) -> tf.Tensor:
-    """
-    F with ``F F' = gram^-1``, gram = S'(K + W^+)S; zeros for directions that are rounding only.
-    """
+    """F with ``F F' = gram^-1``, gram = S'(K + W^+)S; zeros for directions that are rounding."""
     gram = 0.5 * (gram + tf.transpose(gram))
     if gram.shape[0] == 0:
         return gram
@@ -217,7 +215,10 @@ class Solver(abc.ABC):
 
     @abc.abstractmethod
     def start(self, problem: LaplaceProblem, before: ActionPosteriorState | None = None) -> Run:
-        """A new run; ``before`` is the posterior of a similar problem, where there is one."""
+        """
+        A run of ``problem``; ``before`` is the posterior of a similar one, where there is
+        one.
+        """
 
 
 class Run(abc.ABC):
@@ -231,7 +232,7 @@ class Run(abc.ABC):
     @abc.abstractmethod
     def steps(self) -> Iterator[StepReport]:
         """
-        Outer steps until convergence; between two of them the run is whole, and can go on
+        Outer steps until convergence; between two of them the run is whole, and may go on
         later.
         """
 

@@ -49,9 +49,7 @@ class CovarianceActions:
 
 
 class Mode:
-    """
-    Latent functions v, g [Q, N] at a mode, or on the way to it, and the posterior around them.
-    """
+    """Latent functions v, g [Q, N] at a mode, or on the way to it, and the posterior there."""
 
     def __init__(
         self,
@@ -309,8 +307,7 @@ class ReducedNewton(Solver):
 @dataclass(frozen=True)
 class _Reached:
     """
-    Actions per latent function, ``S_q'T_q = I``, and the optimum in their span: one value,
-    which no interruption halves.
+    Actions per latent function, ``S_q'T_q = I``, and their optimum; no interruption halves it.
     """
 
     S: tf.Tensor
@@ -416,10 +413,7 @@ class ReducedNewtonRun(Run):
         return max(1, min(self.options.num_pivots, size // self.problem.operator.num_latents))
 
     def _coarse(self) -> Iterator[StepReport]:
-        """
-        The optimum over modes of ever more of the data, and the pivots' columns; of few
-        data of these alone, and no step.
-        """
+        """The optimum over modes of more and more of many data, and the pivots' columns."""
         operator = self.problem.operator
         N = operator.num_data
         if N < _MANY:
@@ -600,9 +594,7 @@ def _shares(N: int) -> list[int]:
 def _maximise(
     problem: LaplaceProblem, T: tf.Tensor, c: tf.Tensor, tolerance: float
 ) -> tuple[tf.Tensor, float, int]:
-    """
-    Damped Newton on ``log p(y | T c) - |c|^2 / 2``, which is concave; T is [Q, N, B], c [Q, B].
-    """
+    """Damped Newton on ``log p(y | T c) - |c|^2 / 2``, concave; T is [Q, N, B], c [Q, B]."""
     here = problem.curvature(tf.linalg.matvec(T, c))
     value = float(tf.reduce_sum(here.log_prob)) - 0.5 * float(tf.reduce_sum(c * c))
     for step in range(_MOST_STEPS):

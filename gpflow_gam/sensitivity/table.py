@@ -11,7 +11,7 @@ from gpflow.base import AnyNDArray
 
 from .grid import Columns
 from .pick_freeze import PickFreezeDraws
-from .variances import VarianceDraws, varying
+from .variances import CovarianceDraws, VarianceDraws, varying
 
 
 def sobol_table(
@@ -62,12 +62,31 @@ def response_table(
     return pd.DataFrame(rows)
 
 
+def covariance_table(
+    draws: CovarianceDraws, level: float, predictors: Sequence[str] = ("",)
+) -> pd.DataFrame:
+    """Shares Cov[f_c, rho] / Var[rho], and their structural and correlative parts."""
+    total = draws.covariances.sum(axis=1)
+    kinds = {
+        "share": draws.covariances,
+        "structural": draws.variances,
+        "correlative": draws.covariances - draws.variances,
+    }
+    outputs, rows = varying(total), []
+    for kind, values in kinds.items():
+        for c, name in enumerate(draws.names):
+            for i in outputs:
+                label = {"predictor": predictors[i]} if len(predictors) > 1 else {}
+                shown = shares_row(values[:, c, i], total[:, i], level)
+                rows.append(label | {"kind": kind, "effect": name} | shown)
+    return pd.DataFrame(rows)
+
+
 def shares_row(
     values: AnyNDArray, total: AnyNDArray, level: float, zero: bool = False
 ) -> dict[str, float]:
     """
-    A share's posterior mean and equal-tailed interval, from zero where ``zero``, and the
-    variance.
+    A share's posterior mean and equal-tailed interval, from zero where ``zero``; its variance.
     """
     shares, tail = values / total, 0.5 * (1.0 - level)
     lower, upper = np.quantile(shares, [tail, 1.0 - tail])

@@ -130,10 +130,7 @@ WARMUP = Path("assets.extra") / "tf_serving_warmup_requests"
 def write_warmup(
     path: Path, name: str, signatures: Sequence[str], arguments: Mapping[str, tf.Tensor]
 ) -> None:
-    """
-    Write a request a signature, TFRecords of ``PredictionLog``, which TensorFlow Serving
-    answers first.
-    """
+    """Write a request a signature for TensorFlow Serving, as TFRecords of PredictionLog."""
     predict_pb2, prediction_log_pb2 = messages()
     with tf.io.TFRecordWriter(str(path / WARMUP)) as file:
         for signature in signatures:

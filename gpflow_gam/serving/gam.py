@@ -44,10 +44,7 @@ def input_dtype(column: Column, levels: Sequence[Any] | None) -> tf.DType:
 def without_missing(
     values: tf.Tensor, column: Column, fill: Any, rows: Rows, levels: Sequence[Any] = ()
 ) -> tf.Tensor:
-    """
-    A column [N] with ``fill`` for missing values; without one their rows are bad, as infinite
-    ones are.
-    """
+    """A column [N], ``fill`` for missing values; else rows with one are bad, as infinite ones."""
     if values.dtype in (tf.int64, tf.bool):
         return values
     if values.dtype == tf.string:
@@ -134,10 +131,7 @@ class Codes:
 
 
 class GAMServable(PosteriorServable):
-    """
-    A GAM, with an argument for each column that is read, or one for a matrix of numbered
-    columns.
-    """
+    """A GAM, with an argument for each column, or one for a matrix of numbered columns."""
 
     kind: ClassVar[str] = "GAM"
 

@@ -44,9 +44,7 @@ def litert_bytes(function: Any, description: dict[str, Any]) -> bytes:
 
 
 def check_litert(content: bytes, function: Any, inputs: Sequence[Input]) -> None:
-    """
-    Run a file, and raise ValueError if converter or precision moved it away from the function.
-    """
+    """Run a file; raises ValueError if converter or precision moved what it predicts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the interpreter has another home, which may not be there
         run = tf.lite.Interpreter(model_content=content).get_signature_runner(SIGNATURE)

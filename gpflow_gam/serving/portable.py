@@ -363,10 +363,7 @@ def portable_function(
 
 
 def portable_graph(function: Any) -> PortableGraph:
-    """
-    A function with variables as numbers, calls inlined, and all that depends on no input
-    computed.
-    """
+    """A function with variables as numbers, calls inlined, and constants computed."""
     # tables of the process, which are none of its and which TensorFlow warns of
     function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
     frozen = convert_variables_to_constants_v2(function, aggressive_inlining=True)

@@ -115,10 +115,7 @@ class Rows:
         self._bad: list[tf.Tensor] = []
 
     def require(self, values: tf.Tensor, bad: tf.Tensor, message: list[Any], other: Any) -> Any:
-        """
-        Values [N, ...] to go on with: bad rows [N] fail the request, or have ``other`` and
-        stay hidden.
-        """
+        """Values [N, ...]; bad rows [N] fail the request, or are ``other`` and not shown."""
         if self.invalid == "error":
             check = tf.debugging.Assert(~tf.reduce_any(bad), message)
             with tf.control_dependencies([check]):
@@ -240,8 +237,8 @@ LINES = ("mean", "mean_lower", "mean_upper")
 
 class PosteriorAnswers:
     """
-    Predictions from a likelihood and a cached posterior; ``share`` of its variance counts for
-    classes.
+    Predictions from a likelihood and a cached posterior, of whose variance classes count a
+    share.
     """
 
     def __init__(

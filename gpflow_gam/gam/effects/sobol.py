@@ -13,11 +13,15 @@ from ...likelihoods.base import unwrapped
 from ...measures import Discrete, Empirical, Measure
 from ...posteriors import InducingMoments
 from ...sensitivity import FunctionalANOVA
-from ...sensitivity.dependent import covariance_table, draw_covariances
 from ...sensitivity.grid import ProductGrid, component_columns
 from ...sensitivity.pick_freeze import Response, pick_freeze
-from ...sensitivity.table import check_options, response_table
-from ...sensitivity.variances import REPLICATES, bootstrapped_nodes, bootstrapped_weights
+from ...sensitivity.table import check_options, covariance_table, response_table
+from ...sensitivity.variances import (
+    REPLICATES,
+    bootstrapped_nodes,
+    bootstrapped_weights,
+    draw_covariances,
+)
 from ..fits import FittedGAM
 from .posterior import hyperparameter_draws, inducing_moments
 

@@ -19,7 +19,7 @@ from ...newton.curvatures import curvature
 from ...optimizers.hyperparameters import profile_limits
 from ...optimizers.minimizers import Loss
 from ...posteriors import InducingMoments, ShapedMoments
-from ...sensitivity.dependent import draw_covariances
+from ...sensitivity.variances import draw_covariances
 from ...threads import one_blas_thread
 from ..components import Component
 from ..effects import inducing_moments
