@@ -214,25 +214,3 @@ def test_a_budget_of_sweeps_pays_for_it_once(at_once, rng):
         assert budget - 1.0 < result.sweeps <= budget
         # less than that and it has to come last
         assert result.sweeps - result.steps[-1]["sweeps"] == (1.0 if budget == 3.0 else 0.0)
-
-
-def test_ctrl_c_in_the_early_sweep_keeps_the_state_before(at_once, rng, monkeypatch):
-    X = rng.uniform(-1, 1, (160, 2))
-    Y = rng.poisson(np.exp(np.sin(5.0 * X[:, :1]))).astype(float)
-    kernel = gpflow.kernels.Matern32(1.0, 0.4)
-    model = IterNCGP((X, Y), kernel, gpflow.likelihoods.Poisson(), solver=EARLY)
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Mode, "covariance_actions", interrupted)
-        result = gg.optimizers.fit(model, hyperparameters=False, on_interrupt="keep")
-    assert "interrupted" in result.message
-    assert result.num_iterations == 3
-    assert gg.optimizers.fit(model, hyperparameters=False).converged
-    fresh = IterNCGP((X, Y), kernel, gpflow.likelihoods.Poisson(), solver=LATE)
-    gg.optimizers.fit(fresh, hyperparameters=False)
-    mean, var = model.predict_f(X)
-    np.testing.assert_allclose(mean, fresh.predict_f(X)[0], atol=1e-5)
-    np.testing.assert_allclose(var, fresh.predict_f(X)[1], rtol=1e-2)

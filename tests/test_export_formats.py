@@ -436,37 +436,6 @@ def test_without_the_package(tmp_path, monkeypatch):
         gg.serving.export(sgpr(), tmp_path / "m.onnx")
 
 
-def test_a_refitted_joint_head_behind_bounded_layers(runtime, tmp_path):
-    """What the docs advise against inputs that are far from the data, there too."""
-    rng = np.random.default_rng(3)
-    X, labels = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)
-    inputs = keras.Input((3,), name="inputs", dtype="float64")
-    options = {"kernel_constraint": gg.layers.SpectralBound(0.9), "dtype": "float64"}
-    hidden = keras.layers.Dense(6, "relu", **options)(inputs)
-    hidden = hidden + keras.layers.Dense(6, "relu", **options)(hidden)
-    kernel = gpflow.kernels.Matern52(variance=2.0, lengthscales=4.0)
-    terms = gg.s(*range(6), kernel=kernel, k=20)
-    head = AdditiveGP(terms, "softmax", num_classes=3, num_data=60, variational="sites")
-    body = keras.Model(inputs, hidden)
-    tf.config.run_functions_eagerly(True)  # one step, which is not what is tested here
-    try:
-        gg.layers.refit(head, body(tf.constant(X)), labels, epochs=1, batch_size=60)
-    finally:
-        tf.config.run_functions_eagerly(False)
-    model, asked = keras.Model(inputs, head(hidden)), np.concatenate([X, 20.0 * X])
-    features = body(tf.constant(asked))
-    moments, parts = (head(features, output=o).numpy() for o in ("moments", "components"))
-    wanted = {
-        "response": head(features, output="response").numpy(),
-        **{"mean": moments[..., 0], "variance": moments[..., 1]},
-        **{"component_mean": parts[..., 0], "component_variance": parts[..., 1]},
-    }
-    assert np.median(moments[60:, :, 1]) > 1.5 * np.median(moments[:60, :, 1])
-    for found, atol in zip(exported(model, tmp_path, asked), (1e-12, 1e-3), strict=True):
-        for key, values in wanted.items():
-            np.testing.assert_allclose(found[key], values, rtol=0.0, atol=atol, err_msg=key)
-
-
 class Strange(gpflow.kernels.SquaredExponential):
     """Computed by what ONNX does not have."""
 

@@ -63,54 +63,7 @@ def test_keras_writes_what_is_around_heads(tmp_path: Path) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["archive", "saved_model"])
-def test_an_export_archive_and_tensorflow_write_heads(way: str, tmp_path: Path) -> None:
-    inputs, where = keras.Input((3,)), str(tmp_path / "m")
-    model = keras.Model(
-        inputs, [h(inputs) for h in (head(gg.te(0, 1)), head(likelihood="poisson"))]
-    )
-    if way == "archive":
-        archive = keras.export.ExportArchive()
-        archive.track(model)
-        archive.add_endpoint("run", model.call, [tf.TensorSpec((None, 3), tf.float32)])
-        archive.write_out(where, verbose=False)
-        loaded = tf.saved_model.load(where)
-        found = loaded.run(X)
-    else:
-        tf.saved_model.save(model, where)
-        loaded = tf.saved_model.load(where)
-        outputs = loaded.signatures["serving_default"](tf.constant(X))
-        found = [outputs[name] for name in sorted(outputs)]
-    for a, b in zip(found, model(X), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
-
-
 # --- as we write them ----------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_what_is_behind_or_beside_a_head_is_not_left_out(tmp_path: Path) -> None:
-    inputs = keras.Input((3,))
-    one, two = head(name="one"), head(name="two")
-    moments = one(inputs)
-    behind, beside = "something is computed from what", "an output is not what a head returns"
-    for outputs, message in (
-        (keras.layers.Rescaling(3.0)(moments), f"{behind} one"),
-        (keras.layers.Dense(1)(keras.layers.Flatten()(moments)), f"{behind} one"),
-        (moments + 1.0, r"head\(features\).*model.export.*one"),
-        (keras.layers.Identity()(moments), f"{behind} one"),
-        ([moments, keras.layers.Dense(1)(inputs)], f"beside heads would not be served.*{beside}"),
-        ([moments, keras.layers.Rescaling(2.0)(two(inputs))], f"{behind} two"),
-        ([moments, two(inputs), inputs], beside),
-    ):
-        with pytest.raises(ValueError, match=message):
-            gg.serving.export(keras.Model(inputs, outputs), tmp_path / "m")
-    inner = keras.Model(inputs, moments)  # a head inside of a model inside of a model
-    outer = keras.Input((3,))
-    gg.serving.export(keras.Model(outer, inner(outer)), tmp_path / "m")
-    found = gg.serving.load(tmp_path / "m").predict(X)["mean"]
-    np.testing.assert_allclose(found, inner(X)[:, 0, 0], rtol=1e-10)
 
 
 class Inside(keras.Model):
@@ -360,31 +313,6 @@ def test_tables_of_other_layers_and_keys_of_inputs(invalid: Any, tmp_path: Path)
     np.testing.assert_array_equal(
         np.delete(served.predict(data)["mean"], 2), found["mean"][[0, 1, 3]]
     )
-
-
-def test_a_function_of_the_users_keeps_its_trace() -> None:
-    """A layer that is a tf.function answers as ever once it was asked for features in vain."""
-
-    class Compiled(keras.layers.Layer):
-        def __init__(self, inner: AdditiveGP) -> None:
-            super().__init__()
-            self.inner = inner
-
-        @tf.function(autograph=False)
-        def call(self, inputs: Any) -> Any:
-            return self.inner(inputs)
-
-        def compute_output_spec(self, inputs: Any) -> Any:
-            return self.inner.compute_output_spec(inputs)
-
-    inputs = keras.Input((3,))
-    one = head()
-    model = keras.Model(inputs, Compiled(one)(inputs))
-    with pytest.raises(ValueError, match="outside of a tf.function"):
-        servable(model)
-    np.testing.assert_array_equal(model(X), one(X))
-    with pytest.raises(ValueError, match="outside of a tf.function"):  # now that it is traced
-        servable(model)
 
 
 def test_a_head_that_was_never_adapted(tmp_path: Path) -> None:

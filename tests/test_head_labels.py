@@ -78,7 +78,10 @@ def test_one_hot_labels_elsewhere() -> None:
 
 def test_classes_of_iterncgp_are_those_of_the_model(tmp_path: Path) -> None:
     """By the covariance between classes, in a call, its moments, losses, metrics and files."""
-    head = IterNCGP(gg.s(0) + gg.linear(1), "softmax", num_classes=3, name="newton")
+    terms, options = gg.s(0) + gg.linear(1), {"num_classes": 3, "name": "newton"}
+    head = IterNCGP(terms, "softmax", **options)
+    with pytest.raises(ValueError, match="has no posterior yet"):
+        head.posterior()
     head.fit(X[:60], CODES[:60], hyperparameters=False, progress=False)
     model = gg.models.IterNCGP(
         (head.scaled(X[:60]), CODES[:60, None].astype(float)),
@@ -121,6 +124,12 @@ def test_classes_of_iterncgp_are_those_of_the_model(tmp_path: Path) -> None:
     gg.serving.export(network, tmp_path / "served")
     served = gg.serving.load(tmp_path / "served").predict(X)
     np.testing.assert_allclose(served["response"], p, atol=1e-7)
+    other = IterNCGP(terms, "softmax", sizes=head.get_config()["sizes"], **options)
+    saved = tf.train.Checkpoint(head).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(other).read(saved).assert_existing_objects_matched()
+    np.testing.assert_array_equal(other(X), moments)
+    with pytest.raises(ValueError, match="needs a new layer"):
+        head.fit(X[:50], CODES[:50], hyperparameters=False, progress=False)
 
 
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,79 +140,6 @@ def test_one_place_for_flags() -> None:
 
 
 # --- serving -------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_export_of_a_network(trained: tuple[keras.Model, AdditiveGP], tmp_path: Path) -> None:
-    model, head = trained
-    gg.serving.export(model, tmp_path / "net")
-    served = gg.serving.load(tmp_path / "net")
-    x = X[:7].astype(np.float32)
-    moments = model(x).numpy()[:, 0]
-    found = served.predict(x)
-    np.testing.assert_allclose(found["mean"], moments[:, 0], rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(found["variance"], moments[:, 1], rtol=1e-9, atol=1e-12)
-    features = model.get_layer("dense")(x)
-    interval = head(features, output="interval").numpy()
-    for k, name in enumerate(("response", "lower", "upper")):
-        np.testing.assert_allclose(found[name], interval[:, k], rtol=1e-8, atol=1e-10)
-    parts = served.predict_components(x)
-    want = head(features, output="components").numpy()[:, :, 0]
-    assert tuple(parts["names"]) == head.names
-    np.testing.assert_allclose(parts["mean"], want[..., 0], rtol=1e-8, atol=1e-10)
-    draws = served.sample(x, num_samples=2000, seed=1)["predictor"]
-    np.testing.assert_array_equal(draws, served.sample(x, num_samples=2000, seed=1)["predictor"])
-    error = np.sqrt(moments[:, 1] / 2000)
-    np.testing.assert_array_less(np.abs(draws.mean(axis=0) - moments[:, 0]), 4.0 * error)
-    np.testing.assert_allclose(draws.std(axis=0), np.sqrt(moments[:, 1]), rtol=0.1)
-    assert served.predict(x[:0])["mean"].shape == (0,)
-    with pytest.raises(ValueError, match="must be of shape"):
-        served.predict(x[:, :2])
-    # what was exported stays, whatever the network learns later
-    before = served.predict(x)["mean"]
-    old = head.parameters["variational.q_mu"].numpy()
-    head.parameters["variational.q_mu"].assign(old + 1.0)
-    np.testing.assert_array_equal(served.predict(x)["mean"], before)
-    head.parameters["variational.q_mu"].assign(old)
-
-
-@pytest.mark.slow
-def test_export_of_several_inputs_in_a_clean_process(tmp_path: Path) -> None:
-    """Nothing of GPflow, TFP or ours is needed to run it; two inputs, one of them of codes."""
-    wide, deep = keras.Input((2,), name="wide"), keras.Input((3,), name="deep")
-    features = keras.layers.Concatenate()([wide, keras.layers.Dense(1)(deep)])
-    head = additive(gg.s(0) + gg.factor(1) + gg.s(2), "poisson", num_levels={1: 4})
-    model = keras.Model([wide, deep], head(features))
-    scramble(head)
-    gg.serving.export(model, tmp_path / "net")
-    columns = np.column_stack([X[:9, 0], np.arange(9) % 4]).astype(np.float32)
-    x = X[:9].astype(np.float32)
-    want = gg.serving.load(tmp_path / "net").predict({"wide": columns, "deep": x})
-    moments = model([columns, x]).numpy()
-    np.testing.assert_allclose(want["mean"], moments[:, 0, 0], rtol=1e-8, atol=1e-10)
-    rates = np.exp(moments[:, 0, 0] + 0.5 * moments[:, 0, 1])  # of a log-normal
-    np.testing.assert_allclose(want["response"], rates, rtol=1e-8)
-    np.savez(tmp_path / "data.npz", wide=columns, deep=x, **want)
-    # Grappler may round otherwise: there as here
-    code = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-import settings
-for name in ("gpflow", "tensorflow_probability", "gpflow_gam", "tf_keras"):
-    sys.modules[name] = None
-import numpy as np
-import tensorflow as tf
-data = np.load({str(tmp_path / "data.npz")!r})
-served = tf.saved_model.load({str(tmp_path / "net")!r})
-found = served.signatures["predict"](
-    wide=tf.constant(data["wide"], tf.float64), deep=tf.constant(data["deep"], tf.float64))
-for name, value in found.items():
-    np.testing.assert_array_equal(value, data[name])
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.usefixtures("eagerly")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
-import gpflow
 import keras
 import numpy as np
 import pytest
@@ -235,32 +233,6 @@ def test_weight_decay_can_leave_a_head_alone() -> None:
     assert np.max(np.abs(np.array(model.get_layer("dense").kernel) - dense)) > 1e-3
     for path, value in numbers(head).items():
         np.testing.assert_array_equal(value, before[path], err_msg=path)
-
-
-@pytest.mark.usefixtures("remembering")
-def test_threads_leave_gpflows_settings_as_they_were() -> None:
-    heads = [
-        AdditiveGP(gg.s(0), num_data=N, num_inducing=4, dtype=dtype)
-        for dtype in ("float32", "float64", "float32", "float64")
-    ]
-    before = gpflow.config.config()
-    failures: list[BaseException] = []
-
-    def trace(head: AdditiveGP) -> None:
-        try:
-            for _ in range(2):
-                x = tf.TensorSpec([None, 2], head.compute_dtype)
-                tf.function(lambda x: head(x), autograph=False).get_concrete_function(x)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=trace, args=(head,)) for head in heads]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert gpflow.config.config() == before
 
 
 # --- which head a loss reads ---------------------------------------------------------------------

@@ -119,27 +119,6 @@ def test_components_add_up_and_their_draws_have_their_moments(rng):
     np.testing.assert_allclose(flat, np.reshape(whole, (15, 15)), atol=0.1)
 
 
-def test_multioutput_kernels(rng):
-    """Separate kernels with equal parameters are a shared one; mixing by I changes nothing."""
-    X, Y = data(rng)["classes"]
-    Xnew = rng.uniform(-1, 1, (6, 2))
-    solver = ReducedNewton(num_actions=200, tolerance=1e-11)
-    kernels = {
-        "one": kernel(),
-        "shared": gpflow.kernels.SharedIndependent(kernel(), output_dim=3),
-        "separate": gpflow.kernels.SeparateIndependent([kernel() for _ in range(3)]),
-        "mixed": gpflow.kernels.LinearCoregionalization([kernel() for _ in range(3)], np.eye(3)),
-    }
-    found = {}
-    for name, k in kernels.items():
-        model = IterNCGP((X, Y), k, Softmax(3), solver=solver)
-        fit(model)
-        found[name] = model.posterior().predict_f(Xnew, full_output_cov=True)
-    for name in ("shared", "separate", "mixed"):
-        for a, b in zip(found[name], found["one"]):
-            np.testing.assert_allclose(a, b, atol=1e-5)
-
-
 def test_coregionalised_outputs_equal_a_dense_laplace_posterior(rng):
     """Two Poisson-like outputs of one latent function, the second twice the first."""
     X = rng.uniform(-1, 1, (30, 2))
@@ -560,12 +539,3 @@ def test_learnt_hyperparameters_equal_those_of_gpr(rng):
     assert result.converged
     ours, theirs = (np.log(m.kernel.lengthscales.numpy()) for m in (model, gpr))
     assert ours == pytest.approx(theirs, abs=0.1)
-
-
-def test_bound_never_falls_while_hyperparameters_are_learnt(rng):
-    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver="newton")
-    fit(model)
-    before = float(model.elbo())
-    result = fit(model, hyperparameters=True, max_rounds=4)
-    assert result.elbo >= before
-    assert float(model.elbo()) == pytest.approx(result.elbo, abs=1e-6)

@@ -38,15 +38,6 @@ SOLVERS = {
     "variational": Variational(ROUGH),
     "itergp": IterGP(max_iterations=6, tolerance=1e-6),
 }
-BUDGETS = {
-    "one sweep": {"max_sweeps": 1},
-    "two sweeps": {"max_sweeps": 2},
-    "three sweeps": {"max_sweeps": 3},
-    "one step": {"max_iterations": 1},
-    "no time": {"max_seconds": 1e-9},
-    "callback": {"callback": lambda progress: True},
-    "Ctrl-C": {"callback": ctrl_c, "on_interrupt": "keep"},
-}
 
 
 def bounds_of_calls(model, most, **options):
@@ -98,28 +89,6 @@ def asked_of(solver, name, budgets, rng):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_small_budgets_add_up_to_a_large_one(solver, rng):
     asked_of(solver, "counts", [{"max_sweeps": 1}, {"max_seconds": 1e-9}], rng)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LIKELIHOODS)
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_every_budget_adds_up(solver, name, rng):
-    asked_of(solver, name, BUDGETS.values(), rng)
-
-
-@pytest.mark.slow
-def test_single_precision_goes_on(rng):
-    X, Y = (np.float32(a) for a in data(rng)["counts"])
-    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-
-        def fresh():
-            return IterNCGP((X, Y), kernel(), Poisson(), solver=Variational(ROUGH))
-
-        whole, model = fresh(), fresh()
-        fit(whole)
-        bounds, result = bounds_of_calls(model, 60, max_sweeps=1)
-    assert result.converged
-    check_going_on(bounds, whole.objective(), rounding=1e-3)
 
 
 MORE = [{"max_sweeps": 1}, {"max_sweeps": 6}, {"callback": lambda progress: True}]
@@ -181,21 +150,6 @@ def test_hyperparameters_are_learnt_in_as_many_calls_as_it_takes(
         assert bounds[-1] >= long.elbo - 0.02  # two rounds' tolerance
 
 
-@pytest.mark.slow
-def test_hyperparameters_move_however_little_time_there_is(rng):
-    rows = data(rng, 120)["counts"]
-
-    def fresh():
-        return IterNCGP(rows, kernel(), Poisson())
-
-    long = fit(fresh(), hyperparameters=True).elbo
-    bounds, result = bounds_of_calls(fresh(), 25, hyperparameters=True, max_seconds=1e-9)
-    assert "time budget" in result.message
-    assert np.all(np.diff(bounds) >= -1e-9)
-    assert bounds[0] < long - 1.0
-    assert bounds[-1] > long - 0.1
-
-
 def test_a_call_that_is_lower_leaves_the_model_and_goes_on_from_there(rng):
     """The literal algorithm's bound falls from its second step of classes to its third."""
     model = IterNCGP(data(rng, 400)["classes"], kernel(), Softmax(3), solver="itergp")
@@ -210,27 +164,6 @@ def test_a_call_that_is_lower_leaves_the_model_and_goes_on_from_there(rng):
     # another problem's
     model.kernel.variance.assign(0.5)
     assert "kept" not in fit(model).message
-
-
-@pytest.mark.slow
-def test_history_budgets_and_going_on(rng):
-    X, Y = data(rng, 300)["classes"]
-    options = {"solver": ReducedNewton(num_pivots=4, tolerance=1e-8)}
-    model = IterNCGP((X, Y), kernel(), Softmax(3), **options)
-    whole = fit(model)
-    assert whole.converged
-    assert [h["step"] for h in whole.steps] == list(range(1, len(whole.steps) + 1))
-
-    again = IterNCGP((X, Y), kernel(), Softmax(3), **options)
-    first = fit(again, max_sweeps=4)
-    assert first.sweeps <= 4
-    assert not first.converged
-    assert "budget of 4 sweeps" in first.message
-    rest = fit(again)
-    assert rest.converged
-    assert rest.steps[0]["step"] == first.steps[-1]["step"] + 1
-    for a, b in zip(again.predict_f(X), model.predict_f(X)):
-        np.testing.assert_allclose(a, b, atol=1e-3)
 
 
 def test_no_time_and_one_sweep_still_give_a_posterior(rng):
@@ -326,26 +259,6 @@ def test_an_interrupted_fit_keeps_what_it_has_if_so_wished(rng, hyperparameters)
     assert np.all(var > 0.0)
     prior = model.kernel.variance.numpy()
     assert np.mean(var) < 0.9 * prior  # two steps have told something
-
-
-def test_the_sweep_of_the_posterior_may_be_interrupted(rng, monkeypatch):
-    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver="newton")
-    original, calls = gg.operators.KernelOperator.product, []
-
-    def interrupted(*arguments):
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(gg.operators.KernelOperator, "product", interrupted)
-        result = fit(model, on_interrupt="keep")
-    assert (result.message, result.converged) == (
-        "interrupted; what was best so far is kept",
-        False,
-    )
-    assert np.all(np.isfinite(model.predict_f(model.data[0])[1]))
 
 
 def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
@@ -636,23 +549,3 @@ def test_a_posterior_is_asked_for_in_time(rng):
     gg.optimizers.fit(one, hyperparameters=False, callback=kept.append)
     with pytest.raises(RuntimeError, match="while the callback runs"):
         kept[0].posterior()
-
-
-def test_ctrl_c_while_a_posterior_is_made_leaves_the_model_as_it_was(rng, monkeypatch):
-    one = of_classes(rng)
-    gg.optimizers.fit(one, hyperparameters=False)
-    before = one.predict_f(one.data[0])
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    def preview(progress: gg.optimizers.FitProgress) -> None:
-        monkeypatch.setattr(reduced_newton.ReducedNewtonRun, "preview", interrupted)
-        progress.posterior()
-
-    one.kernel.variance.assign(2.0)
-    with pytest.raises(KeyboardInterrupt):
-        gg.optimizers.fit(one, hyperparameters=False, callback=preview)
-    one.kernel.variance.assign(3.0)
-    for a, b in zip(one.predict_f(one.data[0]), before):
-        np.testing.assert_array_equal(a, b)

@@ -18,23 +18,9 @@ from iterncgp_cases import additive, data, fit, fitted, kernel
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 import gpflow_gam as gg
-from gpflow_gam import serving
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.newton import operators, weights
+from gpflow_gam.newton import operators
 from gpflow_gam.newton.solvers import ReducedNewton
-
-
-def test_moved_parameters_are_noticed(rng):
-    """Predictions and bound follow the kernel; a fit starts anew."""
-    model = fitted("real", rng)
-    X, Y = model.data
-    model.kernel.lengthscales.assign(0.5)
-    gpr = gpflow.models.GPR((X, Y), gpflow.kernels.Matern32(1.5, 0.5), noise_variance=0.1)
-    for a, b in zip(model.predict_f(X), gpr.predict_f(X)):
-        np.testing.assert_allclose(a, b, atol=1e-6)
-    assert fit(model).converged
-    for a, b in zip(model.predict_f(X), gpr.predict_f(X)):
-        np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def constant(value):
@@ -74,35 +60,6 @@ def test_parts_that_were_replaced(what, rng):
     # a snapshot is of the fit before
     for a, b in zip(snapshot.predict_f(X), before):
         np.testing.assert_allclose(a, b, atol=1e-12)
-
-
-def test_data_that_are_assigned_are_checked_as_at_first(rng):
-    """Arrays in other types are fitted as they would be by a new model; wrong ones are refused."""
-    X, Y = data(rng)["classes"]
-    model = IterNCGP((X, Y), kernel(), Softmax(3), solver="newton")
-    fit(model)
-    X = X[:40] * 0.5
-    model.data = X, Y[:40].astype(int)
-    fresh = IterNCGP((X, Y[:40]), kernel(), Softmax(3), solver="newton")
-    for m in (model, fresh):
-        fit(m)
-    before = model.predict_f(X)
-    for a, b in zip(before, fresh.predict_f(X)):
-        np.testing.assert_allclose(a, b, atol=1e-9)
-    for wrong in ((X[:30], Y[:40]), (X, Y[:40] + 7.0), (X[:0], Y[:0]), (X * np.nan, Y[:40])):
-        with pytest.raises(ValueError, match="[XY]"):
-            model.data = wrong
-    for a, b in zip(model.predict_f(X), before):  # nothing was taken of them
-        np.testing.assert_array_equal(a, b)
-
-
-def test_parts_that_were_put_back(rng):
-    model = fitted("counts", rng)
-    X, before, own = model.data[0], model.predict_f(model.data[0]), model.kernel
-    model.kernel = gpflow.kernels.Matern32(100.0, 0.3)
-    model.kernel = own
-    for a, b in zip(model.predict_f(X), before):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_a_cached_posterior_is_a_snapshot(rng):
@@ -152,23 +109,6 @@ def test_compiled_predictions_follow_parameters_and_fits(jit, rng):
     assert np.abs(agree(1e-11) - moved).max() > 0.01
 
 
-def test_predictions_follow_white_noise_whenever_it_moves(rng):
-    """Before the first prediction or after it, eagerly or compiled."""
-    found = []
-    for early in (False, True):
-        own = gpflow.kernels.SquaredExponential() + gpflow.kernels.White(0.3)
-        model = fitted("counts", np.random.default_rng(5), own)
-        X, predict = model.data[0], tf.function(model.predict_f, autograph=False)
-        if early:
-            model.predict_f(X)
-            predict(X)
-        own.kernels[1].variance.assign(3.0)
-        found += [model.predict_f(X), predict(X)]
-    for other in found[1:]:
-        for a, b in zip(found[0], other):
-            np.testing.assert_allclose(a, b, atol=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_predictions_have_gradients(compiled, rng):
@@ -204,30 +144,6 @@ def test_predictions_have_gradients(compiled, rng):
         variable.assign(start)
         expected = (ends[0] - ends[1]) / (2.0 * step)
         assert float(np.sum(direction * gradient)) == pytest.approx(expected, rel=1e-4, abs=1e-4)
-
-
-@pytest.mark.slow
-def test_small_and_large_matrices_give_one_fit(rng, monkeypatch):
-    """Made whole, or block by block in compiled functions: bound, gradients and predictions."""
-    found = []
-    for small in (operators._SMALL, 0):
-        monkeypatch.setattr(operators, "_SMALL", small)
-        model = IterNCGP(
-            data(np.random.default_rng(3))["counts"], additive(), Poisson(), solver="newton"
-        )
-        fit(model)
-        with tf.GradientTape() as tape:
-            bound = model.elbo()
-        slopes = tape.gradient(bound, model.trainable_variables)
-        X = model.data[0]
-        predict = tf.function(model.predict_f, autograph=False)
-        predict(X)
-        model.kernel["a"].lengthscales.assign(0.3)
-        found.append([bound, *slopes, *model.predict_f(X), *predict(X)])
-        programs = model.operator()._programs
-        assert (len(programs.products[0]._compiled._concrete) > 0) == (small == 0)
-    for whole, blocks in zip(*found):
-        np.testing.assert_allclose(whole, blocks, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.slow
@@ -423,26 +339,6 @@ def test_fits_of_copies_do_not_move_the_model(how, what, rng):
     assert float(model.elbo()) == bound
 
 
-def test_exports_are_of_the_model_as_it_is(rng, tmp_path):
-    """Twice, at other parameters the second time; and none of parts that were replaced."""
-    model = _few(rng)
-    X = model.data[0][:7]
-    for name, lengthscale in (("first", 0.7), ("second", 0.3)):
-        model.kernel.lengthscales.assign(lengthscale)
-        serving.export(model, tmp_path / name)
-    expected = {"second": model.predict_f(X)[0]}
-    model.kernel.lengthscales.assign(0.7)
-    expected["first"] = model.predict_f(X)[0]
-    for name, mean in expected.items():
-        loaded = tf.saved_model.load(str(tmp_path / name))
-        found = loaded.signatures["serving_default"](inputs=tf.identity(X))["mean"]
-        np.testing.assert_allclose(np.ravel(found), np.ravel(mean), atol=1e-9)
-    model.kernel = gpflow.kernels.Matern32(1.5, 0.7)
-    with pytest.raises(ValueError, match="^kernel: not that of the last fit"):
-        serving.export(model, tmp_path / "third")
-    assert not (tmp_path / "third").exists()
-
-
 LOADED = """
 import sys
 import numpy as np
@@ -523,37 +419,6 @@ def test_snapshots_are_saved_and_frozen(rng, tmp_path):
 
 def _of_counts(rng):
     return fitted("counts", rng, solver=ReducedNewton(num_actions=5))
-
-
-def test_a_prediction_that_a_fit_overtakes_leaves_nothing_behind(rng, monkeypatch):
-    """What it has computed of the fit before is not taken for that of the new one."""
-    model = _of_counts(rng)
-    X, original = model.data[0][:7], weights.ActionWeights.of_fit
-    begun, fitted_again = threading.Event(), threading.Event()
-
-    def of_fit(state):
-        if threading.current_thread() is reader:
-            begun.set()
-            assert fitted_again.wait(60.0)
-        return original(state)
-
-    monkeypatch.setattr(weights.ActionWeights, "of_fit", of_fit)
-    found = []
-    reader = threading.Thread(target=lambda: found.append(model.predict_f(X)))
-    reader.start()
-    assert begun.wait(60.0)
-    model.solver = ReducedNewton(num_actions=40)
-    model.forget_run()
-    fit(model)
-    fitted_again.set()
-    reader.join()
-    fresh = fitted("counts", np.random.default_rng(0), solver=model.solver)
-    fresh.data = model.data
-    fit(fresh)
-    expected = fresh.predict_f(X)
-    for a, b in zip(model.predict_f(X), expected):
-        np.testing.assert_allclose(a, b, atol=1e-6)
-    assert np.abs(found[0][1] - expected[1]).max() > 1e-3
 
 
 @pytest.mark.usefixtures("remembering")

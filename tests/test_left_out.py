@@ -211,16 +211,6 @@ def test_compiled_probabilities_follow_the_next_fit(jit, rng):
     np.testing.assert_allclose(again(Xnew), expected, atol=1e-10)
 
 
-def test_it_is_of_the_present_parameters(rng):
-    found = classes(rng, 3.0)
-    before = found.left_out_log_probabilities()
-    found.kernel.variance.assign(6.0)
-    moved = found.left_out_log_probabilities()
-    assert abs(moved[1.0] - before[1.0]) > 1e-3
-    found.kernel.variance.assign(3.0)
-    assert found.left_out_log_probabilities() == before
-
-
 def test_weights_count_rows(rng):
     """A row of weight two as the row twice; of weight zero as no row."""
     X, Y = data(rng)["classes"]

@@ -164,22 +164,6 @@ def test_variances_are_those_of_drawn_functions(model):
         assert np.quantile(own, q) == pytest.approx(np.quantile(other, q), rel=0.03)
 
 
-@pytest.mark.slow
-def test_expected_variance_in_closed_form(model):
-    """E Var[f] = m'Mm + tr(M S), with E[k(Z, x) k(x, Z)] by another rule."""
-    moments = InducingMoments.of(model.posterior())
-    block = moments.block("x1")
-    nodes = (np.arange(4000) + 0.5) / 4000
-    X = np.zeros((4000, 3))
-    X[:, 1] = nodes
-    phi = moments.features("x1", X)
-    M = phi @ phi.T / 4000
-    m, S = moments.mean[block, 0], moments.covariance[0][block, block]
-    variance = functional_anova(model).variances(20_000).variances[:, 1, 0]
-    standard_error = variance.std() / np.sqrt(len(variance))
-    assert variance.mean() == pytest.approx(m @ M @ m + np.trace(M @ S), abs=5 * standard_error)
-
-
 @pytest.mark.parametrize("make", [anova_kernel, whole_kernel])
 def test_known_indices_are_inside_their_intervals(make):
     measures = {0: UNIFORM, 1: UNIFORM, 2: Discrete([0.0, 1.0])}
@@ -244,19 +228,6 @@ def test_indices_of_levels_do_not_depend_on_the_unit(rng):
         variance = indexed(found[-1], "first").loc["level", "variance"]
         assert variance == pytest.approx(p * (1 - p) * (f[1] - f[0]) ** 2, rel=2e-3)
     np.testing.assert_allclose(found[1]["estimate"], found[0]["estimate"], rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_unconditional_indices_of_a_model(model):
-    fit = sgpr(anova_kernel())
-    before = [v.numpy() for v in fit.trainable_variables]
-    known = functional_anova(fit).sobol()
-    uncertain = functional_anova(fit, unconditional=True).sobol()
-    for variable, value in zip(fit.trainable_variables, before):
-        np.testing.assert_array_equal(variable, value)
-    widths = [(t["upper"] - t["lower"]).to_numpy() for t in (known, uncertain)]
-    assert widths[1].sum() > widths[0].sum()
-    np.testing.assert_allclose(uncertain["estimate"], known["estimate"], atol=0.05)
 
 
 def test_variance_left_open_is_counted():

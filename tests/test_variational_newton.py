@@ -137,32 +137,6 @@ def test_separate_and_joint_rules_agree(rng):
         np.testing.assert_allclose(a[:, 0], b[:, 0], atol=2e-3)
 
 
-def test_budgets_callbacks_and_hyperparameters(rng):
-    X = rng.uniform(-1, 1, (N, 2))
-    Y = rng.poisson(np.exp(2.0 * np.sin(3 * X[:, :1]))).astype(float)
-    model = IterNCGP((X, Y), kernel(1.0), Poisson(), solver="variational")
-    assert isinstance(model.solver, Variational)
-    seen = []
-    whole = gg.optimizers.fit(model, hyperparameters=False, callback=lambda p: seen.append(p))
-    assert whole.converged
-    assert len(seen) == whole.num_iterations
-    early = IterNCGP((X, Y), kernel(1.0), Poisson(), solver="variational")
-    for steps in range(1, whole.num_iterations):
-        result = gg.optimizers.fit(
-            early, hyperparameters=False, callback=lambda p, s=steps: p.iteration >= s
-        )
-        assert not result.converged
-        assert result.ended
-        assert np.all(np.isfinite(early.predict_f(X)[1]))
-        early.forget_run()
-    gg.optimizers.fit(early, hyperparameters=False)
-    for a, b in zip(early.predict_f(X), model.predict_f(X)):
-        np.testing.assert_allclose(a, b, atol=1e-9)
-    before = float(model.elbo())
-    learnt = gg.optimizers.fit(model, max_rounds=2)
-    assert learnt.elbo >= before
-
-
 def test_rounds_go_on_from_a_posterior_of_other_hyperparameters(rng):
     """One round after another, each from what was held: the same fixed point, in fewer steps."""
     X = rng.uniform(-1, 1, (N, 2))

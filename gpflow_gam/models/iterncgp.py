@@ -256,7 +256,11 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return fit is not None and fit.complete and fit.at.is_present(self)
 
     def objective(self) -> float:
-        """:meth:`elbo` in double precision, plus log-densities of priors; -inf if not finite."""
+        """
+        :meth:`elbo` in double precision, plus log-densities of priors; -inf if not finite.
+
+        :raises ValueError: as :attr:`state` does.
+        """
 
         def compute() -> float:
             try:
