@@ -62,14 +62,11 @@ _REFUSED = {
 class Structure:
     """The features that an additive head reads, how, and components of fixed sizes."""
 
-    terms: Terms
-    """Every smooth with its number of inducing inputs."""
-    features: tuple[int, ...]
-    """Indices of the features read; they become columns 0, 1, ... of X."""
+    terms: Terms  # every smooth with its number of inducing inputs
+    features: tuple[int, ...]  # indices of the features read; they become columns 0, 1, ... of X
     kinds: tuple[Kind, ...]
     encoder: Encoder
-    components: tuple[Component, ...]
-    """The intercept first."""
+    components: tuple[Component, ...]  # the intercept first
 
     @property
     def width(self) -> int:

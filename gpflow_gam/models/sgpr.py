@@ -28,21 +28,14 @@ from .base import SparseAdditiveModel, check_inducing, check_kernel, check_outpu
 class SufficientStatistics(NamedTuple):
     """Sums over data in group order, in double precision; w_n are the weights."""
 
-    gram: tf.Tensor
-    """sum_n w_n phi_n phi_n', [P, P]."""
-
-    cross: tf.Tensor
-    """sum_n w_n phi_n e_n', [P, L], with e_n = y_n - m(x_n)."""
-
+    gram: tf.Tensor  # sum_n w_n phi_n phi_n', [P, P]
+    cross: tf.Tensor  # sum_n w_n phi_n e_n', [P, L], with e_n = y_n - m(x_n)
     missing: tf.Tensor
     """sum_n w_n sum_c (k_c(x_n, x_n) - |phi_c(x_n)|^2), []; of outputs with components of their
     own, [L]."""
 
-    error: tf.Tensor
-    """sum_n w_n |e_n|^2, []."""
-
-    number: tf.Tensor
-    """sum_n w_n, []."""
+    error: tf.Tensor  # sum_n w_n |e_n|^2, []
+    number: tf.Tensor  # sum_n w_n, []
 
 
 class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):

@@ -291,14 +291,9 @@ def _without_shift(V: tf.Tensor) -> tf.Tensor:
 class Curvature:
     """``log p(y_n | f_n)``, its gradient and its negative Hessian."""
 
-    log_prob: tf.Tensor
-    """[N]."""
-
-    gradient: tf.Tensor
-    """g = d log p / d f, [Q, N]."""
-
-    precision: Precision
-    """W = - d^2 log p / d f^2."""
+    log_prob: tf.Tensor  # [N]
+    gradient: tf.Tensor  # g = d log p / d f, [Q, N]
+    precision: Precision  # W = - d^2 log p / d f^2
 
     def cast(self, dtype: tf.DType) -> Curvature:
         if self.gradient.dtype == dtype:

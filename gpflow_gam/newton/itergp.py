@@ -143,34 +143,17 @@ class InnerLoop:
 class _Arguments(NamedTuple):
     """Arguments of the loop, beside K and W."""
 
-    target: tf.Tensor
-    """yhat - m, [Q, N]."""
-
+    target: tf.Tensor  # yhat - m, [Q, N]
     tolerance: tf.Tensor
 
-    S: tf.Tensor
-    """[B, Q, N]."""
-
-    T: tf.Tensor
-    """[B, Q, N]."""
-
-    F: tf.Tensor
-    """[B, B]."""
-
-    v: tf.Tensor
-    """[Q, N]."""
-
-    Kv: tf.Tensor
-    """[Q, N]."""
-
-    start: tf.Tensor
-    """Actions in the buffers."""
-
-    fixed: tf.Tensor
-    """Actions that are planned, [J, Q, N]; the last one stands for all that follow."""
-
-    adaptive: tf.Tensor
-    """Which actions are residuals, [J]."""
+    S: tf.Tensor  # [B, Q, N]
+    T: tf.Tensor  # [B, Q, N]
+    F: tf.Tensor  # [B, B]
+    v: tf.Tensor  # [Q, N]
+    Kv: tf.Tensor  # [Q, N]
+    start: tf.Tensor  # actions in the buffers
+    fixed: tf.Tensor  # actions that are planned, [J, Q, N]; the last one stands for all that follow
+    adaptive: tf.Tensor  # which actions are residuals, [J]
 
     def specs(self) -> list[tf.TensorSpec]:
         """Specs of such arguments, whatever the numbers of actions."""

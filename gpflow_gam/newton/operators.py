@@ -69,12 +69,8 @@ def as_additive(kernel: Kernel) -> AdditiveKernel:
 class LatentKernels:
     """Q latent functions g_q ~ GP(0, k_q) and outputs ``f = A g``, of any GPflow kernel."""
 
-    kernels: tuple[AdditiveKernel, ...]
-    """One, shared, or one a latent function."""
-
-    num_latents: int
-    """Q."""
-
+    kernels: tuple[AdditiveKernel, ...]  # one, shared, or one a latent function
+    num_latents: int  # Q
     mixing: Parameter | tf.Tensor | None = None
     """A [L, Q]; None where the outputs are the latent functions."""
 
@@ -437,12 +433,8 @@ _AT_ONCE: ContextVar[bool] = ContextVar("at_once", default=False)
 class KernelPrograms:
     """Compiled functions of kernels, for any values of their parameters."""
 
-    products: Sequence[KernelProduct]
-    """Of a kernel's matrix with vectors, one a kernel."""
-
-    pivotings: Sequence[Pivoting]
-    """Partial Cholesky factors, one a kernel."""
-
+    products: Sequence[KernelProduct]  # of a kernel's matrix with vectors, one a kernel
+    pivotings: Sequence[Pivoting]  # partial Cholesky factors, one a kernel
     solvers: dict[Hashable, Callable[..., Any]] = field(default_factory=dict)
     """What solvers have compiled of products with these kernels, by what tells it apart."""
 
@@ -658,11 +650,8 @@ class PivotedCholesky:
     factor: tf.Tensor
     """P [K, N, M]; K = 1 where the kernel is shared, and columns of zeros where a rank is less."""
 
-    pivots: AnyNDArray
-    """Rows that were chosen, in order, [K, M]; -1 beyond the rank."""
-
-    left: tf.Tensor
-    """diag(R_q) [K, N], not negative."""
+    pivots: AnyNDArray  # rows that were chosen, in order, [K, M]; -1 beyond the rank
+    left: tf.Tensor  # diag(R_q) [K, N], not negative
 
     @property
     def rank(self) -> int:

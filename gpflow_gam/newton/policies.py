@@ -19,11 +19,8 @@ class Context:
     """The state that a policy may look at when it plans actions."""
 
     problem: LaplaceProblem
-    precision: Precision
-    """W at the present latent functions."""
-
-    taken: int
-    """Actions that this run has planned before."""
+    precision: Precision  # W at the present latent functions
+    taken: int  # actions that this run has planned before
 
 
 @dataclass(frozen=True)
@@ -33,9 +30,7 @@ class Plan:
     fixed: tf.Tensor | None
     """[J, Q, N]; rows of those that are not known beforehand are ignored. None where none is."""
 
-    adaptive: AnyNDArray
-    """[J]: whether the action is the residual of its time."""
-
+    adaptive: AnyNDArray  # [J]: whether the action is the residual of its time
     noise: tf.Tensor | None = None
     """S'W^+S [J, J], where the policy knows it better than by the pseudo-inverse."""
 

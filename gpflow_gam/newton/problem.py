@@ -121,23 +121,12 @@ class ActionPosteriorState:
     ``S F F' S' = S (S'(K + W^+) S)^-1 S'`` is C of Tatzel et al. (2025), Algorithm 2.
     """
 
-    weights: tf.Tensor
-    """v, [Q, N]."""
-
-    actions: tf.Tensor
-    """S, [B, Q, N]: joint in the latent functions."""
-
-    factor: tf.Tensor
-    """F, [B, B]; columns of zeros for directions that are rounding only."""
-
-    prior: tf.Tensor
-    """S'K S, [B, B]."""
-
-    noise: tf.Tensor
-    """S'W^+ S, [B, B]."""
-
-    targets: tf.Tensor
-    """What the actions saw of the pseudo-observations: S'(yhat - m), [B]."""
+    weights: tf.Tensor  # v, [Q, N]
+    actions: tf.Tensor  # S, [B, Q, N]: joint in the latent functions
+    factor: tf.Tensor  # F, [B, B]; columns of zeros for directions that are rounding only
+    prior: tf.Tensor  # S'K S, [B, B]
+    noise: tf.Tensor  # S'W^+ S, [B, B]
+    targets: tf.Tensor  # what the actions saw of the pseudo-observations: S'(yhat - m), [B]
 
     @classmethod
     def nothing(cls, weights: tf.Tensor) -> ActionPosteriorState:
@@ -199,11 +188,8 @@ class StepReport:
 class Preview:
     """A posterior on the way of a run."""
 
-    state: ActionPosteriorState
-    """Weights are of all data; actions [B, Q, N'] of :attr:`rows`."""
-
-    rows: tf.Tensor | None
-    """The data that actions ask, [N']; None for all."""
+    state: ActionPosteriorState  # weights are of all data; actions [B, Q, N'] of :attr:`rows`
+    rows: tf.Tensor | None  # the data that actions ask, [N']; None for all
 
 
 class Diverged(ArithmeticError):

@@ -35,17 +35,10 @@ one, where they are a share.
 class CovarianceActions:
     """Actions of a covariance whose sweep is done."""
 
-    actions: tf.Tensor
-    """S, [B, Q, N]."""
-
-    products: tf.Tensor
-    """K S, [B, Q, N]."""
-
-    prior: tf.Tensor
-    """S'K S, [B, B]."""
-
-    noise: tf.Tensor
-    """S'W^+ S [B, B], of W where they were planned."""
+    actions: tf.Tensor  # S, [B, Q, N]
+    products: tf.Tensor  # K S, [B, Q, N]
+    prior: tf.Tensor  # S'K S, [B, B]
+    noise: tf.Tensor  # S'W^+ S [B, B], of W where they were planned
 
 
 class Mode:
@@ -310,17 +303,10 @@ class _Reached:
     Actions per latent function, ``S_q'T_q = I``, and their optimum; no interruption halves it.
     """
 
-    S: tf.Tensor
-    """[Q, N, B]."""
-
-    T: tf.Tensor
-    """K S, [Q, N, B]."""
-
-    c: tf.Tensor
-    """[Q, B]."""
-
-    value: float
-    """The log posterior there."""
+    S: tf.Tensor  # [Q, N, B]
+    T: tf.Tensor  # K S, [Q, N, B]
+    c: tf.Tensor  # [Q, B]
+    value: float  # the log posterior there
 
 
 class ReducedNewtonRun(Run):

@@ -19,23 +19,14 @@ from .problem import ActionPosteriorState, explained
 class ActionWeights(NamedTuple):
     """The posterior ``m + k v``, ``k - k E E'k`` of latent functions, k = k(., X)."""
 
-    v: tf.Tensor
-    """[Q, N]."""
-
-    E: tf.Tensor
-    """S F, [B, Q, N]."""
-
+    v: tf.Tensor  # [Q, N]
+    E: tf.Tensor  # S F, [B, Q, N]
     E0: tf.Tensor
     """The same without noise, ``E0 E0' = S (S'KS)^-1 S'``: what the actions have looked at."""
 
-    F: tf.Tensor
-    """[B, B], ``F F' = (S'(K + W^+)S)^-1``."""
-
-    F0: tf.Tensor
-    """[B, B], ``F0 F0' = (S'KS)^-1``."""
-
-    w: tf.Tensor
-    """``F F' S'(yhat - m)``, [B]."""
+    F: tf.Tensor  # [B, B], ``F F' = (S'(K + W^+)S)^-1``
+    F0: tf.Tensor  # [B, B], ``F0 F0' = (S'KS)^-1``
+    w: tf.Tensor  # ``F F' S'(yhat - m)``, [B]
 
     @classmethod
     def of_fit(cls, state: ActionPosteriorState) -> ActionWeights:
