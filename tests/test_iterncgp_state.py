@@ -13,11 +13,10 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.likelihoods import Gaussian, Poisson, Softmax
+from gpflow.likelihoods import Poisson, Softmax
 from iterncgp_cases import additive, data, fit, fitted, kernel
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton import operators
 from gpflow_gam.newton.solvers import ReducedNewton
@@ -189,26 +188,6 @@ def test_float32(rng):
     assert mean.dtype == tf.float32
     for a, b in zip((mean, var), double.predict_f(X)):
         np.testing.assert_allclose(a, b, atol=2e-2)
-
-
-def test_data_of_another_precision_than_the_parts_are_refused(rng):
-    X, Y = data(rng)["counts"]
-    model = IterNCGP((X, Y), kernel(), Poisson(), solver="newton")
-    normal, level = Gaussian(0.1), constant(1.0)
-    with pytest.raises(ValueError, match=r"X is float32, but parameters of kernel are float64"):
-        model.data = X.astype(np.float32), Y.astype(np.float32)
-    gpflow.config.set_default_float(np.float32)
-    fit(model)  # what the default is does not matter
-    single = X.astype(np.float32), Y.astype(np.float32)
-    with pytest.raises(ValueError, match="X is float32, but parameters of likelihood are float64"):
-        IterNCGP(single, kernel(), normal)
-    with pytest.raises(ValueError, match="X is float32, but parameters of mean_function are"):
-        IterNCGP(single, kernel(), Poisson(), mean_function=level)
-    with pytest.raises(ValueError, match="X is float64, but parameters of kernel are float32"):
-        gg.models.AdditiveVGP((X, Y), additive(), Poisson())
-    model.kernel = kernel()
-    with pytest.raises(ValueError, match=r"kernel are float32.*set_default_float\(np.float64\)"):
-        fit(model)
 
 
 def test_new_inputs_of_another_precision_or_width_are_named(rng):

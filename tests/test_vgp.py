@@ -119,15 +119,6 @@ def test_several_latent_outputs(rng):
     assert mean.shape == var.shape == (4, 2, 3)
 
 
-def test_bad_data_are_refused(small):
-    with pytest.raises(ValueError, match="Y must be whole counts"):
-        gg.models.AdditiveVGP(small.data, small.kernel(), gpflow.likelihoods.Poisson())
-    with pytest.raises(TypeError, match="kernel must be"):
-        gg.models.AdditiveVGP(
-            small.data, gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian()
-        )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "tolerance", "of_sd"), [(10.0, 1e-6, 1e-3), (100.0, 3e-5, 0.03), (300.0, 2e-3, 0.5)]
