@@ -49,29 +49,6 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_derivatives_equal_finite_differences(name, rng):
-    make, draw, L = CASES[name]
-    likelihood, Y = make(), tf.constant(draw(rng))
-    X, F = rng.uniform(size=(N, 2)), rng.normal(size=(N, L))
-
-    def log_prob(F):
-        return likelihood.log_prob(X, tf.constant(F), Y).numpy()
-
-    found = curvature(likelihood, X, tf.constant(F), Y)
-    np.testing.assert_allclose(found.log_prob, log_prob(F), rtol=1e-12)
-    blocks, h = found.precision.blocks().numpy(), 1e-4
-    for q in range(L):
-        e = h * np.eye(L)[q]
-        slope = (log_prob(F + e) - log_prob(F - e)) / (2 * h)
-        np.testing.assert_allclose(found.gradient[q], slope, rtol=1e-5, atol=1e-6)
-        for p in range(L):
-            d = h * np.eye(L)[p]
-            mixed = log_prob(F + e + d) - log_prob(F + e - d) - log_prob(F - e + d)
-            mixed = (mixed + log_prob(F - e - d)) / (4 * h * h)
-            np.testing.assert_allclose(-blocks[:, q, p], mixed, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", CASES)
 def test_closed_forms_equal_automatic_differentiation(name, rng):
     make, draw, L = CASES[name]
     likelihood, Y = make(), tf.constant(draw(rng))

@@ -47,28 +47,6 @@ def test_gaussian_data_give_gpr(rng):
     assert float(model.elbo()) == pytest.approx(float(gpr.log_marginal_likelihood()), abs=1e-5)
 
 
-@pytest.mark.slow
-def test_cached_fused_and_compiled_predictions_are_equal(rng):
-    model = fitted("classes", rng)
-    Xnew = rng.uniform(-1, 1, (7, 2))
-    posterior = model.posterior()
-    for options in ({}, {"full_cov": True}, {"full_output_cov": True},
-                    {"full_cov": True, "full_output_cov": True}):  # fmt: skip
-        cached, fused = posterior.predict_f(Xnew, **options), model.predict_f(Xnew, **options)
-        compiled = tf.function(lambda x, o=options: model.predict_f(x, **o))(tf.constant(Xnew))
-        for a, b, c in zip(cached, fused, compiled):
-            np.testing.assert_allclose(a, b, atol=1e-12)
-            np.testing.assert_allclose(a, c, atol=1e-12)
-    _, var = posterior.predict_f(Xnew)
-    _, cov = posterior.predict_f(Xnew, full_output_cov=True)
-    _, whole = posterior.predict_f(Xnew, full_cov=True, full_output_cov=True)
-    np.testing.assert_allclose(np.einsum("nll->nl", cov), var, atol=1e-10)
-    np.testing.assert_allclose(np.einsum("nlnk->nlk", whole), cov, atol=1e-10)
-    assert np.abs(cov.numpy()[:, 0, 1]).max() > 1e-3  # the softmax couples its outputs
-    unknown = tf.function(model.predict_f, input_signature=[tf.TensorSpec([None, 2], tf.float64)])
-    np.testing.assert_allclose(unknown(Xnew)[1], var, atol=1e-12)
-
-
 def test_predictions_in_blocks_equal_those_at_once(rng, monkeypatch):
     model = fitted("classes", rng, additive())
     Xnew = rng.uniform(-1, 1, (23, 2))
@@ -305,20 +283,6 @@ def test_variance_is_mathematical_and_computational(rng):
 # --- odd data and bad input ----------------------------------------------------------------------
 
 
-def test_duplicated_rows_count_as_often_as_they_are(rng):
-    X, Y = data(rng)["counts"]
-    twice = IterNCGP((np.vstack([X, X]), np.vstack([Y, Y])), kernel(), Poisson(),
-                     solver=ReducedNewton(num_actions=200, tolerance=1e-11))  # fmt: skip
-    fit(twice)
-    weighted = IterNCGP((np.column_stack([X, np.full(N, 2.0)]), Y),
-                        gpflow.kernels.Matern32(1.5, 0.7, active_dims=[0, 1]),
-                        gg.likelihoods.Weighted(Poisson(), 2), solver=twice.solver)  # fmt: skip
-    fit(weighted)
-    Xnew = rng.uniform(-1, 1, (9, 2))
-    for a, b in zip(twice.predict_f(Xnew), weighted.predict_f(np.column_stack([Xnew, np.ones(9)]))):
-        np.testing.assert_allclose(a, b, atol=1e-5)
-
-
 def test_one_datum_one_class_and_no_variance(rng):
     one = IterNCGP(
         (np.zeros((1, 1)), np.ones((1, 1))),
@@ -487,34 +451,6 @@ def test_bound_has_exact_gradients(rng):
             ends.append(float(model.elbo()))
         variable.assign(start)
         assert float(gradient) == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-4, abs=1e-5)
-
-
-def test_bias_of_the_bound_and_of_its_gradient_vanishes_with_actions(rng):
-    """Against the evidence of normal data; few actions lose evidence and bend the gradient."""
-    X, Y = data(rng)["real"]
-    gpr = gpflow.models.GPR((X, Y), kernel(), noise_variance=0.3)
-
-    def of(model, function):
-        parts = (model.kernel.variance, model.kernel.lengthscales, model.likelihood.variance)
-        with tf.GradientTape() as tape:
-            value = function()
-        return float(value), np.array(
-            tape.gradient(value, [part.unconstrained_variable for part in parts])
-        )
-
-    evidence, exact = of(gpr, gpr.log_marginal_likelihood)
-    short, bent = [], []
-    for number in (3, 10, N):
-        model = IterNCGP((X, Y), kernel(), Gaussian(0.3), solver=ReducedNewton(num_actions=number))
-        fit(model)
-        bound, slopes = of(model, model.elbo)
-        short.append(evidence - bound)
-        bent.append(np.linalg.norm(slopes - exact) / np.linalg.norm(exact))
-    assert short[0] > short[1] > short[2] > -1e-6
-    assert bent[0] > bent[1] > bent[2]
-    assert short[0] > 1.0
-    assert bent[0] > 0.1
-    assert max(short[2], bent[2]) < 1e-4
 
 
 @pytest.mark.slow

@@ -97,19 +97,6 @@ def test_fit_moves_every_trainable_parameter() -> None:
     assert sum(v.trainable for v in head._adopted.variables.values()) >= 8
 
 
-def test_sample_weights_count_rows() -> None:
-    head = small(normalization=None)
-    inputs = keras.Input((3,))
-    model = compiled(keras.Model(inputs, head(inputs)), head)
-    once = np.concatenate([X, X[:10]]), np.concatenate([Y, Y[:10]])
-    weights = np.ones(N)
-    weights[:10] = 2.0
-    plain = model.evaluate(*once, batch_size=200, verbose=0) * 100
-    weighted = model.evaluate(X, Y, sample_weight=weights, batch_size=200, verbose=0) * N
-    kl = float((head.model.prior_kl() - head.model.log_prior_density()) / N)
-    np.testing.assert_allclose(plain - 100 * kl, weighted - N * kl, rtol=1e-5)
-
-
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_kl_counts_once(times: int) -> None:
     head = additive(normalization=None)

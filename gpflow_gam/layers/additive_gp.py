@@ -213,13 +213,12 @@ class AdditiveGP(GPHead):
         frozen: Sequence[str] = ("inducing_variable",),
         **options: Any,
     ) -> None:
-        if isinstance(num_data, bool) or not isinstance(num_data, (int, np.integer)):
+        whole = isinstance(num_data, (int, np.integer)) and not isinstance(num_data, bool)
+        if not whole or num_data < 1:
             raise ValueError(
                 f"num_data must be the number of training rows, which scales the KL; got "
                 f"{num_data!r}."
             )
-        if num_data < 1:
-            raise ValueError(f"num_data must be at least 1; got {num_data}.")
         if variational not in VARIATIONAL:
             raise ValueError(
                 f"variational must be one of {', '.join(VARIATIONAL)}; got {variational!r}."

@@ -45,20 +45,14 @@ class FeatureScaling(tf.Module):
     held: list[tf.Variable]
     """All weights, for ``tf.train.Checkpoint``, which does not see Keras's lists."""
 
-    def __init__(self, shifted: AnyNDArray, scaled: AnyNDArray, owner: keras.Layer) -> None:
+    def __init__(self, shifted: AnyNDArray, scaled: AnyNDArray, owner: GPHead) -> None:
         super().__init__()
         self.shifted = np.asarray(shifted, dtype=bool)
         self.scaled = np.asarray(scaled, dtype=bool)
-        shape, dtype = self.shifted.shape, owner.compute_dtype
-
-        def weight(name: str, initializer: str, shape: tuple[int, ...]) -> keras.Variable:
-            return owner.add_weight(
-                name=name, shape=shape, dtype=dtype, initializer=initializer, trainable=False
-            )
-
-        self.location = weight("location", "zeros", shape)
-        self.variance = weight("variance", "ones", shape)
-        self.count = weight("count", "zeros", ())
+        shape = self.shifted.shape
+        self.location = owner.constant_weight("location", shape)
+        self.variance = owner.constant_weight("variance", shape, "ones")
+        self.count = owner.constant_weight("count", ())
         self.held = [v.value for v in self.variables_by_name().values()]
 
     def variables_by_name(self) -> dict[str, keras.Variable]:
@@ -270,6 +264,15 @@ class GPHead(MomentReader, keras.Layer):
         self._set_flags()
         self.built = True
         register(self)
+
+    def constant_weight(
+        self, name: str, shape: tuple[int, ...], initializer: str = "zeros"
+    ) -> keras.Variable:
+        """A new weight that no training moves."""
+        dtype = self.compute_dtype
+        return self.add_weight(
+            name=name, shape=shape, dtype=dtype, initializer=initializer, trainable=False
+        )
 
     @abc.abstractmethod
     def _build_model(self) -> gpflow.models.GPModel:

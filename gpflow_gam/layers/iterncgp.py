@@ -115,18 +115,8 @@ class IterNCGP(GPHead):
             "actions": (sizes["num_actions"], L, N),
             "prior_actions": (sizes["num_prior_actions"], L, N),
         }
-
-        def weight(name: str, shape: tuple[int, ...], initializer: str) -> keras.Variable:
-            return self.add_weight(
-                name=name,
-                shape=shape,
-                dtype=self.compute_dtype,
-                initializer=initializer,
-                trainable=False,
-            )
-
-        self._data = {name: weight(name, shape, "zeros") for name, shape in shapes.items()}
-        self._share = weight("share", (), "ones")
+        self._data = {name: self.constant_weight(name, shape) for name, shape in shapes.items()}
+        self._share = self.constant_weight("share", (), "ones")
         self._held = tf.Module()  # for tf.train.Checkpoint, which does not see Keras's lists
         self._held.values = [v.value for v in (*self._data.values(), self._share)]
         self._sizes = sizes

@@ -397,32 +397,33 @@ def _probit(z: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return ratio, ratio * tf.maximum(ratio + z, 0.0)
 
 
-@curvature.register(Bernoulli, object, object, object)
-def _bernoulli(likelihood: Bernoulli, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
-    sign = 2.0 * Y - 1.0
+def _of_trials(
+    likelihood: Bernoulli | Binomial,
+    X: TensorType,
+    F: TensorType,
+    Y: TensorType,
+    hits: TensorType,
+    misses: TensorType,
+) -> Curvature:
+    """Of hits and misses in independent trials, [N, 1] each."""
     if likelihood.link == "logit":
-        miss = tf.sigmoid(-sign * F)
-        return _separate(likelihood, X, F, Y, sign * miss, miss * tf.sigmoid(sign * F))
+        p, q = tf.sigmoid(F), tf.sigmoid(-F)
+        return _separate(likelihood, X, F, Y, hits * q - misses * p, (hits + misses) * p * q)
     if likelihood.link != "probit":
         return automatic_curvature(likelihood, X, F, Y)
-    slope, bend = _probit(sign * F)
-    return _separate(likelihood, X, F, Y, sign * slope, bend)
+    (up, bend_up), (down, bend_down) = _probit(F), _probit(-F)
+    slope, bend = hits * up - misses * down, hits * bend_up + misses * bend_down
+    return _separate(likelihood, X, F, Y, slope, bend)
+
+
+@curvature.register(Bernoulli, object, object, object)
+def _bernoulli(likelihood: Bernoulli, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
+    return _of_trials(likelihood, X, F, Y, Y, 1.0 - Y)
 
 
 @curvature.register(Binomial, object, object, object)
 def _binomial(likelihood: Binomial, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
-    hits, trials = Y[:, :1], Y[:, 1:]
-    if likelihood.link == "logit":
-        p, q = tf.sigmoid(F), tf.sigmoid(-F)
-        return _separate(likelihood, X, F, Y, hits * q - (trials - hits) * p, trials * p * q)
-    if likelihood.link != "probit":
-        return automatic_curvature(likelihood, X, F, Y)
-    up, bend_up = _probit(F)
-    down, bend_down = _probit(-F)
-    misses = trials - hits
-    return _separate(
-        likelihood, X, F, Y, hits * up - misses * down, hits * bend_up + misses * bend_down
-    )
+    return _of_trials(likelihood, X, F, Y, Y[:, :1], Y[:, 1:] - Y[:, :1])
 
 
 @curvature.register(Poisson, object, object, object)

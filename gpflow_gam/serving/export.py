@@ -260,33 +260,31 @@ def _format(path: Path, format: Format | None) -> Format:
 def _export_file(
     model: Any, path: Path, kind: Format, options: Options, single: bool, overwrite: bool
 ) -> None:
-    if kind == "onnx":
-        _require_onnx(path)
+    write = _onnx_writer(path) if kind == "onnx" else None
     source = servable(model)
     if path.is_dir():
         raise FileExistsError(f"{path} is a folder, and will not be replaced by a file.")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
-    content = _onnx(source, options, single) if kind == "onnx" else _litert(source, options)
+    content = _litert(source, options) if write is None else _onnx(source, options, single, write)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write(content)
 
 
-def _require_onnx(path: Path) -> None:
+def _onnx_writer(path: Path) -> Callable[..., bytes]:
     try:
-        from .onnx_file import onnx_bytes  # noqa: F401
+        from .onnx_file import onnx_bytes
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != "onnx":
             raise
         raise ImportError(
             f"{path.name} is written with the package onnx: pip install 'gpflow_gam[onnx]'."
         ) from None
+    return onnx_bytes
 
 
-def _onnx(source: Servable, options: Options, single: bool) -> bytes:
-    from .onnx_file import onnx_bytes
-
+def _onnx(source: Servable, options: Options, single: bool, write: Callable[..., bytes]) -> bytes:
     function = portable_function(source.inputs, source, options.level, single)
     graph = portable_graph(plain_function(portable_graph(function)))
     # inputs and outputs of a graph are of one name space
@@ -296,7 +294,7 @@ def _onnx(source: Servable, options: Options, single: bool) -> bytes:
     description = {**_portable_description(source, options, function), "inputs": inputs}
     signature = description["signatures"][DEFAULT]
     signature["inputs"] = {names[name]: type_ for name, type_ in signature["inputs"].items()}
-    return onnx_bytes(graph, description)
+    return write(graph, description)
 
 
 def _litert(source: Servable, options: Options) -> bytes:
