@@ -214,7 +214,7 @@ class AdditiveGP(GPHead):
         **options: Any,
     ) -> None:
         whole = isinstance(num_data, (int, np.integer)) and not isinstance(num_data, bool)
-        if not whole or num_data < 1:
+        if num_data is None or not whole or num_data < 1:
             raise ValueError(
                 f"num_data must be the number of training rows, which scales the KL; got "
                 f"{num_data!r}."
