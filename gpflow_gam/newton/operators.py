@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -221,7 +222,8 @@ class KernelProduct:
                     return copy._on_one_device(X1[mine], X2, V)
                 X1, U, X2, V = arguments
                 variables = [v for v, is_free in zip(copy.kernel.variables, free) if is_free]
-                return copy._slopes(X1[mine], X2, V, U[mine], variables)
+                gradient = functools.partial(copy._run_gradient, variables=variables)
+                return list(Compiled(gradient)(X1[mine], X2, V, U[mine]))
 
             self._runs[key] = tf.function(
                 lambda *arguments: strategy.run(run, args=arguments), autograph=False
@@ -241,28 +243,6 @@ class KernelProduct:
             for theirs, ours in zip(other.kernel.variables, self.kernel.variables):
                 theirs.assign(ours)
         return self._copies[devices]
-
-    def _slopes(
-        self,
-        X1: tf.Tensor,
-        X2: tf.Tensor,
-        V: tf.Tensor,
-        U: tf.Tensor,
-        variables: Sequence[tf.Variable],
-    ) -> list[tf.Tensor]:
-        """d tr(U' K V) / d theta, where K is small at once."""
-        if not is_small(X1, X2):
-
-            def slopes(X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor, U: tf.Tensor) -> Any:
-                return self._run_gradient(X1, X2, V, U, variables)
-
-            return list(Compiled(slopes)(X1, X2, V, U))
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            K = tf.cast(self.kernel(X1, X2), V.dtype)
-            value = tf.reduce_sum(K * tf.matmul(U, V, transpose_b=True))
-        result = tape.gradient(value, variables, unconnected_gradients="zero")
-        return [tf.convert_to_tensor(slope) for slope in result]
 
     def _product(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         # The gradient has to be inside the compiled function: TensorFlow differentiates whatever
