@@ -380,7 +380,7 @@ def metric_of(head: MomentReader, metric: str | keras.metrics.Metric) -> keras.m
         binary = isinstance(unwrapped(head.likelihood), Bernoulli)
         kind = keras.metrics.BinaryAccuracy if binary else keras.metrics.SparseCategoricalAccuracy
         return ResponseMetric(kind(name="accuracy"), head)
-    found = keras.metrics.get(metric)
-    if not isinstance(found, keras.metrics.Metric):
-        found = keras.metrics.MeanMetricWrapper(found, name=str(metric))
-    return ResponseMetric(found, head)
+    result = keras.metrics.get(metric)
+    if not isinstance(result, keras.metrics.Metric):
+        result = keras.metrics.MeanMetricWrapper(result, name=str(metric))
+    return ResponseMetric(result, head)

@@ -21,9 +21,7 @@ class ActionWeights(NamedTuple):
 
     v: tf.Tensor  # [Q, N]
     E: tf.Tensor  # S F, [B, Q, N]
-    E0: tf.Tensor
-    """The same without noise, ``E0 E0' = S (S'KS)^-1 S'``: what the actions have looked at."""
-
+    E0: tf.Tensor  # the same without noise, ``E0 E0' = S (S'KS)^-1 S'``
     F: tf.Tensor  # [B, B], ``F F' = (S'(K + W^+)S)^-1``
     F0: tf.Tensor  # [B, B], ``F0 F0' = (S'KS)^-1``
     w: tf.Tensor  # ``F F' S'(yhat - m)``, [B]
@@ -31,8 +29,8 @@ class ActionWeights(NamedTuple):
     @classmethod
     def of_fit(cls, state: ActionPosteriorState) -> ActionWeights:
         """At the fit's own parameters, where v need not be in the span of the actions."""
-        own = cls._of(state.actions, state.prior, state.factor, state.targets)
-        return own._replace(v=state.weights)
+        result = cls._of(state.actions, state.prior, state.factor, state.targets)
+        return result._replace(v=state.weights)
 
     @classmethod
     def under(
@@ -190,17 +188,17 @@ class _Variables(Module):
     ) -> None:
         super().__init__()
         Q, N = state.weights.shape
-        B = None  # actions
-        shapes = ([Q, N], [B, Q, N], [B, Q, N], [B, B], [B, B], [B])
+        actions, square = [None, Q, N], [None, None]
+        shapes = ([Q, N], actions, actions, square, square, [None])
         # unconstrained: a transform compiled by XLA differs in the last digit
         self._parameters = [
             p.unconstrained_variable if isinstance(p, Parameter) else p for p in parameters
         ]
         self._at = [tf.Variable(tf.identity(p), trainable=False) for p in self._parameters]
         self._weights = [_variable(t, shape) for t, shape in zip(result, shapes)]
-        self.actions = _variable(state.actions, [B, Q, N])
-        self.noise = _variable(state.noise, [B, B])
-        self.targets = _variable(state.targets, [B])
+        self.actions = _variable(state.actions, actions)
+        self.noise = _variable(state.noise, square)
+        self.targets = _variable(state.targets, [None])
         self._basis: tf.Variable | None = None
 
     def basis_of(self, noise: tf.Tensor) -> tf.Variable:

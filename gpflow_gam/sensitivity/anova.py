@@ -99,19 +99,19 @@ class FunctionalANOVA:
         :raises ValueError: no component reads all of these columns.
         """
         subset = (columns,) if isinstance(columns, int) else tuple(sorted(columns))
-        found = effect_features(self.moments, self.grid, subset, np.asarray(X))
-        if not subset or not found:
+        result = effect_features(self.moments, self.grid, subset, np.asarray(X))
+        if not subset or not result:
             raise ValueError(f"no component has an effect of columns {list(subset)}.")
         moments = self.moments
         places = np.concatenate(
-            [np.arange(moments.mean.shape[0])[moments.block(name)] for name in found]
+            [np.arange(moments.mean.shape[0])[moments.block(name)] for name in result]
         )
-        phi = np.concatenate(list(found.values()))
+        phi = np.concatenate(list(result.values()))
         mean = phi.T @ moments.mean[places]
         covariance = moments.covariance[:, places[:, None], places[None, :]]
         variance = np.einsum("pn,lpq,qn->nl", phi, covariance, phi, optimize=True)
         own = component_columns(moments.kernel)
-        for name, features in found.items():
+        for name, features in result.items():
             if own[name] == subset:
                 prior = moments.kernel[name](X, full_cov=False).numpy()
                 left = np.maximum(prior - np.sum(features**2, axis=0), 0.0)

@@ -105,30 +105,30 @@ class ProductGrid:
 
 def component_columns(kernel: AdditiveKernel) -> dict[str, Columns]:
     """The columns that each component reads."""
-    found = {}
+    result = {}
     for name, columns in zip(kernel.names, kernel.columns):
         if columns is None:
             raise ValueError(
                 f"component {name!r} reads every column; give its kernel active_dims=[...]."
             )
-        found[name] = columns
-    return found
+        result[name] = columns
+    return result
 
 
 def measures_of(kernel: AdditiveKernel) -> dict[int, Measure]:
     """The measures that a kernel's zero-mean components are centred under, by column."""
-    found: dict[int, Measure] = {}
+    result: dict[int, Measure] = {}
     for part in _zero_mean_parts(kernel.kernels):
         columns = kernel_columns(part)
         if columns is None or len(columns) != 1:
             continue
-        known = found.setdefault(columns[0], part.measure)
+        known = result.setdefault(columns[0], part.measure)
         if not _equal(known, part.measure):
             raise ValueError(
                 f"components are centred under {known!r} and {part.measure!r} of column "
                 f"{columns[0]}; say which one is meant: measures={{{columns[0]}: ...}}."
             )
-    return found
+    return result
 
 
 def measures_of_data(X: AnyNDArray, weights: AnyNDArray | None = None) -> dict[int, Measure]:
@@ -137,13 +137,13 @@ def measures_of_data(X: AnyNDArray, weights: AnyNDArray | None = None) -> dict[i
 
 
 def _zero_mean_parts(kernels: Sequence[Kernel]) -> list[ZeroMean]:
-    found: list[ZeroMean] = []
+    result: list[ZeroMean] = []
     for kernel in kernels:
         if isinstance(kernel, ZeroMean):
-            found.append(kernel)
+            result.append(kernel)
         elif isinstance(kernel, Combination):
-            found += _zero_mean_parts(kernel.kernels)
-    return found
+            result += _zero_mean_parts(kernel.kernels)
+    return result
 
 
 def _equal(a: Measure, b: Measure) -> bool:
@@ -190,7 +190,7 @@ def decompose(
 
     The residual variance is counted with all columns of its component.
     """
-    found: dict[Columns, list[tuple[slice, AnyNDArray, AnyNDArray]]] = {}
+    result: dict[Columns, list[tuple[slice, AnyNDArray, AnyNDArray]]] = {}
     reads = component_columns(moments.kernel)
     for name, (features, prior) in (every or grid_features(moments, grid)).items():
         columns = reads[name]
@@ -207,17 +207,17 @@ def decompose(
             if whole or (axes and np.abs(values).max(initial=0.0) > least):
                 subset = tuple(columns[i] for i in axes)
                 left = (residual if subset == columns else 0.0) * moments.entering([name])[0]
-                found.setdefault(subset, []).append(
+                result.setdefault(subset, []).append(
                     (moments.block(name), values.reshape(len(features), -1), left)
                 )
     return {
         subset: Part(
-            np.concatenate([np.arange(block.start, block.stop) for block, _, _ in found[subset]]),
-            np.concatenate([values for _, values, _ in found[subset]]),
+            np.concatenate([np.arange(block.start, block.stop) for block, _, _ in result[subset]]),
+            np.concatenate([values for _, values, _ in result[subset]]),
             grid.joint_weights(subset),
-            np.sum([left for _, _, left in found[subset]], axis=0),
+            np.sum([left for _, _, left in result[subset]], axis=0),
         )
-        for subset in sorted(found, key=lambda s: (len(s), s))
+        for subset in sorted(result, key=lambda s: (len(s), s))
     }
 
 
@@ -239,7 +239,7 @@ def effect_features(
     moments: InducingMoments, grid: ProductGrid, subset: Columns, X: AnyNDArray
 ) -> dict[str, AnyNDArray]:
     """Features of the effect of a set of columns at points, [M_c, N], by component."""
-    found = {}
+    result = {}
     for name, columns in component_columns(moments.kernel).items():
         if set(subset) <= set(columns):
             total: AnyNDArray = np.zeros((0, 0))
@@ -248,8 +248,8 @@ def effect_features(
                     sign = (-1.0) ** (len(subset) - size)
                     mean = sign * _conditional_mean(moments, grid, name, columns, kept, X)
                     total = mean if total.size == 0 else total + mean
-            found[name] = total
-    return found
+            result[name] = total
+    return result
 
 
 def _conditional_mean(

@@ -56,12 +56,12 @@ def pick_freeze(
     members = [(moments, response) for moments, (_, response) in zip(every, members)]
     rows = [_rows(inputs, m, kernel.num_columns, num_points, seed) for m in measures]
     each = -(-num_samples // len(members))
-    found = []
+    result = []
     for i, (moments, response) in enumerate(members):
         A, B = rows[i % len(rows)]
         one = _Member(moments, response, moments.sample(each, seed + i), reads, A, B)
-        found.append(one.variances(inputs, pairs))
-    stacked = [np.concatenate(parts) for parts in zip(*found)]
+        result.append(one.variances(inputs, pairs))
+    stacked = [np.concatenate(parts) for parts in zip(*result)]
     varying(stacked[0])
     return PickFreezeDraws(inputs, pairs, *stacked)
 

@@ -34,7 +34,7 @@ def augmented(
 
 
 def _residual_points(moments: InducingMoments, grid: ProductGrid) -> dict[str, AnyNDArray]:
-    found, width = {}, moments.kernel.num_columns
+    result, width = {}, moments.kernel.num_columns
     for name, columns in component_columns(moments.kernel).items():
         if not columns:
             continue
@@ -45,8 +45,8 @@ def _residual_points(moments: InducingMoments, grid: ProductGrid) -> dict[str, A
         if w @ left > _RESIDUAL * (w @ prior):
             pivots = moments.residual_pivots(name, X)
             if pivots:
-                found[name] = X[pivots]
-    return found
+                result[name] = X[pivots]
+    return result
 
 
 REPLICATES = 256
@@ -59,8 +59,8 @@ def bootstrapped_weights(
     """Draws [number, n] of how much rows count, in the mean ``weights``."""
     each = (size or len(weights)) / len(weights)
     draws = np.random.default_rng(seed).gamma(each, size=(number, len(weights)))
-    found: AnyNDArray = weights * draws / each
-    return found
+    result: AnyNDArray = weights * draws / each
+    return result
 
 
 def bootstrapped_nodes(
@@ -74,7 +74,7 @@ def bootstrapped_nodes(
     """Draws of the weights of nodes, at each of which the nearest rows of a sample stand."""
     nearest = {c: _nearest(points, X[:, c]) for c, (points, _) in nodes.items()}
     own = {c: np.bincount(nearest[c], weights, len(w)) for c, (_, w) in nodes.items()}
-    found = []
+    result = []
     for counts in bootstrapped_weights(weights, number, seed, size):
         changed = {}
         for c, (_, known) in nodes.items():
@@ -82,16 +82,16 @@ def bootstrapped_nodes(
             # a ratio: nodes that are the means of bins keep their own weights in the mean
             new = known * np.divide(mass, own[c], out=np.ones_like(mass), where=own[c] > 0.0)
             changed[c] = new / new.sum()
-        found.append(changed)
-    return found
+        result.append(changed)
+    return result
 
 
 def _nearest(nodes: AnyNDArray, values: AnyNDArray) -> AnyNDArray:
     """The place [n] of the node nearest to each value."""
     order = np.argsort(nodes)
     edges = 0.5 * (nodes[order][1:] + nodes[order][:-1])
-    found: AnyNDArray = order[np.searchsorted(edges, values)]
-    return found
+    result: AnyNDArray = order[np.searchsorted(edges, values)]
+    return result
 
 
 _Turn = tuple[int, dict[Columns, tuple[AnyNDArray, AnyNDArray]]]
@@ -115,13 +115,13 @@ class VarianceDraws:
 
 def varying(total: AnyNDArray) -> list[int]:
     """Which outputs have a variance of which there may be shares; the others are constant."""
-    found = [i for i, own in enumerate(total.T) if np.any(own > 0.0)]
-    if not found or not np.all(total[:, found] > 0.0):
+    result = [i for i, own in enumerate(total.T) if np.any(own > 0.0)]
+    if not result or not np.all(total[:, result] > 0.0):
         raise ValueError(
             "Sobol indices are undefined: the predictor has zero variance under these measures. "
             "Every component is constant, or every input has a single value."
         )
-    return found
+    return result
 
 
 def draw_variances(
@@ -137,7 +137,7 @@ def draw_variances(
     with one_blas_thread(len(reference.mean) <= SMALL):
         own, turns = _turns(reference, members, grid, num_samples, seed, replicates)
     # other weights bring effects about that vanish under the first
-    subsets = {s for _, found in turns for s in found} | set(own)
+    subsets = {s for _, result in turns for s in result} | set(own)
     if not subsets:
         varying(np.zeros((1, 0)))
     order = sorted(subsets, key=lambda s: (len(s), s))
@@ -145,8 +145,8 @@ def draw_variances(
     variances, distances = (
         np.concatenate(
             [
-                np.stack([found[s][k] if s in found else np.zeros((n, L)) for s in order], axis=1)
-                for n, found in turns
+                np.stack([result[s][k] if s in result else np.zeros((n, L)) for s in order], axis=1)
+                for n, result in turns
             ]
         )
         for k in (0, 1)
@@ -178,10 +178,10 @@ def _turns(
             mean = own if weighted is grid else decompose(reference, weighted, reference_features)
             parts = mean if member is reference else decompose(member, weighted, features)
             estimates = {s: p.features.T @ reference.mean[p.places] for s, p in mean.items()}
-            found = {
+            result = {
                 s: _quadratic(p, some[:, p.places], estimates.get(s)) for s, p in parts.items()
             }
-            turns.append((len(some), found))
+            turns.append((len(some), result))
     return own, turns
 
 
