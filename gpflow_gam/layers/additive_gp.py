@@ -23,7 +23,7 @@ from ..models import AdditiveSVGP
 from ..optimizers.sites import site_step
 from ..posteriors import ShapedPosterior, ShapedValues, SparseAdditivePosterior
 from ..variational import DenseGaussian, WhitenedGaussian
-from .head import GPHead, Normalization, Output, is_below
+from .head import GPHead, Normalization, Output, asserted, is_below
 from .structure import HeadSpecification
 
 
@@ -320,11 +320,9 @@ class AdditiveGP(GPHead):
         if training and self.trainable:  # else there is no KL, which num_data scales
             rows = tf.shape(X)[0]
             fits = rows <= self.num_data
-            check = tf.debugging.Assert(
-                fits, [f"num_data={self.num_data} of {self.name} is smaller than the batch:", rows]
-            )
-            with tf.control_dependencies([] if check is None else [check]):
-                mean = tf.where(fits, mean, tf.constant(np.nan, mean.dtype))  # XLA has no checks
+            message = f"num_data={self.num_data} of {self.name} is smaller than the batch:"
+            mean = asserted(mean, fits, [message, rows])
+            mean = tf.where(fits, mean, tf.constant(np.nan, mean.dtype))  # XLA has no checks
         return mean, var
 
     @property

@@ -121,7 +121,8 @@ def _over_replicas(x: tf.Tensor) -> tf.Tensor:
     return context.all_reduce(tf.distribute.ReduceOp.SUM, x)
 
 
-def _require(X: tf.Tensor, holds: tf.Tensor, message: list[Any]) -> tf.Tensor:
+def asserted(X: tf.Tensor, holds: tf.Tensor, message: list[Any]) -> tf.Tensor:
+    """X, once the assertion has passed, which XLA drops."""
     check = tf.debugging.Assert(tf.reduce_all(holds), message)
     with tf.control_dependencies([] if check is None else [check]):
         return tf.identity(X)
@@ -388,11 +389,11 @@ class GPHead(MomentReader, keras.Layer):
         X = self._read(features)
         for place, inside, domain in self._domains(X):
             message = f"feature {self.structure.features[place]} must {domain}; got"
-            X = _require(X, inside, [message, tf.boolean_mask(X[:, place], ~inside)])
+            X = asserted(X, inside, [message, tf.boolean_mask(X[:, place], ~inside)])
         if self.normalization is None:
             return X
         message = f"{self.name} does not know its features yet: call {self._first} first"
-        return self.scaling(_require(X, self._known(), [message]))
+        return self.scaling(asserted(X, self._known(), [message]))
 
     def readable(self, features: tf.Tensor) -> tf.Tensor:
         """
@@ -521,10 +522,9 @@ class GPHead(MomentReader, keras.Layer):
         kind = self.output_kind if output is None else output
         _check_output(kind)
         N, L = inputs.shape[0], self.num_predictors
-        levels = self.specification.levels
-        classes = (len(levels),) if levels is not None and self.specification.num_classes else ()
-        if self.specification.family.name == "bernoulli":
-            classes = ()
+        binary = self.specification.family.name == "bernoulli"
+        number = self.specification.num_classes
+        classes = () if binary or number is None else (number,)
         shape = {
             "moments": (N, L, self.num_moments),
             "components": (N, len(self.names), L, 2),

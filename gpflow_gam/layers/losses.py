@@ -25,6 +25,7 @@ from ..likelihoods.support import (
     num_labels,
     observation_width,
     possible_observations,
+    require,
 )
 
 _OF_CODES = (
@@ -174,18 +175,9 @@ def _codes(Y: tf.Tensor) -> tf.Tensor:
     one_hot = tf.equal(ones, 1) & tf.equal(zeros, Y.shape[1] - 1)
     message = (
         f"y of {Y.shape[1]} columns must be one-hot, a 1 and otherwise 0 in each row (a likelihood "
-        "has no soft labels); got"
+        "has no soft labels)"
     )
-    others = tf.boolean_mask(Y, ~one_hot)[:1]
-    if tf.executing_eagerly():
-        if len(others):
-            raise ValueError(
-                f"{message} {others[0].numpy()} in row {int(tf.where(~one_hot)[0, 0])}."
-            )
-    else:
-        check = tf.debugging.Assert(tf.reduce_all(one_hot), [message, others])
-        with tf.control_dependencies([check]):
-            Y = tf.identity(Y)
+    Y = require(Y, one_hot[:, None] & tf.ones_like(Y, tf.bool), message)
     codes = tf.cast(tf.argmax(Y, axis=1), Y.dtype)
     return tf.where(one_hot, codes, -tf.ones_like(codes))[:, None]
 

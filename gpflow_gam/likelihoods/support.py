@@ -160,7 +160,7 @@ def checked_inputs(X: TensorType, kernel: AdditiveKernel, argument: str = "X") -
     if X.shape.rank != 2:
         raise ValueError(f"{argument} must be a matrix [N, D]; got shape {X.shape}.")
     kernel.check_inputs(X, argument)
-    return _require(X, tf.math.is_finite(X), f"{argument} must be finite; drop or impute the rows")
+    return require(X, tf.math.is_finite(X), f"{argument} must be finite; drop or impute the rows")
 
 
 def checked_data(
@@ -191,7 +191,7 @@ def checked_data(
         weighed = (likelihood.weights(X) >= 0.0)[:, None] | (
             tf.range(tf.shape(X)[1]) != likelihood.column
         )
-        X = _require(X, weighed, "X must hold weights that are not negative")
+        X = require(X, weighed, "X must hold weights that are not negative")
     return X, checked_observations(Y, likelihood)
 
 
@@ -199,11 +199,11 @@ def checked_observations(Y: tf.Tensor, likelihood: Likelihood, argument: str = "
     """Y [N, K], once it is known to be finite and possible, in the dtype of the likelihood."""
     likelihood = unwrapped(likelihood)
     finite = tf.math.is_finite(Y)
-    Y = _require(Y, finite, f"{argument} must be finite; drop the rows where it is missing")
+    Y = require(Y, finite, f"{argument} must be finite; drop the rows where it is missing")
     support = _support(likelihood, Y)
     if support is not None:
         possible, what = support
-        Y = _require(Y, possible, f"{argument} must be {what} under {type(likelihood).__name__}")
+        Y = require(Y, possible, f"{argument} must be {what} under {type(likelihood).__name__}")
     return in_dtype_of(likelihood, Y)
 
 
@@ -219,7 +219,8 @@ def possible_observations(Y: tf.Tensor, likelihood: Likelihood) -> tf.Tensor:
     return tf.reduce_all(holds if support is None else holds & support[0], axis=-1)
 
 
-def _require(x: tf.Tensor, holds: tf.Tensor, message: str) -> tf.Tensor:
+def require(x: tf.Tensor, holds: tf.Tensor, message: str) -> tf.Tensor:
+    """x [N, K], once all of it holds: else a ValueError, or in a graph a failed assertion."""
     if tf.executing_eagerly():
         if not bool(tf.reduce_all(holds)):
             row, column = (int(i) for i in tf.where(~holds)[0])
