@@ -33,6 +33,16 @@ _ROUNDINGS = 64.0
 """A spread is larger than so many roundings of the feature's location."""
 
 
+def constant_weight(
+    layer: keras.Layer, name: str, shape: tuple[int, ...], initializer: str = "zeros"
+) -> keras.Variable:
+    """A new weight of a layer that no training moves."""
+    dtype = layer.compute_dtype
+    return layer.add_weight(
+        name=name, shape=shape, dtype=dtype, initializer=initializer, trainable=False
+    )
+
+
 class FeatureScaling(tf.Module):
     """
     ``(x - location) / spread`` of D features, by constants that :meth:`update` and :meth:`set`
@@ -45,14 +55,14 @@ class FeatureScaling(tf.Module):
     held: list[tf.Variable]
     """All weights, for ``tf.train.Checkpoint``, which does not see Keras's lists."""
 
-    def __init__(self, shifted: AnyNDArray, scaled: AnyNDArray, owner: GPHead) -> None:
+    def __init__(self, shifted: AnyNDArray, scaled: AnyNDArray, owner: keras.Layer) -> None:
         super().__init__()
         self.shifted = np.asarray(shifted, dtype=bool)
         self.scaled = np.asarray(scaled, dtype=bool)
         shape = self.shifted.shape
-        self.location = owner.constant_weight("location", shape)
-        self.variance = owner.constant_weight("variance", shape, "ones")
-        self.count = owner.constant_weight("count", ())
+        self.location = constant_weight(owner, "location", shape)
+        self.variance = constant_weight(owner, "variance", shape, "ones")
+        self.count = constant_weight(owner, "count", ())
         self.held = [v.value for v in self.variables_by_name().values()]
 
     def variables_by_name(self) -> dict[str, keras.Variable]:
@@ -265,15 +275,6 @@ class GPHead(MomentReader, keras.Layer):
         self._set_flags()
         self.built = True
         register(self)
-
-    def constant_weight(
-        self, name: str, shape: tuple[int, ...], initializer: str = "zeros"
-    ) -> keras.Variable:
-        """A new weight that no training moves."""
-        dtype = self.compute_dtype
-        return self.add_weight(
-            name=name, shape=shape, dtype=dtype, initializer=initializer, trainable=False
-        )
 
     @abc.abstractmethod
     def _build_model(self) -> gpflow.models.GPModel:

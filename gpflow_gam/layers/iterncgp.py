@@ -21,7 +21,7 @@ from ..kernels import AdditiveKernel
 from ..newton.operators import LatentKernels
 from ..optimizers import FitResult
 from ..posteriors import ActionPosterior
-from .head import GPHead, Normalization, Output
+from .head import GPHead, Normalization, Output, constant_weight
 from .structure import HeadSpecification
 
 _SIZES = ("num_rows", "num_actions", "num_prior_actions")
@@ -115,8 +115,8 @@ class IterNCGP(GPHead):
             "actions": (sizes["num_actions"], L, N),
             "prior_actions": (sizes["num_prior_actions"], L, N),
         }
-        self._data = {name: self.constant_weight(name, shape) for name, shape in shapes.items()}
-        self._share = self.constant_weight("share", (), "ones")
+        self._data = {name: constant_weight(self, name, shape) for name, shape in shapes.items()}
+        self._share = constant_weight(self, "share", (), "ones")
         self._held = tf.Module()  # for tf.train.Checkpoint, which does not see Keras's lists
         self._held.values = [v.value for v in (*self._data.values(), self._share)]
         self._sizes = sizes
