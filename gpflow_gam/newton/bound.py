@@ -7,7 +7,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
-from ..likelihoods.base import is_scalar
+from ..likelihoods.predictive import is_joint
 from .problem import ActionPosteriorState, LaplaceProblem
 from .variational import normal_points
 
@@ -65,30 +65,18 @@ def action_bound(problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor) -> t
     kl = 0.5 * (tf.tensordot(w, tf.linalg.matvec(H, w), 1) + log_det - tf.linalg.trace(inner))
 
     mean = problem.predictor(tf.linalg.matvec(T, w))
-    latents = operator.latents
-    h = tf.linalg.triangular_solve(root, tf.transpose(latents.mixed(T), [0, 2, 1]))  # [L, R, n]
-    prior = tf.stack([k(X, full_cov=False) for k in latents.kernels])
-    prior = tf.cast(prior, operator.dtype)
-    if latents.shared:
-        prior = tf.repeat(prior, Q, axis=0)
-    mixing = None
-    if latents.mixing is not None:
-        mixing = tf.cast(tf.convert_to_tensor(latents.mixing), operator.dtype)
-    separate = is_scalar(problem.likelihood)
-    if separate or latents.num_outputs == 1:
-        if mixing is not None:
-            prior = tf.matmul(tf.square(mixing), prior)
-        var = tf.transpose(prior - tf.reduce_sum(tf.square(h), axis=1))
-        # quadrature takes its root, which has no slope at zero
-        least = 1e-12 * tf.reduce_mean(prior, axis=1) + np.finfo(X.dtype.as_numpy_dtype).tiny
-        var = tf.cast(tf.maximum(var, least), X.dtype)
-        mean = tf.cast(mean, X.dtype)
-        expected = problem.likelihood.variational_expectations(X, mean, var, Y)
-    else:
-        A = tf.eye(Q, dtype=h.dtype) if mixing is None else mixing
-        cov = tf.einsum("lq,qn,kq->nlk", A, prior, A) - tf.einsum("lrn,krn->nlk", h, h)
-        size = tf.reduce_mean(tf.matmul(tf.square(A), prior), axis=0)
+    h = tf.linalg.triangular_solve(root, tf.transpose(operator.latents.mixed(T), [0, 2, 1]))
+    joint = is_joint(problem.likelihood, operator.latents.num_outputs)
+    cov = problem.output_covariance(tf.transpose(h, [0, 2, 1]), joint)
+    prior = problem.output_covariance(None, joint=False)
+    if joint:
+        size = tf.reduce_mean(prior, axis=1)
         expected = _joint_expectations(problem.likelihood, X, mean, cov, size, Y)
+    else:
+        # quadrature takes its root, which has no slope at zero
+        least = 1e-12 * tf.reduce_mean(prior, axis=0) + np.finfo(X.dtype.as_numpy_dtype).tiny
+        mean, var = (tf.cast(t, X.dtype) for t in (mean, tf.maximum(cov, least)))
+        expected = problem.likelihood.variational_expectations(X, mean, var, Y)
     return tf.reduce_sum(tf.cast(expected, operator.dtype)) - kl
 
 

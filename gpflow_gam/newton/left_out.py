@@ -114,7 +114,7 @@ def left_out(
         at = slice(start, start + each)
         mean[at], cov[at] = _without(own[at], through[at], loud[at], target[at], prior[at])
     if latents.mixing is not None:
-        A = np.asarray(tf.convert_to_tensor(latents.mixing))
+        A = np.asarray(latents.matrix(operator.dtype))
         mean, cov = mean @ A.T, A @ cov @ A.T
     return mean + some.mean.numpy(), cov
 

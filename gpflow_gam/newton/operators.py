@@ -126,12 +126,17 @@ class LatentKernels:
         """L."""
         return self.num_latents if self.mixing is None else int(self.mixing.shape[0])
 
+    def matrix(self, dtype: tf.DType) -> tf.Tensor:
+        """A [L, Q], the identity where nothing is mixed."""
+        if self.mixing is None:
+            return tf.eye(self.num_latents, dtype=dtype)
+        return tf.cast(tf.convert_to_tensor(self.mixing), dtype)
+
     def mixed(self, g: tf.Tensor, axis: int = 0) -> tf.Tensor:
         """A g, where ``axis`` of g counts the latent functions."""
         if self.mixing is None:
             return g
-        mixing = tf.cast(tf.convert_to_tensor(self.mixing), g.dtype)
-        rolled = tf.tensordot(mixing, g, axes=[[1], [axis]])  # outputs first
+        rolled = tf.tensordot(self.matrix(g.dtype), g, axes=[[1], [axis]])  # outputs first
         rank = g.shape.rank
         order = list(range(1, rank))
         order.insert(axis % rank, 0)

@@ -54,13 +54,23 @@ class LaplaceProblem:
     def curvature(self, g: tf.Tensor) -> Curvature:
         """The log-likelihood to second order in the latent functions. Shapes: g [Q, N]."""
         result = checked_curvature(self._expansion(self.predictor(g)), self.likelihood)
-        mixing = self.operator.latents.mixing
-        if mixing is None:
+        if self.operator.latents.mixing is None:
             return result
-        A = tf.cast(tf.convert_to_tensor(mixing), g.dtype)
+        A = self.operator.latents.matrix(g.dtype)
         gradient = tf.matmul(A, result.gradient, transpose_a=True)
         blocks = tf.einsum("lq,nlk,kp->nqp", A, result.precision.blocks(), A)
         return Curvature(result.log_prob, gradient, DensePrecision(blocks))
+
+    def output_covariance(self, h: tf.Tensor | None, joint: bool) -> tf.Tensor:
+        """Prior covariance less h h' of outputs, h [L, N, R]: [N, L, L], or variances [N, L]."""
+        operator = self.operator
+        A = operator.latents.matrix(operator.dtype)
+        prior = tf.broadcast_to(operator.diag(), [operator.num_latents, operator.num_data])
+        if joint:
+            cov = tf.einsum("lq,qn,kq->nlk", A, prior, A)
+            return cov if h is None else cov - tf.einsum("lnr,knr->nlk", h, h)
+        var = tf.matmul(tf.square(A), prior)
+        return tf.transpose(var if h is None else var - tf.reduce_sum(tf.square(h), axis=2))
 
     def _log_prob(self, F: tf.Tensor) -> tf.Tensor:
         """At outputs [N, L], [N]."""

@@ -13,6 +13,7 @@ from scipy.special import ndtri, roots_hermitenorm
 from scipy.stats import qmc
 
 from ..likelihoods.base import is_scalar
+from ..likelihoods.predictive import is_joint
 from .curvatures import Curvature, DensePrecision, DiagonalPrecision, Precision, curvature
 from .itergp import pairs
 from .problem import (
@@ -54,13 +55,17 @@ class ExpectedProblem(LaplaceProblem):
     ) -> None:
         super().__init__(problem.operator, problem.likelihood, problem.Y, problem.mean_function)
         self._pivoted, self._asked = problem._pivoted, problem._asked
-        cov = _covariances(problem, state, products)  # [N, L, L]
+        latents = problem.operator.latents
+        h = tf.tensordot(state.factor, products, [[0], [0]])  # [R, Q, N]
+        h = latents.mixed(tf.transpose(h, [1, 2, 0]))  # [L, N, R]
+        joint = is_joint(problem.likelihood, latents.num_outputs)
+        cov = problem.output_covariance(h, joint)
         self._separate = is_scalar(problem.likelihood)
         nodes: AnyNDArray
-        if self._separate or int(cov.shape[-1]) == 1:
+        if not joint:
             nodes, weights = roots_hermitenorm(_NUM_HERMITE)
             weights = weights / weights.sum()
-            sd = tf.sqrt(tf.maximum(tf.linalg.diag_part(cov), 0.0))
+            sd = tf.sqrt(tf.maximum(cov, 0.0))
             self._away = tf.constant(nodes)[:, None, None] * sd
         else:
             nodes = normal_points(int(cov.shape[-1]))
@@ -130,24 +135,6 @@ def normal_points(dimension: int) -> AnyNDArray:
     root = np.linalg.cholesky(points.T @ points / len(points))
     result: AnyNDArray = np.linalg.solve(root, points.T).T
     return result
-
-
-def _covariances(
-    problem: LaplaceProblem, state: ActionPosteriorState, products: tf.Tensor
-) -> tf.Tensor:
-    """Covariances of the outputs at every datum, [N, L, L]."""
-    operator = problem.operator
-    latents, Q = operator.latents, operator.num_latents
-    h = tf.tensordot(state.factor, products, [[0], [0]])  # [R, Q, N]
-    h = latents.mixed(tf.transpose(h, [1, 2, 0]))  # [L, N, R]
-    prior = tf.broadcast_to(operator.diag(), [Q, operator.num_data])
-    mixing = latents.mixing
-    A = (
-        tf.eye(Q, dtype=h.dtype)
-        if mixing is None
-        else tf.cast(tf.convert_to_tensor(mixing), h.dtype)
-    )
-    return tf.einsum("lq,qn,kq->nlk", A, prior, A) - tf.einsum("lnr,knr->nlk", h, h)
 
 
 _ROUGH = 0.1
