@@ -44,8 +44,22 @@ class Buffers:
         """These actions in buffers of another size, at least of ``used``."""
         spare = max(capacity, self.used) - self.used
         rows = [[0, spare], [0, 0], [0, 0]]
-        S, T, F = self.S[: self.used], self.T[: self.used], self.F[: self.used, : self.used]
+        S, T, F = self.taken()
         return Buffers(tf.pad(S, rows), tf.pad(T, rows), tf.pad(F, [[0, spare]] * 2), self.used)
+
+    def taken(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """S, T and the triangle without the room that is left."""
+        n = self.used
+        return self.S[:n], self.T[:n], self.F[:n, :n]
+
+    def posterior(
+        self, v: tf.Tensor, precision: Precision, target: tf.Tensor
+    ) -> ActionPosteriorState:
+        """Of these actions, weights v [Q, N] and pseudo-observations yhat - m [Q, N]."""
+        S, T, F = self.taken()
+        noise = pairs(S, noise_products(precision, S))
+        seen = tf.linalg.matvec(flat(S), tf.reshape(target, [-1]))
+        return ActionPosteriorState(v, S, F, pairs(S, T), noise, seen)
 
 
 def flat(S: tf.Tensor) -> tf.Tensor:
@@ -352,7 +366,7 @@ class IterGPRun(Run):
             capacity, Q, N = old.S.shape
             zero = tf.zeros([Q, N], old.S.dtype)
             return Buffers.empty(capacity, Q, N, old.S.dtype), zero, zero
-        S, T = old.S[: old.used], old.T[: old.used]
+        S, T, _ = old.taken()
         M = pairs(S, T + noise_products(precision, S))
         values, vectors = tf.linalg.eigh(0.5 * (M + tf.transpose(M)))
         smallest = np.finfo(S.dtype.as_numpy_dtype).eps ** 0.75  # less is rounding, in T too
@@ -382,16 +396,6 @@ class IterGPRun(Run):
         )
 
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
-        used = self.buffers.used
-        S = self.buffers.S[:used]
         if self._linearised is None:
             return ActionPosteriorState.nothing(self.v)
-        precision, target = self._linearised
-        return ActionPosteriorState(
-            self.v,
-            S,
-            self.buffers.F[:used, :used],
-            pairs(S, self.buffers.T[:used]),
-            pairs(S, noise_products(precision, S)),
-            tf.linalg.matvec(flat(S), tf.reshape(target, [-1])),
-        )
+        return self.buffers.posterior(self.v, *self._linearised)

@@ -203,11 +203,7 @@ class Mode:
         empty = Buffers.empty(len(adaptive), Q, N, target.dtype)
         loop = InnerLoop(self._problem.operator)
         result, _, _, _ = loop(precision, target, empty, zero, zero, fixed, adaptive)
-        S, T = result.S[: result.used], result.T[: result.used]
-        noise = pairs(S, noise_products(precision, S))
-        targets = tf.linalg.matvec(flat(S), tf.reshape(target, [-1]))
-        factor = result.F[: result.used, : result.used]
-        return ActionPosteriorState(self._v, S, factor, pairs(S, T), noise, targets), T
+        return result.posterior(self._v, precision, target), result.taken()[1]
 
 
 def _products(problem: LaplaceProblem, S: tf.Tensor) -> tf.Tensor:
