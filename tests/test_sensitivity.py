@@ -332,46 +332,6 @@ def test_covariances_over_data_against_drawn_components(model):
     np.testing.assert_allclose(draws.variances[..., 0].mean(axis=0), own.mean(axis=0), atol=5e-3)
 
 
-# --- bands ---------------------------------------------------------------------------------------
-
-
-def test_bands_of_a_sparse_fit_are_those_of_gpr(rng):
-    """
-    300 points, 60 inducing inputs in all: within 10 % of exact GPR everywhere.
-
-    For comparison, the variance that OAK (Lu et al. 2022, release of 2022) plots of a sparse model,
-    ``k_c(x, x) - |(I - L_B^-1) L^-1 k_c(Z, x)|^2`` with ``Kuu = L L'`` and ``I + A A' = L_B L_B'``;
-    the square of the difference stands where the difference of the squares belongs.
-    """
-    N, D = 300, 5
-    X = rng.uniform(size=(N, D))
-    f = np.sin(6 * X[:, 0]) + 2 * X[:, 1] ** 2 + np.cos(9 * X[:, 2]) + X[:, 3]
-    Y = (f + 0.2 * rng.standard_normal(N))[:, None]
-    kernel = AdditiveKernel(
-        {
-            f"x{i}": ZeroMean(SquaredExponential(1.0, 0.3, active_dims=[i]), UNIFORM)
-            for i in range(D)
-        }
-    )
-    inducing = AdditiveInducingVariables([np.linspace(0, 1, 12)[:, None]] * D)
-    sparse = gg.models.AdditiveSGPR((X, Y), kernel, inducing, noise_variance=0.04)
-    x = np.tile(np.linspace(0.02, 0.98, 25)[:, None], (1, D))
-    ours = np.sqrt(sparse.predict_components(x)[1].numpy())
-    inverse = np.linalg.inv(kernel(X).numpy() + 0.04 * np.eye(N))
-    Z = X[rng.choice(N, 60, replace=False)]
-    L = np.linalg.cholesky(kernel(Z).numpy() + 1e-6 * np.eye(60))
-    A = np.linalg.solve(L, kernel(Z, X).numpy()) / 0.2
-    L_B = np.linalg.cholesky(np.eye(60) + A @ A.T)
-    T = (np.eye(60) - np.linalg.inv(L_B)) @ np.linalg.inv(L)
-    for c, name in enumerate(kernel.names):
-        prior = kernel[name](x, full_cov=False).numpy()
-        k = kernel[name](X, x).numpy()
-        exact = np.sqrt(prior - np.einsum("na,nm,ma->a", k, inverse, k))
-        np.testing.assert_allclose(ours[:, c], exact, rtol=0.1)
-        theirs = np.sqrt(prior - np.sum((T @ kernel[name](Z, x).numpy()) ** 2, axis=0))
-        assert 4.0 < np.median(theirs / exact) < 6.5
-
-
 # --- bad input -----------------------------------------------------------------------------------
 
 
