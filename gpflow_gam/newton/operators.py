@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -227,8 +226,8 @@ class KernelProduct:
                     return copy._on_one_device(X1[mine], X2, V)
                 X1, U, X2, V = arguments
                 variables = [v for v, is_free in zip(copy.kernel.variables, free) if is_free]
-                gradient = functools.partial(copy._run_gradient, variables=variables)
-                return list(Compiled(gradient)(X1[mine], X2, V, U[mine]))
+                slopes = Compiled(lambda *tensors: copy._run_gradient(*tensors, variables))
+                return list(slopes(X1[mine], X2, V, U[mine]))
 
             self._runs[key] = tf.function(
                 lambda *arguments: strategy.run(run, args=arguments), autograph=False
