@@ -226,7 +226,7 @@ class KernelProduct:
                     return copy._on_one_device(X1[mine], X2, V)
                 X1, U, X2, V = arguments
                 variables = [v for v, is_free in zip(copy.kernel.variables, free) if is_free]
-                slopes = Compiled(lambda *tensors: copy._run_gradient(*tensors, variables))
+                slopes = Compiled(lambda x, y, v, u: copy._run_gradient(x, y, v, u, variables))
                 return list(slopes(X1[mine], X2, V, U[mine]))
 
             self._runs[key] = tf.function(
