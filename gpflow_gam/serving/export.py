@@ -291,7 +291,7 @@ def _onnx(source: Servable, options: Options, single: bool, write: Callable[...,
     names = argument_names(graph.inputs, graph.outputs)
     graph = dataclasses.replace(graph, inputs={names[k]: t for k, t in graph.inputs.items()})
     inputs = [dataclasses.replace(i, name=names[i.name]).to_json() for i in source.inputs]
-    description = {**_portable_description(source, options, function), "inputs": inputs}
+    description = {**_portable(source, function, options), "inputs": inputs}
     signature = description["signatures"][DEFAULT]
     signature["inputs"] = {names[name]: type_ for name, type_ in signature["inputs"].items()}
     return write(graph, description)
@@ -301,17 +301,15 @@ def _litert(source: Servable, options: Options) -> bytes:
     inputs = [i.coded() for i in source.inputs]
     function = portable_function(inputs, source, options.level, single=True)
     plain = plain_function(portable_graph(function), single=True)
-    description = _portable_description(source, options, function)
+    description = _portable(source, function, options)
     content = litert_bytes(plain, {**description, "inputs": [i.to_json() for i in inputs]})
     check_litert(content, function, inputs)
     return content
 
 
-def _portable_description(source: Servable, options: Options, function: Any) -> dict[str, Any]:
-    return {
-        **_about(source, {"level": options.level, "invalid": options.invalid}),
-        "signatures": {DEFAULT: _arguments(source, function, PORTABLE_MEANINGS)},
-    }
+def _portable(source: Servable, function: Any, options: Options) -> dict[str, Any]:
+    functions = {DEFAULT: (function, PORTABLE_MEANINGS)}
+    return _description(source, functions, level=options.level, invalid=options.invalid)
 
 
 # --- SavedModel ----------------------------------------------------------------------------------
@@ -358,7 +356,12 @@ def _write(source: Servable, path: Path, options: Options) -> None:
     tf.saved_model.save(module, str(path), signatures=functions)
     target = path / DESCRIPTION
     target.parent.mkdir()
-    text = json.dumps(_description(source, functions, options), indent=1)
+    meant = {
+        name: (f, MEANINGS["predict" if name == DEFAULT else name.removesuffix(SINGLE)])
+        for name, f in functions.items()
+    }
+    about = {"tensorflow": tf.__version__, **dataclasses.asdict(options)}
+    text = json.dumps(_description(source, meant, **about), indent=1)
     target.write_text(text + "\n", encoding="utf-8")
 
 
@@ -382,25 +385,19 @@ def _state_copies(functions: list[Any]) -> list[tf.Variable]:
     return list(copies.values())
 
 
-def _description(source: Servable, functions: dict[str, Any], options: Options) -> dict[str, Any]:
-    kinds = {
-        name: "predict" if name == DEFAULT else name.removesuffix(SINGLE) for name in functions
-    }
-    parts = {name: _arguments(source, f, MEANINGS[kinds[name]]) for name, f in functions.items()}
-    about = {"tensorflow": tf.__version__, **dataclasses.asdict(options)}
-    return {**_about(source, about), "signatures": parts}
-
-
-def _about(source: Servable, more: dict[str, Any]) -> dict[str, Any]:
-    """The description of a model in every format."""
+def _description(
+    source: Servable, functions: dict[str, tuple[Any, dict[str, str]]], **about: Any
+) -> dict[str, Any]:
+    """What a file says of itself: of functions by name, with the meanings of their outputs."""
     return {
         "kind": source.kind,
         "format": FORMAT,
         "gpflow_gam": __version__,
-        **more,
+        **about,
         "inputs": [i.to_json() for i in source.inputs],
         "components": list(source.names),
         **source.description(),
+        "signatures": {name: _arguments(source, *given) for name, given in functions.items()},
     }
 
 
