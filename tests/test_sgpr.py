@@ -1,4 +1,4 @@
-"""AdditiveSGPR and AdditiveVGP: bounds by several routes, and memory that does not grow with data."""
+"""AdditiveSGPR and AdditiveVGP: bounds by several routes, and memory that does not grow."""
 
 from __future__ import annotations
 
