@@ -331,12 +331,7 @@ class SeparateAdditive(AdditiveKernel):
     def of(
         cls, kernels: SeparateIndependent | Mapping[str, Kernel] | Sequence[Kernel]
     ) -> SeparateAdditive:
-        """
-        From one kernel an output.
-
-        A component of all outputs (the same object) keeps its name; others are called after their
-        output and themselves, ``"scale:f0"`` or, where outputs have no names, ``"1:f0"``.
-        """
+        """From one kernel an output; components are named after outputs that they do not share."""
         if isinstance(kernels, SeparateIndependent):
             kernels = list(kernels.kernels)
         if not isinstance(kernels, Mapping):

@@ -9,12 +9,7 @@ Columns = tuple[int, ...]
 
 
 def kernel_columns(kernel: Kernel) -> Columns | None:
-    """
-    The columns of X that ``kernel`` reads, sorted, or ``None`` for "every column".
-
-    A constant kernel reads no column whatever its ``active_dims``; a combination reads the
-    union of what its parts read.
-    """
+    """The columns of X that ``kernel`` reads, sorted, or ``None`` for "every column"."""
     if isinstance(kernel, Constant):
         return ()
     if isinstance(kernel, Combination):

@@ -116,11 +116,7 @@ class _Stationary(Correlation):
 
 
 class Averages:
-    """
-    Averages of a kernel's correlation over weighted points T [J, D], at many points A [n, D].
-
-    They come block by block: whole matrices would cost more in fresh memory than in arithmetic.
-    """
+    """Averages of a correlation over weighted points T [J, D] at A [n, D], by blocks."""
 
     def __init__(self, kernel: Kernel, A: AnyNDArray, T: AnyNDArray, weights: AnyNDArray) -> None:
         rows = max(1, _BLOCK // len(T))
@@ -148,8 +144,7 @@ class SurfaceAverages:
     """
     :class:`Averages` of a squared exponential of two columns, at points that make up a grid.
 
-    With ``1 + d(x, t)`` the kernel of a margin, ``E_t d = E_t d_1 + E_t d_2 + E_t d_1 d_2``, of
-    which the last is a product of matrices of the margins' distinct values.
+    With ``1 + d`` the kernel of a margin: ``E_t d = E_t d_1 + E_t d_2 + E_t d_1 d_2``.
     """
 
     def __init__(self, kernel: Kernel, A: AnyNDArray, T: AnyNDArray, weights: AnyNDArray) -> None:
@@ -200,11 +195,7 @@ class SurfaceAverages:
 
 
 class Correlations:
-    """
-    The correlations of one kernel at several sets of pairs, evaluated together.
-
-    Matrices are small, and what a call of numpy costs beside its work is paid once.
-    """
+    """The correlations of one kernel at several sets of pairs, evaluated in one call of numpy."""
 
     def __init__(self, parts: Sequence[Correlation]) -> None:
         self._parts, self._joined = list(parts), None

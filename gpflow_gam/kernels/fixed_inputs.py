@@ -118,9 +118,7 @@ class _ProductMatrices:
 
 
 class _RepeatedMatrices:
-    """
-    Those of a factor at points that repeat what it looks at, as those of a surface do in a margin.
-    """
+    """Those of a factor at points that repeat what it looks at, as a surface's do in a margin."""
 
     def __init__(self, distinct: _Factor, Z: AnyNDArray, X: AnyNDArray) -> None:
         self._distinct, self._Z, self._X = distinct, Z, X
@@ -183,12 +181,7 @@ class _CentredMatrices:
         return [inner.map(lambda a: a[:, :M]), inner.map(lambda a: a[:, M:]), diagonal]
 
     def _centred(self, h: Dual, a: Dual, b: Dual, e: Dual, elementwise: bool = False) -> Dual:
-        """
-        ``s`` between points of means a [n] and b [m], [n, m], or row by row.
-
-        What is added to h is of low rank: ``A - B b`` with ``A = c (e - a) / (c + e)`` and ``B = (c
-        + a) / (c + e)``, and so are its derivatives.
-        """
+        """``s`` between points of means a and b: h plus ``A - B b``, which is of low rank."""
         c = float(self._level)
         inverse = 1.0 / (c + e.value)
         A, B = inverse * c * (e.value - a.value), inverse * (c + a.value)

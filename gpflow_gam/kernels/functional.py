@@ -23,22 +23,14 @@ def parameters_of(kernel: Kernel) -> list[Parameter]:
 
 
 def with_values(kernel: Kernel, values: Sequence[TensorType]) -> Kernel:
-    """
-    The kernel with other values for its parameters: a light shell, the kernel stays as it is.
-
-    Gradients reach the values. Nothing is assigned, so that threads do not see each other's values,
-    and a hundred draws of hyperparameters cost no hundred copies.
-    """
+    """The kernel with other values for its parameters, which gradients reach: a light shell."""
+    # nothing is assigned: threads do not see each other's values
     shell: Kernel = _rebuilt(kernel, iter(values))
     return shell
 
 
 def in_double(kernel: Kernel) -> Kernel:
-    """
-    The kernel with its parameters' present values in double precision; gradients reach them.
-
-    Evaluate it where GPflow's default float is double, too: some kernels ask for that.
-    """
+    """The kernel in double precision; evaluate it where GPflow's default float is, too."""
     values = [tf.convert_to_tensor(p) for p in parameters_of(kernel)]
     return with_values(kernel, [tf.cast(v, tf.float64) for v in values])
 
@@ -85,12 +77,8 @@ _LOCK = threading.RLock()
 
 @contextlib.contextmanager
 def float_type(dtype: str, least_jitter: float = 0.0) -> Iterator[None]:
-    """
-    GPflow's settings for computations in ``dtype``, one thread at a time.
-
-    Nothing within may wait for another thread, such as a reduction over replicas.
-    """
-    with _LOCK:
+    """GPflow's settings for computations in ``dtype``, one thread at a time."""
+    with _LOCK:  # nothing within may wait for another thread, such as a reduction over replicas
         config = dataclasses.replace(
             gpflow.config.config(),
             float=np.float32 if dtype == "float32" else np.float64,
@@ -109,13 +97,9 @@ _WIDTH = 8
 
 def with_precise_distances(kernel: Kernel) -> Kernel:
     """
-    The kernel, whose digits do not depend on where inputs are: a light shell, of the same values.
+    The kernel, as a light shell whose digits in single precision do not depend on where inputs are.
 
-    GPflow has squared distances as ``|x|^2 + |y|^2 - 2 x'y``, which rounds as ``|x|^2`` does: in
-    single precision, a thousand lengthscales from the origin, by .1. Here isotropic kernels, the
-    kernel itself or those that it is made of, take distances of inputs measured from their mean,
-    which are the same; in double precision distances are GPflow's own. What else a kernel does with
-    inputs, it does with them as they are.
+    GPflow's ``|x|^2 + |y|^2 - 2 x'y`` rounds as ``|x|^2`` does: inputs are taken from their mean.
     """
     shell: Kernel = _precise(kernel)
     return shell
@@ -162,8 +146,7 @@ def _distances(
 
 
 def _widened(X: tf.Tensor) -> tf.Tensor:
-    """[..., D] with columns of zeros, which no distance has in it: products of two or three columns
-    take XLA twice as long as those of eight."""
+    """[..., D] with columns of zeros: XLA takes twice as long for products of two or three."""
     D = X.shape[-1]
     if D is None or not 1 < D < _WIDTH:
         return X

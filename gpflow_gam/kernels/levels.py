@@ -117,11 +117,8 @@ def structured_covariance(number: int, edges: Sequence[tuple[int, int]]) -> AnyN
     """
     The covariance [n, n] of an intrinsic conditional autoregression, of mean variance one.
 
-    The pseudo-inverse of the graph's Laplacian, scaled so that the geometric mean of its diagonal
-    is one in each connected part (Sorbye & Rue 2014, "Scaling intrinsic Gaussian Markov random
-    field priors in spatial modelling"; Freni-Sterrantino et al. 2018 for disconnected graphs).
-    Where there are several parts, each has a level of its own as well, of half of the variance; an
-    area without neighbours has nothing else.
+    Scaled in each connected part (Sorbye & Rue 2014); of several parts each has a level of its own
+    (Freni-Sterrantino et al. 2018).
     """
     if not edges:
         return np.eye(number)
@@ -150,10 +147,8 @@ class MarkovField(Kernel):
     """
     Areas that are like their neighbours, and a part of them that is not.
 
-    ``k = variance (B + r I) / (1 + r)`` with B the :func:`structured_covariance` of the graph and r
-    the ratio of what is independent to what is structured: ``BYM2`` of Riebler et al. (2016), "An
-    intuitive Bayesian spatial model for disease mapping that accounts for scaling", whose mixing
-    parameter is ``1 / (1 + r)``.
+    ``k = variance (B + r I) / (1 + r)``, B the :func:`structured_covariance`, r the ``independent``
+    part: ``BYM2`` (Riebler et al. 2016), whose mixing parameter is ``1 / (1 + r)``.
     """
 
     def __init__(

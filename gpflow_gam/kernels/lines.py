@@ -34,17 +34,7 @@ from .stacked import (
 
 
 class CentredLinear(StackableKernel):
-    """
-    ``k(x, x') = variance (x - centre)(x' - centre)``: a slope, normal a priori.
-
-    GPflow's ``Linear`` crosses zero at zero, which sets it apart from a constant only where the
-    column has mean zero.
-
-    :param centre: where the line is zero, the column's mean for instance.
-    :param variance: prior variance of the slope, a scalar.
-    :param active_dims: the one column.
-    :raises ValueError: ``centre`` is not finite.
-    """
+    """``k(x, x') = variance (x - centre)(x' - centre)``: a slope, normal a priori."""
 
     def __init__(
         self,
@@ -78,9 +68,7 @@ class StackedCentredLinear(StackedOnColumn):
 
 
 class StackedLines:
-    """
-    Sums of as many lines each, one a column, as one matrix product: a smooth of D columns has D.
-    """
+    """Sums of as many lines each, one a column, as one matrix product."""
 
     def __init__(self, kernels: Sequence[Sequence[CentredLinear]]) -> None:
         shape = [len(kernels), 1, len(kernels[0])]
@@ -115,12 +103,9 @@ def _pairs(x: tf.Tensor, y: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
 
 class RandomWalk(Kernel):
     """
-    Brownian motion of unknown start less its mean under a measure.
+    Brownian motion of unknown start less its mean under a measure (Matheron 1973).
 
-    ``k(x, y) = variance (m(x) + m(y) - |x - y| - e) / e`` with ``m(x) = E_t |x - t|`` and ``e =
-    E m(t)``: what a walk is that may start anywhere, conditioned on an average of zero (the
-    generalised covariance ``-|x - y|``: Matheron 1973). Increments are independent, and beyond the
-    measure's points the walk goes on from where it is.
+    ``k(x, y) = variance (m(x) + m(y) - |x - y| - e) / e``, ``m(x) = E_t |x - t|``, ``e = E m(t)``.
     """
 
     def __init__(
@@ -319,11 +304,7 @@ def _profile(u: AnyNDArray, slopes: bool) -> tuple[AnyNDArray, AnyNDArray | None
 
 
 class _Curves(Correlation):
-    """
-    The kernel over its variance, between points or row by row.
-
-    All is linear in h at the pairs, between points and nodes, and among the nodes.
-    """
+    """The kernel over its variance, linear in h between points and nodes."""
 
     def __init__(
         self, kernel: IntegratedOU, a: AnyNDArray, b: AnyNDArray, elementwise: bool

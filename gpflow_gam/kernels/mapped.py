@@ -33,11 +33,7 @@ from .stacked import (
 
 
 class OnColumns(Kernel):
-    """
-    ``base`` on the given columns, which it sees numbered from 0.
-
-    So sums and products, whose parts have ``active_dims`` of their own, can be moved as one.
-    """
+    """``base`` on the given columns, which it sees numbered from 0."""
 
     def __init__(self, base: Kernel, columns: Sequence[int]) -> None:
         super().__init__(active_dims=list(columns))
@@ -74,10 +70,7 @@ class OnSphere(StackableKernel):
     """
     A stationary kernel of the straight distance through the globe, its radius one.
 
-    What is positive definite in space is so on any surface in it (Gneiting 2013, "Strictly and
-    non-strictly positive definite functions on spheres", section 3), for every lengthscale; that
-    does not hold of distances along great circles. There is neither a seam at 180 degrees nor
-    anything special about the poles.
+    Positive definite for every lengthscale, unlike of great circles (Gneiting 2013, section 3).
     """
 
     def __init__(self, base: IsotropicStationary, active_dims: Sequence[int] = (0, 1)) -> None:
@@ -119,9 +112,7 @@ class Warped(StackableKernel):
     """
     ``base(w(x), w(y))``, w an increasing function whose slope is linear between knots.
 
-    Where the slope is steep, functions vary quickly: a lengthscale that depends on x, by way of a
-    warp of the line (Sampson & Guttorp 1992), so that every slope gives a valid kernel. w is
-    linear in its slopes at the knots, beyond which they stay as they are.
+    Where the slope is steep, functions vary quickly (Sampson & Guttorp 1992).
     """
 
     def __init__(

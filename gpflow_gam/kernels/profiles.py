@@ -31,9 +31,8 @@ class Profile(abc.ABC):
     """
     A correlation g at scaled distances ``s = scale |x - y| / lengthscale``.
 
-    Centring under a uniform measure needs ``once(p) = int_0^p (g(s) - 1) ds`` and ``twice(z) =
-    int_0^z (z - s) (g(s) - 1) ds``. Where lengthscales are long these are tiny, and a zero-mean
-    kernel is made of their differences. So near zero they are Taylor series.
+    Uniform measures need ``once(p) = int_0^p (g(s) - 1) ds`` and ``twice(z) = int_0^z (z - s)
+    (g(s) - 1) ds``, tiny for long lengthscales: Taylor series near zero.
     """
 
     def __init__(self, scale: float, series: AnyNDArray) -> None:

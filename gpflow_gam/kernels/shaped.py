@@ -25,9 +25,7 @@ class SplineBasis:
     """
     Quadratic B-splines on an interval.
 
-    A spline goes up, or bends up, everywhere if and only if its coefficients do over
-    :attr:`places`: the slope of a quadratic spline is linear between breaks, and so is settled by
-    what it is at them (Schumaker 2007, "Spline functions: basic theory").
+    A spline goes up, or bends up, if and only if its coefficients do (Schumaker 2007).
     """
 
     def __init__(self, breaks: AnyNDArray, straight: bool = True) -> None:
@@ -105,17 +103,11 @@ Basis = SplineBasis | LevelBasis
 
 
 class Shaped(Kernel):
-    r"""
-    Splines with the covariance of ``base`` between their coefficients.
+    """
+    Splines ``f(x) = sum_j B_j(x) g(xi_j)``, g a GP with kernel ``base``, xi Greville's abscissae.
 
-    .. math:: f(x) = \sum_j B_j(x) g(\xi_j), \quad g \sim GP(0, base)
-
-    with quadratic B-splines (products of them on several columns) and their Greville abscissae.
-    Such a function increases, or is convex, everywhere if its coefficients do; on one column only
-    then. So a shape is finitely many inequalities, between which nothing is left to chance
-    (Maatouk & Bay 2017 do the same with hat functions; B-spline coefficients as in Pya & Wood
-    2015). It is a kernel like any other: draws of it have the shape once they are conditioned on
-    the inequalities :attr:`cone`.
+    f has a shape if its coefficients do, which are the inequalities :attr:`cone` (Maatouk & Bay
+    2017; Pya & Wood 2015): draws have it once they are conditioned on these.
     """
 
     def __init__(
@@ -214,12 +206,7 @@ def _products(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
 
 @dataclasses.dataclass(frozen=True)
 class ShapedPart:
-    """
-    The shaped kernel in a component's, and the levels beside it.
-
-    What is added to it, straight lines and constants, are splines themselves: the component as a
-    whole is settled by its values at the nodes.
-    """
+    """The shaped kernel in a component's, and the levels beside it."""
 
     kernel: Shaped
     columns: tuple[int, ...]

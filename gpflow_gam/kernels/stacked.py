@@ -86,12 +86,7 @@ class StackedOnColumn(StackedKernel):
 
 
 class Alone(StackedKernel):
-    """
-    One kernel that has no class of its own, evaluated by itself.
-
-    Where the inputs have more than one leading entry, they are points at which this one kernel is
-    evaluated, [B, N, d].
-    """
+    """One kernel that has no class of its own, at inputs [1, N, d] or [B, N, d]."""
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
@@ -202,11 +197,7 @@ class StackableKernel(Kernel):
 
 
 def signature(kernel: Kernel, columns: Columns | None) -> Hashable | None:
-    """
-    A value that is equal for kernels that can be evaluated together, None for one that cannot.
-
-    ``columns`` are those of X that its inputs hold, in order.
-    """
+    """A value that is equal for kernels that stack, None for one that does not."""
     stacked = _CLASSES.get(type(kernel))
     if stacked is None or columns is None:
         return None

@@ -25,12 +25,7 @@ from .stacked_gpflow import StackedStationary
 
 
 class Embedding(abc.ABC):
-    """
-    The means of G kernels under their measures, less each kernel's ``level`` c.
-
-    A kernel with a long lengthscale is nearly constant. What differs from the constant is kept
-    by itself, so that nothing of it is lost in rounding.
-    """
+    """The means of G kernels under their measures less their ``level``: digits stay."""
 
     total: tf.Tensor
     """E_{t,u} g(t, u) - c, [G, 1]."""

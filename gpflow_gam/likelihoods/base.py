@@ -20,12 +20,7 @@ NODES = 12
 
 
 class GaussHermite(NDiagGHQuadrature):
-    """
-    GPflow's rule in one dimension, its points made without TensorFlow.
-
-    Every scalar likelihood has a rule, and many never use it; where the making of GPflow's is the
-    first that a process does with TensorFlow, it takes longer than a small fit's pass over rows.
-    """
+    """GPflow's rule in one dimension, made without TensorFlow, whose first use is slow."""
 
     def __init__(self, number: int = 20) -> None:
         points, weights = hermgauss(number)  # type: ignore[no-untyped-call]
@@ -55,8 +50,7 @@ class Dispersed(ScalarLikelihood, abc.ABC):
     """
     ``y ~ p(y | f, g)``: f sets the mean, by a link, and g is the logarithm of a dispersion.
 
-    g is a parameter, or, of a ``varying`` dispersion, a second predictor: an additive model for
-    location, scale and shape (Rigby & Stasinopoulos 2005). All methods work element by element.
+    g is a parameter, or a second predictor if ``varying`` (Rigby & Stasinopoulos 2005).
     """
 
     mean_of_first: ClassVar[bool] = True
@@ -113,9 +107,7 @@ class LocationScale(Dispersed):
     """
     A location ``u f`` and a scale ``u exp(g)``, u the fixed ``unit`` of a varying scale.
 
-    One prior serves both predictors, so f is measured in a unit in which it is about as large as
-    g, such as the standard deviation of y. A scale that does not vary is a parameter, and f has
-    the response's unit.
+    One prior serves both predictors, so f is measured in a unit in which it is about as large as g.
     """
 
     def __init__(
@@ -174,12 +166,7 @@ class _Wrapper(Likelihood):
 
 
 class Weighted(_Wrapper):
-    """
-    ``base``, itself without weights, whose log-densities are multiplied by a column of X.
-
-    Weights are frequencies: a row of weight 2 counts as the row twice, and one of weight 0 as no
-    row, whatever its predictor. No component reads their column.
-    """
+    """``base`` whose log-densities are multiplied by a column of X: how often each row counts."""
 
     def __init__(self, base: Likelihood, column: int) -> None:
         super().__init__(base)
@@ -218,12 +205,7 @@ class Weighted(_Wrapper):
 
 
 class Quasi(_Wrapper):
-    """
-    ``log p(y | f) / dispersion``: the quasi-likelihood of a variance ``dispersion V(mu)``.
-
-    V is that of ``base`` (Wedderburn 1974). No distribution of y has it as its logarithm, so there
-    are no densities; and it says nothing of the dispersion, which is not trained.
-    """
+    """``log p(y | f) / dispersion`` of ``base``: no density (Wedderburn 1974)."""
 
     def __init__(self, base: Likelihood, dispersion: float = 1.0) -> None:
         super().__init__(base)

@@ -240,11 +240,7 @@ class Censored(LocationScale, abc.ABC):
     def _standard_terms(
         self, z: AnyNDArray, v: AnyNDArray, s: float
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray, tuple[AnyNDArray, AnyNDArray, AnyNDArray]]:
-        """
-        E[log p(e)] at e ~ N(z, v), its slope and precision in the location, s being the scale.
-
-        And derivatives in the logarithm of the scale: first, second, and of the slope.
-        """
+        """E[log p(e)], slope and precision in the location, and derivatives in the log scale."""
 
 
 def _occurs(rows: tf.Tensor) -> bool:

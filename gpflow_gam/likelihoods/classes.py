@@ -38,13 +38,9 @@ def possible_labels(number: int, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
 
 class Ordered(ScalarLikelihood):
     """
-    ``P(y <= k | f) = G(c_k - f)`` for labels 0 to K - 1 (McCullagh 1980).
+    ``P(y <= k | f) = G(c_k - f)`` for labels 0 to K - 1, G the inverse link (McCullagh 1980).
 
-    G is the inverse of the link, "probit", "logit", "cloglog" or "cauchit". Under "logit" odds are
-    proportional, under "cloglog" hazards. The first cutpoint is 0 and the noise has scale 1,
-    because the predictor has an intercept and a scale of its own; the others are trained through
-    their distances ``increments`` [K - 2]. Unlike GPflow's ``Ordinal`` log-probabilities keep their
-    digits, and their gradients, far from the cutpoints.
+    The first cutpoint is 0, the others are trained by their distances ``increments`` [K - 2].
     """
 
     def __init__(
@@ -151,12 +147,7 @@ class Ordered(ScalarLikelihood):
 
 
 def normal_nodes(dimension: int, number: int) -> AnyNDArray:
-    """
-    Points [2 number, dimension], symmetric and of unit covariance.
-
-    Where variances are small the expectation is then exact to second order, so that sites have
-    the weights that Newton's method would give them; random draws give noise over a variance.
-    """
+    """Symmetric points [2 number, dimension] of unit covariance: exact to second order."""
     sobol = qmc.Sobol(dimension, seed=1)
     half = ndtri(sobol.random(number))
     root = np.linalg.cholesky(half.T @ half / number)
@@ -165,12 +156,7 @@ def normal_nodes(dimension: int, number: int) -> AnyNDArray:
 
 
 class FixedSoftmax(gpflow.likelihoods.Softmax):
-    """
-    GPflow's softmax over fixed quasi-random nodes (Sobol' 1967) in place of fresh random draws.
-
-    L-BFGS and a test for convergence need a bound that does not flicker. The number of nodes is
-    rounded up to a power of two, and to at least twice the classes.
-    """
+    """GPflow's softmax over fixed nodes (Sobol' 1967), so that the bound does not flicker."""
 
     def __init__(self, num_classes: int, *, num_nodes: int = 128) -> None:
         super().__init__(num_classes)
@@ -214,12 +200,7 @@ class FixedSoftmax(gpflow.likelihoods.Softmax):
 def _mean_log_sum(
     mean: tf.Tensor, sd: tf.Tensor, nodes: tf.Tensor
 ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, None]]]:
-    """
-    Averages over nodes [S, C] of ``log sum_c exp(f_c)``, [N].
-
-    With many classes this is most of a training step, and memory traffic is most of it: values and
-    gradients share one exponential, and the sums over nodes and classes are products of matrices.
-    """
+    """Averages over nodes [S, C] of ``log sum_c exp(f_c)``, [N]; gradients share exponentials."""
     f = mean[:, None, :] + sd[:, None, :] * nodes
     top = tf.reduce_max(f, axis=-1, keepdims=True)
     e = tf.exp(f - top)

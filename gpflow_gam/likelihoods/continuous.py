@@ -110,9 +110,7 @@ class MeanGamma(Dispersed):
     """
     ``y ~ Gamma(shape, scale = exp(f) / shape)``: mean exp(f), variance ``exp(2 f) / shape``.
 
-    GPflow's has the scale behind the link, so that its mean, ``shape exp(f)``, moves with the
-    shape and the predictor's level has to follow; here the two are orthogonal (McCullagh & Nelder
-    1989, ch. 8). The dispersion is 1 over the shape (``gammals`` of R's mgcv where it varies).
+    Mean and shape are orthogonal (McCullagh & Nelder 1989, ch. 8), unlike in GPflow's ``Gamma``.
     """
 
     def __init__(self, shape: TensorType = 1.0, varying: bool = False, **kwargs: Any) -> None:
@@ -154,9 +152,7 @@ class LogitBeta(Dispersed):
     """
     ``y ~ Beta(s m, s (1 - m))``, m the inverse link of f (Ferrari & Cribari-Neto 2004).
 
-    The variance of y is ``m (1 - m) / (1 + s)``, and 1 / s the dispersion. GPflow's subtracts s m
-    from s, which is 0 from f = 37 on, and clips y to [1e-6, 1 - 1e-6]. The link is "logit",
-    "probit", "cloglog" or "cauchit".
+    GPflow's subtracts s m from s, which is 0 from f = 37 on, and clips y.
     """
 
     def __init__(
@@ -307,11 +303,10 @@ def _normaliser(Y: tf.Tensor, p: tf.Tensor, phi: tf.Tensor) -> tf.Tensor:
 
 class Loss:
     """
-    The loss of Fasiolo et al. (2021), "Fast calibrated additive quantile regression".
+    The smooth loss of Fasiolo et al. (2021), "Fast calibrated additive quantile regression".
 
-    ``log p = (1 - tau) z / s - k log(1 + exp(z / (k s))) - log(k s B(k (1 - tau), k tau))`` with
-    ``z = y - f``: that of Koenker & Bassett (1978), its kink smoothed over ``k s``, which is
-    ``smoothing`` standard deviations of normal noise whose scale s is found.
+    ``log p = (1 - tau) z / s - k log(1 + exp(z / (k s))) - log(k s B(k (1 - tau), k tau))``, ``z =
+    y - f``; ``k s`` is ``smoothing`` standard deviations of normal noise of scale s.
     """
 
     def __init__(self, tau: float, smoothing: float = SMOOTHING) -> None:

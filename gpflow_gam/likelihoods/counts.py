@@ -108,13 +108,7 @@ class NegativeBinomial(Dispersed):
 
 
 class ZeroAltered(Dispersed, abc.ABC):
-    """
-    Counts whose zeros have a predictor of their own, g, a link of a probability.
-
-    The count itself has mean ``mu = exp(f)``; it is Poisson or, where there is an ``alpha``, the
-    trainable dispersion, negative binomial of variance ``mu + alpha mu^2``. Links are those of
-    :class:`Bernoulli`.
-    """
+    """Counts, Poisson or of a dispersion ``alpha``, whose zeros have a predictor g."""
 
     mean_of_first: ClassVar[bool] = False
 
@@ -150,12 +144,7 @@ class ZeroAltered(Dispersed, abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def _slopes(f: AnyNDArray, links: tuple[Log, Log], y: AnyNDArray, size: float | None) -> Slopes:
-        """
-        The log-density and its derivatives, in numpy.
-
-        f is the logarithm of the count's mean [n, Q], ``links`` are the logarithms of the zero's
-        probability and of what is left of it [n, Q], ``size`` is one over the dispersion.
-        """
+        """The log-density and its derivatives, given ``links`` (of P(zero)) and 1 / dispersion."""
 
     def row_terms(self, rows: Batch) -> Terms | None:
         """Of ``rows``, by the nodes of the likelihood's own rule."""

@@ -51,11 +51,7 @@ def expectations(
     Y: AnyNDArray,
     variables: Sequence[tf.Variable],
 ) -> Expectations:
-    """
-    Expectations at rows whose predictor is N(mean, var), [n, L] both.
-
-    And derivatives in ``variables`` of the likelihood's parameters.
-    """
+    """At rows of predictors N(mean, var), [n, L], with derivatives in parameters' ``variables``."""
     var = np.maximum(var, 0.0)
     in_numpy = _in_numpy(likelihood, X, mean, var, Y, variables)
     if in_numpy is not None:
@@ -145,11 +141,7 @@ def _poisson_terms(likelihood: Poisson, rows: Batch) -> Terms | None:
 def mean_curvature(
     likelihood: Likelihood, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray, Y: AnyNDArray
 ) -> AnyNDArray:
-    """
-    Minus the second derivatives of each row's E[log p(y_n | rho_n)] in the means, [n, L, L].
-
-    The diagonal are the sites' precisions, the rest how predictors depend on each other.
-    """
+    """Minus the second derivatives of each row's E[log p(y_n | rho_n)] in the means, [n, L, L]."""
     Y, at = checked_observations(tf.constant(Y), likelihood), tf.constant(mean)
     var = tf.constant(np.maximum(var, 0.0))
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
@@ -175,11 +167,7 @@ def mean_curvature(
 def expectation_gradients(
     likelihood: Likelihood, X: TensorType, mean: TensorType, var: TensorType, Y: TensorType
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """
-    E[log p(y_n | rho_n)] for rho_n ~ N(mean_n, var_n), ``g = dE/dmean`` and ``w = -2 dE/dvar``.
-
-    w is not negative for log-concave likelihoods (Opper & Archambeau 2009).
-    """
+    """E[log p(y_n | rho_n)], ``g = dE/dmean`` and ``w = -2 dE/dvar`` (Opper & Archambeau 2009)."""
     mean, var = tf.convert_to_tensor(mean), tf.convert_to_tensor(var)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch([mean, var])
@@ -191,12 +179,7 @@ def expectation_gradients(
 def constant_predictor(
     likelihood: Likelihood, X: TensorType, Y: TensorType, offset: TensorType, latent: int
 ) -> tf.Tensor:
-    """
-    The constant c [1, L] under which ``rho = offset + c`` makes Y most likely: the null model.
-
-    Newton's method on a GAM started from rho = 0 overflows under a log link as soon as counts are
-    large; started from here it does not. The search is the same in all units of Y.
-    """
+    """The constant c [1, L] under which ``offset + c`` makes Y most likely: the null model."""
     X, Y, offset = (tf.convert_to_tensor(a) for a in (X, Y, offset))
     weights = np.asarray(likelihood.weights(X)) if isinstance(likelihood, Weighted) else None
     number = float(len(Y) if weights is None else np.sum(weights))
@@ -238,11 +221,7 @@ def _polished(
     t: AnyNDArray,
     bounds: Sequence[tuple[float, float]] | None,
 ) -> AnyNDArray:
-    """
-    To the last digits, by Newton's method on the slope, where the value has no more of them.
-
-    Fits begin here, and where they have two optima the start decides between them.
-    """
+    """To the last digits, by Newton's method on the slope: the start decides between two optima."""
     here = slope(t)
     for _ in range(_NEWTON):
         bends = [(slope(t + e) - here) / _DIFFERENCE for e in _DIFFERENCE * np.eye(len(t))]

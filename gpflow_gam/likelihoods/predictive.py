@@ -79,13 +79,7 @@ def needed(likelihood: Likelihood, mean: TensorType, var: TensorType) -> tf.Tens
 def predictive_moments(
     likelihood: Likelihood, X: TensorType, mean: TensorType, var: TensorType
 ) -> MeanAndVariance:
-    """
-    Mean and variance of a new response, [..., N, P]; of classes the probabilities and p (1 - p).
-
-    ``var`` are variances of the predictors [..., N, L] or covariances [..., N, L, L]. Classes
-    behind a softmax with correlated predictors are those of :func:`softmax_mean`; other likelihoods
-    of correlated predictors are averaged over fixed nodes.
-    """
+    """Mean and variance of a new response, [..., N, P]; of classes p and p (1 - p)."""
     base, var = unwrapped(likelihood), needed(likelihood, mean, var)
     if _suits_gpflow(base, mean, var):
         moments: MeanAndVariance = likelihood.predict_mean_and_var(X, mean, var)
@@ -126,11 +120,7 @@ def expected_log_density(
 
 
 def softmax_mean(mean: TensorType, cov: TensorType) -> tf.Tensor:
-    """
-    Class probabilities [..., C] behind a softmax, approximately: MacKay (1992).
-
-    A softmax does not see a common shift of all predictors, and neither does this.
-    """
+    """Class probabilities [..., C] behind a softmax, approximately: MacKay (1992)."""
     return tf.nn.softmax(_without_shift(mean, cov))
 
 
@@ -140,11 +130,7 @@ def shrunk(mean: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
 
 
 def roots(cov: tf.Tensor) -> tf.Tensor:
-    """
-    Lower triangular roots of covariances [..., L, L], singular ones too.
-
-    Column by column, as formats beside TensorFlow's know no Cholesky factor.
-    """
+    """Lower triangular roots of covariances [..., L, L], singular ones too, in plain operations."""
     zero, rest, columns = tf.zeros([], cov.dtype), cov, []
     eps = float(np.finfo(cov.dtype.as_numpy_dtype).eps)
     for i in range(cov.shape[-1]):
@@ -213,13 +199,7 @@ def _counted(likelihood: Likelihood, X: TensorType, density: tf.Tensor) -> tf.Te
 
 
 def conditional_response(likelihood: Likelihood, X: TensorType, F: TensorType) -> tf.Tensor:
-    """
-    E[y | F] of predictors F [..., N, L].
-
-    [..., N] where the response is one column, class probabilities [..., N, K] where it is a class,
-    the probability [..., N] of a binomial. A likelihood whose response is not its conditional mean
-    has a method ``conditional_response(X, F)``.
-    """
+    """E[y | F], [..., N] or probabilities of classes [..., N, K], at predictors F [..., N, L]."""
     base = unwrapped(likelihood)
     base = base.base if isinstance(base, Quasi) else base
     F = tf.convert_to_tensor(F)
@@ -296,16 +276,10 @@ def summarised_response(
     """
     The expected response under predictors rho(x_n) ~ N(mean_n, diag(var_n)), or N(mean_n, var_n).
 
-    One predictor is integrated by Gauss-Hermite quadrature, and the ends of its interval are
-    carried through the inverse link, which is monotone; so is each of several outputs that have
-    columns of their own, and the first predictor of likelihoods with ``mean_of_first``, on which
-    alone their mean depends. Ordered classes are integrated as well, but for intervals, which are
-    of a thousand even quantiles of the predictor. Several predictors of a response are drawn,
-    jointly where they are correlated, by the same ``seed`` for every row; the mean of classes
-    behind a softmax is then MacKay's approximation (1992), which ``predict_y`` of models has, too.
-
-    ``level`` is the intervals' probability, None for none. Draws are made for some rows at a time,
-    in a loop, or, not ``in_blocks``, at once, in memory for a thousand times the rows.
+    One predictor, or the first of likelihoods with ``mean_of_first``, by quadrature and the inverse
+    link at the ends of its interval; several by draws, of the same ``seed`` for every row, and
+    classes behind a softmax by MacKay's approximation (1992). ``level`` is the intervals', None for
+    none; not ``in_blocks`` all draws are in memory at once.
     """
     if level is not None and not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")

@@ -69,11 +69,7 @@ def num_labels(likelihood: Likelihood) -> int | None:
 
 
 def observation_width(likelihood: Likelihood, num_predictors: int) -> int | None:
-    """
-    The columns of Y that ``num_predictors`` predictors are observed through; None if unknown.
-
-    GPflow broadcasts Y against the predictors: one of another width passes for a response.
-    """
+    """The number of columns of Y, which GPflow would broadcast; None if unknown."""
     likelihood = unwrapped(likelihood)
     if isinstance(likelihood, (Softmax, MultiClass)):
         return 1
@@ -109,9 +105,7 @@ def as_numbers(
     """
     ``values`` as a floating tensor; ``argument`` is their name in messages.
 
-    Arrays, tables and tensors of floating numbers keep their precision, which has to be ``only``
-    where that is given; whole numbers, truth values and lists take that of ``like``, a tensor or a
-    part of the model. Raises ValueError of what is no number, and TypeError of another precision.
+    Floats keep their precision, which has to be ``only`` if given; others take that of ``like``.
     """
     numbers = values
     if not tf.is_tensor(values):
@@ -151,11 +145,7 @@ def _precision(like: tf.Tensor | tf.Module) -> tf.DType:
 
 
 def checked_inputs(X: TensorType, kernel: AdditiveKernel, argument: str = "X") -> tf.Tensor:
-    """
-    X [N, D], once it is known to be finite and to have the columns that the kernel reads.
-
-    Raises ValueError, or inside a ``tf.function`` :class:`tf.errors.InvalidArgumentError`.
-    """
+    """X [N, D], once it is known to be finite and to have the columns that the kernel reads."""
     X = as_numbers(X, argument, kernel)
     if X.shape.rank != 2:
         raise ValueError(f"{argument} must be a matrix [N, D]; got shape {X.shape}.")
@@ -169,12 +159,7 @@ def checked_data(
     likelihood: Likelihood,
     num_predictors: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    (X, Y), once they are known to be finite, to fit together and to be possible observations.
-
-    ``num_predictors`` settles Y's width; None where Y settles that number. Errors, as of
-    :func:`checked_inputs`, name the argument, the first bad row and its value.
-    """
+    """(X, Y), once they are known to be finite, to fit together and to be possible observations."""
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise ValueError(f"data must be a pair (X, Y); got {type(data).__name__}.")
     X = checked_inputs(data[0], kernel)

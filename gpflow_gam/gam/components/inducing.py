@@ -133,9 +133,7 @@ def fewer_points(
     """
     Points [M, d] that stand for more, and their weights: means of clusters.
 
-    Between levels there are no points: those of each combination stand for themselves, as many of
-    all, whatever levels are called. Where there are too many combinations for that it is points
-    chosen at random.
+    Each combination of levels has points of its own, or, if there are too many, they are drawn.
     """
     if not levels:
         return cluster_means(points, weights, number, seed)
@@ -172,12 +170,8 @@ def _clusters(
 
 
 def _without_commonest(data: Seen) -> AnyNDArray:
-    """
-    All points but one, which follows from the others: they average to zero.
-
-    The one of most weight, and of these the innermost: a rare one would be a difference of large
-    numbers.
-    """
+    """All points but the one of most weight, innermost of equals: it follows from the others."""
+    # a rare one would be a difference of large numbers
     away = np.abs(data.points - np.average(data.points, axis=0, weights=data.weights))
     inner = np.max(away / np.maximum(np.ptp(data.points, axis=0), 1e-300), axis=1)
     first = np.lexsort((np.round(inner, 9), -data.weights))[0]
@@ -188,11 +182,7 @@ def _without_commonest(data: Seen) -> AnyNDArray:
 
 
 def rough_inducing(term: Smooth, points: AnyNDArray) -> AnyNDArray:
-    """
-    Every value, or even ranks of them where there are too many, [M, 1].
-
-    Warns of the latter, unless the user has said how many there shall be.
-    """
+    """Every value, or, with a warning unless ``k`` was given, even ranks of too many, [M, 1]."""
     values = np.unique(points[:, 0])
     number = term.k or NUM_INDUCING_ROUGH
     if len(values) <= number:
@@ -284,9 +274,7 @@ def _quantiles(values: AnyNDArray, number: int) -> AnyNDArray:
 
 
 def globe_margins(margins: tuple[Margin, ...], points: AnyNDArray) -> tuple[Margin, ...]:
-    """
-    The margins of latitude and longitude, whose span is of points in space: radii of the globe.
-    """
+    """The margins of latitude and longitude; their span is in radii of the globe."""
     span = float(np.max(np.ptp(unit_vectors(points), axis=0)))
     latitude, longitude = (dataclasses.replace(m, span=span) for m in margins)
     return latitude, dataclasses.replace(longitude, period=_TURN)

@@ -91,9 +91,7 @@ def build_inducing(
 def interaction_margin(
     margin: Margin, variance: float = 1.0, *, free: bool = False, column: int | None = None
 ) -> Kernel:
-    """
-    What one column contributes to the product that is an interaction's kernel, zero on average.
-    """
+    """One column's factor of an interaction's kernel, zero on average."""
     kernel = _margin_kernel(margin, column, INTERACTION_LENGTHSCALE, INTERACTION_LENGTHSCALE[0])
     _set_variance(kernel, _unit(margin) * variance, INTERACTION_VARIANCE if free else None)
     return _centred(kernel, margin)
@@ -364,12 +362,7 @@ def _line(centre: float, columns: list[int]) -> Kernel:
 
 
 def _bare(kind: type[Kernel], columns: list[int] | None) -> Kernel:
-    """
-    A kernel that gets its parameters next.
-
-    Its constructor would make some that are thrown away, and making parameters is most of what it
-    takes to build a GAM's kernel.
-    """
+    """A kernel that gets its parameters next: its constructor's would take most of the time."""
     kernel = kind.__new__(kind)
     Kernel.__init__(kernel, active_dims=columns)
     return kernel

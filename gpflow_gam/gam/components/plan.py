@@ -101,11 +101,7 @@ def entering(
     parameters: Sequence[str],
     of_first: bool = False,
 ) -> tuple[Component, ...]:
-    """
-    The components, each in the predictor of its term's parameter.
-
-    Without the intercept, where terms say that no predictor has one.
-    """
+    """The components in the predictors of their terms, without intercepts taken away."""
     places = {name: i for i, name in enumerate(parameters)}
     for term in terms:
         if term.parameter and term.parameter not in places:
@@ -163,14 +159,7 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
 def plan_columns(
     terms: Terms, table: Table, encoder: Encoder, columns: Columns, seed: int = 0
 ) -> list[Component]:
-    """
-    The components of the predictor, the intercept first.
-
-    Everything is settled by the distinct values (or the bins that stand for them) and their total
-    weights, so that a row of weight two is the same as the row twice.
-
-    :raises ValueError: a column that does not vary, or by too little to be squared, naming it.
-    """
+    """The components, the intercept first, from distinct values and their weights."""
     components = [Component(INTERCEPT, "", "constant", inducing=((),))]
     for term in terms:
         manner = seed, _is_free(term, terms), _selects(term, terms)
@@ -217,12 +206,7 @@ def _selects(term: Term, terms: Terms) -> bool:
 
 
 def _is_free(term: Term, terms: Terms) -> bool:
-    """
-    Whether a term is not centred, for lack of an intercept.
-
-    The first factor has the constant in the means of its levels; where there is none, lines are
-    through zero at zero.
-    """
+    """Whether a term is not centred, for lack of an intercept: the first factor, or all lines."""
     carrier = terms.carrier(term.parameter)
     if carrier is not None:
         return term == carrier

@@ -26,15 +26,9 @@ CYCLIC_LENGTHSCALE = 0.7, 0.6
 
 class LogLogistic(NamedTuple):
     """
-    A log-logistic prior of a variance against its natural size.
+    A log-logistic prior ``v^(shape - 1) / (1 + (v / scale)^shape)^2`` of a variance over its size.
 
-    With shape 1 the density is flat below ``scale``: the fitted variance maximises the marginal
-    likelihood (REML). With shape 1.5 the density grows as the standard deviation there. Beyond
-    ``scale`` it falls, so that separable classes do not drive a variance to infinity.
-
-    :param shape: of the density ``v^(shape - 1) / (1 + (v / scale)^shape)^2``.
-    :param scale: beyond which it falls.
-    :param start: where optimisation starts: from a small variance an effect is hardly seen.
+    With shape 1 it is flat below ``scale`` (REML); beyond, it keeps separable classes finite.
     """
 
     shape: float
@@ -43,13 +37,7 @@ class LogLogistic(NamedTuple):
 
 
 class LogNormal(NamedTuple):
-    """
-    A log-normal prior of a variance against its natural size.
-
-    :param mode: where it peaks in the logarithm.
-    :param spread: its deviation in logarithms.
-    :param start: where optimisation starts.
-    """
+    """A log-normal prior of a variance over its natural size; spread is in logarithms."""
 
     mode: float
     spread: float
@@ -60,16 +48,7 @@ VariancePrior = Union[LogLogistic, LogNormal]
 
 
 class VariancePriors(NamedTuple):
-    """
-    Priors of variances.
-
-    :param trend: of the straight part of a smooth, over its column's span.
-    :param deviation: of a smooth's deviation from it.
-    :param selected_trend: of the straight part of a smooth that may vanish (``select=True``).
-    :param selected_deviation: of its deviation from that.
-    :param level: of the mean of what a number multiplies.
-    :param other: of all other components.
-    """
+    """Priors of variances; ``level`` is of the mean of what a number multiplies."""
 
     trend: VariancePrior
     deviation: VariancePrior
@@ -135,12 +114,8 @@ def _log_normal(location: float, spread: float, dtype: np.dtype[Any]) -> Any:
 def positive_parameter(
     value: float | AnyNDArray, mode: float | AnyNDArray, spread: float
 ) -> Parameter:
-    """
-    A positive parameter that is optimised in logarithms, where its prior is N(log mode, spread^2).
-
-    GPflow adds the density of the parameter itself, whose mode is not its logarithm's and runs to
-    zero as ``spread`` grows: a log-normal density peaks at ``exp(location - spread^2)``.
-    """
+    """A positive parameter, optimised in logarithms, where its prior is N(log mode, spread^2)."""
+    # GPflow's density is of the parameter itself: it peaks at exp(location - spread^2)
     location = np.log(mode) + spread**2
     dtype: Any = np.dtype(default_float())
     if np.ndim(location) == 0:

@@ -333,12 +333,7 @@ class Family(abc.ABC):
 
 
 class LinkedFamily(Family):
-    """
-    A family with a field ``link``, which may differ from its likelihood's.
-
-    Below a hundredth of the mean response links go over into others that keep the mean positive:
-    see :class:`gpflow_gam.likelihoods.MeanLink`.
-    """
+    """A family with a field ``link``, by :class:`MeanLink` if not the likelihood's own."""
 
     links: ClassVar[tuple[str, ...]]
     """The first is that of the likelihood without another one around it."""
@@ -460,12 +455,7 @@ class Dispersed(Family):
         return with_second_of(F, null) if self.varying else null
 
     def _parts(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
-        """
-        The first predictor [...] as the innermost likelihood has it, and the log dispersion.
-
-        The latter is a number, or [...] where it varies. Of location-scale families the two are
-        location and scale, in the response's unit.
-        """
+        """First predictor and log dispersion (location and scale of location-scale families)."""
         base = unwrapped(likelihood)
         base = base.base if isinstance(base, Quasi) else base
         f, g = base.split(tensors(F)[1])
@@ -473,11 +463,7 @@ class Dispersed(Family):
 
 
 class LocationScale(Dispersed):
-    """
-    A family of a location and a scale.
-
-    Where the scale has a predictor of its own the model measures both in the likelihood's ``unit``.
-    """
+    """A family of a location and a scale, in the likelihood's ``unit`` where the scale varies."""
 
     modelled: ClassVar[tuple[str, ...]] = ("location", "scale")
     dispersion: ClassVar[str] = "scale"
@@ -499,11 +485,7 @@ class LocationScale(Dispersed):
 
 
 class QuasiFamily(Family):
-    """
-    A family whose variance is multiplied by a dispersion, found by Pearson's statistic.
-
-    Standard errors grow by its root. It has no density, no distribution function and no sampler.
-    """
+    """A family whose variance is multiplied by a dispersion, found by Pearson's statistic."""
 
     calibrated: ClassVar[bool] = True
     _instead: ClassVar[str]

@@ -342,11 +342,7 @@ class Beta(Dispersed):
         return probability(self.link, first(F))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """
-        Against the mean that makes y most likely, which is not y.
-
-        It solves ``digamma(s m) - digamma(s (1 - m)) = logit(y)`` (Ferrari & Cribari-Neto 2004).
-        """
+        """Against the likeliest m: ``digamma(s m) - digamma(s (1 - m)) = logit(y)``."""
         y, scale = first(Y), np.exp(-self._parts(likelihood, F)[1])
         target = logit(y)
 

@@ -181,16 +181,7 @@ class QuasiPoisson(QuasiFamily, Poisson):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class ZeroAltered(Family, abc.ABC):
-    """
-    Counts of mean ``mu`` with a log link, whose zeros have a predictor of their own.
-
-    Terms are of the count unless they are given for ``"zero"``, a probability's predictor, which is
-    a constant otherwise.
-
-    :param link: of that probability: "logit", "probit", "cloglog", "cauchit" or "log", as of
-        :class:`Bernoulli`.
-    :raises ValueError: another link.
-    """
+    """Counts with a log link, whose zeros have a predictor, by ``link``, of their own."""
 
     discrete: ClassVar[bool] = True
     modelled: ClassVar[tuple[str, ...]] = ("mean", "zero")

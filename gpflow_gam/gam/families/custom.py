@@ -189,12 +189,7 @@ class Custom(Family):
 def greatest(
     log_density: Callable[[AnyNDArray], AnyNDArray], start: AnyNDArray
 ) -> AnyNDArray | None:
-    """
-    The greatest log-density of each row over its predictor, [N]; None where one has no limit.
-
-    Uphill from ``start`` [N] in steps that double, then by golden sections: log-densities that rise
-    and then fall, or approach a limit.
-    """
+    """The greatest log-density of each row over its predictor, [N]; None where one has no limit."""
 
     def at(f: AnyNDArray) -> AnyNDArray:
         with np.errstate(all="ignore"):

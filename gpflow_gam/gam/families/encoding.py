@@ -77,11 +77,7 @@ def whole_counts(y: AnyNDArray, name: str, family: str, of: str = "") -> AnyNDAr
 
 
 def check_no_times(y: AnyNDArray, name: str, family: str) -> None:
-    """
-    Raises ValueError if a column holds times or spans of time.
-
-    A span of time is a number of whatever unit an array has, which no answer would show.
-    """
+    """Raises ValueError if a column holds times or spans of time, which are in whatever unit."""
     kinds = set(map(type, y)) if y.dtype.kind == "O" else set()
     if y.dtype.kind == "m" or any(issubclass(t, _SPANS) for t in kinds):
         raise ValueError(
@@ -154,11 +150,7 @@ Observed = RowArray | Described
 def moments(
     Y: Observed, weights: RowArray | None = None, *, logarithm: bool = False
 ) -> tuple[float, float, float]:
-    """
-    Mean, variance and largest size of the first column, read a block of rows at a time.
-
-    Or of its logarithm, where Y is no description of it.
-    """
+    """Mean, variance and largest size of the first column, or of its logarithm, by blocks."""
     if isinstance(Y, Described):
         return Y.moments
     part = np.zeros(4)
@@ -242,13 +234,9 @@ def robust_spread(Y: Observed, weights: RowArray | None = None) -> float:
 
 def robust_moments(Y: Observed, weights: RowArray | None = None) -> tuple[float, float]:
     """
-    Mean and standard deviation of normal data of the same place and width, whatever a third of the
-    rows are.
+    Mean and standard deviation of normal data, whatever a third of the rows are.
 
-    Those of a Cauchy distribution that is fitted to the first column (EM, in the form of Kent,
-    Tyler & Vardi 1994; sums over rows, as workers and blocks can add them up), its scale in units
-    of what it is for normal data. Where half of the rows are equal there is none: it is the mean,
-    and :func:`spread`.
+    By a fitted Cauchy distribution (EM; Kent, Tyler & Vardi 1994) unless half of rows are equal.
     """
     whole, mean = spread(Y, weights), moments(Y, weights)[0]
     if isinstance(Y, Described):

@@ -320,12 +320,10 @@ def _intervals(Y: RowArray, number: int, weights: RowArray | None = None) -> Int
 
 def step_sd(events: AnyNDArray, risk: AnyNDArray) -> float:
     """
-    The standard deviation of steps of a log hazard between neighbouring intervals.
+    The standard deviation of steps of a log hazard, given events and time at risk of each interval.
 
-    Events are Poisson counts with the time at risk as exposure, and their log hazard is a random
-    walk, its level flat a priori; the rows' predictors are left out. That of the greatest standard
-    deviation whose evidence, by Laplace's approximation (Rue & Held 2005, section 4.4), is within
-    a nat of the best. ``events`` and time at ``risk``, in any unit, are of each interval.
+    A random walk with Poisson counts of events: of all within a nat of the best evidence, by
+    Laplace's approximation (Rue & Held 2005, section 4.4), the greatest.
     """
     events, risk = (np.asarray(a, dtype=np.float64) for a in (events, risk))
     if not np.any(events):  # which say nothing

@@ -153,9 +153,7 @@ class LevelColumn:
         return np.asarray(place[column.codes])
 
     def _check_kinds(self, values: list[Any], new: Any) -> None:
-        """
-        Numbers read back as text are other levels to the last one, and would all pass for new ones.
-        """
+        """Raises ValueError if all values are of another kind, as numbers read as text."""
         own = dict.fromkeys(_kind(level) for level in self.levels)
         if own and not any(_kind(v) in own for v in values):
             raise ValueError(
@@ -288,9 +286,7 @@ def _holds(table: Table, name: Column, kinds: tuple[type, ...]) -> bool:
 
 
 def kind_of_time(table: Table, name: Column) -> str:
-    """
-    Whether a column holds times, those with a zone, or spans of time; empty for anything else.
-    """
+    """What times a column holds, with or without a zone, or spans; empty for none."""
     values = table.values(name)
     if values.dtype.kind in "mM":
         return _TIMES if values.dtype.kind == "M" else _SPANS

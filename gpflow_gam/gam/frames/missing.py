@@ -95,12 +95,7 @@ class Fill:
 def learn_fills(
     table: Table, columns: Iterable[Column], levels: Collection[Column] = ()
 ) -> tuple[Fill, ...]:
-    """
-    The (lower) median of columns of numbers, the most frequent level of others.
-
-    Both occur in the data, so that no stand-in is a level that was never seen. Columns without any
-    value are left out.
-    """
+    """The (lower) median of numbers, the most frequent level of others: values that occur."""
     fills = []
     for name in dict.fromkeys(table.name(c) for c in columns):
         holes = table.missing(name)

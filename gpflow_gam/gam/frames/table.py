@@ -35,10 +35,7 @@ class Distinct(NamedTuple):
 
 
 def distinct(values: AnyNDArray) -> Distinct:
-    """
-    What a column holds, as Python compares it: of 1, 1.0 and True in one column the first stands
-    for all.
-    """
+    """What a column holds, as Python compares it: of 1, 1.0 and True the first stands for all."""
     if values.dtype.kind in "mM":  # pandas would convert the unit, and so what values turn into
         codes, whole = pd.factorize(values.view(np.int64))
         return Distinct(codes, whole.view(values.dtype))
@@ -73,10 +70,7 @@ def distinct_categories(column: pd.Categorical) -> Distinct:
 
 
 def merged_categories(parts: Sequence[pd.CategoricalDtype], name: object) -> pd.CategoricalDtype:
-    """
-    The categories of all parts of a column. Where all parts are ordered, their common order;
-    otherwise the order in which parts state them.
-    """
+    """The categories of all parts of a column, in their common order if all are ordered."""
     stated = list(dict.fromkeys(tuple(part.categories) for part in parts))
     found = list(dict.fromkeys(level for own in stated for level in own))
     ordered = all(part.ordered for part in parts)
@@ -243,11 +237,7 @@ def _from_polars(values: Any) -> Any:
 
 
 def _polars_categories(values: Any) -> pd.Categorical:
-    """
-    An Enum's categories in its order. A Categorical's in the order of its text, in which polars
-    compares them; those that occur in other columns of the program, which polars numbers along
-    with them, are none of its own.
-    """
+    """An Enum's categories in its order, or a Categorical's that occur, in that of their text."""
     found = values.unique().drop_nulls()
     numbers, names = found.to_physical().to_numpy(), found.to_list()
     if type(values.dtype).__name__ == "Enum":
@@ -466,11 +456,7 @@ class Table:
         return dict(self._columns)
 
     def _computed(self, expression: Expression) -> AnyNDArray:
-        """
-        The values of an expression, [N].
-
-        :raises ValueError: columns that it cannot be computed of.
-        """
+        """The values of an expression, [N]; raises ValueError if its columns hold no numbers."""
         if expression.parts:
             return self._crossed(expression.parts)
         try:

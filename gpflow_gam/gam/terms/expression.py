@@ -49,9 +49,7 @@ class Expression(str):
     """
     The text of an expression, which is also the name of the column that it gives.
 
-    Either arithmetic of columns and numbers, where strings are levels to compare with; or columns
-    joined by ``:``, whose levels are the combinations that occur. A table that has a column of
-    this very name is not asked for others.
+    Arithmetic of columns, numbers and levels; or columns joined by ``:``, of combined levels.
     """
 
     __slots__ = ()

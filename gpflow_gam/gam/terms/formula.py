@@ -156,9 +156,7 @@ def _counted(call: ast.Call, text: str) -> tuple[Column, Column]:
 
 
 def _random_effects(inside: str, text: str) -> list[Term]:
-    """
-    Of ``(1 | g)``, ``(x | g)``, ``(1 | a/b)``, ``(1 | a:b)``: effects and slopes are independent.
-    """
+    """Of ``(1 | g)``, ``(x | g)``, ``(1 | a/b)``, ``(1 | a:b)``; all independent."""
     left, _, right = inside.replace("||", "|").partition("|")
     groups: list[list[Column]] = []
     for part in right.split("/"):

@@ -27,11 +27,7 @@ _SPLINES = ("bs", "cr", "cc", "cs", "ns")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Transformed(Term):
-    """
-    Columns made of others: ``log(x)``, ``poly(x, 3)``, ``a*b``, ``a:b``.
-
-    They become straight lines once data say what they are.
-    """
+    """Columns made of others, ``log(x)``, ``poly(x, 3)``, ``a*b``, which become lines."""
 
     function: ClassVar[str] = "transformed"
     text: str
@@ -58,9 +54,7 @@ class Transformed(Term):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class AllColumns(Term):
-    """
-    ``.``: a line for each column of numbers, and a factor for each of levels, not named elsewhere.
-    """
+    """``.``: a line or a factor for each column that is not named elsewhere."""
 
     function: ClassVar[str] = "."
     without: tuple[Column, ...] = ()
