@@ -10,7 +10,7 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import linear, s
-from gpflow_gam.gam.families import encoding
+from gpflow_gam.gam.families.encoding import Sample
 
 
 def test_the_width_of_most_rows() -> None:
@@ -18,18 +18,16 @@ def test_the_width_of_most_rows() -> None:
     unit = 1e9
     rng = np.random.default_rng(0)
     y = unit * (5.0 + 2.0 * rng.standard_normal((20_000, 1)))
-    assert encoding.robust_spread(y) == pytest.approx(2.0 * unit, rel=0.02)
+    assert Sample(y).robust[1] == pytest.approx(2.0 * unit, rel=0.02)
     far = np.concatenate([y, unit * 1e7 * rng.standard_normal((4000, 1))])
-    assert encoding.robust_spread(far) < 4.0 * unit
+    assert Sample(far).robust[1] < 4.0 * unit
     weights = np.repeat([1.0, 0.0], [20_000, 4000])
-    assert encoding.robust_spread(far, weights) == pytest.approx(
-        encoding.robust_spread(y), rel=5e-3
-    )
+    assert Sample(far, weights).robust[1] == pytest.approx(Sample(y).robust[1], rel=5e-3)
 
 
 def test_where_most_rows_are_equal_their_width_is_the_standard_deviation() -> None:
     y = np.where(np.arange(100) < 70, 3.0, np.arange(100.0))[:, None]
-    assert encoding.robust_spread(y) == pytest.approx(np.std(y))
+    assert Sample(y).robust[1] == pytest.approx(np.std(y))
 
 
 @pytest.mark.parametrize(

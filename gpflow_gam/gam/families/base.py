@@ -19,11 +19,12 @@ from ...likelihoods import MeanLink, Quasi
 from ...likelihoods.base import unwrapped
 from ...likelihoods.linked import POWERS, predictor_of
 from ...likelihoods.links import checked_link
+from ...likelihoods.predictive import conditional_response
 from ...storage import RowArray
 from ..terms import Surv
 from ..terms.base import Level
 from . import encoding
-from .encoding import Described, Observed
+from .encoding import Described, Observed, Sample
 
 Levels = tuple[Level, ...]
 """The labels of a response, in the order of their codes."""
@@ -197,13 +198,18 @@ class Family(abc.ABC):
 
     def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
         """The natural size of a predictor of ``Y`` with ``weights``: 1 behind a link."""
+        return self._scale(Sample(Y, weights))
+
+    def _scale(self, y: Observed) -> float:
         return 1.0
 
     # --- the likelihood ------------------------------------------------------------------------
 
-    @abc.abstractmethod
     def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
+        self,
+        Y: RowArray | Described,
+        levels: Levels | None = None,
+        weights: RowArray | None = None,
     ) -> Likelihood:
         """
         A fresh likelihood whose parameters begin where Y suggests.
@@ -214,6 +220,11 @@ class Family(abc.ABC):
         :param weights: how often each row counts, [N]. Lower ends of parameters, which no file
             holds, are those of rows that count once.
         """
+        return self._likelihood(Y if isinstance(Y, Described) else Sample(Y, weights), levels)
+
+    @abc.abstractmethod
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        """That of a response whose labels are ``levels``."""
 
     @property
     def reads_response(self) -> bool:
@@ -263,9 +274,9 @@ class Family(abc.ABC):
 
     # --- the distribution ----------------------------------------------------------------------
 
-    @abc.abstractmethod
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """E[y | ``F``] under a ``likelihood``, [...]; class probabilities [..., C]."""
+        return np.asarray(conditional_response(likelihood, *tensors(F)), dtype=np.float64)
 
     @abc.abstractmethod
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray | None:
@@ -359,30 +370,29 @@ class LinkedFamily(Family):
     def heavy_tailed(self) -> bool:
         return self.link in ("log", "inverse")
 
-    def linked(self, base: Likelihood, Y: Observed, weights: RowArray | None) -> Likelihood:
+    def linked(self, base: Likelihood, y: Observed) -> Likelihood:
         """
         A likelihood with the family's link.
 
         :param base: with the family's first link; of a mean, or of that and a scale.
-        :param Y: [N, 1], or stored so that slices of rows can be read.
-        :param weights: how often each row counts, [N].
+        :param y: the response.
         :raises ValueError: responses whose mean no such link has.
         """
         if self.default_link:
             return base
-        mean, _ = self._moments(Y, weights)
-        if isinstance(Y, Described) and not mean > 0.0:
+        mean, _ = self._moments(y)
+        if isinstance(y, Described) and not mean > 0.0:
             mean = 1.0  # weights made it positive; what it settles comes from a file
         if not mean > 0.0:
             raise ValueError(
                 f"y: link {self.link!r} is of positive means, and the mean response is {mean:g}; "
                 f"take link={self.links[0]!r}."
             )
-        return MeanLink(base, self.link, mean, self._size(Y, weights))
+        return MeanLink(base, self.link, mean, self._size(y))
 
-    def _moments(self, Y: Observed, weights: RowArray | None = None) -> tuple[float, float]:
+    def _moments(self, y: Observed) -> tuple[float, float]:
         """Mean and standard deviation of all responses."""
-        return encoding.moments(Y, weights)[0], encoding.spread(Y, weights)
+        return y.moments[0], y.spread()
 
     def log_mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """The logarithm [...] of the mean, at ``F`` and a ``likelihood`` of counts or amounts."""
@@ -394,12 +404,12 @@ class LinkedFamily(Family):
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return np.exp(self.log_mean(likelihood, F))
 
-    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return self._size(Y, weights)
+    def _scale(self, y: Observed) -> float:
+        return self._size(y)
 
-    def _size(self, Y: Observed, weights: RowArray | None = None) -> float:
+    def _size(self, y: Observed) -> float:
         """Of a predictor that is no logarithm, to first order what the response's size makes it."""
-        mean, sd = self._moments(Y, weights)
+        mean, sd = self._moments(y)
         if self.link == "log" or not mean > 0.0:
             return 1.0
         power = POWERS[self.link]
@@ -442,8 +452,8 @@ class Dispersed(Family):
     def takes_offset(self) -> bool:  # type: ignore[override]
         return not self.varying or self.default_link
 
-    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return 1.0 if self.varying else super().scale(Y, weights)
+    def _scale(self, y: Observed) -> float:
+        return 1.0 if self.varying else super()._scale(y)
 
     def units(self, likelihood: Likelihood) -> Pair:
         if not self.varying:
@@ -478,10 +488,6 @@ class LocationScale(Dispersed):
         unit = number(base_of(likelihood).unit)
         size = unit if self.default_link else size_of(likelihood)
         return np.array([size, 1.0]), np.array([0.0, np.log(unit)])
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        """The location, at ``F`` and a ``likelihood``."""
-        return self._parts(likelihood, F)[0]
 
 
 class QuasiFamily(Family):

@@ -18,7 +18,6 @@ from ... import likelihoods
 from ...likelihoods import links
 from ...likelihoods.base import GaussHermite
 from ...likelihoods.links import SHARE_LINKS, checked_link, predictor_of
-from ...storage import RowArray
 from ..terms import Column
 from . import encoding
 from .base import Dispersed, Family, Levels, MaybeArray, Pair, QuasiFamily, Response, first
@@ -91,17 +90,12 @@ class Bernoulli(Family):
             )
         return Response(encoding.codes(y, levels, name, self.name)[:, None], levels)
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         return likelihoods.Bernoulli(self.link, quadrature=GaussHermite())
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
         y = Y[:, 0]
         return None if np.any(offset) else constant_of(self.link, y, 1.0 - y, weights)
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return probability(self.link, first(F))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         y, f = first(Y), first(F)
@@ -191,18 +185,13 @@ class Binomial(Family):
             )
         return dataclasses.replace(self, proportion=True)
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         return likelihoods.Binomial(self.link)
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
         if np.any(offset):
             return None
         return constant_of(self.link, Y[:, 0], Y[:, 1] - Y[:, 0], weights)
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return probability(self.link, first(F))
 
     def observed(self, Y: AnyNDArray) -> AnyNDArray:
         return Y[:, 0] / Y[:, 1]
@@ -287,9 +276,7 @@ class QuasiBinomial(QuasiFamily, Binomial):  # type: ignore[misc]
         encoding.require(x, inside, "from 0 to the row's trials", name, self.name)
         return Response(np.stack([x, count], axis=1), None)
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         return likelihoods.Quasi(likelihoods.Binomial(self.link))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
@@ -328,18 +315,13 @@ class Beta(Dispersed):
         encoding.require(x, inside, "strictly between 0 and 1", name, self.name)
         return Response(x[:, None], None)
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         if self.varying:
             return likelihoods.LogitBeta(link=self.link, varying=True)
-        mean, variance, _ = encoding.moments(Y, weights)
+        mean, variance, _ = y.moments
         # by moments, as if the predictor were to explain half of the variance
         scale = mean * (1.0 - mean) / max(0.5 * variance, _LEAST) - 1.0
         return likelihoods.LogitBeta(float(np.clip(scale, 1.0, 1e3)), self.link)
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return probability(self.link, first(F))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """Against the likeliest m: ``digamma(s m) - digamma(s (1 - m)) = logit(y)``."""

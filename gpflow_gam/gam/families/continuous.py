@@ -17,7 +17,6 @@ from scipy.stats import norm
 from ... import likelihoods
 from ...likelihoods.base import GaussHermite
 from ...likelihoods.continuous import SMOOTHING, Loss
-from ...storage import RowArray
 from . import encoding
 from .base import (
     Dispersed,
@@ -29,12 +28,11 @@ from .base import (
     Pair,
     QuasiFamily,
     Reader,
-    Response,
     base_of,
     first,
     number,
 )
-from .encoding import Observed, robust_moments, robust_spread, spread
+from .encoding import Observed, Sample
 from .survival import CensoredGaussian
 
 _LEAST = 1e-300
@@ -85,15 +83,13 @@ class Gaussian(_Normal):
     varying: ClassVar[bool] = False  # type: ignore[misc]
     link: str = "identity"
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         likelihood = gpflow.likelihoods.Gaussian(quadrature=GaussHermite())
         likelihood.variance = Parameter(  # moved by factors, whatever the response's unit
-            0.5 * spread(Y, weights) ** 2,
-            transform=positive(lower=1e-6 * spread(Y) ** 2, base="exp"),
+            0.5 * y.spread() ** 2,
+            transform=positive(lower=1e-6 * y.unweighted.spread() ** 2, base="exp"),
         )
-        return self.linked(likelihood, Y, weights)
+        return self.linked(likelihood, y)
 
     def of_all(self) -> Family:
         return Heteroskedastic(self.link)
@@ -102,8 +98,8 @@ class Gaussian(_Normal):
     def conjugate(self) -> bool:
         return self.default_link
 
-    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return spread(Y, weights) if self.default_link else super().scale(Y, weights)
+    def _scale(self, y: Observed) -> float:
+        return y.spread() if self.default_link else super()._scale(y)
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
         if not self.default_link:
@@ -137,10 +133,8 @@ class Heteroskedastic(_Normal):
     varying: ClassVar[bool] = True  # type: ignore[misc]
     link: str = "identity"
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
-        return self.linked(likelihoods.Heteroskedastic(spread(Y, weights)), Y, weights)
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        return self.linked(likelihoods.Heteroskedastic(y.spread()), y)
 
     def of_all(self) -> Family:
         return self
@@ -175,23 +169,21 @@ class StudentT(LocationScale, LinkedFamily):
         if not (np.isfinite(self.df) and self.df > 0.0):
             raise ValueError(f"df must be positive and finite; got {self.df}.")
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
-        sd = robust_spread(Y, weights)  # outliers are what the family is for
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        sd = y.robust[1]  # outliers are what the family is for
         if self.varying:
             base = likelihoods.StudentT(unit=sd, df=self.df, varying=True)
         else:
-            base = likelihoods.StudentT(0.5 * sd, df=self.df, floor=1e-3 * robust_spread(Y))
-        return self.linked(base, Y, weights)
+            base = likelihoods.StudentT(0.5 * sd, df=self.df, floor=1e-3 * y.unweighted.robust[1])
+        return self.linked(base, y)
 
-    def _moments(self, Y: Observed, weights: RowArray | None = None) -> tuple[float, float]:
-        return robust_moments(Y, weights)
+    def _moments(self, y: Observed) -> tuple[float, float]:
+        return y.robust
 
-    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
+    def _scale(self, y: Observed) -> float:
         if self.default_link and not self.varying:
-            return robust_spread(Y, weights)
-        return super().scale(Y, weights)
+            return y.robust[1]
+        return super()._scale(y)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         location, scale = self._parts(likelihood, F)
@@ -214,25 +206,19 @@ class Gamma(Dispersed, LinkedFamily):
 
     name: ClassVar[str] = "gamma"
     links: ClassVar[tuple[str, ...]] = ("log", "inverse", "identity")
+    _reads: ClassVar[Reader] = encoding.positive
     link: str = "log"
     varying: bool = field(default=False, kw_only=True)
     """Whether the logarithm of the dispersion has a predictor, the second."""
 
-    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        x = encoding.numbers(y, name, self.name)
-        encoding.require(x, x > 0.0, "positive", name, self.name)
-        return Response(x[:, None], None)
-
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         if self.varying:
-            return self.linked(likelihoods.MeanGamma(varying=True), Y, weights)
-        mean, variance, _ = encoding.moments(Y, weights)
+            return self.linked(likelihoods.MeanGamma(varying=True), y)
+        mean, variance, _ = y.moments
         # by moments, as if the predictor were to explain half of the variance
         shape = mean**2 / max(0.5 * variance, _LEAST)
         base = likelihoods.MeanGamma(float(np.clip(shape, 0.1, 100.0)))
-        return self.linked(base, Y, weights)
+        return self.linked(base, y)
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
         if self.varying:
@@ -269,15 +255,13 @@ class Tweedie(LinkedFamily):
     _reads: ClassVar[Reader] = encoding.amounts
     link: str = "log"
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
-        mean, variance, _ = encoding.moments(Y, weights)
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        mean, variance, _ = y.moments
         # by moments, as if the predictor were to explain half of the variance
         mean = mean if mean > 0.0 else 1.0
         dispersion = 0.5 * variance / mean**2
         base = likelihoods.Tweedie(dispersion if dispersion > 0.0 else 1.0, unit=mean)
-        return self.linked(base, Y, weights)
+        return self.linked(base, y)
 
     def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
         """The dispersion, of responses as they are, and the power."""
@@ -368,20 +352,18 @@ class Quantile(QuasiFamily, LocationScale):
         """The loss is a line far from the quantile, where steps of Newton's go astray."""
         return _Beginning() if self.varying else Gaussian()
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
-        sd, loss, smoothing = robust_spread(Y, weights), self._loss, self.smoothing
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        sd, loss, smoothing = y.robust[1], self._loss, self.smoothing
         if self.varying:
             base = likelihoods.Quantile(self.tau, unit=sd, smoothing=smoothing, varying=True)
         else:
-            scale, floor = loss.density * sd, 1e-4 * loss.density * robust_spread(Y)
+            scale, floor = loss.density * sd, 1e-4 * loss.density * y.unweighted.robust[1]
             base = likelihoods.Quantile(self.tau, scale, smoothing=smoothing, floor=floor)
         # what normal noise comes to
         return likelihoods.Quasi(base, self.tau * (1.0 - self.tau) / loss.density**2)
 
-    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return 1.0 if self.varying else robust_spread(Y, weights)
+    def _scale(self, y: Observed) -> float:
+        return 1.0 if self.varying else y.robust[1]
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         loss, (location, scale) = self._loss, self._parts(likelihood, F)
@@ -419,7 +401,7 @@ class Quantile(QuasiFamily, LocationScale):
         """
         location, scale = self._parts(likelihood, F)
         e = self._loss.density * np.asarray((first(Y) - location) / scale)
-        return robust_spread(e[:, None])
+        return Sample(e[:, None]).robust[1]
 
 
 class _Beginning(Heteroskedastic):

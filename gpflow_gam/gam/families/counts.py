@@ -18,7 +18,6 @@ from ... import likelihoods
 from ...likelihoods.base import GaussHermite, unwrapped
 from ...likelihoods.counts import SMALLEST
 from ...likelihoods.links import checked_link
-from ...storage import RowArray
 from . import encoding
 from .base import (
     Dispersed,
@@ -62,11 +61,9 @@ class Poisson(LinkedFamily):
     _reads: ClassVar[Reader] = encoding.whole_counts
     link: str = "log"
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         base = gpflow.likelihoods.Poisson(quadrature=GaussHermite())
-        return self.linked(base, Y, weights)
+        return self.linked(base, y)
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
         if not self.default_link:
@@ -103,17 +100,15 @@ class NegativeBinomial(Dispersed, Poisson):
     varying: bool = field(default=False, kw_only=True)
     """Whether the logarithm of the dispersion has a predictor, the second."""
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         if self.varying:
-            return self.linked(likelihoods.NegativeBinomial(varying=True), Y, weights)
-        mean, variance, _ = encoding.moments(Y, weights)
+            return self.linked(likelihoods.NegativeBinomial(varying=True), y)
+        mean, variance, _ = y.moments
         mean = max(mean, 1e-3)
         # by moments, as if the predictor were to explain half of the variance
         alpha = float(np.clip((0.5 * variance - mean) / mean**2, 0.05, 5.0))
         base = likelihoods.NegativeBinomial(alpha, quadrature=GaussHermite())
-        return self.linked(base, Y, weights)
+        return self.linked(base, y)
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
         return None if self.varying or np.any(offset) else super().null(Y, offset, weights)
@@ -164,10 +159,8 @@ class QuasiPoisson(QuasiFamily, Poisson):  # type: ignore[misc]
     _reads: ClassVar[Reader] = encoding.amounts
     _instead: ClassVar[str] = "'negative_binomial'"
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
-        return likelihoods.Quasi(Poisson.likelihood(self, Y, levels, weights))
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        return likelihoods.Quasi(Poisson._likelihood(self, y, levels))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         return Poisson.deviance(self, likelihood, Y, F) / self._dispersion(likelihood)
@@ -197,9 +190,7 @@ class ZeroAltered(Family, abc.ABC):
     def __post_init__(self) -> None:
         checked_link(self.link)
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         return self.kind(1.0 if self.overdispersed_counts else None, self.link)
 
     def num_predictors(self, levels: Levels | None = None) -> int:

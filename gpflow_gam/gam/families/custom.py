@@ -18,9 +18,7 @@ from numpy.random import Generator
 from ... import likelihoods
 from ...likelihoods import conditional_distribution
 from ...likelihoods.base import unwrapped
-from ...likelihoods.predictive import conditional_response
 from ...likelihoods.support import checked_observations
-from ...storage import RowArray
 from . import encoding
 from .base import Family, Levels, MaybeArray, Pair, Response, first, tensors
 from .encoding import Observed
@@ -86,9 +84,7 @@ class Custom(Family):
         checked_observations(tf.constant(Y, dtype=default_float()), self.base, name)
         return Response(Y, None)
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         return deepcopy(self.base)
 
     def num_predictors(self, levels: Levels | None = None) -> int:
@@ -118,9 +114,6 @@ class Custom(Family):
         # classes have a predictor each; of others nothing is known
         alike = len(names) == 1 or isinstance(self.base, (MultiClass, Softmax))
         return () if alike else tuple(f"predictor {name}" for name in names)
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return np.asarray(conditional_response(likelihood, *tensors(F)), dtype=np.float64)
 
     def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         X, F = tensors(F)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,16 @@ from ..terms.base import Level
 _BLOCK = 2**20
 """Rows at a time."""
 _SHOWN = 6
+_MOST_STEPS = 200
+_CAUCHY_OF_NORMAL = 0.6120
+"""The scale of the Cauchy distribution that is nearest to a standard normal one."""
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 _SPANS = (datetime.timedelta, np.timedelta64)
 """The latter of which numpy calls a number."""
+
+
+Moments = tuple[float, float, float]
+"""Mean, variance and largest size of a column."""
 
 
 def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
@@ -65,6 +72,13 @@ def amounts(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
     """Numbers that are not negative, [N]."""
     x = numbers(y, name, family)
     require(x, x >= 0.0, "not negative", name, family)
+    return x
+
+
+def positive(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
+    """Positive numbers, [N]."""
+    x = numbers(y, name, family)
+    require(x, x > 0.0, "positive", name, family)
     return x
 
 
@@ -122,61 +136,126 @@ def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
     return tuple(sorted(labels))
 
 
+class Sample:
+    """A response Y [N, K], in memory or stored, and how often each row counts."""
+
+    def __init__(self, Y: RowArray, weights: RowArray | None = None) -> None:
+        self.Y, self._weights = Y, weights
+
+    @property
+    def unweighted(self) -> Sample:
+        """Of rows that count once."""
+        return Sample(self.Y)
+
+    @property
+    def moments(self) -> Moments:
+        """Mean, variance and largest size of the first column."""
+        return self._moments()
+
+    def _moments(self, transform: Callable[[AnyNDArray], AnyNDArray] = np.asarray) -> Moments:
+        part = np.zeros(4)
+        for block, w in self.blocks():
+            y, total = transform(block[:, 0]), float(np.sum(w))
+            centre = float(np.average(y, weights=w)) if total > 0.0 else 0.0
+            # around each block's own mean: values far from zero keep their digits
+            squares = float(np.sum(w * (y - centre) ** 2))
+            part = _added(part, np.array([total, centre, squares, np.max(np.abs(y))]))
+        shares = self.Y.gathered(part) if isinstance(self.Y, Stored) else part[None]
+        total, mean, squares, largest = functools.reduce(_added, shares).tolist()
+        return mean, squares / total, largest
+
+    def spread(self, logarithm: bool = False) -> float:
+        """The standard deviation of the first column (or its logarithm), or 1 if it is constant."""
+        return _deviation(self._moments(np.log) if logarithm else self.moments)
+
+    @property
+    def robust(self) -> tuple[float, float]:
+        """
+        Mean and standard deviation of normal data, whatever a third of the rows are.
+
+        By a fitted Cauchy distribution (EM; Kent, Tyler & Vardi 1994) unless half are equal.
+        """
+        whole, mean = self.spread(), self.moments[0]
+        centre, scale = mean, whole
+        for _ in range(_MOST_STEPS):
+            sums: AnyNDArray = np.zeros(3)
+            for block, counts in self.blocks():
+                e = block[:, 0] - centre
+                w = counts / (1.0 + np.square(e / scale))
+                sums = sums + np.array([np.sum(w), w @ e, w @ np.square(e)])
+            number, away, squares = self.summed(sums).tolist()
+            step = away / number
+            following = float(np.sqrt(max(squares / number - step**2, 0.0)))
+            if following < 1e-12 * whole:
+                break
+            done = abs(following - scale) < 1e-3 * scale and abs(step) < 1e-3 * scale
+            centre, scale = centre + step, following
+            if done:
+                return centre, scale / _CAUCHY_OF_NORMAL
+        return mean, whole
+
+    def occurring(self, number: int) -> AnyNDArray:
+        """How often each code occurs in the first column, [number]."""
+        total: AnyNDArray = np.zeros(number)
+        for block, w in self.blocks():
+            total = total + np.bincount(block[:, 0].astype(np.int64), w, minlength=number)
+        total = self.summed(total)
+        return total.astype(np.int64) if self._weights is None else total
+
+    def blocks(self) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
+        """Rows of Y and how often each counts, some at a time."""
+        for start in range(0, len(self.Y), _BLOCK):
+            at = slice(start, min(start + _BLOCK, len(self.Y)))
+            y, w = np.asarray(self.Y[at], dtype=np.float64), self._weights
+            yield y, np.ones(len(y)) if w is None else np.asarray(w[at], np.float64)
+
+    def summed(self, sums: AnyNDArray) -> AnyNDArray:
+        """Sums over the rows of Y that are here, over the rows of all who hold some."""
+        return self.Y.gathered(sums).sum(axis=0) if isinstance(self.Y, Stored) else sums
+
+
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """A summary of a response, from which families build their likelihood in its place."""
+    """A summary that families build their likelihood from in place of a :class:`Sample`."""
 
-    moments: tuple[float, float, float]
-    """Mean, variance and largest size of the first column."""
+    moments: Moments
     counts: tuple[int, ...] = ()
-    """How often each code occurs in it, where it holds codes."""
+    """How often each code occurs in the first column, where it holds codes."""
     width: float | None = None
-    """Its :func:`robust_spread`; None in files that have none."""
+    """Of :attr:`Sample.robust`; None in files that have none."""
     centre: float | None = None
-    """That of :func:`robust_moments`; None as for ``width``."""
 
     @classmethod
     def of(cls, Y: RowArray, levels: Sequence[Level] | None) -> Described:
         """Of a response Y [N, K], which may hold codes of ``levels``."""
-        occurring = () if levels is None else tuple(counts(Y, len(levels)).tolist())
-        centre, width = robust_moments(Y)
-        return cls(moments(Y), occurring, width, centre)
+        sample = Sample(Y)
+        occurring = () if levels is None else tuple(sample.occurring(len(levels)).tolist())
+        centre, width = sample.robust
+        return cls(sample.moments, occurring, width, centre)
+
+    @property
+    def unweighted(self) -> Described:
+        return self
+
+    def spread(self, logarithm: bool = False) -> float:
+        return _deviation(self.moments)
+
+    @property
+    def robust(self) -> tuple[float, float]:
+        centre = self.moments[0] if self.centre is None else self.centre
+        return centre, self.spread() if self.width is None else self.width
+
+    def occurring(self, number: int) -> AnyNDArray:
+        return np.array(self.counts)
 
 
-Observed = RowArray | Described
-"""A response [N, K], or what stands for it."""
+Observed = Sample | Described
+"""A response, or what stands for it."""
 
 
-def moments(
-    Y: Observed, weights: RowArray | None = None, *, logarithm: bool = False
-) -> tuple[float, float, float]:
-    """Mean, variance and largest size of the first column, or of its logarithm, by blocks."""
-    if isinstance(Y, Described):
-        return Y.moments
-    part = np.zeros(4)
-    for block, w in blocks(Y, weights):
-        y = np.log(block[:, 0]) if logarithm else block[:, 0]
-        total = float(np.sum(w))
-        centre = float(np.average(y, weights=w)) if total > 0.0 else 0.0
-        # around each block's own mean: values far from zero keep their digits
-        squares = float(np.sum(w * (y - centre) ** 2))
-        part = _added(part, np.array([total, centre, squares, np.max(np.abs(y))]))
-    shares = Y.gathered(part) if isinstance(Y, Stored) else part[None]
-    total, mean, squares, largest = functools.reduce(_added, shares).tolist()
-    return mean, squares / total, largest
-
-
-def blocks(Y: RowArray, weights: RowArray | None = None) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
-    """Rows of Y and how often each counts, some at a time."""
-    for start in range(0, len(Y), _BLOCK):
-        at = slice(start, min(start + _BLOCK, len(Y)))
-        y = np.asarray(Y[at], dtype=np.float64)
-        yield y, np.ones(len(y)) if weights is None else np.asarray(weights[at], np.float64)
-
-
-def summed(Y: RowArray, sums: AnyNDArray) -> AnyNDArray:
-    """Sums over the rows of Y that are here, over the rows of all who hold some."""
-    return Y.gathered(sums).sum(axis=0) if isinstance(Y, Stored) else sums
+def _deviation(moments: Moments) -> float:
+    sd = float(np.sqrt(moments[1]))
+    return sd if sd > 1e-10 * (1e-300 + moments[2]) else 1.0
 
 
 def _added(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
@@ -187,17 +266,6 @@ def _added(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
     away = b[1] - a[1]
     squares = a[2] + b[2] + away**2 * a[0] * b[0] / total
     return np.array([total, a[1] + away * b[0] / total, squares, max(a[3], b[3])])
-
-
-def counts(Y: Observed, number: int, weights: RowArray | None = None) -> AnyNDArray:
-    """How often each code occurs in the first column, [number]."""
-    if isinstance(Y, Described):
-        return np.array(Y.counts)
-    total: AnyNDArray = np.zeros(number)
-    for block, w in blocks(Y, weights):
-        total = total + np.bincount(block[:, 0].astype(np.int64), w, minlength=number)
-    total = summed(Y, total)
-    return total.astype(np.int64) if weights is None else total
 
 
 def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> AnyNDArray:
@@ -220,74 +288,18 @@ def _plain(v: Any) -> Any:
     return v.item() if isinstance(v, np.generic) else v
 
 
-def spread(Y: Observed, weights: RowArray | None = None, *, logarithm: bool = False) -> float:
-    """The (weighted) standard deviation of :func:`moments`, or 1 where the column is constant."""
-    _, variance, largest = moments(Y, weights, logarithm=logarithm)
-    sd = float(np.sqrt(variance))
-    return sd if sd > 1e-10 * (1e-300 + largest) else 1.0
-
-
-def robust_spread(Y: Observed, weights: RowArray | None = None) -> float:
-    """The standard deviation of :func:`robust_moments`."""
-    return robust_moments(Y, weights)[1]
-
-
-def robust_moments(Y: Observed, weights: RowArray | None = None) -> tuple[float, float]:
-    """
-    Mean and standard deviation of normal data, whatever a third of the rows are.
-
-    By a fitted Cauchy distribution (EM; Kent, Tyler & Vardi 1994) unless half of rows are equal.
-    """
-    whole, mean = spread(Y, weights), moments(Y, weights)[0]
-    if isinstance(Y, Described):
-        return (
-            mean if Y.centre is None else Y.centre,
-            whole if Y.width is None else Y.width,
-        )
-    centre, scale = mean, whole
-    for _ in range(_MOST_STEPS):
-        number, away, squares = _near(Y, weights, centre, scale)
-        step = away / number
-        following = float(np.sqrt(max(squares / number - step**2, 0.0)))
-        if following < 1e-12 * whole:
-            break
-        done = abs(following - scale) < 1e-3 * scale and abs(step) < 1e-3 * scale
-        centre, scale = centre + step, following
-        if done:
-            return centre, scale / _CAUCHY_OF_NORMAL
-    return mean, whole
-
-
-_MOST_STEPS = 200
-_CAUCHY_OF_NORMAL = 0.6120
-"""The scale of the Cauchy distribution that is nearest to a standard normal one."""
-
-
-def _near(
-    Y: RowArray, weights: RowArray | None, centre: float, scale: float
-) -> tuple[float, float, float]:
-    """Sums of 1, of e and of e^2 over rows, e from the centre, each counting 1 / (1 + (e/s)^2)."""
-    sums: AnyNDArray = np.zeros(3)
-    for block, counts in blocks(Y, weights):
-        e = block[:, 0] - centre
-        w = counts / (1.0 + np.square(e / scale))
-        sums = sums + np.array([np.sum(w), w @ e, w @ np.square(e)])
-    number, away, squares = summed(Y, sums).tolist()
-    return number, away, squares
-
-
 # --- censored responses -------------------------------------------------------------------------
 
 
 def censored(
-    first: AnyNDArray, second: AnyNDArray, surv: Surv, family: str, positive: bool
+    first: AnyNDArray, second: AnyNDArray, surv: Surv, family: str, above_zero: bool
 ) -> AnyNDArray:
     """Y [N, 3] of censored likelihoods, from the two columns of a ``Surv``."""
     names = str(surv.first), str(surv.second)
     if surv.type == "interval":
-        return _intervals(first, second, names, family, positive)
+        return _intervals(first, second, names, family, above_zero)
     time = numbers(first, names[0], family)
-    if positive:
+    if above_zero:
         require(time, time > 0.0, "positive", names[0], family)
     _require_numbers(second, names[1])
     event = numbers(second, names[1], family)
@@ -312,13 +324,13 @@ def _require_numbers(event: AnyNDArray, name: str) -> None:
 
 
 def _intervals(
-    first: AnyNDArray, second: AnyNDArray, names: tuple[str, str], family: str, positive: bool
+    first: AnyNDArray, second: AnyNDArray, names: tuple[str, str], family: str, above_zero: bool
 ) -> AnyNDArray:
     lower = _ends(first, names[0], family, -np.inf)
     upper = _ends(second, names[1], family, np.inf)
     require(lower, lower < np.inf, "less than inf", names[0], family)
     require(upper, upper > -np.inf, "greater than -inf", names[1], family)
-    if positive:
+    if above_zero:
         negative = np.isfinite(lower) & (lower < 0.0)
         require(lower, ~negative, "not negative", names[0], family)
         lower = np.where(lower == 0.0, -np.inf, lower)
@@ -355,10 +367,10 @@ def _ends(y: AnyNDArray, name: str, family: str, missing: float) -> AnyNDArray:
 
 def check_events(Y: RowArray, surv: Surv) -> None:
     """Raises ValueError of responses Y [N, 3] that are all beyond the values that are known."""
-    numbers = np.zeros(4)
-    for block, _ in blocks(Y):
+    sample, numbers = Sample(Y), np.zeros(4)
+    for block, _ in sample.blocks():
         numbers += np.bincount(block[:, 2].astype(np.int64), minlength=4)
-    numbers = summed(Y, numbers)
+    numbers = sample.summed(numbers)
     alone = [kind for kind in (RIGHT, LEFT) if numbers[int(kind)] == numbers.sum()]
     if alone:
         where = "greater" if alone == [RIGHT] else "less"

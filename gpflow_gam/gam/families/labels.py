@@ -11,11 +11,10 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from numpy.random import Generator
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
 
 from ... import likelihoods
 from ...likelihoods.links import ORDERED_LINKS, checked_link, predictor_of
-from ...storage import RowArray
 from . import encoding
 from .base import Family, Levels, MaybeArray, Pair, Response, base_of, first
 from .binary import probability
@@ -78,9 +77,7 @@ class Categorical(LabelledFamily):
     def parameter_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         return self.predictor_names(levels)
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         return likelihoods.FixedSoftmax(self.num_predictors(levels))
 
     def num_predictors(self, levels: Levels | None = None) -> int:
@@ -88,9 +85,6 @@ class Categorical(LabelledFamily):
 
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         return tuple(str(level) for level in self._known(levels))
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return np.asarray(softmax(np.asarray(F, dtype=np.float64), axis=-1))
 
     def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         logs = log_softmax(np.asarray(F, dtype=np.float64), axis=-1)
@@ -144,11 +138,9 @@ class Ordinal(LabelledFamily):
             )
         return response
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         number = len(self._known(levels or self.levels))
-        counts = encoding.counts(Y, number, weights)
+        counts = y.occurring(number)
         # where a constant predictor puts them, half an observation more in each class
         shares = np.cumsum(counts + 0.5)[:-1] / np.sum(counts + 0.5)
         steps = np.diff(predictor_of(self.link, shares, 1.0 - shares))

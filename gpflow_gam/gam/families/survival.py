@@ -15,11 +15,10 @@ from numpy.random import Generator
 
 from ... import likelihoods
 from ...likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT, Intervals
-from ...storage import RowArray
 from ..terms import Surv
 from . import encoding
-from .base import Family, Levels, LocationScale, MaybeArray, Pair, Response, base_of, first, tensors
-from .encoding import Described, Observed, spread
+from .base import Family, Levels, LocationScale, MaybeArray, Pair, Response, base_of, first
+from .encoding import Described, Observed, Sample
 
 _CELLS = 4096
 """Of the logarithm of time, at whose ends intervals of a baseline may begin."""
@@ -57,39 +56,32 @@ class Survival(LocationScale, abc.ABC):
         return f"{self.modelled[0]} of {what}", f"log scale of {what}"
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        x = encoding.numbers(y, name, self.name)
-        if self.kind.logarithm:
-            encoding.require(x, x > 0.0, "positive", name, self.name)
-        return Response(x[:, None], None)
+        reads = encoding.positive if self.kind.logarithm else encoding.numbers
+        return Response(reads(y, name, self.name)[:, None], None)
 
     def censored(self) -> Family:
         return self
 
     def encode_censored(self, first: AnyNDArray, second: AnyNDArray, surv: Surv) -> Response:
-        positive = self.kind.logarithm
-        return Response(encoding.censored(first, second, surv, self.name, positive), None)
+        Y = encoding.censored(first, second, surv, self.name, self.kind.logarithm)
+        return Response(Y, None)
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
-        sd = spread(Y, weights, logarithm=self.kind.logarithm)
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        sd = y.spread(self.kind.logarithm)
         if self.varying:
             return self.kind(unit=sd, varying=True)
         # logarithms have no unit; and a floor must be the same where Y is only described
-        return self.kind(self.start * sd, 1e-6 if self.kind.logarithm else 1e-3 * spread(Y))
+        floor = 1e-6 if self.kind.logarithm else 1e-3 * y.unweighted.spread()
+        return self.kind(self.start * sd, floor)
 
-    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        return 1.0 if self.varying else spread(Y, weights, logarithm=self.kind.logarithm)
+    def _scale(self, y: Observed) -> float:
+        return 1.0 if self.varying else y.spread(self.kind.logarithm)
 
     def _located(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
         """Location [..., 1], and scale, a number or [..., 1]."""
         location, scale = self._parts(likelihood, F)
         scale = np.asarray(scale)  # TensorFlow rounds Python's numbers to single precision
         return location[..., None], scale[..., None] if self.varying else scale
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        """Of the response at ``F`` that nothing censors, under a ``likelihood``."""
-        return first(np.asarray(base_of(likelihood).conditional_mean(*tensors(F))))
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """Of a censored row the saturated model is the location at which it is most probable."""
@@ -231,13 +223,11 @@ class Cox(Family):
             )
         return Response(encoding.censored(first, second, surv, self.name, True), None)
 
-    def likelihood(
-        self, Y: Observed, levels: Levels | None = None, weights: RowArray | None = None
-    ) -> Likelihood:
-        if isinstance(Y, Described):  # what is learnt comes from a file
-            edges = np.linspace(0.0, Y.moments[2], self.intervals + 1)
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        if isinstance(y, Described):  # what is learnt comes from a file
+            edges = np.linspace(0.0, y.moments[2], self.intervals + 1)
             return likelihoods.Cox(Intervals(edges, np.diff(edges) / edges[-1], 1.0))
-        return likelihoods.Cox(_intervals(Y, self.intervals, weights))
+        return likelihoods.Cox(_intervals(y, self.intervals))
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
         return None if np.any(offset) else np.zeros(1)
@@ -245,10 +235,6 @@ class Cox(Family):
     def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
         """None: a baseline is many numbers, and how far it steps a detail of its intervals."""
         return {}
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        """The hazard relative to that of all rows."""
-        return np.exp(first(F))
 
     def observed(self, Y: AnyNDArray) -> AnyNDArray:
         """No row shows its hazard."""
@@ -294,25 +280,25 @@ class Cox(Family):
         )
 
 
-def _intervals(Y: RowArray, number: int, weights: RowArray | None = None) -> Intervals:
+def _intervals(y: Sample, number: int) -> Intervals:
     """Intervals with about as many events each."""
-    _, _, longest = encoding.moments(Y)
+    longest = y.moments[2]
     cells = longest * np.concatenate([[0.0], np.geomspace(_SHORT, 1.0, _CELLS)])
     cells[-1] = longest
 
     count = np.zeros(len(cells))
-    for rows, w in encoding.blocks(Y, weights):
+    for rows, w in y.blocks():
         event = rows[:, 2] == 1.0
         at = np.searchsorted(cells, rows[event, 0])
         count += np.bincount(at, w[event], minlength=len(cells))
-    reached = np.cumsum(encoding.summed(Y, count))
+    reached = np.cumsum(y.summed(count))
     wanted = reached[-1] * np.arange(1, number) / number
     inner = cells[np.searchsorted(reached, wanted)]
     edges = np.concatenate([[0.0], inner, [longest]])
     risk = np.zeros(number)
-    for rows, w in encoding.blocks(Y, weights):
+    for rows, w in y.blocks():
         risk += w @ np.clip(rows[:, :1] - edges[:-1], 0.0, np.diff(edges))
-    risk = encoding.summed(Y, risk)
+    risk = y.summed(risk)
     events = np.diff(np.concatenate([[0.0], np.interp(inner, cells, reached), reached[-1:]]))
     sd = step_sd(events, risk)
     return Intervals(edges, risk / risk.sum(), reached[-1] / risk.sum(), sd)

@@ -15,7 +15,7 @@ from ...errors import NotPositiveDefinite
 from ...optimizers.binned.rounds import StartError
 from ...storage import RowArray
 from ..families import CensoredGaussian, Family, Gaussian, Heteroskedastic, StudentT
-from ..families.encoding import check_events, moments
+from ..families.encoding import Sample, check_events
 from .model import MAX_SITES, VARIATIONAL
 from .specification import Roles, Specification
 
@@ -164,7 +164,7 @@ def check_response(family: Family, Y: RowArray, roles: Roles) -> None:
     if roles.censoring is not None:
         check_events(Y, roles.censoring)
     with np.errstate(over="ignore", invalid="ignore"):
-        _, variance, largest = moments(Y)
+        _, variance, largest = Sample(Y).moments
     if not largest < GREATEST:
         raise ValueError(
             f"the response {name!r} reaches {largest:g}, whose powers overflow; divide it by a "
