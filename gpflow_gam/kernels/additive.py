@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -273,28 +274,12 @@ def _auto_named(components: Sequence[Kernel | tuple[str, Kernel]]) -> dict[str, 
             if name in named:
                 raise ValueError(f"components holds two components named {name!r}; rename one.")
         else:
-            kernel = item
-            name = _unused(_describe(kernel), named)
+            columns, kernel = kernel_columns(item) if isinstance(item, Kernel) else None, item
+            own = "constant" if columns == () else "f" + "_".join(map(str, columns or ()))
+            names = itertools.chain([own], (f"{own}#{k}" for k in itertools.count(2)))
+            name = next(n for n in names if n not in named)
         named[name] = kernel
     return named
-
-
-def _describe(kernel: Kernel) -> str:
-    if not isinstance(kernel, Kernel):
-        return "f"
-    columns = kernel_columns(kernel)
-    if columns is None:
-        return "f"
-    return "f" + "_".join(str(c) for c in columns) if columns else "constant"
-
-
-def _unused(name: str, taken: Mapping[str, Kernel]) -> str:
-    if name not in taken:
-        return name
-    k = 2
-    while f"{name}#{k}" in taken:
-        k += 1
-    return f"{name}#{k}"
 
 
 class SeparateAdditive(AdditiveKernel):

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gpflow
@@ -19,13 +19,16 @@ from gpflow.utilities.ops import square_distance
 
 def parameters_of(kernel: Kernel) -> list[Parameter]:
     """The parameters of a kernel, in the order in which :func:`with_values` takes their values."""
-    return list(_leaves(kernel))
+    found: list[Parameter] = []
+    _mapped(kernel, found.append)
+    return found
 
 
 def with_values(kernel: Kernel, values: Sequence[TensorType]) -> Kernel:
     """The kernel with other values for its parameters, which gradients reach: a light shell."""
     # nothing is assigned: threads do not see each other's values
-    shell: Kernel = _rebuilt(kernel, iter(values))
+    left = iter(values)
+    shell: Kernel = _mapped(kernel, lambda _: next(left))
     return shell
 
 
@@ -39,34 +42,21 @@ def _attributes(kernel: Kernel) -> list[tuple[str, Any]]:
     return sorted((n, v) for n, v in vars(kernel).items() if not n.startswith("_self_"))
 
 
-def _leaves(node: Any) -> Iterator[Parameter]:
+def _mapped(node: Any, change: Callable[[Parameter], Any]) -> Any:
+    """A shell of kernels and collections around what parameters are changed to."""
     if isinstance(node, Parameter):
-        yield node
-    elif isinstance(node, (list, tuple)):
-        for value in node:
-            yield from _leaves(value)
-    elif isinstance(node, Mapping):
-        for value in node.values():
-            yield from _leaves(value)
-    elif isinstance(node, Kernel):
-        for _, value in _attributes(node):
-            yield from _leaves(value)
-
-
-def _rebuilt(node: Any, values: Iterator[TensorType]) -> Any:
-    if isinstance(node, Parameter):
-        return next(values)
+        return change(node)
     if isinstance(node, (list, tuple)):
-        return [_rebuilt(value, values) for value in node]
+        return [_mapped(value, change) for value in node]
     if isinstance(node, Mapping):
-        return {name: _rebuilt(value, values) for name, value in node.items()}
+        return {name: _mapped(value, change) for name, value in node.items()}
     if isinstance(node, Kernel):
         # by way of the dictionary: setting attributes would have TensorFlow track the values
         shell: Any = object.__new__(type(node))
         vars(shell).update(vars(node))
         for name, value in _attributes(node):
             if isinstance(value, (Parameter, Kernel, list, tuple, Mapping)):
-                vars(shell)[name] = _rebuilt(value, values)
+                vars(shell)[name] = _mapped(value, change)
         return shell
     return node
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,19 @@ from .binary import Binomial
 from .classes import Ordered, possible_labels
 from .linked import MeanLink
 
+Support = tuple[tf.Tensor, str]
+"""Which responses are possible, element by element, and what they must be."""
+_OF_GPFLOW: dict[type[Likelihood], Callable[[tf.Tensor], Support]] = {
+    gpl.Poisson: lambda Y: (tf.equal(Y, tf.round(Y)) & (Y >= 0.0), "whole counts, not negative"),
+    gpl.Bernoulli: lambda Y: (tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"),
+    gpl.Gamma: lambda Y: (Y > 0.0, "positive"),
+    gpl.Exponential: lambda Y: (Y >= 0.0, "not negative"),
+    gpl.Beta: lambda Y: ((Y > 0.0) & (Y < 1.0), "strictly between 0 and 1"),
+}
 
-def _support(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str] | None:
-    """Which Y are possible, element by element, and what they must be; None for all numbers."""
+
+def _support(likelihood: Likelihood, Y: tf.Tensor) -> Support | None:
+    """None where all numbers are possible."""
     base, amounts = likelihood, isinstance(likelihood, Quasi)
     while isinstance(base, (Quasi, MeanLink)):
         base = base.base
@@ -29,18 +40,11 @@ def _support(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str] | No
     if amounts and isinstance(base, gpl.Poisson):
         return Y >= 0.0, "not negative"
     if hasattr(base, "support"):
-        possible: tuple[tf.Tensor, str] = base.support(Y)
+        possible: Support = base.support(Y)
         return possible
-    if isinstance(base, gpl.Poisson):
-        return tf.equal(Y, tf.round(Y)) & (Y >= 0.0), "whole counts, not negative"
-    if isinstance(base, gpl.Bernoulli):
-        return tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"
-    if isinstance(base, gpl.Gamma):
-        return Y > 0.0, "positive"
-    if isinstance(base, gpl.Exponential):
-        return Y >= 0.0, "not negative"
-    if isinstance(base, gpl.Beta):
-        return (Y > 0.0) & (Y < 1.0), "strictly between 0 and 1"
+    for kind, possible_values in _OF_GPFLOW.items():
+        if isinstance(base, kind):
+            return possible_values(Y)
     if isinstance(base, Ordinal) and _erf_ends_in_nan(Y.dtype):
         raise ValueError(
             f"gpflow.likelihoods.Ordinal is NaN in {Y.dtype.name} under TensorFlow "

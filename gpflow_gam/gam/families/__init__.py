@@ -9,7 +9,7 @@ from typing import Any
 
 from gpflow.likelihoods import Likelihood
 
-from .base import Family, Levels
+from .base import FAMILIES, Family, Levels
 from .binary import Bernoulli, Beta, Binomial, QuasiBinomial
 from .continuous import Gamma, Gaussian, Heteroskedastic, Quantile, StudentT, Tweedie
 from .counts import (
@@ -57,36 +57,6 @@ __all__ = [
     "family",
     "from_json",
 ]
-
-FAMILIES: dict[str, type[Family]] = {
-    cls.name: cls
-    for cls in (
-        Gaussian,
-        Bernoulli,
-        Binomial,
-        Poisson,
-        NegativeBinomial,
-        Gamma,
-        Beta,
-        StudentT,
-        Categorical,
-        Ordinal,
-        Heteroskedastic,
-        LogNormal,
-        Weibull,
-        CensoredGaussian,
-        Tweedie,
-        ZeroInflatedPoisson,
-        ZeroInflatedNegativeBinomial,
-        HurdlePoisson,
-        HurdleNegativeBinomial,
-        Cox,
-        Quantile,
-        QuasiPoisson,
-        QuasiBinomial,
-    )
-}
-"""Every family that has a name, in the order in which messages list them."""
 
 _ALIASES = {
     "normal": "gaussian",

@@ -33,6 +33,8 @@ MaybeArray = AnyNDArray | None
 Reader = Callable[[AnyNDArray, str, str], AnyNDArray]
 """From a column, its name and the family's to the numbers [N] of a response."""
 
+FAMILIES: dict[str, type[Family]] = {}
+"""Every family that has a name of its own."""
 _SYNONYMS = ("mean", "location", "mu"), ("scale", "dispersion", "sd", "sigma")
 """Of the first and the second parameter of a family."""
 
@@ -79,6 +81,10 @@ class Family(abc.ABC):
     takes_offset: ClassVar[bool] = True
     """Whether offsets are in the unit in which the model has its first predictor."""
     _reads: ClassVar[Reader] = encoding.numbers
+
+    def __init_subclass__(cls, listed: bool = True) -> None:
+        if listed and "name" in vars(cls):
+            FAMILIES[cls.name] = cls
 
     @property
     def heavy_tailed(self) -> bool:

@@ -42,7 +42,7 @@ _FLAT = 1e-9
 
 
 @dataclass(frozen=True)
-class Custom(Family):
+class Custom(Family, listed=False):
     """
     A likelihood of the user's, of a response of one column, which is copied and so never changed.
 
