@@ -166,7 +166,7 @@ def test_families_by_name():
     ("call", "error", "message"),
     [
         (lambda: fam.family("poison"), ValueError, "'poison' is unknown; .*mean 'poisson'"),
-        (lambda: fam.family("zzz"), ValueError, r"there are gaussian, .*heteroskedastic, .*\.$"),
+        (lambda: fam.family("zzz"), ValueError, r"there are .*gaussian, .*heteroskedastic, .*\.$"),
         (lambda: fam.family(3), TypeError, "must be a name.*got int"),
         (lambda: fam.from_json({"link": "logit"}), ValueError, "mapping with a 'name'"),
         (lambda: fam.from_json({"name": "poisson", "df": 3}), ValueError, "no option 'df'.*'link'"),

@@ -495,6 +495,10 @@ class LocationScale(Dispersed):
         size = unit if self.default_link else size_of(likelihood)
         return np.array([size, 1.0]), np.array([0.0, np.log(unit)])
 
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        """The location, at ``F`` and a ``likelihood``."""
+        return self._parts(likelihood, F)[0]
+
 
 class QuasiFamily(Family):
     """A family whose variance is multiplied by a dispersion, found by Pearson's statistic."""
