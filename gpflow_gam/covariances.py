@@ -19,7 +19,7 @@ from .inducing_variables import AdditiveInducingVariables, check_compatible
 from .kernels import AdditiveKernel
 from .kernels.additive import ComponentGroup
 from .kernels.functional import float_type, in_double
-from .kernels.levels import Factor, Indicator, MarkovField
+from .kernels.lines import Factor, Indicator, MarkovField
 from .kernels.mapped import OnColumns
 from .kernels.stacked import StackedKernel
 from .kernels.zero_mean import ZeroMean

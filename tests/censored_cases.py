@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpflow_gam.likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT
+from gpflow_gam.likelihoods.continuous import EXACT, INTERVAL, LEFT, RIGHT
 
 
 def mixed() -> np.ndarray:

@@ -17,7 +17,7 @@ from gpflow_gam.likelihoods import (
     Weighted,
     ZeroInflated,
 )
-from gpflow_gam.likelihoods.censored import EXACT, RIGHT
+from gpflow_gam.likelihoods.continuous import EXACT, RIGHT
 from gpflow_gam.likelihoods.expectations import expectations
 
 N = 60

@@ -19,7 +19,7 @@ import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.communicator import Communicator
-from gpflow_gam.gam.families.binary import constant_of
+from gpflow_gam.gam.families.discrete import constant_of
 from gpflow_gam.likelihoods.expectations import constant_predictor
 from gpflow_gam.optimizers.binned import bins
 

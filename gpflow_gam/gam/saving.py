@@ -23,7 +23,7 @@ from ..optimizers.binned.evidence import Places
 from ..version import __version__
 from . import families
 from .components import Component
-from .components.priors import LogNormal, VariancePrior, VariancePriors
+from .components.kernels import LogNormal, VariancePrior, VariancePriors
 from .families import Custom, Family
 from .families.encoding import Described
 from .fits import FittedGAM, Specification

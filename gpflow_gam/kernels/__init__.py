@@ -1,9 +1,16 @@
 """Kernels: the additive one, and components of GAMs that GPflow lacks."""
 
 from .additive import AdditiveKernel, SeparateAdditive
-from .columns import kernel_columns
-from .levels import Factor, Indicator, MarkovField, structured_covariance
-from .lines import CentredLinear, IntegratedOU, RandomWalk
+from .functional import kernel_columns
+from .lines import (
+    CentredLinear,
+    Factor,
+    Indicator,
+    IntegratedOU,
+    MarkovField,
+    RandomWalk,
+    structured_covariance,
+)
 from .mapped import OnColumns, OnSphere, Warped
 from .shaped import Shaped
 from .stacked import StackedKernel, register_stacked

@@ -13,7 +13,7 @@ import numpy as np
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Constant, Kernel, Periodic, Product, SquaredExponential
 
-from .columns import kernel_columns
+from .functional import kernel_columns
 from .profiles import PROFILES, Profile
 
 Values = Callable[[Parameter], AnyNDArray]

@@ -13,7 +13,6 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel, Periodic, Product, Sum
 
 from ..measures import Discrete
-from .columns import kernel_columns
 from .correlation import (
     Averages,
     Correlations,
@@ -23,7 +22,7 @@ from .correlation import (
     Values,
     correlation_of,
 )
-from .functional import parameters_of, with_values
+from .functional import kernel_columns, parameters_of, with_values
 from .zero_mean import ZeroMean
 
 Matrices = tuple[AnyNDArray, AnyNDArray, AnyNDArray]

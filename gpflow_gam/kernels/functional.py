@@ -1,4 +1,4 @@
-"""Kernels as functions: of values of their parameters, in a given precision."""
+"""Kernels as functions: of columns, of values of their parameters, in a given precision."""
 
 from __future__ import annotations
 
@@ -13,8 +13,44 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter, TensorType
-from gpflow.kernels import IsotropicStationary, Kernel
+from gpflow.kernels import Combination, Constant, IsotropicStationary, Kernel
 from gpflow.utilities.ops import square_distance
+
+Columns = tuple[int, ...]
+
+
+def kernel_columns(kernel: Kernel) -> Columns | None:
+    """The columns of X that ``kernel`` reads, sorted, or ``None`` for "every column"."""
+    if isinstance(kernel, Constant):
+        return ()
+    if isinstance(kernel, Combination):
+        union: set[int] = set()
+        for part in kernel.kernels:
+            columns = kernel_columns(part)
+            if columns is None:
+                return None
+            union.update(columns)
+        return tuple(sorted(union))
+    return _active_columns(kernel)
+
+
+def _active_columns(kernel: Kernel) -> Columns | None:
+    dims = kernel.active_dims
+    if isinstance(dims, slice):
+        start = 0 if dims.start is None else dims.start
+        if dims.stop is None or dims.stop < 0 or start < 0:
+            return None
+        return tuple(range(start, dims.stop, dims.step or 1))
+    columns = tuple(int(c) for c in np.ravel(dims))
+    negative = [c for c in columns if c < 0]
+    if negative:
+        raise ValueError(
+            f"active_dims {list(columns)} of {type(kernel).__name__} count from the end; a "
+            "component needs columns counted from the start (0, 1, ...)."
+        )
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"active_dims {list(columns)} of {type(kernel).__name__} repeat a column.")
+    return columns
 
 
 def parameters_of(kernel: Kernel) -> list[Parameter]:

@@ -12,7 +12,6 @@ from gpflow.kernels import IsotropicStationary, Kernel
 from gpflow.kernels.base import ActiveDims
 from gpflow.utilities import positive
 
-from .columns import Columns, kernel_columns
 from .correlation import (
     Correlation,
     Dual,
@@ -21,6 +20,7 @@ from .correlation import (
     only_column,
     register_correlation,
 )
+from .functional import Columns, kernel_columns
 from .profiles import PROFILES
 from .stacked import (
     Kernels,

@@ -14,10 +14,9 @@ from gpflow.base import AnyNDArray, TensorType
 from gpflow.kernels import Kernel, Product, Sum
 from scipy.interpolate import BSpline
 
-from .columns import Columns, kernel_columns
 from .correlation import Correlation, Dual, Values, correlation_of, register_correlation
-from .levels import Indicator
-from .lines import CentredLinear
+from .functional import Columns, kernel_columns
+from .lines import CentredLinear, Indicator
 from .zero_mean import ZeroMean
 
 

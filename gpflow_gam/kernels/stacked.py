@@ -19,8 +19,7 @@ from check_shapes import inherit_check_shapes
 from gpflow.base import Parameter, TensorType
 from gpflow.kernels import Combination, Kernel
 
-from .columns import Columns, kernel_columns
-from .functional import with_precise_distances
+from .functional import Columns, kernel_columns, with_precise_distances
 
 Kernels = Sequence[Kernel]
 Forward = Callable[[tf.Tensor], tf.Tensor]

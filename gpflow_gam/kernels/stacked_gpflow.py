@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Constant, Kernel, Linear, Periodic, Product, SquaredExponential, Sum
 
-from .columns import Columns, kernel_columns
+from .functional import Columns, kernel_columns
 from .lines import CentredLinear, StackedLines
 from .profiles import PROFILES, Profile
 from .stacked import (

@@ -11,7 +11,7 @@ from gpflow.kernels import Kernel, SquaredExponential
 from gpflow.kernels.base import ActiveDims, NormalizedActiveDims
 
 from ..measures import Gaussian, Measure, Uniform
-from .columns import Columns, kernel_columns
+from .functional import Columns, kernel_columns
 from .profiles import PROFILES
 from .stacked import (
     Kernels,

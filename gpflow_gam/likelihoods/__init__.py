@@ -1,11 +1,28 @@
 """Likelihoods that GPflow lacks, and the parts of one beyond GPflow's interface."""
 
 from .base import Quasi, Weighted
-from .binary import Bernoulli, Binomial
-from .censored import Censored, CensoredGaussian, Cox, LogNormal, Weibull
-from .classes import FixedSoftmax, Ordered
-from .continuous import Heteroskedastic, LogitBeta, MeanGamma, Quantile, StudentT, Tweedie
-from .counts import Hurdle, NegativeBinomial, ZeroInflated
+from .continuous import (
+    Censored,
+    CensoredGaussian,
+    Cox,
+    Heteroskedastic,
+    LogitBeta,
+    LogNormal,
+    MeanGamma,
+    Quantile,
+    StudentT,
+    Tweedie,
+    Weibull,
+)
+from .discrete import (
+    Bernoulli,
+    Binomial,
+    FixedSoftmax,
+    Hurdle,
+    NegativeBinomial,
+    Ordered,
+    ZeroInflated,
+)
 from .linked import MeanLink
 from .predictive import conditional_distribution
 

@@ -22,7 +22,7 @@ from scipy.stats import norm
 
 from ..autograph import as_written
 from .base import Quasi, Weighted, is_scalar, unwrapped
-from .classes import FixedSoftmax, normal_nodes
+from .discrete import FixedSoftmax, normal_nodes
 
 _PAIRS, _INDEPENDENT_PAIRS = 256, 64
 """Pairs of nodes that an expectation over several predictors takes, at least; and over independent

@@ -15,8 +15,7 @@ from gpflow.likelihoods import Likelihood, MultiClass, Ordinal, Softmax
 
 from ..kernels import AdditiveKernel
 from .base import Quasi, Weighted, is_scalar, unwrapped
-from .binary import Binomial
-from .classes import Ordered, possible_labels
+from .discrete import Binomial, Ordered, possible_labels
 from .linked import MeanLink
 
 Support = tuple[tf.Tensor, str]

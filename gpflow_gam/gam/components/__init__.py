@@ -1,10 +1,8 @@
 """Components: terms made concrete by data, and the kernels and inducing variables they become."""
 
-from .component import By, Component, Margin
-from .inducing import shaped_term
-from .kernels import build_inducing, build_kernel, interaction_margin
+from .inducing import By, Component, Margin, shaped_term
+from .kernels import build_inducing, build_kernel, interaction_margin, positive_parameter
 from .plan import INTERCEPT, entering, keys_of, learn_encoder, plan_columns
-from .priors import positive_parameter
 
 __all__ = [
     "INTERCEPT",

@@ -35,12 +35,15 @@ from ..terms import (
     Terms,
 )
 from ..terms.base import column_of
-from ..terms.kinds import KINDS
-from .component import By, Component, Form, Margin
+from ..terms.smooth import KINDS
 from .inducing import (
     LATITUDE,
     LONGITUDE,
     NUM_INDUCING_ADAPTIVE,
+    By,
+    Component,
+    Form,
+    Margin,
     Seen,
     curve_inducing,
     curve_nodes,

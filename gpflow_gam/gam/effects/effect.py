@@ -16,7 +16,7 @@ from ..components import Component, Margin
 from ..fits import FittedGAM
 from ..frames import LevelColumn, NumericColumn, Table
 from ..terms import Column
-from ..terms.kinds import KINDS
+from ..terms.smooth import KINDS
 from .bands import critical_values, normal_draws
 from .posterior import joint_moments, pointwise_moments, shaped_draws
 

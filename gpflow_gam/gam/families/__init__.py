@@ -10,20 +10,35 @@ from typing import Any
 from gpflow.likelihoods import Likelihood
 
 from .base import FAMILIES, Family, Levels
-from .binary import Bernoulli, Beta, Binomial, QuasiBinomial
-from .continuous import Gamma, Gaussian, Heteroskedastic, Quantile, StudentT, Tweedie
-from .counts import (
+from .continuous import (
+    CensoredGaussian,
+    Cox,
+    Gamma,
+    Gaussian,
+    Heteroskedastic,
+    LogNormal,
+    Quantile,
+    StudentT,
+    Survival,
+    Tweedie,
+    Weibull,
+)
+from .custom import Custom
+from .discrete import (
+    Bernoulli,
+    Beta,
+    Binomial,
+    Categorical,
     HurdleNegativeBinomial,
     HurdlePoisson,
     NegativeBinomial,
+    Ordinal,
     Poisson,
+    QuasiBinomial,
     QuasiPoisson,
     ZeroInflatedNegativeBinomial,
     ZeroInflatedPoisson,
 )
-from .custom import Custom
-from .labels import Categorical, Ordinal
-from .survival import CensoredGaussian, Cox, LogNormal, Survival, Weibull
 
 __all__ = [
     "FAMILIES",

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ...likelihoods.censored import EXACT, INTERVAL, LEFT, RIGHT
+from ...likelihoods.continuous import EXACT, INTERVAL, LEFT, RIGHT
 from ...storage import RowArray, Stored
 from ..frames.table import named_distinct
 from ..terms import Surv

@@ -13,7 +13,7 @@ from ...errors import ExtrapolationWarning, HeavyTailWarning, warn_caller
 from ...likelihoods.predictive import response_interval
 from ..components import Component
 from ..frames import NumericColumn, Table
-from ..terms.kinds import KINDS, has_line
+from ..terms.smooth import KINDS, has_line
 from .fitted import FittedGAM
 
 _FAR = 0.25

@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ..components import Component
-from ..components.priors import PRIORS, VariancePriors
+from ..components.kernels import PRIORS, VariancePriors
 from ..families import Family, Levels
 from ..families.base import Response
 from ..frames import Design, Encoder, Fill, NumericColumn, Table

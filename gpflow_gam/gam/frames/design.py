@@ -12,7 +12,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..terms import Column
-from ..terms.transformed import levels_of, parsed, variables_of
+from ..terms.parametric import levels_of, parsed, variables_of
 from . import labels
 from .encoding import LevelColumn, NumericColumn, is_levels, learn_levels, level_to_json
 from .table import Table

@@ -19,7 +19,7 @@ from ..effects import applied
 from ..effects.effect import Transform
 from ..fits import FittedGAM
 from ..terms import MarkovField
-from ..terms.markov import Polygons
+from ..terms.smooth import Polygons
 from .figures import (
     Axes,
     Colormap,

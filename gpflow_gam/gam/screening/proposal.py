@@ -12,7 +12,7 @@ import pandas as pd
 from gpflow.likelihoods import Likelihood
 
 from .. import GAM
-from ..components.component import NUM_INDUCING
+from ..components.inducing import NUM_INDUCING
 from ..families import Family
 from ..frames import Table, is_levels
 from ..terms import Column, Surv, Term, Terms, as_column, as_columns, factor, linear, s, ti

@@ -18,7 +18,7 @@ from ..effects.effect import make_grid
 from ..effects.posterior import joint_moments
 from ..fits import FittedGAM
 from ..fits.fit import WITHOUT_NOISE, has_single_rows
-from ..terms.kinds import has_line
+from ..terms.smooth import has_line
 from .components import effective_dof
 
 _CONCURVITY_ROWS = 2000

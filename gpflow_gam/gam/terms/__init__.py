@@ -13,10 +13,18 @@ from .base import (
 )
 from .expression import Expression, variables_of
 from .formula import Formula, parse_formula, parse_parameters, terms_from_json
-from .markov import MarkovField
-from .parametric import Levels, Linear, RandomEffect, Variable, factor, linear, random_effect
-from .smooth import FactorSmooth, Interaction, Smooth, Tensor, s, te, ti
-from .transformed import AllColumns, Transformed
+from .parametric import (
+    AllColumns,
+    Levels,
+    Linear,
+    RandomEffect,
+    Transformed,
+    Variable,
+    factor,
+    linear,
+    random_effect,
+)
+from .smooth import FactorSmooth, Interaction, MarkovField, Smooth, Tensor, s, te, ti
 
 __all__ = [
     "AllColumns",

@@ -18,10 +18,9 @@ from gpflow.kernels import Kernel
 from . import expression
 from .base import NO_INTERCEPT, SELECT, Column, ResponseSpec, Surv, Term, Terms, as_terms
 from .expression import Expression, expression_of, hidden, name_of, shown
-from .parametric import Variable, factor, linear, random_effect
+from .parametric import FUNCTIONS as TRANSFORMS
+from .parametric import AllColumns, Transformed, Variable, factor, linear, random_effect
 from .smooth import s, te, ti
-from .transformed import FUNCTIONS as TRANSFORMS
-from .transformed import AllColumns, Transformed
 
 FUNCTIONS: dict[str, Any] = {
     "s": s,

@@ -1,12 +1,16 @@
-"""Linear terms, factors and random effects."""
+"""Linear terms, factors, random effects, and columns that ``formulaic`` makes of a formula."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
-from typing import ClassVar
+import functools
+import re
+from typing import Any, ClassVar
 
 from .base import Column, Term, as_column, checked_columns
-from .expression import Expression
+from .expression import FUNCTIONS as ROWWISE
+from .expression import LEARNT, Expression
 
 UNSEEN = ("error", "prior")
 
@@ -167,3 +171,164 @@ def random_effect(
     names = checked_columns("random_effect", columns)
     column = names[0] if len(names) == 1 else Expression.crossed(names)
     return RandomEffect(column, unseen, by_=by)
+
+
+FUNCTIONS = (*ROWWISE, *LEARNT, "I", "C")
+"""What a formula may call. A formula is text, also that of a file: nothing else is run."""
+
+_ALLOWED = (
+    ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp,
+    ast.Compare, ast.operator, ast.unaryop, ast.cmpop,
+)  # fmt: skip
+_CONSTANT = "Intercept"
+"""What ``formulaic`` calls it."""
+_FACTOR = re.compile(r"\bfactor\s*\(")
+_SPLINES = ("bs", "cr", "cc", "cs", "ns")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Transformed(Term):
+    """Columns made of others, ``log(x)``, ``poly(x, 3)``, ``a*b``, which become lines."""
+
+    function: ClassVar[str] = "transformed"
+    text: str
+
+    def __post_init__(self) -> None:
+        # "^" is the same to formulas, but not inside I()
+        object.__setattr__(self, "text", _FACTOR.sub("C(", self.text).replace("^", "**"))
+        variables_of(self.text)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return variables_of(self.text)
+
+    @property
+    def label(self) -> str:
+        return self.text
+
+    def to_json(self) -> dict[str, Any]:
+        return {"term": self.function, "columns": [self.text]}
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class AllColumns(Term):
+    """``.``: a line or a factor for each column that is not named elsewhere."""
+
+    function: ClassVar[str] = "."
+    without: tuple[Column, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return ()
+
+    @property
+    def label(self) -> str:
+        return "."
+
+    def to_json(self) -> dict[str, Any]:
+        return {"term": self.function, "columns": list(self.without)}
+
+    def __repr__(self) -> str:
+        return " - ".join([".", *map(str, self.without)])
+
+
+@functools.lru_cache(256)
+def variables_of(text: str) -> tuple[str, ...]:
+    """The columns that a formula's right-hand side reads."""
+    found: dict[str, None] = {}
+    called: set[str] = set()
+    for term in parsed(text):
+        for factor in term.factors:
+            if factor.eval_method.value == "literal":
+                continue
+            if factor.eval_method.value == "lookup":
+                found[factor.expr] = None
+                continue
+            names, own = _names(factor.expr, text)
+            found |= dict.fromkeys(names)
+            called |= own
+        if str(term) == _CONSTANT:
+            raise ValueError(
+                f"formula {text!r}: {_CONSTANT!r} is what the constant is called there; rename the "
+                "column."
+            )
+    if not found:
+        raise ValueError(f"formula {text!r} reads no column.")
+    taken = [name for name in found if name in called]
+    if taken:
+        raise ValueError(
+            f"formula {text!r}: {taken[0]!r} is the name of a column and of a function there; "
+            "rename the column."
+        )
+    return tuple(found)
+
+
+def levels_of(text: str) -> tuple[str, ...]:
+    """The columns of a formula's right-hand side that ``C()`` takes as levels."""
+    code = (f.expr for t in parsed(text) for f in t.factors if f.eval_method.value == "python")
+    called = (_names(expression, text) for expression in code)
+    return tuple(name for names, functions in called if "C" in functions for name in names)
+
+
+def parsed(text: str, constant: bool = False) -> Any:
+    """A formula's right-hand side as ``formulaic`` has it."""
+    try:
+        import formulaic
+        from formulaic.errors import FormulaicError
+    except ImportError as error:
+        raise ImportError(
+            f"formulas that transform columns need formulaic ({error}): pip install formulaic."
+        ) from None
+    try:
+        found = formulaic.Formula(f"{text} + 1" if constant else f"{text} - 1")
+    except (FormulaicError, SyntaxError):
+        found = None
+    if not isinstance(found, formulaic.SimpleFormula):
+        raise ValueError(
+            f"formula {text!r} cannot be read; write columns made of others as log(x), "
+            "poly(x, 3), a*b or a:b."
+        )
+    return found
+
+
+def _names(expression: str, text: str) -> tuple[list[str], set[str]]:
+    """The columns that Python code of a formula reads, and the functions that it calls."""
+    from formulaic.utils.code import sanitize_variable_names
+
+    named: dict[str, str] = {}
+    try:
+        # as formulaic does before it evaluates: another idea of which backticks belong together,
+        # and which are in quotes, would let code pass for a name
+        tree = ast.parse(sanitize_variable_names(expression, {}, named), mode="eval")
+    except SyntaxError:
+        raise ValueError(f"formula {text!r} cannot be read near {expression!r}.") from None
+    called, functions = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            raise ValueError(
+                f"formula {text!r}: {ast.unparse(node)!r} is not understood; put the names of "
+                "columns with dots between backticks."
+            )
+        odd = isinstance(node, ast.Constant) and "`" in str(node.value)
+        if odd or not isinstance(node, _ALLOWED):
+            raise ValueError(f"formula {text!r}: {expression!r} is not understood.")
+        if isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
+            if name not in FUNCTIONS:
+                raise ValueError(f"formula {text!r}: {no_transform(name)}")
+            if name == "C" and (len(node.args) != 1 or not isinstance(node.args[0], ast.Name)):
+                raise ValueError(f"formula {text!r}: C() takes a column; got {expression!r}.")
+            called.add(id(node.func))
+            functions.add(name)
+    names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called]
+    return [named.get(name, name) for name in names], functions
+
+
+def no_transform(name: str) -> str:
+    """What is said of a call of what is no transform."""
+    if name in _SPLINES:
+        return f"{name}() is a spline's basis; for a smooth curve write s()."
+    return f"{name}() is no transform; there are {', '.join(FUNCTIONS)}."

@@ -1,0 +1,796 @@
+"""Discrete responses: binary ones, successes out of trials and shares, counts, labels."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import gpflow
+import numpy as np
+import scipy.stats
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+from numpy.random import Generator
+from scipy.special import digamma, expit, log_softmax, logit, xlogy
+
+from ... import likelihoods
+from ...likelihoods import links
+from ...likelihoods.base import GaussHermite, unwrapped
+from ...likelihoods.discrete import SMALLEST
+from ...likelihoods.links import ORDERED_LINKS, SHARE_LINKS, checked_link, predictor_of
+from ..terms import Column
+from . import encoding
+from .base import (
+    Dispersed,
+    Family,
+    Levels,
+    LinkedFamily,
+    MaybeArray,
+    Pair,
+    QuasiFamily,
+    Reader,
+    Response,
+    base_of,
+    first,
+    number,
+    second,
+    with_second_of,
+)
+from .encoding import Observed
+
+_ROUNDED = 1e-3
+"""How far successes of a proportion may be from a whole number, as in R's ``glm``."""
+_BISECTIONS = 60
+_LEAST = 1e-300
+"""A mean or variance below which squares of it, or over it, overflow."""
+
+
+def probability(link: str, f: AnyNDArray) -> AnyNDArray:
+    """P(success) at predictors [...]."""
+    return np.asarray(links.probability(link, tf.constant(f, tf.float64)))
+
+
+def log_probability(link: str, f: AnyNDArray) -> AnyNDArray:
+    """Log P(success) at predictors [...]."""
+    return np.asarray(links.log_probability(link, tf.constant(f, tf.float64)))
+
+
+def log_failure(link: str, f: AnyNDArray) -> AnyNDArray:
+    """Log P(failure) at predictors [...]: for symmetric links that of success at -f."""
+    return np.asarray(links.log_failure(link, tf.constant(f, tf.float64)))
+
+
+def constant_of(
+    link: str, successes: AnyNDArray, failures: AnyNDArray, weights: AnyNDArray | None
+) -> AnyNDArray | None:
+    """The constant predictor [1] of counts [N]; None without a closed form."""
+    w = np.ones(len(successes)) if weights is None else weights
+    yes, no = float(w @ successes), float(w @ failures)
+    if link == "log" or not (yes > 0.0 and no > 0.0):
+        return None
+    return predictor_of(link, np.array([yes / (yes + no)]), np.array([no / (yes + no)]))
+
+
+@dataclass(frozen=True)
+class Bernoulli(Family):
+    """
+    Yes or no; the second of the two sorted labels is the one whose probability is modelled.
+
+    :param link: "logit", "probit", "cloglog", "cauchit" or "log", under which effects are
+        logarithms of ratios of probabilities (up to .99: see
+        :class:`gpflow_gam.likelihoods.Bernoulli`).
+    :raises ValueError: another link.
+    """
+
+    name: ClassVar[str] = "bernoulli"
+    labelled: ClassVar[bool] = True
+    discrete: ClassVar[bool] = True
+    link: str = "logit"
+
+    def __post_init__(self) -> None:
+        checked_link(self.link)
+
+    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
+        y = encoding.values(y, name, self.name)
+        if y.dtype.kind == "f":
+            y = encoding.numbers(y, name, self.name)
+        if levels is None:
+            levels = encoding.learned_levels(y, name, self.name)
+            if set(levels) <= {0, 1}:  # True and False too
+                levels = (False, True) if isinstance(levels[0], bool) else (0, 1)
+        if len(levels) != 2:
+            raise ValueError(
+                f"{name} must hold two labels for family 'bernoulli'; got {len(levels)}: "
+                f"{encoding.shown(levels)}. For counts of successes take 'binomial'."
+            )
+        return Response(encoding.codes(y, levels, name, self.name)[:, None], levels)
+
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        return likelihoods.Bernoulli(self.link, quadrature=GaussHermite())
+
+    def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
+        y = Y[:, 0]
+        return None if np.any(offset) else constant_of(self.link, y, 1.0 - y, weights)
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        y, f = first(Y), first(F)
+        logs = np.where(y == 1.0, log_probability(self.link, f), log_failure(self.link, f))
+        return np.asarray(-2.0 * logs)
+
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
+        failure, success = np.exp(log_failure(self.link, first(F))), first(Y) == 1.0
+        return np.where(success, failure, 0.0), np.where(success, 1.0, failure)
+
+    def sample(
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
+    ) -> AnyNDArray:
+        p = self.mean(likelihood, F)
+        return (rng.uniform(size=p.shape) < p).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Binomial(Family):
+    """
+    Counts of successes; Y is [N, 2], successes and trials.
+
+    Without trials a fit is one of :class:`Bernoulli`, where responses are 0 and 1, truth values or
+    two labels; or, where they are proportions, one with the weights as trials, as in R's ``glm``.
+
+    :param link: "logit", "probit", "cloglog", "cauchit" or "log", under which effects are
+        logarithms of ratios of probabilities (up to .99: see
+        :class:`gpflow_gam.likelihoods.Bernoulli`).
+    :param proportion: whether the response is the proportion of successes, and not their number.
+    :raises ValueError: another link.
+    """
+
+    name: ClassVar[str] = "binomial"
+    discrete: ClassVar[bool] = True
+    needs_trials: ClassVar[bool] = True
+    link: str = "logit"
+    proportion: bool = False
+
+    def __post_init__(self) -> None:
+        checked_link(self.link)
+
+    def encode(
+        self,
+        y: AnyNDArray,
+        levels: Levels | None = None,
+        *,
+        trials: AnyNDArray | None = None,
+        name: str = "y",
+    ) -> Response:
+        if trials is None:
+            raise ValueError("trials must be given for family 'binomial': how many, of each row.")
+        of = "weights, the trials of proportions," if self.proportion else "trials"
+        count = encoding.numbers(trials, of, self.name)
+        whole = (count == np.round(count)) & (count >= 1.0)
+        encoding.require(count, whole, "whole and at least 1", of, self.name)
+        x = encoding.numbers(y, name, self.name)
+        if x.shape != count.shape:
+            raise ValueError(f"{name} has {len(x)} rows, trials has {len(count)}.")
+        if self.proportion:
+            successes = np.round(x * count)
+            near = np.abs(x * count - successes) <= _ROUNDED
+            encoding.require(
+                x, near, "a whole number of successes when multiplied by its trials", name,
+                self.name, "check that weights are the numbers of trials",
+            )  # fmt: skip
+            x = successes
+        x = encoding.whole_counts(x, name, self.name, "successes")
+        encoding.require(x, x <= count, "at most the row's trials", name, self.name)
+        return Response(np.stack([x, count], axis=1), None)
+
+    def without_trials(self, fractions: bool, weights: Column | None, name: str) -> Family:
+        """
+        The family of a fit without trials.
+
+        :param fractions: whether some responses are between 0 and 1.
+        :param weights: the column of weights.
+        :param name: of the response.
+        :raises ValueError: proportions of unknown trials.
+        """
+        if not fractions:
+            return Bernoulli(self.link)
+        if weights is None:
+            raise ValueError(
+                f"{name} holds fractions, for family 'binomial', which needs the number of trials "
+                "of each row: give trials='column' with numbers of successes, or weights='column' "
+                "of trials with proportions; without known trials take family='quasibinomial'."
+            )
+        return dataclasses.replace(self, proportion=True)
+
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        return likelihoods.Binomial(self.link)
+
+    def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
+        if np.any(offset):
+            return None
+        return constant_of(self.link, Y[:, 0], Y[:, 1] - Y[:, 0], weights)
+
+    def observed(self, Y: AnyNDArray) -> AnyNDArray:
+        return Y[:, 0] / Y[:, 1]
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        y, n, f = Y[..., 0], Y[..., 1], first(F)
+        hits = xlogy(y, y / n) - y * log_probability(self.link, f)
+        misses = xlogy(n - y, (n - y) / n) - (n - y) * log_failure(self.link, f)
+        return np.maximum(2.0 * (hits + misses), 0.0)
+
+    @property
+    def overdispersed(self) -> str:
+        return (
+            "add random_effect() of what rows have in common, or of a column that numbers the rows "
+            "(there is no beta-binomial family)"
+        )
+
+    def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
+        """A single trial shows no dispersion (McCullagh & Nelder 1989, section 4.4.5)."""
+        y, n, f = Y[..., 0], Y[..., 1], first(F)
+        p, q = probability(self.link, f), np.exp(log_failure(self.link, f))
+        variance = np.maximum(n * p * q, _LEAST)
+        several = n > 1.0
+        square = np.where(several, np.square(y - n * p) / variance, np.nan)
+        return square, np.where(several, 2.0 + (1.0 - 6.0 * p * q) / variance, np.nan)
+
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
+        y, trials = Y[..., 0], scipy.stats.binom(Y[..., 1], self.mean(likelihood, F))
+        return trials.cdf(y - 1.0), trials.cdf(y)
+
+    def sample(
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
+    ) -> AnyNDArray:
+        if trials is None:
+            raise ValueError("trials must be given for family 'binomial': how many, of each row.")
+        count = np.asarray(trials).astype(np.int64)
+        drawn = rng.binomial(count, self.mean(likelihood, F)).astype(np.float64)
+        return drawn / count if self.proportion else drawn
+
+
+@dataclass(frozen=True)
+class QuasiBinomial(QuasiFamily, Binomial):  # type: ignore[misc]
+    """
+    Successes out of trials, or shares from 0 to 1, of variance ``dispersion p (1 - p) / trials``.
+
+    Without trials the response is a share (Papke & Wooldridge 1996); with weights beside shares
+    these are the trials, as in R's ``glm``.
+
+    :param link: as of :class:`Binomial`.
+    :param proportion: as of :class:`Binomial`.
+    """
+
+    name: ClassVar[str] = "quasibinomial"
+    discrete: ClassVar[bool] = False
+    needs_trials: ClassVar[bool] = False
+    _instead: ClassVar[str] = "'binomial' or 'beta'"
+
+    def without_trials(self, fractions: bool, weights: Column | None, name: str) -> Family:
+        return dataclasses.replace(self, proportion=True) if fractions else self
+
+    def encode(
+        self,
+        y: AnyNDArray,
+        levels: Levels | None = None,
+        *,
+        trials: AnyNDArray | None = None,
+        name: str = "y",
+    ) -> Response:
+        x = encoding.numbers(y, name, self.name)
+        if trials is None:
+            shares = (x >= 0.0) & (x <= 1.0)
+            encoding.require(
+                x, shares, "a share from 0 to 1", name, self.name, "give trials= of counts"
+            )
+            return Response(np.stack([x, np.ones_like(x)], axis=1), None)
+        count = encoding.numbers(trials, "trials", self.name)
+        encoding.require(count, count > 0.0, "positive", "trials", self.name)
+        x = x * count if self.proportion and x.shape == count.shape else x
+        if x.shape != count.shape:
+            raise ValueError(f"{name} has {len(x)} rows, trials has {len(count)}.")
+        inside = (x >= 0.0) & (x <= count)
+        encoding.require(x, inside, "from 0 to the row's trials", name, self.name)
+        return Response(np.stack([x, count], axis=1), None)
+
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        return likelihoods.Quasi(likelihoods.Binomial(self.link))
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        return Binomial.deviance(self, likelihood, Y, F) / self._dispersion(likelihood)
+
+    def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
+        """As of :class:`QuasiPoisson`."""
+        y, n, f = Y[..., 0], Y[..., 1], first(F)
+        p, q = probability(self.link, f), np.exp(log_failure(self.link, f))
+        variance = np.maximum(p * q, _LEAST)
+        gap = y / n - p
+        square = n * np.square(gap) / variance / self._dispersion(likelihood)
+        return square, 1.0 + (q - p) * gap / variance
+
+
+@dataclass(frozen=True)
+class Beta(Dispersed):
+    """
+    Beta; its scale is ``m (1 - m) / var - 1``, and its dispersion 1 over that.
+
+    :param link: "logit", "probit", "cloglog" or "cauchit", of the mean.
+    :raises ValueError: another link.
+    """
+
+    name: ClassVar[str] = "beta"
+    link: str = "logit"
+    varying: bool = field(default=False, kw_only=True)
+    """Whether the logarithm of the dispersion has a predictor, the second."""
+
+    def __post_init__(self) -> None:
+        checked_link(self.link, SHARE_LINKS)
+
+    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
+        x = encoding.numbers(y, name, self.name)
+        inside = (x > 0.0) & (x < 1.0)
+        encoding.require(x, inside, "strictly between 0 and 1", name, self.name)
+        return Response(x[:, None], None)
+
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        if self.varying:
+            return likelihoods.LogitBeta(link=self.link, varying=True)
+        mean, variance, _ = y.moments
+        # by moments, as if the predictor were to explain half of the variance
+        scale = mean * (1.0 - mean) / max(0.5 * variance, _LEAST) - 1.0
+        return likelihoods.LogitBeta(float(np.clip(scale, 1.0, 1e3)), self.link)
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """Against the likeliest m: ``digamma(s m) - digamma(s (1 - m)) = logit(y)``."""
+        y, scale = first(Y), np.exp(-self._parts(likelihood, F)[1])
+        target = logit(y)
+
+        def shapes(at: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+            return scale * expit(at), scale * expit(-at)
+
+        # at +-60 the smaller digamma is beyond any logit(y) that a double holds
+        low, high = np.full_like(y, -60.0), np.full_like(y, 60.0)
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            a, b = shapes(middle)
+            below = digamma(a) - digamma(b) < target
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        best = scipy.stats.beta.logpdf(y, *shapes(0.5 * (low + high)))
+        return np.maximum(2.0 * (best - self.log_density(likelihood, Y, F)), 0.0)
+
+    def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> object:
+        f, log_dispersion = self._parts(likelihood, F)
+        scale = np.exp(-log_dispersion)
+        a, b = scale * probability(self.link, f), scale * np.exp(log_failure(self.link, f))
+        return scipy.stats.beta(np.maximum(a, 1e-10), np.maximum(b, 1e-10))
+
+
+_LARGEST = 1e18
+"""Above this rate numpy draws no Poisson counts."""
+_LOWEST = -12.0
+"""Log of a mean below which nearly every count above zero is one."""
+
+
+@dataclass(frozen=True)
+class Poisson(LinkedFamily):
+    """
+    Counts.
+
+    :param link: "log", "identity" or "sqrt"; under the others means below a hundredth of that of
+        all counts are kept positive by a logarithm: see :class:`gpflow_gam.likelihoods.MeanLink`.
+    :raises ValueError: another link.
+    """
+
+    name: ClassVar[str] = "poisson"
+    discrete: ClassVar[bool] = True
+    links: ClassVar[tuple[str, ...]] = ("log", "identity", "sqrt")
+    _reads: ClassVar[Reader] = encoding.whole_counts
+    link: str = "log"
+
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        base = gpflow.likelihoods.Poisson(quadrature=GaussHermite())
+        return self.linked(base, y)
+
+    def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
+        if not self.default_link:
+            return self.linked_null(Y, offset, weights)
+        total = np.average(Y[:, 0], weights=weights)
+        share = total / np.average(np.exp(offset), weights=weights)
+        return np.log([share]) if 0.0 < share < np.inf else None
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        y, f = first(Y), self.log_mean(likelihood, F)
+        return np.maximum(2.0 * (xlogy(y, y) - y * f - y + np.exp(f)), 0.0)
+
+    @property
+    def overdispersed(self) -> str:
+        return "take family='negative_binomial'"
+
+    def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
+        mean = np.maximum(self.mean(likelihood, F), _LEAST)
+        return np.square(first(Y) - mean) / mean, 2.0 + 1.0 / mean
+
+    def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
+        return scipy.stats.poisson(np.minimum(self.mean(likelihood, F), _LARGEST))
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Dispersed, Poisson):
+    """
+    Counts of variance ``mu + alpha mu^2``; alpha is the dispersion.
+
+    :param link: as of :class:`Poisson`.
+    """
+
+    name: ClassVar[str] = "negative_binomial"
+    varying: bool = field(default=False, kw_only=True)
+    """Whether the logarithm of the dispersion has a predictor, the second."""
+
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        if self.varying:
+            return self.linked(likelihoods.NegativeBinomial(varying=True), y)
+        mean, variance, _ = y.moments
+        mean = max(mean, 1e-3)
+        # by moments, as if the predictor were to explain half of the variance
+        alpha = float(np.clip((0.5 * variance - mean) / mean**2, 0.05, 5.0))
+        base = likelihoods.NegativeBinomial(alpha, quadrature=GaussHermite())
+        return self.linked(base, y)
+
+    def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
+        return None if self.varying or np.any(offset) else super().null(Y, offset, weights)
+
+    def _mean_alpha(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
+        """The logarithm of the mean, and the dispersion."""
+        f, log_alpha = self._parts(likelihood, F)
+        return f, np.exp(np.maximum(log_alpha, np.log(SMALLEST)))
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        y, (f, alpha) = first(Y), self._mean_alpha(likelihood, F)
+        tail = np.log1p(alpha * y) - np.logaddexp(0.0, f + np.log(alpha))
+        return np.maximum(2.0 * (xlogy(y, y) - y * f - (y + 1.0 / alpha) * tail), 0.0)
+
+    @property
+    def overdispersed(self) -> str:
+        return ""
+
+    def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
+        f, alpha = self._mean_alpha(likelihood, F)
+        mean = np.maximum(np.exp(f), _LEAST)
+        variance = mean + alpha * mean**2
+        return np.square(first(Y) - mean) / variance, 2.0 + 6.0 * alpha + 1.0 / variance
+
+    def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
+        f, alpha = self._mean_alpha(likelihood, F)
+        return scipy.stats.nbinom(1.0 / alpha, 1.0 / (1.0 + alpha * np.exp(f)))
+
+    def sample(
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
+    ) -> AnyNDArray:
+        """Poisson counts of gamma rates: scipy's refuses large ones."""
+        f, alpha = self._mean_alpha(likelihood, F)
+        rate = rng.gamma(1.0 / alpha, alpha * np.exp(f))
+        return rng.poisson(np.minimum(rate, _LARGEST)).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class QuasiPoisson(QuasiFamily, Poisson):  # type: ignore[misc]
+    """
+    Counts, or other amounts that are not negative, of variance ``dispersion mu``.
+
+    :param link: as of :class:`Poisson`.
+    """
+
+    name: ClassVar[str] = "quasipoisson"
+    discrete: ClassVar[bool] = False
+    _reads: ClassVar[Reader] = encoding.amounts
+    _instead: ClassVar[str] = "'negative_binomial'"
+
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        return likelihoods.Quasi(Poisson._likelihood(self, y, levels))
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        return Poisson.deviance(self, likelihood, Y, F) / self._dispersion(likelihood)
+
+    def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
+        """The second is one on average, and makes the first less variable (Fletcher 2012)."""
+        y, mean = first(Y), np.maximum(self.mean(likelihood, F), _LEAST)
+        gap = (y - mean) / mean
+        return gap * (y - mean) / self._dispersion(likelihood), 1.0 + gap
+
+
+@dataclass(frozen=True)
+class ZeroAltered(Family, abc.ABC):
+    """Counts with a log link, whose zeros have a predictor, by ``link``, of their own."""
+
+    discrete: ClassVar[bool] = True
+    modelled: ClassVar[tuple[str, ...]] = ("mean", "zero")
+    of_first: ClassVar[bool] = True
+    log_link: ClassVar[bool] = True
+    kind: ClassVar[type[likelihoods.ZeroInflated | likelihoods.Hurdle]]
+    """Its likelihood."""
+    overdispersed_counts: ClassVar[bool] = False
+    """Whether counts are negative binomial."""
+    _reads: ClassVar[Reader] = encoding.whole_counts
+    link: str = "logit"
+
+    def __post_init__(self) -> None:
+        checked_link(self.link)
+
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        return self.kind(1.0 if self.overdispersed_counts else None, self.link)
+
+    def num_predictors(self, levels: Levels | None = None) -> int:
+        return 2
+
+    def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
+        return "mean", f"{self.link} zero"
+
+    def axes(self, response: str) -> tuple[str, ...]:
+        return f"log mean count of {response}", f"{self.link} P(zero) of {response}"
+
+    def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """A constant mean, ``null``, with the zeros that were fitted, of ``F``."""
+        return with_second_of(F, null)
+
+    def _counts(self, likelihood: Likelihood, f: AnyNDArray) -> Any:
+        """The distribution of the count, of scipy, at predictors [...] of its mean."""
+        mu = np.exp(np.minimum(f, np.log(_LARGEST)))
+        alpha = unwrapped(likelihood).alpha
+        if alpha is None:
+            return scipy.stats.poisson(mu)
+        size = 1.0 / number(alpha)
+        return scipy.stats.nbinom(size, size / (size + mu))
+
+    def _zero_counts(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
+        """The probability of the second predictor, and the distribution of the count."""
+        return probability(self.link, second(F)), self._counts(likelihood, first(F))
+
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        zero, counts = self._zero_counts(likelihood, F)
+        return np.asarray((1.0 - zero) * counts.mean() / self._share(counts))
+
+    @abc.abstractmethod
+    def _share(self, counts: Any) -> Any:
+        """Of its distribution that a count is drawn from where there is one."""
+
+
+@dataclass(frozen=True)
+class ZeroInflatedPoisson(ZeroAltered):
+    """A zero with a probability, a Poisson count otherwise (Lambert 1992)."""
+
+    name: ClassVar[str] = "zero_inflated_poisson"
+    kind = likelihoods.ZeroInflated
+
+    def _share(self, counts: Any) -> Any:
+        return 1.0
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """Against a mean for each row: of zeros the count is then zero for sure."""
+        y, (zero, counts) = first(Y), self._zero_counts(likelihood, F)
+        none = -np.log(zero + (1.0 - zero) * counts.pmf(0.0))
+        best = self._counts(likelihood, np.log(np.maximum(y, 1.0)))
+        some = best.logpmf(y) - counts.logpmf(y)
+        return np.maximum(2.0 * np.where(y > 0.0, some, none), 0.0)
+
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
+        y, (zero, counts) = first(Y), self._zero_counts(likelihood, F)
+        below = np.where(y > 0.0, zero + (1.0 - zero) * counts.cdf(y - 1.0), 0.0)
+        return below, zero + (1.0 - zero) * counts.cdf(y)
+
+    def sample(
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
+    ) -> AnyNDArray:
+        zero, counts = self._zero_counts(likelihood, F)
+        drawn = counts.rvs(size=zero.shape, random_state=rng)
+        return np.where(rng.uniform(size=zero.shape) < zero, 0.0, drawn).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class ZeroInflatedNegativeBinomial(ZeroInflatedPoisson):
+    """A zero with a probability, a negative binomial count otherwise."""
+
+    name: ClassVar[str] = "zero_inflated_negative_binomial"
+    overdispersed_counts: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class HurdlePoisson(ZeroAltered):
+    """A zero with a probability, a Poisson count above zero otherwise (Mullahy 1986)."""
+
+    name: ClassVar[str] = "hurdle_poisson"
+    kind = likelihoods.Hurdle
+
+    def _share(self, counts: Any) -> Any:
+        return np.maximum(counts.sf(0.0), _LEAST)
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """Against a mean for each row; zeros say nothing of it."""
+        y = first(Y)
+        # the likeliest mean is that whose count above zero has the mean y
+        low, high = np.full_like(y, _LOWEST), np.log(np.maximum(y, 1.0)) + 1.0
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            counts = self._counts(likelihood, middle)
+            below = counts.mean() / self._share(counts) < y
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        best, at = (
+            counts.logpmf(y) - np.log(self._share(counts))
+            for counts in (self._counts(likelihood, f) for f in (low, first(F)))
+        )
+        return np.where(y > 0.0, np.maximum(2.0 * (best - at), 0.0), 0.0)
+
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
+        y, (zero, counts) = first(Y), self._zero_counts(likelihood, F)
+
+        def upto(k: AnyNDArray) -> AnyNDArray:
+            some = np.clip((counts.cdf(k) - counts.pmf(0.0)) / self._share(counts), 0.0, 1.0)
+            return np.where(k >= 0.0, zero + (1.0 - zero) * np.where(k > 0.0, some, 0.0), 0.0)
+
+        return upto(y - 1.0), upto(y)
+
+    def sample(
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
+    ) -> AnyNDArray:
+        zero, counts = self._zero_counts(likelihood, F)
+        # above zero: the inverse of the survival function at a part of what is there
+        some = counts.isf(rng.uniform(size=zero.shape) * counts.sf(0.0))
+        some = np.maximum(some, 1.0)
+        return np.where(rng.uniform(size=zero.shape) < zero, 0.0, some).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class HurdleNegativeBinomial(HurdlePoisson):
+    """A zero with a probability, a negative binomial count above zero otherwise."""
+
+    name: ClassVar[str] = "hurdle_negative_binomial"
+    overdispersed_counts: ClassVar[bool] = True
+
+
+class LabelledFamily(Family):
+    """A family whose Y [N, 1] holds codes of labels, and whose mean is their probabilities."""
+
+    labelled: ClassVar[bool] = True
+    discrete: ClassVar[bool] = True
+
+    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
+        """Codes of a column and their labels, learned where none are given."""
+        y = encoding.values(y, name, self.name)
+        if y.dtype.kind == "f":
+            y = encoding.numbers(y, name, self.name)
+        if levels is None:
+            levels = encoding.learned_levels(y, name, self.name)
+        if len(levels) < 2:
+            raise ValueError(
+                f"{name} must hold at least two labels for family {self.name!r}; got only "
+                f"{encoding.shown(levels)}."
+            )
+        return Response(encoding.codes(y, levels, name, self.name)[:, None], levels)
+
+    def _known(self, levels: Levels | None) -> Levels:
+        if levels is None:
+            raise ValueError(
+                f"levels must be given for family {self.name!r}: its labels, in order."
+            )
+        return levels
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        return -2.0 * self.log_density(likelihood, Y, F)
+
+    def sample(
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
+    ) -> AnyNDArray:
+        p = self.mean(likelihood, F)
+        above = np.cumsum(p, axis=-1)[..., :-1] < rng.uniform(size=(*p.shape[:-1], 1))
+        return np.sum(above, axis=-1)
+
+
+@dataclass(frozen=True)
+class Categorical(LabelledFamily):
+    """
+    Classes, each with a predictor of its own, behind a softmax.
+
+    A category that a pandas categorical declares and no row has is a class that may yet come, and
+    keeps next to no probability. ``Series.cat.remove_unused_categories`` takes it out beforehand.
+    """
+
+    name: ClassVar[str] = "categorical"
+    modelled: ClassVar[tuple[str, ...]] = ()
+
+    def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
+        return self, tuple(names)  # labels, which only data have
+
+    def parameter_names(self, levels: Levels | None = None) -> tuple[str, ...]:
+        return self.predictor_names(levels)
+
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        return likelihoods.FixedSoftmax(self.num_predictors(levels))
+
+    def num_predictors(self, levels: Levels | None = None) -> int:
+        return len(self._known(levels))
+
+    def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
+        return tuple(str(level) for level in self._known(levels))
+
+    def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        logs = log_softmax(np.asarray(F, dtype=np.float64), axis=-1)
+        code = np.broadcast_to(np.asarray(Y)[..., :1].astype(np.int64), (*logs.shape[:-1], 1))
+        return np.take_along_axis(logs, code, axis=-1)[..., 0]
+
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Ordinal(LabelledFamily):
+    """
+    Ordered classes, ``P(y <= k) = G(c_k - f)``; the cutpoints are learned, the first is 0.
+
+    :param levels: the labels from lowest to highest. By default those of an ordered categorical
+        column (of pandas; an Enum of polars; an ordered dictionary of Arrow) in its order, and
+        numbers in theirs. Text has no order: it needs one of the two. Levels given here also hold
+        for a column that is ordered otherwise.
+    :param link: of which G is the inverse: "probit", "logit" (proportional odds), "cloglog"
+        (proportional hazards) or "cauchit".
+    :raises ValueError: fewer than two labels, one twice, or another link.
+    """
+
+    name: ClassVar[str] = "ordinal"
+    own_constant: ClassVar[str] = "cutpoints"
+    levels: Levels | None = None
+    link: str = "probit"
+
+    def __post_init__(self) -> None:
+        checked_link(self.link, ORDERED_LINKS)
+        if self.levels is None:
+            return
+        object.__setattr__(self, "levels", tuple(self.levels))
+        if len(self.levels) < 2 or len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"levels must be two or more different labels; got {self.levels}.")
+
+    def labels_of(self, categories: Levels | None, ordered: bool) -> Levels | None:
+        return self.levels or (categories if ordered else None)
+
+    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
+        stated = levels or self.levels
+        response = super()._encode(y, stated, name)
+        labels = response.levels or ()
+        if stated is None and any(isinstance(level, str) for level in labels):
+            raise ValueError(
+                f"{name} holds text ({encoding.shown(labels)}), which has no order, for family "
+                f"'ordinal': give one, from lowest to highest, by family=gg.families.Ordinal("
+                f"levels=[...]), or make {name} pd.Categorical(..., categories=[...], "
+                "ordered=True)."
+            )
+        return response
+
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        number = len(self._known(levels or self.levels))
+        counts = y.occurring(number)
+        # where a constant predictor puts them, half an observation more in each class
+        shares = np.cumsum(counts + 0.5)[:-1] / np.sum(counts + 0.5)
+        steps = np.diff(predictor_of(self.link, shares, 1.0 - shares))
+        return likelihoods.Ordered(number, np.maximum(steps, 1e-3), self.link)
+
+    def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
+        """Cutpoints of a ``likelihood``, each by the ``levels`` between which it is."""
+        cutpoints = np.asarray(base_of(likelihood).cutpoints, dtype=np.float64)
+        pairs = itertools.pairwise(self._known(levels or self.levels))
+        return {f"{low} | {high}": float(c) for (low, high), c in zip(pairs, cutpoints)}
+
+    def _cumulative(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        cutpoints = np.asarray(base_of(likelihood).cutpoints, dtype=np.float64)
+        f = first(F)[..., None]
+        below = probability(self.link, cutpoints - f)
+        return np.concatenate([np.zeros_like(f), below, np.ones_like(f)], axis=-1)
+
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        return np.diff(self._cumulative(likelihood, F), axis=-1)
+
+    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
+        below = self._cumulative(likelihood, F)
+        code = np.asarray(Y)[..., :1].astype(np.int64)
+        lower, upper = (np.take_along_axis(below, code + i, axis=-1)[..., 0] for i in (0, 1))
+        return lower, upper
