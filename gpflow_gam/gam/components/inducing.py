@@ -443,13 +443,6 @@ def globe_points(
     return degrees.T, mass
 
 
-def globe_nodes(
-    points: AnyNDArray, weights: AnyNDArray, seed: int
-) -> tuple[AnyNDArray, AnyNDArray]:
-    """Nodes on which a function averages to zero, [Q, 2], and their probabilities."""
-    return globe_points(points, weights, NUM_NODES[2], seed)
-
-
 def globe_inducing(points: AnyNDArray, weights: AnyNDArray, k: int | None, seed: int) -> AnyNDArray:
     """Inducing inputs [M, 2]."""
     number = k or NUM_INDUCING_GLOBE

@@ -221,12 +221,9 @@ def _kernel(
     base = _function(component, size, own, priors)
     if by is None:
         return base
-    parts = [Product([part, _multiplier(by)]) for part in _summands(base)]
+    summands = base.kernels if type(base) is Sum else [base]
+    parts = [Product([part, _multiplier(by)]) for part in summands]
     return parts[0] if len(parts) == 1 else Sum(parts)
-
-
-def _summands(kernel: Kernel) -> list[Kernel]:
-    return list(kernel.kernels) if type(kernel) is Sum else [kernel]
 
 
 def _multiplier(by: By) -> Kernel:

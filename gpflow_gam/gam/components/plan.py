@@ -50,7 +50,7 @@ from .inducing import (
     fewer_points,
     globe_inducing,
     globe_margins,
-    globe_nodes,
+    globe_points,
     inducing_inputs,
     rough_inducing,
     shaped_inducing,
@@ -165,7 +165,8 @@ def plan_columns(
     """The components, the intercept first, from distinct values and their weights."""
     components = [Component(INTERCEPT, "", "constant", inducing=((),))]
     for term in terms:
-        manner = seed, _is_free(term, terms), _selects(term, terms)
+        selects = terms.select or (isinstance(term, (Smooth, Tensor)) and term.select)
+        manner = seed, _is_free(term, terms), selects
         keys = keys_of(term, table)
         places = [encoder.index(*key) for key in keys]
         number = len(term.columns)
@@ -202,10 +203,6 @@ def plan_columns(
             label = f"{term.label}={level}"
             components.append(_component(term, label, own_keys, own, data, by, *manner))
     return components
-
-
-def _selects(term: Term, terms: Terms) -> bool:
-    return terms.select or (isinstance(term, (Smooth, Tensor)) and term.select)
 
 
 def _is_free(term: Term, terms: Terms) -> bool:
@@ -265,7 +262,7 @@ def _component(
         Z = shaped_inducing(margins)
     elif kind == "sos":
         margins = globe_margins(margins, data.points)
-        nodes, weights = globe_nodes(data.points, data.weights, seed)
+        nodes, weights = globe_points(data.points, data.weights, NUM_NODES[2], seed)
         Z = globe_inducing(data.points, data.weights, k, seed)
     elif isinstance(term, Smooth) and kind in KINDS and KINDS[kind].rough:
         if kind == "ou":

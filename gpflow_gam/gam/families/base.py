@@ -345,6 +345,9 @@ class Family(abc.ABC):
         :param rng: the source of randomness.
         :param trials: how many each row has, [N]: binomial responses need them, others do not.
         """
+        return self._draw(likelihood, F, rng)
+
+    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
         drawn = self.distribution(likelihood, F).rvs(random_state=rng)
         return np.asarray(drawn, dtype=np.float64)
 
@@ -516,9 +519,7 @@ class QuasiFamily(Family):
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
         return None
 
-    def sample(
-        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
-    ) -> NoReturn:
+    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> NoReturn:
         raise ValueError(
             f"family {self.name!r} is no distribution, and no responses can be drawn from it; take "
             f"{self._instead}, or type='response'."

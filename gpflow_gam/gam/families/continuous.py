@@ -144,9 +144,7 @@ class Survival(LocationScale, abc.ABC):
         logs = base_of(likelihood).log_survival(y, *self._located(likelihood, F))
         return first(np.exp(np.asarray(logs, dtype=np.float64)))
 
-    def sample(
-        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
-    ) -> AnyNDArray:
+    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
         """Responses that nothing censors."""
         location, scale = self._parts(likelihood, F)
         drawn = location + scale * self._standard(rng, location.shape)
@@ -290,9 +288,7 @@ class Cox(Family):
         """
         return np.exp(-self._cumulative(likelihood, np.asarray(times)) * np.exp(first(F)))
 
-    def sample(
-        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
-    ) -> AnyNDArray:
+    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
         raise ValueError(
             "family 'cox' draws no responses: what happens after the longest time of the data is "
             "not known; take survival(data, times), or 'weibull'."
@@ -633,9 +629,7 @@ class Tweedie(LinkedFamily):
         total = np.minimum(total, 1.0)
         return np.where(y > 0.0, total, 0.0), np.where(y > 0.0, total, none)
 
-    def sample(
-        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
-    ) -> AnyNDArray:
+    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
         rate, shape, scale = self._amounts(likelihood, F)
         count = rng.poisson(np.minimum(rate, _MOST))
         some = rng.gamma(np.maximum(count, 1) * shape, scale)

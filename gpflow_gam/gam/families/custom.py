@@ -20,7 +20,7 @@ from ...likelihoods import conditional_distribution
 from ...likelihoods.base import unwrapped
 from ...likelihoods.support import checked_observations
 from . import encoding
-from .base import Family, Levels, MaybeArray, Pair, Response, first, tensors
+from .base import Family, Levels, Pair, Response, first, tensors
 from .encoding import Observed
 
 _DISCRETE = (
@@ -165,9 +165,7 @@ class Custom(Family, listed=False):
         # the response is one more draw, at an even place among those that it is equal to
         return first(less / (_DRAWS + 1.0)), first((less + same + 1.0) / (_DRAWS + 1.0))
 
-    def sample(
-        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
-    ) -> AnyNDArray:
+    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
         known = conditional_distribution(unwrapped(likelihood), tensors(F)[1])
         if known is None:
             raise ValueError(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -50,19 +51,25 @@ _LEAST = 1e-300
 """A mean or variance below which squares of it, or over it, overflow."""
 
 
-def probability(link: str, f: AnyNDArray) -> AnyNDArray:
-    """P(success) at predictors [...]."""
-    return np.asarray(links.probability(link, tf.constant(f, tf.float64)))
+def _in_numpy(function: Any, link: str, f: AnyNDArray) -> AnyNDArray:
+    return np.asarray(function(link, tf.constant(f, tf.float64)))
 
 
-def log_probability(link: str, f: AnyNDArray) -> AnyNDArray:
-    """Log P(success) at predictors [...]."""
-    return np.asarray(links.log_probability(link, tf.constant(f, tf.float64)))
+probability = functools.partial(_in_numpy, links.probability)
+log_probability = functools.partial(_in_numpy, links.log_probability)
+log_failure = functools.partial(_in_numpy, links.log_failure)
+"""Of success and failure at predictors [...]; both logarithms keep their digits."""
 
 
-def log_failure(link: str, f: AnyNDArray) -> AnyNDArray:
-    """Log P(failure) at predictors [...]: for symmetric links that of success at -f."""
-    return np.asarray(links.log_failure(link, tf.constant(f, tf.float64)))
+def _bisected(
+    below: Callable[[AnyNDArray], AnyNDArray], low: AnyNDArray, high: AnyNDArray
+) -> AnyNDArray:
+    """Where ``below``, true at ``low``, becomes false, [N]."""
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        under = below(middle)
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    return 0.5 * (low + high)
 
 
 def constant_of(
@@ -126,9 +133,7 @@ class Bernoulli(Family):
         failure, success = np.exp(log_failure(self.link, first(F))), first(Y) == 1.0
         return np.where(success, failure, 0.0), np.where(success, 1.0, failure)
 
-    def sample(
-        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
-    ) -> AnyNDArray:
+    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
         p = self.mean(likelihood, F)
         return (rng.uniform(size=p.shape) < p).astype(np.float64)
 
@@ -351,14 +356,13 @@ class Beta(Dispersed):
         def shapes(at: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
             return scale * expit(at), scale * expit(-at)
 
+        def below(at: AnyNDArray) -> AnyNDArray:
+            a, b = shapes(at)
+            return np.asarray(digamma(a) - digamma(b) < target)
+
         # at +-60 the smaller digamma is beyond any logit(y) that a double holds
-        low, high = np.full_like(y, -60.0), np.full_like(y, 60.0)
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            a, b = shapes(middle)
-            below = digamma(a) - digamma(b) < target
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        best = scipy.stats.beta.logpdf(y, *shapes(0.5 * (low + high)))
+        at = _bisected(below, np.full_like(y, -60.0), np.full_like(y, 60.0))
+        best = scipy.stats.beta.logpdf(y, *shapes(at))
         return np.maximum(2.0 * (best - self.log_density(likelihood, Y, F)), 0.0)
 
     def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> object:
@@ -466,9 +470,7 @@ class NegativeBinomial(Dispersed, Poisson):
         f, alpha = self._mean_alpha(likelihood, F)
         return scipy.stats.nbinom(1.0 / alpha, 1.0 / (1.0 + alpha * np.exp(f)))
 
-    def sample(
-        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
-    ) -> AnyNDArray:
+    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
         """Poisson counts of gamma rates: scipy's refuses large ones."""
         f, alpha = self._mean_alpha(likelihood, F)
         rate = rng.gamma(1.0 / alpha, alpha * np.exp(f))
@@ -580,9 +582,7 @@ class ZeroInflatedPoisson(ZeroAltered):
         below = np.where(y > 0.0, zero + (1.0 - zero) * counts.cdf(y - 1.0), 0.0)
         return below, zero + (1.0 - zero) * counts.cdf(y)
 
-    def sample(
-        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
-    ) -> AnyNDArray:
+    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
         zero, counts = self._zero_counts(likelihood, F)
         drawn = counts.rvs(size=zero.shape, random_state=rng)
         return np.where(rng.uniform(size=zero.shape) < zero, 0.0, drawn).astype(np.float64)
@@ -609,16 +609,16 @@ class HurdlePoisson(ZeroAltered):
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """Against a mean for each row; zeros say nothing of it."""
         y = first(Y)
+
         # the likeliest mean is that whose count above zero has the mean y
-        low, high = np.full_like(y, _LOWEST), np.log(np.maximum(y, 1.0)) + 1.0
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            counts = self._counts(likelihood, middle)
-            below = counts.mean() / self._share(counts) < y
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        def below(f: AnyNDArray) -> AnyNDArray:
+            counts = self._counts(likelihood, f)
+            return np.asarray(counts.mean() / self._share(counts) < y)
+
+        f = _bisected(below, np.full_like(y, _LOWEST), np.log(np.maximum(y, 1.0)) + 1.0)
         best, at = (
             counts.logpmf(y) - np.log(self._share(counts))
-            for counts in (self._counts(likelihood, f) for f in (low, first(F)))
+            for counts in (self._counts(likelihood, f) for f in (f, first(F)))
         )
         return np.where(y > 0.0, np.maximum(2.0 * (best - at), 0.0), 0.0)
 
@@ -631,9 +631,7 @@ class HurdlePoisson(ZeroAltered):
 
         return upto(y - 1.0), upto(y)
 
-    def sample(
-        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
-    ) -> AnyNDArray:
+    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
         zero, counts = self._zero_counts(likelihood, F)
         # above zero: the inverse of the survival function at a part of what is there
         some = counts.isf(rng.uniform(size=zero.shape) * counts.sf(0.0))
@@ -679,9 +677,7 @@ class LabelledFamily(Family):
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         return -2.0 * self.log_density(likelihood, Y, F)
 
-    def sample(
-        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
-    ) -> AnyNDArray:
+    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
         p = self.mean(likelihood, F)
         above = np.cumsum(p, axis=-1)[..., :-1] < rng.uniform(size=(*p.shape[:-1], 1))
         return np.sum(above, axis=-1)
