@@ -19,9 +19,8 @@ from .inducing_variables import AdditiveInducingVariables, check_compatible
 from .kernels import AdditiveKernel
 from .kernels.additive import ComponentGroup
 from .kernels.functional import float_type, in_double
-from .kernels.lines import Factor, Indicator, MarkovField
-from .kernels.mapped import OnColumns
 from .kernels.stacked import StackedKernel
+from .kernels.terms import Factor, Indicator, MarkovField, OnColumns
 from .kernels.zero_mean import ZeroMean
 from .layout import BlockLayout
 

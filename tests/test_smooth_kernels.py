@@ -16,7 +16,7 @@ from gpflow_gam.kernels import (
     ZeroMean,
 )
 from gpflow_gam.kernels.fixed_inputs import _Automatic, _Known, fixed_input_kernel
-from gpflow_gam.kernels.mapped import integrated_hats, unit_vectors
+from gpflow_gam.kernels.terms import integrated_hats, unit_vectors
 from gpflow_gam.measures import Discrete
 
 KNOTS = (-1.0, 0.0, 0.5, 2.0)

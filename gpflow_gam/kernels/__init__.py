@@ -2,18 +2,20 @@
 
 from .additive import AdditiveKernel, SeparateAdditive
 from .functional import kernel_columns
-from .lines import (
+from .shaped import Shaped
+from .stacked import StackedKernel, register_stacked
+from .terms import (
     CentredLinear,
     Factor,
     Indicator,
     IntegratedOU,
     MarkovField,
+    OnColumns,
+    OnSphere,
     RandomWalk,
+    Warped,
     structured_covariance,
 )
-from .mapped import OnColumns, OnSphere, Warped
-from .shaped import Shaped
-from .stacked import StackedKernel, register_stacked
 from .zero_mean import ZeroMean
 
 __all__ = [

@@ -16,7 +16,7 @@ from scipy.interpolate import BSpline
 
 from .correlation import Correlation, Dual, Values, correlation_of, register_correlation
 from .functional import Columns, kernel_columns
-from .lines import CentredLinear, Indicator
+from .terms import CentredLinear, Indicator
 from .zero_mean import ZeroMean
 
 

@@ -10,9 +10,8 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Constant, Kernel, Linear, Periodic, Product, SquaredExponential, Sum
 
+from .correlation import PROFILES, Profile
 from .functional import Columns, kernel_columns
-from .lines import CentredLinear, StackedLines
-from .profiles import PROFILES, Profile
 from .stacked import (
     Kernels,
     StackedKernel,
@@ -25,6 +24,7 @@ from .stacked import (
     stack_variances,
     take,
 )
+from .terms import CentredLinear, StackedLines
 
 
 def _reads(kernel: Kernel, columns: Columns) -> bool:

@@ -37,7 +37,7 @@ from ..gam.terms import (
 )
 from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel, ZeroMean
-from ..kernels.mapped import OnColumns
+from ..kernels.terms import OnColumns
 from ..likelihoods.expectations import constant_predictor
 from ..measures import Discrete, Nodes
 from ..optimizers.binned.bins import HeldColumns

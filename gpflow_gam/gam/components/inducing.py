@@ -10,8 +10,8 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ...errors import ResolutionWarning, warn_caller
-from ...kernels.mapped import unit_vectors
 from ...kernels.shaped import Basis, LevelBasis, SplineBasis, grid
+from ...kernels.terms import unit_vectors
 from ...measures import NUM_NODES, bin_means, cluster_means, weighted_quantiles
 from ...optimizers.binned.bins import Columns, Level
 from ..terms import FactorSmooth, Smooth, Tensor, Term
