@@ -1,4 +1,4 @@
-"""Correlations: stationary ones as functions of distance, and those of terms between fixed inputs."""
+"""Correlations: stationary ones as functions of distance, those of terms between fixed inputs."""
 
 from __future__ import annotations
 

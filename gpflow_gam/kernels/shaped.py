@@ -52,11 +52,7 @@ class SplineBasis:
 
     def __call__(self, x: AnyNDArray) -> AnyNDArray:
         """The splines at x [N], [N, J]."""
-        piece = np.searchsorted(self.breaks, x, side="right")
-        away = x - self._origins[piece]
-        a, b, c = np.moveaxis(self._pieces[piece], 1, 0)
-        found: AnyNDArray = a + away[:, None] * (b + away[:, None] * c)
-        return found
+        return np.asarray(self.tensor(tf.constant(x)))
 
     def tensor(self, x: tf.Tensor) -> tf.Tensor:
         """The splines at x [...], [..., J]."""
@@ -76,7 +72,7 @@ class LevelBasis:
 
     def __call__(self, x: AnyNDArray) -> AnyNDArray:
         """[N, J]."""
-        return np.asarray(x[:, None] == self.places, dtype=np.float64)
+        return np.asarray(self.tensor(tf.constant(x)))
 
     def tensor(self, x: tf.Tensor) -> tf.Tensor:
         """[..., J]."""

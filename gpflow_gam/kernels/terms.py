@@ -312,17 +312,12 @@ class RandomWalk(Kernel):
         self.variance = Parameter(variance, transform=positive())
         self._nodes = measure.points[order, 0]
         self._weights = measure.probabilities[order]
-        self._spread = float(self._weights @ self._distance(self._nodes))
+        self._spread = float(self._weights @ self._mean(tf.constant(self._nodes)).numpy())
 
-    def _distance(self, x: AnyNDArray) -> AnyNDArray:
-        """E_t |x - t|."""
-        found: AnyNDArray = np.abs(x[..., None] - self._nodes) @ self._weights
-        return found
-
-    def correlation(self, x: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
-        """The kernel over its variance, of arrays that broadcast."""
-        found = self._distance(x) + self._distance(y) - np.abs(x - y) - self._spread
-        return np.asarray(found / self._spread + self.level)
+    def correlation(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """The kernel over its variance, of points that broadcast."""
+        means = self._mean(x) + self._mean(y)
+        return (means - tf.abs(x - y)) / self._spread - 1.0 + self.level
 
     def _mean(self, x: tf.Tensor) -> tf.Tensor:
         away = tf.abs(x[..., None] - tf.constant(self._nodes, x.dtype))
@@ -330,20 +325,19 @@ class RandomWalk(Kernel):
 
     @inherit_check_shapes
     def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-        x, y = _pairs(X[..., 0], None if X2 is None else X2[..., 0])
-        means = self._mean(x) + self._mean(y)
-        return self.variance * ((means - tf.abs(x - y)) / self._spread - 1.0 + self.level)
+        pairs = _pairs(X[..., 0], None if X2 is None else X2[..., 0])
+        return self.variance * self.correlation(*pairs)
 
     @inherit_check_shapes
     def K_diag(self, X: TensorType) -> tf.Tensor:
-        return self.variance * (2.0 * self._mean(X[..., 0]) / self._spread - 1.0 + self.level)
+        return self.variance * self.correlation(X[..., 0], X[..., 0])
 
 
 @register_correlation(RandomWalk)
 def _walk(kernel: RandomWalk, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
     column = only_column(kernel)
-    a, b = A[:, column], B[:, column]
-    return Fixed(kernel.correlation(a, b) if elementwise else kernel.correlation(a[:, None], b))
+    a, b = tf.constant(A[:, column]), tf.constant(B[:, column])
+    return Fixed(kernel.correlation(a if elementwise else a[:, None], b).numpy())
 
 
 _NEAR, _SERIES = 0.5, 12
@@ -571,10 +565,7 @@ _SPACE = (0, 1, 2)
 @check_shapes("degrees: [n, 2]", "return: [n, 3]")
 def unit_vectors(degrees: AnyNDArray) -> AnyNDArray:
     """Points of the unit sphere."""
-    latitude, longitude = np.deg2rad(degrees).T
-    level = np.cos(latitude)
-    found = [level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude)]
-    return np.stack(found, axis=-1)
+    return np.asarray(_points(tf.constant(degrees)))
 
 
 class OnSphere(StackableKernel):
@@ -644,20 +635,11 @@ class Warped(StackableKernel):
 
 def integrated_hats(x: AnyNDArray, knots: Sequence[float]) -> AnyNDArray:
     """Integrals [n, J] from the first knot to x [n] of the hats that are one at each knot."""
-    t = np.asarray(knots)
-    h = np.diff(t)
-    u = np.clip(x[:, None] - t[:-1], 0.0, h)
-    right = np.square(u) / (2.0 * h)
-    found = np.zeros((len(x), len(t)))
-    found[:, :-1] += u - right
-    found[:, 1:] += right
-    found[:, 0] += np.minimum(x - t[0], 0.0)
-    found[:, -1] += np.maximum(x - t[-1], 0.0)
-    return found
+    return np.asarray(_integrals(tf.constant(x[:, None]), knots))
 
 
 def _integrals(X: tf.Tensor, knots: Sequence[float]) -> tf.Tensor:
-    """:func:`integrated_hats` [..., n, J] of X [..., n, 1], in TensorFlow."""
+    """:func:`integrated_hats` [..., n, J] of X [..., n, 1]."""
     t = tf.constant(knots, X.dtype)
     h = t[1:] - t[:-1]
     u = tf.clip_by_value(X - t[:-1], tf.zeros_like(h), h)
