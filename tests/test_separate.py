@@ -209,10 +209,6 @@ def test_errors() -> None:
     kernel = SeparateAdditive.of(_kernels())
     with pytest.raises(TypeError, match="latent_kernels"):
         kernel(tf.zeros([3, 2], tf.float64))
-    with pytest.raises(ValueError, match=r"members must be \[L, 1\]"):
-        SeparateAdditive([_se(0, 1.0)], np.ones((2, 2)))
-    with pytest.raises(ValueError, match="output 1 has no component"):
-        SeparateAdditive([_se(0, 1.0)], np.array([[1], [0]]))
     Z = np.zeros((1, 1))
     with pytest.raises(ValueError, match="kernel has 2 output"):
         AdditiveSVGP(kernel, gpflow.likelihoods.Softmax(3), AdditiveInducingVariables([Z] * 3))

@@ -294,22 +294,8 @@ class SeparateAdditive(AdditiveKernel):
         self, components: Mapping[str, Kernel] | Sequence[Kernel], members: AnyNDArray
     ) -> None:
         super().__init__(components)
-        found = np.asarray(members, dtype=bool)
-        if found.ndim != 2 or found.shape[1] != self.num_components or not found.size:
-            raise ValueError(
-                f"members must be [L, {self.num_components}], a row an output and a column a "
-                f"component; got shape {found.shape}."
-            )
-        if not np.all(found.any(axis=1)):
-            raise ValueError(
-                f"members: output {int(np.argmin(found.any(axis=1)))} has no component; give it "
-                "one, such as gpflow.kernels.Constant()."
-            )
-        if not np.all(found.any(axis=0)):
-            idle = self.names[int(np.argmin(found.any(axis=0)))]
-            raise ValueError(f"members: component {idle!r} enters no output; leave it out.")
-        found.setflags(write=False)
-        self._members = found
+        self._members: AnyNDArray = np.array(members, dtype=bool)
+        self._members.setflags(write=False)
 
     @classmethod
     def of(

@@ -166,8 +166,6 @@ class MarkovField(Kernel):
         active_dims: ActiveDims | None = None,
     ) -> None:
         super().__init__(active_dims)
-        if any(not 0 <= c < number for pair in edges for c in pair):
-            raise ValueError(f"edges must be pairs of codes 0 to {number - 1}; got {edges}.")
         self.structured = structured_covariance(number, edges)
         self.variance = Parameter(variance, transform=positive())
         self.independent = Parameter(independent, transform=positive())
@@ -231,8 +229,6 @@ class CentredLinear(StackableKernel):
         active_dims: ActiveDims | None = None,
     ) -> None:
         super().__init__(active_dims)
-        if not np.isfinite(centre):
-            raise ValueError(f"centre must be finite; got {centre}.")
         self.centre = float(centre)
         self.variance = Parameter(variance, transform=positive())
 
@@ -304,8 +300,6 @@ class RandomWalk(Kernel):
         active_dims: ActiveDims | None = None,
     ) -> None:
         super().__init__(active_dims)
-        if measure.dimension != 1 or len(measure.points) < 2:
-            raise ValueError(f"measure must be of two points or more of one column; got {measure}.")
         order = np.argsort(measure.points[:, 0])
         self.measure = measure
         self.level = float(level)
@@ -627,8 +621,6 @@ class Warped(StackableKernel):
         super().__init__(active_dims)
         self.base = base
         self.knots = tuple(float(t) for t in knots)
-        if len(self.knots) < 2 or np.any(np.diff(self.knots) <= 0.0):
-            raise ValueError(f"knots must be two or more numbers that ascend; got {knots}.")
         start = np.ones(len(self.knots)) if speeds is None else speeds
         self.speeds = Parameter(start, transform=positive())
 
