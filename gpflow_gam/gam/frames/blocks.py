@@ -76,21 +76,10 @@ def in_blocks(source: Any) -> bool:
 
 def blocks_of(source: Any, columns: Iterable[Column] | None, rows: int) -> Blocks:
     """
-    A table in blocks of at most so many rows.
+    A table in blocks of at most so many rows, with ``columns`` alone; None for all.
 
-    :param source: one of
-
-        - whatever :class:`Table` takes, of which blocks are slices;
-        - the path of a Parquet file or of a folder of them (or a list of files), of which only
-          the named columns are read, a few blocks at a time; or a ``pyarrow.dataset.Dataset``;
-        - a list of what :class:`Table` takes, or an object whose ``__iter__`` gives such tables
-          anew each time. Where they have categorical columns, one more pass finds the levels.
-    :param columns: names, or places of named columns; None for all.
-    :param rows: the most rows of a block. Smaller pieces of the source are not joined.
-    :raises ValueError: no such column, no such limit, or a file that is not Parquet.
-    :raises TypeError: a source that can be read only once, or is none of these.
-    :raises FileNotFoundError: a path where nothing is.
-    :raises ImportError: a Parquet file, and no pyarrow.
+    What :class:`Table` takes; the path of a Parquet file or folder, or a list of them; a
+    ``pyarrow.dataset.Dataset``; or tables one after the other, which are read twice for levels.
     """
     if rows < 1:
         raise ValueError(f"rows must be at least 1; got {rows}.")

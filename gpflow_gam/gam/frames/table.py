@@ -160,40 +160,42 @@ def deferred(values: Any, name: object) -> Deferred | None:
     if hasattr(values, "to_physical") and hasattr(values, "to_numpy"):
         if type(values.dtype).__name__ in ("Categorical", "Enum"):
             return Deferred(len(values), lambda: _polars_categories(values))
-        return _cuttable(values, _from_polars)
+        return _cuttable(values)
     if hasattr(values, "null_count") and hasattr(values, "to_pandas") and hasattr(values, "type"):
         if hasattr(values.type, "index_type"):  # a dictionary
             return Deferred(len(values), lambda: _arrow_categories(values, name))
-        return _cuttable(values, _from_arrow)
+        return _cuttable(values)
     return None
 
 
-def _cuttable(values: Any, read: Callable[[Any], Any]) -> Deferred:
+def _cuttable(values: Any) -> Deferred:
     """Both libraries cut without a copy. Categories are not cut: pieces would lose levels."""
 
     def cut(start: int, stop: int) -> Deferred:
-        return _cuttable(values.slice(start, stop - start), read)
+        return _cuttable(values.slice(start, stop - start))
 
-    return Deferred(len(values), lambda: read(values), cut, categorical=False)
+    return Deferred(len(values), lambda: _converted(values), cut, categorical=False)
 
 
-def _from_arrow(values: Any) -> Any:
-    kind = str(values.type)
+def _converted(values: Any) -> Any:
+    """A column of Arrow or polars as numpy or pandas hold it."""
+    is_arrow = hasattr(values, "type")
+    kind = str(values.type if is_arrow else type(values.dtype).__name__).lower()
     if kind.startswith("decimal"):
-        values = values.cast("float64")
+        values = values.cast("float64" if is_arrow else float)
     elif kind in ("string", "large_string", "string_view"):
         return _text(_to_numpy(values))
-    elif kind == "bool" and values.null_count:
+    elif kind in ("bool", "boolean") and (values.null_count if is_arrow else values.null_count()):
         return pd.Series(_to_numpy(values), dtype="boolean")
     elif kind == "null":
         return np.full(len(values), np.nan)
-    return values.to_pandas(date_as_object=False)
+    return values.to_pandas(date_as_object=False) if is_arrow else values.to_numpy()
 
 
 def _to_numpy(values: Any) -> AnyNDArray:
-    """Of an array or of chunks, whose signatures differ."""
-    chunked = hasattr(values, "chunks")
-    return np.asarray(values.to_numpy() if chunked else values.to_numpy(zero_copy_only=False))
+    """Of a column of polars, or of an array or chunks of Arrow's, whose signatures differ."""
+    whole = hasattr(values, "type") and not hasattr(values, "chunks")
+    return np.asarray(values.to_numpy(zero_copy_only=False) if whole else values.to_numpy())
 
 
 def _text(values: AnyNDArray) -> Any:
@@ -209,7 +211,7 @@ def _arrow_categories(values: Any, name: object) -> pd.Categorical:
     try:
         found = pd.Categorical(values.to_pandas())
     except ValueError:  # a dictionary that holds a value twice, or a null
-        decoded = _from_arrow(values.cast(values.type.value_type))
+        decoded = _converted(values.cast(values.type.value_type))
         return pd.Categorical(decoded, dtype=_arrow_dtype(chunks, name))
     if not found.ordered or len(chunks) == 1:
         return found
@@ -218,22 +220,9 @@ def _arrow_categories(values: Any, name: object) -> pd.Categorical:
 
 def _arrow_dtype(chunks: list[Any], name: object) -> pd.CategoricalDtype:
     """The categories of chunks."""
-    known = [pd.Series(_from_arrow(chunk.dictionary), dtype=object).dropna() for chunk in chunks]
+    known = [pd.Series(_converted(chunk.dictionary), dtype=object).dropna() for chunk in chunks]
     ordered = bool(chunks[0].type.ordered)
     return merged_categories([pd.CategoricalDtype(list(k.unique()), ordered) for k in known], name)
-
-
-def _from_polars(values: Any) -> Any:
-    kind = type(values.dtype).__name__
-    if kind == "Decimal":
-        values = values.cast(float)
-    elif kind == "String":
-        return _text(values.to_numpy())
-    elif kind == "Boolean" and values.null_count():
-        return pd.Series(values.to_numpy(), dtype="boolean")
-    elif kind == "Null":
-        return np.full(len(values), np.nan)
-    return values.to_numpy()
 
 
 def _polars_categories(values: Any) -> pd.Categorical:
