@@ -102,6 +102,10 @@ class Survival(LocationScale, abc.ABC):
         scale = np.asarray(scale)  # TensorFlow rounds Python's numbers to single precision
         return location[..., None], scale[..., None] if self.varying else scale
 
+    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        """Of the response that nothing censors, which need not be the location."""
+        return Family.mean(self, likelihood, F)
+
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """Of a censored row the saturated model is the location at which it is most probable."""
         y = tf.constant(Y, dtype=default_float())
