@@ -233,24 +233,6 @@ class CentredLinear(StackableKernel):
         self.variance = Parameter(variance, transform=positive())
 
 
-@register_stacked(CentredLinear)
-class StackedCentredLinear(StackedOnColumn):
-    """Several lines."""
-
-    def __init__(self, kernels: Kernels, columns: Columns) -> None:
-        super().__init__(kernels, columns)
-        self.variances = stack_variances(kernels)
-
-    def _away(self, X: tf.Tensor) -> tf.Tensor:
-        return X[..., 0] - tf.constant([[k.centre] for k in self.kernels], dtype=X.dtype)
-
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self.variances[:, :, None] * self._away(X)[:, :, None] * self._away(X2)[:, None, :]
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return self.variances * tf.square(self._away(X))
-
-
 class StackedLines:
     """Sums of as many lines each, one a column, as one matrix product."""
 
@@ -270,6 +252,26 @@ class StackedLines:
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         """[G, N]."""
         return tf.reduce_sum(self.variances * tf.square(self._away(X)), axis=-1)
+
+
+@register_stacked(CentredLinear)
+class StackedCentredLinear(StackedOnColumn):
+    """Several lines."""
+
+    in_sums = StackedLines
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        self.variances = stack_variances(kernels)
+
+    def _away(self, X: tf.Tensor) -> tf.Tensor:
+        return X[..., 0] - tf.constant([[k.centre] for k in self.kernels], dtype=X.dtype)
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self.variances[:, :, None] * self._away(X)[:, :, None] * self._away(X2)[:, None, :]
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return self.variances * tf.square(self._away(X))
 
 
 @register_correlation(CentredLinear)

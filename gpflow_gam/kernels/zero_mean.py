@@ -17,11 +17,11 @@ from .stacked import (
     Kernels,
     StackableKernel,
     StackedKernel,
+    StackedStationary,
     register_stacked,
     signature,
     stack_or_alone,
 )
-from .stacked_gpflow import StackedStationary
 
 
 class Embedding(abc.ABC):
