@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import itertools
@@ -122,23 +123,17 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Deferred:
     """A column that is converted when it is first read, not when its table is made."""
 
-    def __init__(
-        self,
-        length: int,
-        read: Callable[[], Any],
-        cut: Callable[[int, int], Deferred] | None = None,
-        categorical: bool | None = None,
-    ) -> None:
-        self._length = length
-        self.read = read
-        self.cut = cut
-        self.categorical = categorical
+    length: int
+    read: Callable[[], Any]
+    cut: Callable[[int, int], Deferred] | None = None
+    categorical: bool | None = None
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
 
 def foreign_columns(data: Any) -> list[tuple[Any, Any]] | None:
@@ -227,18 +222,14 @@ def _arrow_dtype(chunks: list[Any], name: object) -> pd.CategoricalDtype:
 
 def _polars_categories(values: Any) -> pd.Categorical:
     """An Enum's categories in its order, or a Categorical's that occur, in that of their text."""
-    found = values.unique().drop_nulls()
+    found, ordered = values.unique().drop_nulls(), type(values.dtype).__name__ == "Enum"
     numbers, names = found.to_physical().to_numpy(), found.to_list()
-    if type(values.dtype).__name__ == "Enum":
-        levels = list(values.dtype.categories)
-    else:
-        levels = sorted(names)
+    levels = list(values.dtype.categories) if ordered else sorted(names)
     where = {name: i for i, name in enumerate(levels)}
     place = np.full(int(numbers.max()) + 2 if len(numbers) else 1, -1)
     place[numbers] = [where[name] for name in names]  # the last place stays -1, for nulls
     physical = values.to_physical().cast(int).fill_null(-1).to_numpy()
     categories = pd.Index(levels, dtype=object)
-    ordered = type(values.dtype).__name__ == "Enum"
     return pd.Categorical.from_codes(place[physical], categories=categories, ordered=ordered)
 
 
