@@ -496,7 +496,7 @@ class StackedSum(_Combined):
     """Sums, all their lines at once: there is one for each column of a joint smooth."""
 
     def _append(self, places: Iterable[int]) -> None:
-        kinds = [getattr(_CLASSES[type(k)], "in_sums", None) for k in self.kernels[0].kernels]
+        kinds: list[Any] = [_CLASSES[type(k)].in_sums for k in self.kernels[0].kernels]
         lines = [i for i in places if kinds[i] is not None]
         super()._append(i for i in places if len(lines) < 2 or i not in lines)
         if len(lines) > 1:
