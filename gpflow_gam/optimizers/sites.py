@@ -308,9 +308,8 @@ def fit_sites(
             bound = sites.converge(tracker, tolerance)
             if not model.trainable_variables:
                 return tracker.result(True, "no hyperparameter is trainable", bound)
-            hyperparameters = _Hyperparameters(model, data, sites)
             for k in range(max_rounds):
-                hyperparameters.improve(tracker, tolerance, min(_FIRST_STEPS * 2**k, _MOST_STEPS))
+                sites.improve(tracker, tolerance, min(_FIRST_STEPS * 2**k, _MOST_STEPS))
                 new = sites.converge(tracker, tolerance)
                 gain, bound = new - bound, new
                 if gain < tolerance:
@@ -331,7 +330,7 @@ def fit_sites(
 
 class _Sites:
     """
-    Natural-gradient steps at fixed hyperparameters until the bound stands still.
+    Natural-gradient steps at fixed hyperparameters, and L-BFGS on these at fixed sites.
 
     Negative weights count last: with zeros every step leads to a posterior, which is too sure.
     """
@@ -340,8 +339,7 @@ class _Sites:
         family = check_sites(model)
         rows, outputs = int(data[0].shape[0]), model.num_latent_gps
         zeros = tf.zeros([rows, outputs], dtype=data[0].dtype)
-        self.weight = tf.Variable(zeros, trainable=False)
-        self.shift = tf.Variable(zeros, trainable=False)
+        held = [tf.Variable(zeros, trainable=False) for _ in range(2)]  # the sites of rows
         self._signed = signed = tf.Variable(False, trainable=False)
 
         @Traced
@@ -359,16 +357,29 @@ class _Sites:
         def remember() -> None:
             cholesky = model.blocks.cholesky()
             now = data_sites(model, data, cholesky, family.whitened(cholesky), signed)
-            self.weight.assign(now.weight)
-            self.shift.assign(now.shift)
+            for variable, value in zip(held, now):
+                variable.assign(value)
 
-        self._visit = visit
-        self.remember = remember
+        def loss() -> tf.Tensor:
+            bound = elbo_at_sites(model, data, DataSites(*map(tf.identity, held)))
+            return -(bound + tf.cast(model.log_prior_density(), bound.dtype))
+
+        @Traced
+        def collect() -> SiteSums:
+            sites = DataSites(*map(tf.identity, held))
+            return collected(model, model.blocks.cholesky(), data[0], sites)
+
+        self._visit, self._remember, self._collect = visit, remember, collect
+        self._lbfgs = LBFGS(loss, model.trainable_variables)
         self.present = SiteSums(*family.sites(model.blocks.cholesky()))
 
-    def data_sites(self) -> DataSites:
-        """The sites at the last :meth:`remember`."""
-        return DataSites(tf.identity(self.weight), tf.identity(self.shift))
+    def improve(self, tracker: Tracker, tolerance: float, max_iterations: int) -> None:
+        """Some iterations of L-BFGS; sites are carried to where they end, come what may."""
+        self._remember()
+        try:
+            self._lbfgs.run(tracker, max_iterations=max_iterations, tolerance=1e-2 * tolerance)
+        finally:
+            self.present = self._collect()
 
     def settle(self) -> float:
         """Leave the model at the last site that was taken; returns the bound there."""
@@ -411,32 +422,6 @@ class _Sites:
                 pass  # the weights overflowed: too long a step
             rho *= 0.5
         return None
-
-
-class _Hyperparameters:
-    """L-BFGS on hyperparameters, the site of each observation held fixed."""
-
-    def __init__(self, model: AdditiveSVGP, data: RegressionData, sites: _Sites) -> None:
-        self.sites = sites
-
-        def loss() -> tf.Tensor:
-            bound = elbo_at_sites(model, data, sites.data_sites())
-            return -(bound + tf.cast(model.log_prior_density(), bound.dtype))
-
-        @Traced
-        def collect() -> SiteSums:
-            return collected(model, model.blocks.cholesky(), data[0], sites.data_sites())
-
-        self._lbfgs = LBFGS(loss, model.trainable_variables)
-        self._collect = collect
-
-    def improve(self, tracker: Tracker, tolerance: float, max_iterations: int) -> None:
-        """Some iterations; the sites are carried to the new hyperparameters, come what may."""
-        self.sites.remember()
-        try:
-            self._lbfgs.run(tracker, max_iterations=max_iterations, tolerance=1e-2 * tolerance)
-        finally:
-            self.sites.present = self._collect()
 
 
 _FALLEN = 5.0
