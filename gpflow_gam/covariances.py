@@ -42,25 +42,19 @@ def relative_jitter(jitter: float | None, dtype: tf.DType) -> float:
 
 
 def own_jitter(jitter: float, kernel: Kernel, dtype: tf.DType) -> float:
-    """
-    The share of a component, at most ``jitter``: less of levels, of which data may know much more.
-    """
+    """The share of a component, at most ``jitter``; less of levels, of which more is known."""
     return min(jitter, _LEVELS) if dtype == tf.float64 and only_levels(kernel) else jitter
 
 
 def mean_variance(variances: tf.Tensor) -> tf.Tensor:
-    """
-    Mean [..., 1] of variances [..., N], exactly zero where it is too small to be told from it.
-    """
+    """Mean [..., 1] of variances [..., N], exactly zero where it cannot be told from it."""
     mean = tf.reduce_mean(variances, axis=-1, keepdims=True)
     limits = np.finfo(variances.dtype.as_numpy_dtype)
     return tf.where(mean > limits.tiny / limits.eps, mean, tf.zeros_like(mean))
 
 
 def jittered(K: tf.Tensor, jitter: float, size: tf.Tensor | None = None) -> tf.Tensor:
-    """
-    ``K + jitter * size * I`` for each matrix of K [..., M, M]; I is added to a matrix of zeros.
-    """
+    """``K + jitter * size * I`` of matrices K [..., M, M]; I is added to one of zeros."""
     diag = tf.linalg.diag_part(K)
     if size is None:
         size = mean_variance(diag)

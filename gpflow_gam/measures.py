@@ -156,9 +156,7 @@ def cluster_means(
 
 
 def _orientation(standard: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:
-    """
-    Signs [d] that turn columns the same way, whichever way they come: by their first odd moment.
-    """
+    """Signs [d] that turn columns the same way, however they come: by their first odd moment."""
     turned, share = standard.copy(), weights / weights.sum()
     signs = np.ones(standard.shape[1])
     for i, x in enumerate(standard.T):

@@ -196,10 +196,7 @@ class BlockGaussian(WhitenedGaussian):
         return tf.matmul(rows, self.layout.concat(phi)[None], transpose_a=True)
 
     def _scale_changes(self) -> list[tf.Tensor]:
-        """
-        E_c E_c' - I of each group, [L, G, M, M]: a fifth faster than a difference of sums of
-        squares.
-        """
+        """E_c E_c' - I, [L, G, M, M]: a fifth faster than a difference of sums of squares."""
         return [_less_identity(tf.matmul(E, E, transpose_b=True)) for E in self.scale or ()]
 
     def changes(self) -> list[tf.Tensor]:

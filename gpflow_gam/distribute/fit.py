@@ -120,9 +120,7 @@ class StopSync:
         self._handler: Any = None
 
     def __call__(self, progress: FitProgress) -> bool | str:
-        """
-        Whether the fit ends, and why; RuntimeError if workers went apart or one's callback failed.
-        """
+        """Whether the fit ends, and why; RuntimeError if workers went apart or one failed."""
         failed: Exception | None = None
         asked = False
         try:

@@ -83,9 +83,7 @@ class TrainableModel:
         return {f"optimizer {i}": _plain(v) for i, v in enumerate(slots)}
 
     def step(self, shares: dict[int, Share]) -> tuple[float, float]:
-        """
-        Take a step on local shares: the whole batch's loss, and how many gradients are not finite.
-        """
+        """Take a step: the whole batch's loss, and how many gradients are not finite."""
         flat = {replica: tf.nest.flatten(share) for replica, share in shares.items()}
         report = self._step(*self._workers.distributed(flat))
         loss, broken = self._workers.strategy.experimental_local_results(report)[0].numpy()
@@ -251,9 +249,7 @@ def _by_path(model: AdditiveSVGP) -> dict[str, tf.Variable]:
 
 
 def _mark_trainable_on_replicas(model: AdditiveSVGP) -> None:
-    """
-    Make ``gpflow.set_trainable`` hold on replicas, whose first is asked whether it is trainable.
-    """
+    """Make ``gpflow.set_trainable`` hold on replicas, the first of which is asked."""
     for variable in _by_path(model).values():
         flag = vars(variable).get("_trainable")
         if flag is not None and isinstance(variable, tf.distribute.DistributedValues):
@@ -350,9 +346,7 @@ class Metrics:
 
 
 class Validation:
-    """
-    Held-out rows, the same on all workers; replicas evaluate whole batches, as one device does.
-    """
+    """Held-out rows, the same on all workers; replicas take whole batches, as one device does."""
 
     def __init__(self, data: Any, batch_size: int, workers: Workers) -> None:
         self._workers, self._batch_size = workers, batch_size

@@ -136,10 +136,7 @@ class Workers:
         return [row.tobytes()[:size] for row, size in zip(rows, sizes)]
 
     def scope(self) -> AbstractContextManager[Any]:
-        """
-        The strategy's scope; empty variables are each worker's own, as TensorFlow dies of sending
-        one.
-        """
+        """The strategy's scope; empty variables stay here: TensorFlow dies of sending one."""
         stack = ExitStack()
         stack.enter_context(self.strategy.scope())
         if self.several:

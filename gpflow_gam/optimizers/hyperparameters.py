@@ -27,9 +27,7 @@ _STEP = 1e-3  # of differences of gradients
 
 
 class Hyperparameters:
-    """
-    Parameters as one vector of unconstrained coordinates, which functions take and do not set.
-    """
+    """Parameters as one vector of unconstrained coordinates, which functions do not set."""
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.parameters = list({id(p): p for p in parameters}.values())

@@ -107,9 +107,7 @@ class Steps:
 
 
 def _factor(hessian: AnyNDArray) -> AnyNDArray:
-    """
-    The symmetric root of a Hessian's inverse: no choice of eigenvectors of equal values moves it.
-    """
+    """The symmetric root of a Hessian's inverse, which no choice of eigenvectors moves."""
     values, vectors = np.linalg.eigh(hessian)
     sd = np.minimum(1.0 / np.sqrt(np.maximum(values, 1e-12)), _MAX_SD)
     return (vectors * sd) @ vectors.T
@@ -170,9 +168,7 @@ def draw_hyperparameters(model: GPModel) -> list[HyperparameterDraw]:
 def draw_solutions(
     model: AdditiveSVGP | AdditiveSGPR, solution: Solution
 ) -> list[HyperparameterDraw]:
-    """
-    Posteriors at draws of hyperparameters, from sums; the likelihood's parameters are independent.
-    """
+    """Posteriors at draws of hyperparameters, from sums; the likelihood's are independent."""
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         target = _Target(model, solution)
         if not len(target.optimum):

@@ -369,9 +369,7 @@ def _of_some_rows(model: IterNCGP) -> IterNCGP:
 
 
 def _learn_from_some(newton: _Newton, some: IterNCGP, max_rounds: int, tolerance: float) -> str:
-    """
-    Hyperparameters that some rows choose, set in the model; sweeps are counted by what they take.
-    """
+    """Set hyperparameters that some rows choose; sweeps are counted by what they take."""
     share = (int(some.data[0].shape[0]) / int(newton.model.data[0].shape[0])) ** 2
     left = (newton.max_sweeps - newton.sweeps) / share
     inner = _Newton(some, newton.tracker, newton.max_iterations, left)

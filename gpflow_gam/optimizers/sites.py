@@ -31,9 +31,7 @@ class DataSites(NamedTuple):
 
 
 class SiteSums(NamedTuple):
-    """
-    Sums of the sites of all observations, in group order: I + Lambda is beyond single precision.
-    """
+    """Sums of all sites, in group order and double precision, as I + Lambda needs."""
 
     precision: tf.Tensor  # Lambda = sum_n w_n phi_n phi_n', [L, P, P]
     shift: tf.Tensor  # eta = sum_n shift_n phi_n, [P, L]
@@ -86,9 +84,7 @@ def q_from(model: AdditiveSVGP, sums: SiteSums) -> DenseGaussian:
 
 
 def elbo_at_sites(model: AdditiveSVGP, data: RegressionData, sites: DataSites) -> tf.Tensor:
-    """
-    The bound as a function of hyperparameters at fixed sites (Adam, Chang, Khan & Solin 2021).
-    """
+    """The bound in hyperparameters at fixed sites (Adam, Chang, Khan & Solin 2021)."""
     X, Y = data
     blocks = model.blocks
     cholesky = blocks.cholesky()
@@ -268,10 +264,7 @@ def site_step(
 
 
 def _kept(precision: tf.Tensor, shift: tf.Tensor, mean: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    A site [L, P, P] of eigenvalues from :data:`_LEAST` on, and a shift of the same slopes at a
-    mean.
-    """
+    """A site of eigenvalues from :data:`_LEAST` on, and a shift with the same slopes at a mean."""
 
     def raised() -> tuple[tf.Tensor, tf.Tensor]:
         values, vectors = tf.linalg.eigh(precision)

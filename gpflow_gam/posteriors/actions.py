@@ -311,9 +311,7 @@ class ActionPosterior(AdditivePosterior):
         num_samples: int | tf.Tensor,
         seed: int | tf.Tensor | None,
     ) -> tf.Tensor:
-        """
-        Prior draws A z changed by what actions tell, ``A (I - B B')^(1/2) z`` with B = A^-1 h.
-        """
+        """Prior draws A z changed by actions, ``A (I - B B')^(1/2) z`` with B = A^-1 h."""
         v, E, _ = cache
         mean, h = self._seen_components(X, v, E)  # [Q, C, N], [Q, C, N, R]
         K = double(tf.stack([k.K_components(X) for k in self.latents.kernels]))

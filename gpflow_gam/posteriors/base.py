@@ -251,10 +251,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
 
 
 def _expand_outputs(cov: tf.Tensor, full_cov: bool) -> tf.Tensor:
-    """
-    GPflow's ``expand_independent_outputs`` for leading dimensions: [..., L, N, N] -> [..., N, L, N,
-    L].
-    """
+    """GPflow's own for leading dimensions, too: [..., L, N, N] -> [..., N, L, N, L]."""
     if not full_cov:
         return tf.linalg.diag(cov)
     rank = cov.shape.rank

@@ -98,9 +98,7 @@ class InducingMoments:
         posterior: ActionPosterior,
         inducing_variable: AdditiveInducingVariables,
     ) -> InducingMoments:
-        """
-        Moments of a posterior without inducing values, as far as given inputs pin components down.
-        """
+        """Moments of a posterior without inducing values, as far as inputs pin it down."""
         kernel = posterior.kernel
         names = kernel.names
         width = np.shape(posterior.X_data)[-1]  # of which no kernel reads weights and offsets
@@ -252,9 +250,7 @@ class InducingMoments:
         return parts[0] if len(parts) == 1 else block_diag(*parts)
 
     def residual_pivots(self, name: str, X: AnyNDArray) -> list[int]:
-        """
-        At most 100 rows of X that pin down what inducing values leave open (partial Cholesky).
-        """
+        """At most 100 rows of X that pin down what inducing values leave open."""
         phi, prior = self.features_and_prior(name, self.tangents(name, X))
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
         least = NEGLIGIBLE * float(np.max(prior, initial=0.0))

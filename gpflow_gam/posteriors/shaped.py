@@ -28,9 +28,7 @@ _NULL_DRAWS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class ProjectedDraws:
-    """
-    Draws ``x = mean + root u``, the mean first: free and projected [S, P], walls touched [P, r].
-    """
+    """Draws ``mean + root u``, the mean first: free, projected [S, P], walls touched [P, r]."""
 
     root: AnyNDArray
     free: AnyNDArray
@@ -136,9 +134,7 @@ class Projection:
         return self._mean + u @ self._root.T
 
     def p_value(self, seed: int = 0) -> float:
-        """
-        The likelihood-ratio test of the inequalities, at the cone's tip (Robertson et al. 1988).
-        """
+        """Likelihood-ratio test of the inequalities at the tip (Robertson et al. 1988)."""
         distance = float(np.sum(np.square(self._step)))
         if distance <= 1e-12:
             return 1.0

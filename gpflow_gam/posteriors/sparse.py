@@ -29,9 +29,7 @@ QOfCholesky = Callable[[list[tf.Tensor]], WhitenedGaussian]
 
 
 class SparseAdditivePosterior(AdditivePosterior):
-    """
-    Components given a Gaussian over all whitened inducing values (Adam et al. 2018, section 3.2).
-    """
+    """Components given a Gaussian over all whitened inducing values (Adam et al. 2018, 3.2)."""
 
     def __init__(
         self,

@@ -22,9 +22,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def kept(start: int, stop: int, halvings: int) -> AnyNDArray:
-    """
-    Numbers [n] of rows i whose ``i / golden ratio`` has a fractional part below ``2^-halvings``.
-    """
+    """Numbers [n] of rows i of which ``i / golden ratio`` has a fraction below ``2^-halvings``."""
     if halvings == 0:
         return np.arange(start, stop)
     index = np.arange(start, stop, dtype=np.uint64)
@@ -150,8 +148,7 @@ class ColumnGrid:
     @classmethod
     def of(cls, summary: Summary, column: int, number: int = NUM_BINS) -> ColumnGrid:
         """
-        Bins of up to 1024 distinct values, or about ``number`` intervals, by quantiles and even
-        steps.
+        Bins of up to 1024 distinct values, or about ``number`` intervals by quantiles and steps.
         """
         distinct, least = summary.distinct[column], float(summary.least[column])
         if distinct is not None:
@@ -207,10 +204,7 @@ class ColumnGrid:
 
     @functools.cached_property
     def _table(self) -> tuple[AnyNDArray, int, float, float] | None:
-        """
-        Places below each of many even steps, the most in one, first start, 1 / width; None if
-        uneven.
-        """
+        """Places below even steps, the most in one, the first, 1 / width; None if uneven."""
         if len(self.places) < 16:
             return None
         low, high = float(self.places[0]), float(self.places[-1])
@@ -438,9 +432,7 @@ EXACT_ROWS = 4096  # number of rows up to which every distinct value has a bin
 def bin_columns(
     values: AnyNDArray, number: int | None = NUM_BINS, levels: Collection[int] = ()
 ) -> Bins:
-    """
-    Joint bins of values [N, d]: distinct rows (up to 4096 rows, or ``number=None``) or grid cells.
-    """
+    """Joint bins of values [N, d]: distinct rows up to 4096 (or for None), or cells of a grid."""
     N, d = values.shape
     if d == 0:
         return Bins(np.zeros(N, dtype=np.uint8), np.zeros((1, 0)), True)
@@ -528,9 +520,7 @@ class Columns(abc.ABC):
 
 
 class HeldColumns(Columns):
-    """
-    Columns of X [N, D] in memory, whose bins are computed once; a bin a value for ``number=None``.
-    """
+    """Columns of X [N, D] in memory with bins that are computed once; a value a bin for None."""
 
     def __init__(
         self,
@@ -563,9 +553,7 @@ class HeldColumns(Columns):
 
 
 class CodedColumns(Columns):
-    """
-    Columns of which memory holds codes, perhaps of a share of the rows; ``ranges`` are of all rows.
-    """
+    """Columns of which memory holds codes, perhaps of a share; ``ranges`` are of all rows."""
 
     X: Inputs
     weights: Stored | None

@@ -219,10 +219,7 @@ class CoupledMeans:
         return True
 
     def excess_covariance(self) -> AnyNDArray:
-        """
-        Blocks of H^-1 (Giordano, Broderick & Jordan 2018) less the inverses of H's blocks, [L, P,
-        P].
-        """
+        """Blocks of H^-1 (Giordano et al. 2018) less inverses of H's blocks, [L, P, P]."""
         P, L = self._P, self._L
         whole, _ = lapack.dpotri(self._root, lower=1)  # a lower triangle
         excess = np.zeros((L, P, P))
@@ -305,9 +302,7 @@ def sites_of(
     q: GaussianPosterior,
     signed: bool = True,
 ) -> tuple[Sites, GaussianPosterior]:
-    """
-    Sites of all rows at q, and their posterior, which is q at the optimum; see :meth:`Rows.sites`.
-    """
+    """Sites of all rows at q, and their posterior, q at the optimum: see :meth:`Rows.sites`."""
     shape = rows.number, rows.num_outputs
     weight, shift, curvature = np.zeros(shape), np.zeros(shape), []
     for at, mean, var in rows.marginals(values, q):
@@ -320,9 +315,7 @@ def sites_of(
 
 
 class RowPosterior:
-    """
-    The predictor at rows: ``phi_n' V`` plus a residual, V with mean [P, L], covariance [L, P, P].
-    """
+    """The predictor at rows, ``phi_n' V`` plus a residual; V: mean [P, L], covariance [L, P, P]."""
 
     def __init__(
         self,

@@ -258,9 +258,7 @@ def _nodes(
 
 
 def _candidates(points: AnyNDArray, levels: Sequence[int], limit: int) -> AnyNDArray:
-    """
-    Points of each combination of levels: half of even ranks, half far from all others, for tails.
-    """
+    """Points of each combination of levels, half of even ranks, half far from others, for tails."""
     if len(points) <= limit:
         return np.arange(len(points))
     if not levels:

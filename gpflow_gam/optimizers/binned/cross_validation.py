@@ -122,9 +122,7 @@ class LeftOutDensity:
         return total, upstream, np.concatenate(flat) if flat else np.zeros(0)
 
     def _whitened(self, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
-        """
-        Whitened features [L, N, P], means [L, P], residuals, roots of weights and shifts [N, L].
-        """
+        """Whitened features [L, N, P], means [L, P]; residuals, roots, shifts [N, L]."""
         features, residuals, entering = [], [], []
         L, components = int(self._mean.shape[1]), self.rounds.rows.components
         parts = zip(inputs, self._jitters, self._codes, self._multipliers, components)
@@ -327,9 +325,7 @@ class _Search:
         metric: Callable[[AnyNDArray], AnyNDArray | None],
         stop: bool = False,
     ) -> tuple[AnyNDArray, bool, str]:
-        """
-        The best end of searches from several starts, whether the last converged, and why it ended.
-        """
+        """The best end from several starts, whether the last converged, and why it ended."""
         if not len(starts[0]):
             return starts[0], True, "nothing is trainable"
         ends: list[tuple[float, AnyNDArray, bool, str]] = []
@@ -384,9 +380,7 @@ class _Search:
 
 
 def _smooth(rounds: Rounds, x: AnyNDArray) -> AnyNDArray:
-    """
-    Coordinates at priors' modes: near the ELBO's optimum correlated rows may pass for a function.
-    """
+    """Coordinates at priors' modes: near the ELBO's optimum correlation passes for a function."""
     u, phi = rounds.split(x)
     return np.concatenate([rounds.hyperparameters.prior_modes(u), phi])
 

@@ -173,9 +173,7 @@ class Evidence:
         return posterior_of(Lambda, at_data.eta, roots)
 
     def response(self, data: PseudoData, values: Values, shifts: AnyNDArray) -> AnyNDArray:
-        """
-        ``s_i' Phi' S Phi s_j`` of shifts s [K, R, L]: effects through the posterior mean, [K, K].
-        """
+        """``s_i' Phi' S Phi s_j`` of shifts [K, R, L]: effects through the mean, [K, K]."""
         features = [self.features(values, c) for c in range(len(self))]
         at_data = Projection(features, data, 1.0)
         total = np.zeros((len(shifts), len(shifts)))

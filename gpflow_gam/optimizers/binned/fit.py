@@ -270,9 +270,7 @@ def _fit_sites(
 
 
 def _short_of_constant(rounds: Rounds, now: Evaluation, constant: AnyNDArray) -> float:
-    """
-    Nats below a constant predictor: a likelihood may be stuck with all data explained as noise.
-    """
+    """Nats below a constant predictor: a likelihood may be stuck with all data as noise."""
     there = rounds.rows.sweep_at(rounds.likelihood, constant, np.zeros_like(constant)).expected
     return there - _PRICE * (1 + len(rounds.rows.components)) - now.elbo
 
@@ -299,9 +297,7 @@ def _discretisation(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> f
 def _interpolation_loss(
     model: AdditiveSGPR | AdditiveSVGP, solution: Solution
 ) -> tuple[float, dict[str, float]]:
-    """
-    About sum_n w_n E_q[(delta_n' v)^2] in nats, and of each component; delta_n: features' errors.
-    """
+    """About sum_n w_n E_q[(delta_n' v)^2] in nats, and of components; delta: errors of features."""
     rows, names = solution.rows, model.kernel.names
     between = _interpolated(rows)
     parts = dict.fromkeys(names, 0.0)

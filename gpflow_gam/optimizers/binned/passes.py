@@ -113,9 +113,7 @@ class Tables:
             yield group
 
     def _made(self, pairs: Sequence[Pair]) -> dict[Pair, list[tuple[int, AnyNDArray]]]:
-        """
-        Twice the covariances of pairs of bins, flat, by output; of many bins left halves, [G, M].
-        """
+        """Twice the covariances of pairs of bins, flat, by output; of many left halves."""
         features, places, S = self._features, self._places, self._S
         tables: dict[Pair, list[tuple[int, AnyNDArray]]] = {}
 
@@ -437,10 +435,7 @@ class Rows:
         watch: Watch | None = None,
         signed: bool = False,
     ) -> Sweep:
-        """
-        Sums of the sites of all rows at q; ``tune`` adds derivatives in the likelihood's
-        parameters.
-        """
+        """Sums of all rows' sites at q; ``tune``: derivatives in the likelihood's parameters."""
         return self._swept(likelihood, self.marginals(values, q), tune, watch, signed)
 
     def sweep_at(self, likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> Sweep:

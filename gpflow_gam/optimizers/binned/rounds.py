@@ -222,10 +222,7 @@ class Rounds:
         return Evaluation(point, q, sweep, elbo)
 
     def start(self, constant: AnyNDArray) -> Point:
-        """
-        The point at sites of a constant predictor [L], or at the likelihood's guess for each
-        response.
-        """
+        """The point at sites of a constant predictor [L], or the likelihood's own guesses."""
         base = unwrapped(self.likelihood)
         base = base.base if isinstance(base, Quasi) else base
         if isinstance(base, MeanLink):
@@ -305,10 +302,7 @@ class Rounds:
             return now, False, self.tracker.interrupted()
 
     def converged_at(self, x: AnyNDArray, data: PseudoData, tolerance: float) -> Evaluation:
-        """
-        The evaluation at fixed coordinates x [K], which are set, and converged sites; without
-        priors.
-        """
+        """The evaluation at fixed coordinates, which are set, and converged sites; no priors."""
         self.set(x)
         fixed = Rounds(self.kernel, self.likelihood, self.rows, None, learns=False)
         begin = FitState(Point(data, np.zeros(0), np.zeros(0)), settled=True)
@@ -348,9 +342,7 @@ class Rounds:
     def _improved(
         self, now: Evaluation, learns: bool, settled: bool, moves: bool, tolerance: float
     ) -> Point:
-        """
-        The last pass's sites, better parameters; vanished effects come back while sites still move.
-        """
+        """The last sites and better parameters; vanished effects come back while sites move."""
         data = now.sweep.data
         u = now.point.u
         step = self.rows.communicator.agreed(self._newton(now, settled))
@@ -424,10 +416,7 @@ class Rounds:
         return None, 0.0
 
     def _by_block(self, now: Evaluation, target: Point, signed: bool) -> Evaluation | None:
-        """
-        Steps to the target part by part: one that leads astray makes joint steps short. None: no
-        gain.
-        """
+        """Steps part by part, as one that leads astray makes joint ones short; None: no gain."""
         best = now
         for part in ("data", "u", "phi"):
             there = dataclasses.replace(best.point, **{part: getattr(target, part)})

@@ -216,10 +216,7 @@ class Solution:
     def refitted(
         self, model: AdditiveSGPR | AdditiveSVGP, x: AnyNDArray, tolerance: float
     ) -> tuple[Solution, float] | None:
-        """
-        Set the model to other coordinates; the solution there and its ELBO, None without
-        convergence.
-        """
+        """Set the model to coordinates: the solution there and its ELBO; None: not converged."""
         if self.bound is not None:
             self.bound.set(x)
             new = dataclasses.replace(Solution.of_bound(self.bound, x), unshaped=self.unshaped)
