@@ -30,8 +30,7 @@ __all__ = ["Features", "InducingBlocks"]
 _SINGLE = 1e-5  # the least share in single precision, where less is lost in rounding
 _LEVELS = 1e-12  # enough for levels in double precision: their eigenvalues are zero or far from it
 _KNOWN = 1e-10  # share of a variance that is nothing: what rounding and the jitter of levels leave
-_LEAST = 1e-6
-"""Share of a component's mean variance that may be rounding where functions are centred."""
+_LEAST = 1e-6  # share of the mean variance that may be rounding where functions are centred
 
 
 def relative_jitter(jitter: float | None, dtype: tf.DType) -> float:

@@ -152,8 +152,7 @@ def _valid_inputs(name: str, Z: TensorData) -> AnyNDArray:
 Strategy = Callable[[AnyNDArray, int, np.random.Generator, Callable[..., AnyNDArray]], AnyNDArray]
 """(distinct rows or rows, M, generator, covariance) -> Z [at most M, d]."""
 
-_MAX_ROWS = 20_000
-"""Rows looked at for a component: more do not move inducing inputs, but cost k-means and greedy."""
+_MAX_ROWS = 20_000  # rows looked at: more only cost k-means and greedy
 
 
 def select(

@@ -16,8 +16,7 @@ from gpflow.base import AnyNDArray
 
 Share = tuple[Any, ...]
 """X and Y, and sample weights where there are any; X and Y may be dicts, lists or tuples."""
-PerReplicaBatches = Callable[[Any], Any]
-"""From a ``tf.distribute.InputContext`` to a ``tf.data.Dataset`` of one replica's batches."""
+PerReplicaBatches = Callable[[Any], Any]  # from an InputContext to a replica's batches
 Data: TypeAlias = "tuple[Any, ...] | tf.data.Dataset | PerReplicaBatches"
 
 

@@ -23,8 +23,7 @@ _LOST = (
 )
 """What TensorFlow raises where another process does not answer; which, depends on the moment."""
 
-_FEW, _MANY = 64, 4096
-"""Numbers up to which vectors are made longer, to few different lengths: each is compiled anew."""
+_FEW, _MANY = 64, 4096  # lengths up to which vectors are padded, as each is compiled anew
 
 
 def workers_of(strategy: object, timeout: float) -> Workers:

@@ -67,8 +67,7 @@ def start_from_null_model(model: AdditiveSVGP, data: RegressionData) -> None:
     family.match(cholesky, mean, posterior)
 
 
-MAX_DENSE_SIZE = 500
-"""Inducing values up to which a fit of dense q first is worth its N P^2 and P^3."""
+MAX_DENSE_SIZE = 500  # inducing values up to which a dense fit first is worth its N P^2 and P^3
 
 
 def dense_model(model: AdditiveSVGP) -> AdditiveSVGP:

@@ -21,8 +21,7 @@ _distributions = tfp.distributions
 
 _NEAR_TIE = 2.0  # how much worse, in nats, a place may look that may have another optimum around it
 _APART = 0.1  # distance from which a coordinate is elsewhere
-_SMALL = 7.0
-"""How far, in logarithms, a variance that has not vanished is below where its prior falls."""
+_SMALL = 7.0  # how far, in logarithms, a variance that has not vanished is below its prior
 _STEP = 1e-3  # of differences of gradients
 
 

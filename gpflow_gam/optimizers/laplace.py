@@ -31,8 +31,7 @@ from .minimizers import Loss, VectorLoss, descend
 Posterior = TypeVar("Posterior")
 
 _NUM_DRAWS = 32
-_MAX_SD = 1.0
-"""Deviation in a (logarithmic) hyperparameter up to which the objective is taken for a parabola."""
+_MAX_SD = 1.0  # deviation of a (logarithmic) hyperparameter up to which there is a parabola
 _TRIED = 2.0  # how far from the optimum it is looked at where it is flatter
 _FARTHEST_SD = 4.0  # where it is flat there, too, the draws go no further
 

@@ -417,8 +417,7 @@ class _Sites:
         return None
 
 
-_FALLEN = 5.0
-"""Standard errors by which negative weights may make the ELBO fall, or they count no longer."""
+_FALLEN = 5.0  # standard errors by which negative weights may make the ELBO fall
 POLISH_ROWS = 200_000  # rows up to which all data are used for some steps after the last epoch
 _POLISH_ROUNDS, _POLISH_STEPS = 10, 200
 """Rounds of sites and hyperparameters, and iterations in all, on all data."""

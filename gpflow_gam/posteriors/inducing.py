@@ -23,8 +23,7 @@ from .base import AdditivePosterior
 from .sparse import SparseAdditivePosterior
 
 Block = tuple[str, AnyNDArray]  # a component's name and rows of X [N, D]
-NEGLIGIBLE = 1e-5
-"""Of a component's prior variance: what inducing values leave open beside it counts as nothing."""
+NEGLIGIBLE = 1e-5  # share of a prior variance that counts as nothing beside what inputs explain
 _RESIDUAL_COLUMNS = 100  # of a factor of what they leave open
 
 

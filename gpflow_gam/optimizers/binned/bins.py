@@ -17,8 +17,7 @@ from ...storage import Inputs, RowArray, Stored
 
 KEPT_ROWS = 2**16  # largest number of rows of a sample; one of more rows has more than half as many
 _SPARE = 64  # number of rows by which the sample of a part may differ from its share of all
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio, whose multiples are spread most evenly whatever the data's period."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: multiples are spread evenly
 
 
 def kept(start: int, stop: int, halvings: int) -> AnyNDArray:
@@ -77,11 +76,9 @@ class RowSample:
         return sample
 
 
-MAX_DISTINCT = 1024
-"""Largest number of distinct values that have a bin each, however many rows there are."""
+MAX_DISTINCT = 1024  # largest number of values that have a bin each, however many rows there are
 
-Distinct = AnyNDArray | None
-"""Distinct values of a column, ascending; None if there are more than :data:`MAX_DISTINCT`."""
+Distinct = AnyNDArray | None  # ascending values of a column; None: more than MAX_DISTINCT
 
 
 @dataclasses.dataclass(frozen=True)

@@ -174,8 +174,7 @@ def _listed(labels: Any) -> Any:
     return labels if isinstance(labels, pd.Categorical) else np.asarray(labels)
 
 
-MAX_SIZE = 6000
-"""Largest number of inducing values times predictors for which predictors are coupled."""
+MAX_SIZE = 6000  # most inducing values times predictors for which predictors are coupled
 _ENTRIES_OF_STEP = 2**22  # number of entries of an array of whitened features
 
 
@@ -537,8 +536,7 @@ def _root(covariance: AnyNDArray) -> AnyNDArray:
         return vectors * np.sqrt(np.maximum(values, 1e-14))
 
 
-_MAX_BETWEEN = 3000
-"""Largest number of inducing values times predictors whose covariances are computed."""
+_MAX_BETWEEN = 3000  # most inducing values times predictors whose covariances are computed
 _ROWS = 20_000  # number of rows that stand for all
 _NOTHING = 1e-9  # curvature relative to the largest that may be rounding
 

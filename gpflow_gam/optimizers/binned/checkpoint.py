@@ -22,8 +22,7 @@ FORMAT = 1  # version of the file format; code reads no newer one
 _KIND = "gpflow_gam.optimizers.Checkpoint"
 _SHARE = 0.05  # largest share of a fit's time for writing
 
-Fingerprint = Mapping[str, tuple[AnyNDArray, float]]
-"""Sums of data and model by name, and their relative tolerances."""
+Fingerprint = Mapping[str, tuple[AnyNDArray, float]]  # sums by name, and tolerances
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,8 +206,7 @@ class Checkpoint:
                 )
 
 
-_DATA = 1e-9
-"""Tolerance of sums over rows on other machines, relative to a column's absolute values."""
+_DATA = 1e-9  # tolerance of sums on other machines, relative to a column's absolute values
 _MODEL = 1e-6  # the same of what is learnt before the fit, by k-means or a null model
 _GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 

@@ -57,16 +57,13 @@ def _interpolation(nodes: AnyNDArray, among: AnyNDArray, towards: AnyNDArray) ->
 
 
 # Constants in dicts are by the number of columns.
-_ROUGHEST = {1: 0.27, 2: 0.54}
-"""Shortest lengthscale for which nodes are chosen, relative to the prior's mode."""
-_USUAL_INDUCING = 24
-"""Number of inducing inputs beyond which a curve may become rougher in proportion."""
+_ROUGHEST = {1: 0.27, 2: 0.54}  # shortest lengthscale of nodes, relative to the prior's mode
+_USUAL_INDUCING = 24  # inducing inputs beyond which a curve may be rougher in proportion
 _SCALES = ((1.0, 1.0), (6.0, 30.0), (36.0, 1000.0))
 """Lengthscales relative to the shortest, and variances: slow functions are interpolated best."""
 _MAX_NODES = {1: 256, 2: 192}  # largest number of nodes, unless there are many inducing inputs
 _NODES_EACH = 2  # largest number of nodes for each inducing input
-_MAX_CANDIDATES = 192
-"""Number of points among which nodes are chosen, unless there are many inducing inputs."""
+_MAX_CANDIDATES = 192  # points among which nodes are chosen, unless inducing inputs are many
 _RESIDUAL = 128  # number of points at which the residual variance of a curve is summed, about
 _RESIDUAL_EACH = 3  # number of these for each inducing input, if there are many inducing inputs
 _RESIDUAL_OF_MANY = 1024  # number of these for several columns
@@ -79,8 +76,7 @@ Residual variance between nodes, relative to the variance of the roughest functi
 of functions three times as smooth is then off by 1e-3 of their variance at most.
 """
 _REFINED_TOLERANCE = 1e-8  # the tolerance of refined nodes
-_REFINED = {1: 0.5}
-"""Shortest lengthscale for which refined nodes are chosen, relative to the usual one."""
+_REFINED = {1: 0.5}  # shortest lengthscale of refined nodes, relative to the usual one
 _REFINED_OF_MANY = 0.25  # the same of several columns, of which one may be rough
 _FEW_VALUES = 64  # number of values of a column up to which all are nodes
 _FEW_PAIRS = 32  # number of joint values of several columns up to which all are nodes
@@ -351,8 +347,7 @@ def _prior_mode(parameter: Parameter) -> AnyNDArray:
     return np.exp(np.asarray(prior.loc) - np.square(np.asarray(prior.scale)))
 
 
-FEATURE = 2e-8
-"""Seconds for one entry of a component's features, between a bin and an inducing input."""
+FEATURE = 2e-8  # seconds for an entry of a component's features, between bin and inducing input
 
 
 class Encoded(NamedTuple):

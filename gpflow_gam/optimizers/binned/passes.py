@@ -24,16 +24,13 @@ from .evidence import Evidence, GaussianPosterior, PseudoData, posterior_of, sli
 FLOPS = 2e10  # floating-point operations a second, in products of matrices
 LOOKUP = 3e-9  # seconds for reading or adding to one number at an index
 CALL = 3e-4  # seconds for the table of a pair of components, beside those for its entries
-MAX_TABLE = 2**21
-"""Largest number of entries of a table of two components' bins; beyond, tables are sparse."""
+MAX_TABLE = 2**21  # largest number of entries of a pair's table; beyond, tables are sparse
 BLOCK = 2**17  # number of rows of a block of a pass
 _GATHERED = 2**13  # number of rows whose features are gathered at a time
-_LOOKED_UP = 2**16
-"""Number of rows that are looked up in one table after the other: many, as tables come from far."""
+_LOOKED_UP = 2**16  # rows looked up in one table after the other: many, as tables come from far
 _HELD = 2**27  # number of entries of tables of pairs that are in memory at once: a gigabyte
 Pair = tuple[int, int]
-Basis = Sequence[AnyNDArray | None]
-"""Matrices [G, J] in which each component's bins are expressed; None for the bins themselves."""
+Basis = Sequence[AnyNDArray | None]  # matrices [G, J] in which bins are expressed; None: themselves
 Watch = Callable[[int], None]  # called after every block of a pass, with the number of rows so far
 
 

@@ -37,16 +37,13 @@ _MAX_ROUNDS = 100
 _MAX_HALVINGS = 20
 _ROUGH = 10.0  # tolerance of a search whose result is the start of another
 _STALE_SHARE = 0.03  # tolerance of a search relative to the gain of the last round
-_OFF = 0.5
-"""Difference of sums at nodes and at bins, in nats: too small to prefer any hyperparameters."""
+_OFF = 0.5  # nats between sums at nodes and at bins: too few to prefer hyperparameters
 _MOST_STEPS = 60  # number of L-BFGS iterations of a round
 _STALE_ROUNDS = 2  # number of rounds of sites alone, if they begin at the null model's
 _STEP = 1e-4  # step of differences for the information and second derivatives
 _LEAST_PRECISION = 1e-2  # curvature of a coordinate of which neither data nor prior say anything
-_LEAST_SHARE = 1e-3
-"""Least share of the likelihood's curvature in its parameters once q's mean goes along."""
-_LEAST_CONCAVE = 0.05
-"""The same share, below which the mean converges before the likelihood's parameters move."""
+_LEAST_SHARE = 1e-3  # least share of the likelihood's curvature once q's mean goes along
+_LEAST_CONCAVE = 0.05  # the same share, below which the mean converges before parameters move
 _NEAR = 0.01  # share of the way at which it is tested whether it leads uphill at all
 _SHORT = 0.1  # share of the way below which the step is taken block by block
 _LONGEST = 1.0  # longest step of a likelihood's (logarithmic) parameter

@@ -26,8 +26,7 @@ _FIRST, _LATER = 0.5, 0.2
 """Size of the simplex at the start of a search, in logarithms of hyperparameters."""
 _CLOSE = 0.05  # size of the simplex at its end, and a move after which no other search is needed
 _EVALUATIONS = 40  # number of evaluations for each hyperparameter of a component
-_STEP = 0.4
-"""Step of second differences: the criterion jumps where other inequalities become active."""
+_STEP = 0.4  # of second differences: the criterion jumps where other inequalities become active
 
 
 class ShapeCriterion:
