@@ -8,7 +8,8 @@ from gpflow.likelihoods import Likelihood
 from gpflow_gam.likelihoods import Bernoulli
 from gpflow_gam.likelihoods.predictive import roots, shrunk, softmax_mean
 from gpflow_gam.posteriors import ActionPosterior
-from gpflow_gam.posteriors.base import seeds, standard_normal
+from gpflow_gam.posteriors.base import seeds
+from gpflow_gam.variational import standard_normal
 
 
 def class_probabilities(
