@@ -83,7 +83,7 @@ def our_places(
     start = time.process_time()  # of a process with one thread: others may use its core, too
     terms = s("curve") + s("line") + s("absent") + factor("g")
     gam = gg.GAM(terms, family=family, **options).fit(rows, y="y", progress=False)
-    found: dict[str, np.ndarray] = {"seconds": np.array([time.process_time() - start])}
+    result: dict[str, np.ndarray] = {"seconds": np.array([time.process_time() - start])}
     grid = np.linspace(0.03, 0.97, GRID)
     parts = truth.parts(rows)
     for name, f in (
@@ -92,13 +92,13 @@ def our_places(
         ("absent", 0.0 * grid),
     ):
         own = gam.effects(f"s({name})", grid)
-        found[name] = places(f - parts[f"s({name})"].mean(), own["estimate"], own["se"])
+        result[name] = places(f - parts[f"s({name})"].mean(), own["estimate"], own["se"])
     own = gam.derivatives("s(curve)", grid)
-    found["derivative"] = places(truth.derivative(grid), own["estimate"], own["se"])
+    result["derivative"] = places(truth.derivative(grid), own["estimate"], own["se"])
     own = gam.differences("factor(g)")
     of = dict(zip("abc", truth.levels))
     true = own["level_1"].map(of) - own["level_2"].map(of)
-    found["levels"] = places(true, own["estimate"], own["se"])
+    result["levels"] = places(true, own["estimate"], own["se"])
     eta = truth.predictor(rows) + (1.0 if family in INFLATED else 0.0)
     if family == "ordinal":  # cutpoints hold the constant: contrasts alone are known
         mean, se = gam.predict(rows, "link", se=True, intercept=False)
@@ -107,13 +107,13 @@ def our_places(
         # of the mean, where zeros have a predictor, too
         both = gam.predict(rows, "link", se=True)
         mean, se = (np.reshape(np.asarray(own), (len(rows), -1))[:, 0] for own in both)
-    found["predictor"] = places(eta, mean, se)
+    result["predictor"] = places(eta, mean, se)
     inside = []
     for level in LEVELS if family not in ("ordinal", "bernoulli") else ():
         limits = gam.predict(new, "observation", interval=level)
         lower, upper = (np.asarray(limits[k]) for k in ("lower", "upper"))
         inside.append(np.mean((lower <= new["y"]) & (new["y"] <= upper)))
-    found["response"] = np.array(inside)
+    result["response"] = np.array(inside)
     variance = {k: np.var(v) for k, v in parts.items()}
     share = variance["s(curve)"] / sum(variance.values())
     # gam.sobol(bootstrap=False, num_samples=1000, seed=0, level=...), drawn once for all levels
@@ -123,11 +123,11 @@ def our_places(
         table = sobol_table(draws, anova.name, level)
         index = table[(table["kind"] == "first") & (table["effect"] == "curve")].iloc[0]
         inside.append(float(index["lower"] <= share <= index["upper"]))
-    found["sobol"] = np.array(inside)
+    result["sobol"] = np.array(inside)
     loo, there = gam.loo(), np.asarray(gam.log_density(new, unconditional=True))
     spread = np.hypot(loo.se, np.std(there) * np.sqrt(len(there)))
-    found["loo"] = places(np.sum(there), loo.elpd, spread)[None]
-    return found
+    result["loo"] = places(np.sum(there), loo.elpd, spread)[None]
+    return result
 
 
 def one(asked: tuple[str, dict[str, str], int, int, bool]) -> dict[str, np.ndarray]:
@@ -151,26 +151,26 @@ def places_of(
     :param kept: a file of those that are done, written after each block: a run that was ended goes
         on.
     """
-    found = pickle.loads(kept.read_bytes()) if kept and kept.exists() else []
+    result = pickle.loads(kept.read_bytes()) if kept and kept.exists() else []
     begun = time.perf_counter()
-    while len(found) < len(asked) and time.perf_counter() - begun < seconds:
-        found += workers.map(one, asked[len(found) : len(found) + BLOCK])
+    while len(result) < len(asked) and time.perf_counter() - begun < seconds:
+        result += workers.map(one, asked[len(result) : len(result) + BLOCK])
         if kept:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_bytes(pickle.dumps(found))
-        print(f"\r{asked[0][:2]}: {len(found)}/{len(asked)}", end="", file=sys.stderr, flush=True)
+            kept.write_bytes(pickle.dumps(result))
+        print(f"\r{asked[0][:2]}: {len(result)}/{len(asked)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    return found[: len(asked)]
+    return result[: len(asked)]
 
 
 # --- what they come to ---------------------------------------------------------------------------
 
 
-def coverage(found: list[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
+def coverage(result: list[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
     """A row a quantity: shares within central intervals, and their standard errors."""
     rows = []
     for quantity in (*MEASURED, *WHOLE):
-        every = [one[quantity] for one in found if len(one.get(quantity, ()))]
+        every = [one[quantity] for one in result if len(one.get(quantity, ()))]
         if not every:
             continue
         if quantity in BY_LEVEL:
@@ -183,9 +183,9 @@ def coverage(found: list[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
     return rows
 
 
-def one_each(found: list[dict[str, np.ndarray]], quantity: str) -> np.ndarray:
+def one_each(result: list[dict[str, np.ndarray]], quantity: str) -> np.ndarray:
     """A place a replicate: those of one replicate are not independent."""
-    return np.array([u[i % len(u)] for i, one in enumerate(found) if len(u := one[quantity])])
+    return np.array([u[i % len(u)] for i, one in enumerate(result) if len(u := one[quantity])])
 
 
 def table_of(results: dict[str, list[dict[str, Any]]], numbers: dict[str, int]) -> str:
@@ -244,7 +244,7 @@ def mgcv_places(
     if family not in R_FAMILIES:
         return []
     bands = in_r(SCRIPT, [table for _, table in data], R_FAMILIES[family], grid)
-    at, found = np.linspace(0.03, 0.97, grid), []
+    at, result = np.linspace(0.03, 0.97, grid), []
     for i, (truth, table) in enumerate(data):
         own, parts = bands[bands["replicate"] == i], truth.parts(table)
         true = {
@@ -260,15 +260,15 @@ def mgcv_places(
         for quantity, value in true.items():
             band = own[own["quantity"] == quantity]
             one[quantity] = norm.cdf((value - band["estimate"]) / band["se"])
-        found.append({**one, "derivative": np.zeros(0), "response": np.zeros(0)})
-    return found
+        result.append({**one, "derivative": np.zeros(0), "response": np.zeros(0)})
+    return result
 
 
 def draw(kept: dict[str, list[dict[str, np.ndarray]]], path: Path) -> None:
     figure, axes = panels(kept, (3.2, 2.6), 0.25)
-    for axis, found in zip(axes, kept.values()):
+    for axis, result in zip(axes, kept.values()):
         for quantity in MEASURED:
-            u = one_each(found, quantity)
+            u = one_each(result, quantity)
             if quantity != "response" and len(u):
                 below(axis, u, quantity)
     axes[0].legend(fontsize=6, ncols=2, loc="lower left")
@@ -300,10 +300,10 @@ def main() -> None:
     for name, family, hidden in cases:
         asked = [(family, {}, arguments.n, s, hidden) for s in range(arguments.replicates)]
         done = arguments.results and arguments.results / f"{name}.pickle"
-        found = places_of(workers, asked, arguments.seconds, done)
-        if not found:
+        result = places_of(workers, asked, arguments.seconds, done)
+        if not result:
             continue
-        kept[name] = found
+        kept[name] = result
         number = min(len(kept[name]), arguments.mgcv_replicates)
         data = [replicate(family, arguments.n, seed, hidden)[:2] for seed in range(number)]
         if with_mgcv and number:
@@ -311,7 +311,7 @@ def main() -> None:
             if peers:
                 kept[f"{name}, mgcv"] = peers
     workers.shutdown()
-    results = {name: coverage(found) for name, found in kept.items()}
+    results = {name: coverage(result) for name, result in kept.items()}
     seconds = {k: float(np.median([f["seconds"][0] for f in v])) for k, v in kept.items()}
     numbers = {k: len(v) for k, v in kept.items()}
     text = "\n".join(

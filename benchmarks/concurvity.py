@@ -122,16 +122,16 @@ def ours(cell: Cell, data: pd.DataFrame) -> pd.DataFrame:
     start = time.perf_counter()
     gam = gg.GAM([gg.s(c) for c in columns], family=cell.family).fit(data, "y", progress=False)
     seconds = time.perf_counter() - start
-    found = []
+    result = []
     for column, x in zip(columns, grid_of(data).T):
         estimate = gam.effects(f"s({column})", x)["estimate"].to_numpy()
         draws = gam.sample_effects(f"s({column})", x, 2000, seed=0)
-        found.append(summarised(column, estimate, np.cov(draws.T)))
+        result.append(summarised(column, estimate, np.cov(draws.T)))
     mean, se = gam.predict(data, "link", se=True)
     place = np.arange(len(data))
     whole = {"effect": "predictor", "what": "predictor", "place": place, "estimate": mean, "se": se}
-    found.append(pd.DataFrame(whole))
-    return pd.concat(found).assign(seconds=seconds, method="ours")
+    result.append(pd.DataFrame(whole))
+    return pd.concat(result).assign(seconds=seconds, method="ours")
 
 
 def truth(cell: Cell, data: pd.DataFrame, f: np.ndarray) -> pd.DataFrame:
@@ -150,13 +150,13 @@ def truth(cell: Cell, data: pd.DataFrame, f: np.ndarray) -> pd.DataFrame:
 def scores(cell: Cell, number: int, methods: list[str], first: int = 0) -> pd.DataFrame:
     """Coverage and root mean square error of each method, replicate and effect."""
     made = [replicate(cell, first + i) for i in range(number)]
-    found = []
+    result = []
     if "ours" in methods:
-        found += [ours(cell, data).assign(replicate=i) for i, (data, _) in enumerate(made)]
+        result += [ours(cell, data).assign(replicate=i) for i, (data, _) in enumerate(made)]
     if "mgcv" in methods:
-        found.append(in_r(SCRIPT, [data for data, _ in made], cell.family, NUM_GRID))
+        result.append(in_r(SCRIPT, [data for data, _ in made], cell.family, NUM_GRID))
     true = pd.concat([truth(cell, *m).assign(replicate=i) for i, m in enumerate(made)])
-    every = pd.concat(found).merge(true, on=["replicate", "effect", "what", "place"])
+    every = pd.concat(result).merge(true, on=["replicate", "effect", "what", "place"])
     away = (every["estimate"] - every["true"]).abs()
     every = every.assign(square=away**2, inside=away <= HALF * every["se"])
     keys = ["method", "what", "effect", "replicate"]

@@ -100,17 +100,17 @@ def our_bands(family: str, data: pd.DataFrame) -> pd.DataFrame:
     gam = gg.GAM(s("x0") + s("x1") + s("x2") + s("x3"), family=family)
     gam.fit(data, y="y")
     seconds = time.perf_counter() - start
-    found = []
+    result = []
     for column, effect in zip(COLUMNS, EFFECTS):
         x = data[column].to_numpy()
         for kind, at in (("data", x), ("grid", np.linspace(x.min(), x.max(), NUM_GRID))):
             band = pd.DataFrame(gam.effects(effect, at, level=LEVEL))
-            found.append(band.rename(columns={column: "x"}).assign(effect=effect, kind=kind))
+            result.append(band.rename(columns={column: "x"}).assign(effect=effect, kind=kind))
     mean, se = gam.predict(data, type="link", se=True)
     total = pd.DataFrame({"x": np.arange(len(data)), "estimate": mean, "se": se})
     total["lower"], total["upper"] = mean - HALF * se, mean + HALF * se
-    found.append(total.assign(effect=PREDICTOR, kind="data"))
-    return pd.concat(found).assign(seconds=seconds)
+    result.append(total.assign(effect=PREDICTOR, kind="data"))
+    return pd.concat(result).assign(seconds=seconds)
 
 
 def mgcv_bands(

@@ -122,8 +122,8 @@ def main() -> None:
                 [probabilities.predict(t, verbose=0).max(axis=1).mean() for t in turned]
             )
             quarter = confidence[-1][int(np.flatnonzero(ANGLES == 90)[0])]
-            found = (gg.metrics.accuracy(yt, p), gg.metrics.nlpd(yt, p), gg.metrics.ece(yt, p))
-            scores.append([*found, quarter, away, seconds])
+            result = (gg.metrics.accuracy(yt, p), gg.metrics.nlpd(yt, p), gg.metrics.ece(yt, p))
+            scores.append([*result, quarter, away, seconds])
             print(name, seed, np.round(scores[-1], 4), flush=True)
         rows.append([name, *np.median(scores, axis=0)])
         curves[name] = np.array(confidence)

@@ -130,13 +130,13 @@ def main() -> None:
     encoded = Encoded(train)
     inputs, new = encoded(train), encoded(test)
     late, late_new = train["late"].to_numpy(), test["late"].to_numpy()
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    result: dict[str, list[tuple[float, float, float]]] = {}
 
     def report(name: str, probability: np.ndarray, start: float | None) -> None:
         p = np.clip(np.ravel(probability), 1e-6, 1 - 1e-6)
         seconds = 0.0 if start is None else time.perf_counter() - start
         scores = log_loss(late_new, p), roc_auc_score(late_new, p), seconds
-        found.setdefault(name, []).append(scores)
+        result.setdefault(name, []).append(scores)
         print(f"{name}: log loss {scores[0]:.4f}, AUC {scores[1]:.4f}, {seconds:.0f} s", flush=True)
 
     report("share of late flights", np.full(len(test), late.mean()), None)
@@ -167,7 +167,7 @@ def main() -> None:
     print(f"{len(train)} flights, {len(test)} held out; {os.cpu_count()} cores")
     rows = [
         [name, *np.mean(scores, axis=0), *np.std(scores, axis=0)[:2], len(scores)]
-        for name, scores in found.items()
+        for name, scores in result.items()
     ]
     headers = ["", "log loss", "AUC", "seconds", "sd of log loss", "of AUC", "seeds"]
     print(tabulate(rows, headers, floatfmt=("", ".4f", ".4f", ".0f", ".4f", ".4f", "")))
@@ -202,10 +202,10 @@ def draw(path: Path, encoded: Encoded, head: gg.layers.AdditiveGP) -> None:
     carriers = encoded.levels["carrier"]
     grid = np.zeros((len(carriers), 6), "float32")
     grid[:, 0], grid[:, 2] = 12.0, np.arange(len(carriers))
-    found = np.asarray(head(grid, output="components"))[:, head.names.index("factor(2)"), 0]
-    order = np.argsort(found[:, 0])
-    at, half = np.arange(len(carriers)), 1.96 * np.sqrt(found[order, 1])
-    axes[1].errorbar(found[order, 0], at, xerr=half, fmt="o", markersize=3)
+    result = np.asarray(head(grid, output="components"))[:, head.names.index("factor(2)"), 0]
+    order = np.argsort(result[:, 0])
+    at, half = np.arange(len(carriers)), 1.96 * np.sqrt(result[order, 1])
+    axes[1].errorbar(result[order, 0], at, xerr=half, fmt="o", markersize=3)
     axes[1].set(xlabel="effect of the carrier", yticks=at, yticklabels=np.array(carriers)[order])
     curve = gg.layers.component_curve(head, "s(4)")
     x = curve.iloc[:, 0]

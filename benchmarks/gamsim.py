@@ -56,8 +56,8 @@ def ours(data: pd.DataFrame, terms: Terms, family: str) -> pd.DataFrame:
     gam = gg.GAM(terms, family=family).fit(data, "y", progress=False)
     seconds = time.perf_counter() - start
     estimate, se = gam.predict(data, "link", se=True)
-    found = pd.DataFrame({"estimate": np.asarray(estimate), "se": np.asarray(se)})
-    return found.assign(edf=gam.summary().edf, seconds=seconds)
+    result = pd.DataFrame({"estimate": np.asarray(estimate), "se": np.asarray(se)})
+    return result.assign(edf=gam.summary().edf, seconds=seconds)
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
             text = dict.fromkeys(TEXT.get(example, []), str)
             made = pd.read_csv(folder / f"{example}.csv", dtype=text)
             known = theirs[theirs["example"] == example]
-            found: dict[str, list[dict[str, float]]] = {"ours": [], "mgcv": []}
+            result: dict[str, list[dict[str, float]]] = {"ours": [], "mgcv": []}
             for replicate, data in made.groupby("replicate"):
                 truth = data["f"].to_numpy()
                 bands = {
@@ -85,8 +85,8 @@ def main() -> None:
                     "mgcv": known[known["replicate"] == replicate].sort_values("row"),
                 }
                 for method, own in bands.items():
-                    found[method].append(scores(own, truth))
-            for method, each in found.items():
+                    result[method].append(scores(own, truth))
+            for method, each in result.items():
                 numbers = recorded(pd.DataFrame(each))
                 rows.append({"example": example, "method": method, **numbers})
     print(tabulate(rows, "keys", floatfmt=".3f"))

@@ -29,12 +29,12 @@ def in_r(script: Path, replicates: Sequence[pd.DataFrame], *options: Any) -> pd.
     :param replicates: the data.
     """
     with tempfile.TemporaryDirectory() as folder:
-        data, found = Path(folder) / "data.csv", Path(folder) / "found.csv"
+        data, result = Path(folder) / "data.csv", Path(folder) / "found.csv"
         numbered = [d.assign(replicate=i) for i, d in enumerate(replicates)]
         pd.concat(numbered).to_csv(data, index=False)
-        command = ["Rscript", script, *options, data, found]
+        command = ["Rscript", script, *options, data, result]
         subprocess.run([str(c) for c in command], check=True)
-        return pd.read_csv(found)
+        return pd.read_csv(result)
 
 
 def scores(bands: pd.DataFrame, f: np.ndarray) -> dict[str, float]:

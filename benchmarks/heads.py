@@ -109,7 +109,7 @@ def compared(
     """Medians over seeds for each method and what is away; and what the first seed's data gave."""
     rows, pictures = [], {}
     for method in methods:
-        found: dict[str, list[Row]] = {}
+        result: dict[str, list[Row]] = {}
         for seed in range(seeds):
             problem = PROBLEMS[name](seed)
             keras.utils.clear_session()
@@ -117,11 +117,11 @@ def compared(
             trained, seconds = timed(METHODS[method], problem)
             for row in scored(trained, problem):
                 row |= {"fit, s": seconds, "parameters": trained.parameters}
-                found.setdefault(str(row.pop("away")), []).append(row)
+                result.setdefault(str(row.pop("away")), []).append(row)
                 print(name, method, seed, _short(row), flush=True)
             if seed == 0:
                 pictures[method] = (problem, trained)
-        for away, each in found.items():
+        for away, each in result.items():
             medians: Row = {
                 key: None if each[0][key] is None else float(np.median([row[key] for row in each]))
                 for key in each[0]

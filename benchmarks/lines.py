@@ -85,10 +85,10 @@ def ours(data: pd.DataFrame, k: int, select: bool = False) -> pd.DataFrame:
     seconds = time.perf_counter() - start
     estimates, errors = gam.predict(data, "terms", se=True)
     table = gam.summary().table
-    found = []
+    result = []
     for c in columns:
         name = f"s({c})"
-        found.append(
+        result.append(
             pd.DataFrame(
                 {
                     "method": "ours, select" if select else "ours",
@@ -102,7 +102,7 @@ def ours(data: pd.DataFrame, k: int, select: bool = False) -> pd.DataFrame:
                 }
             )
         )
-    return pd.concat(found)
+    return pd.concat(result)
 
 
 def every_fit(
@@ -110,14 +110,14 @@ def every_fit(
 ) -> pd.DataFrame:
     """Estimates by all methods beside the truth, both centred over the rows."""
     made = [study(i) for i in range(number)]
-    found = [
+    result = [
         ours(data, k, select).assign(replicate=i)
         for i, (data, _) in enumerate(made)
         for select in (False, True)
     ]
     if shutil.which("Rscript"):
-        found.append(in_r(SCRIPT, [data for data, _ in made], k))
-    every = pd.concat(found, ignore_index=True)
+        result.append(in_r(SCRIPT, [data for data, _ in made], k))
+    every = pd.concat(result, ignore_index=True)
     truth = []
     for i, (data, f) in enumerate(made):
         columns = [c for c in data if c != "y"]
@@ -138,17 +138,17 @@ def per_effect(every: pd.DataFrame) -> pd.DataFrame:
     away = (every["estimate"] - every["f"]).abs()
     scored = every.assign(square=away**2, inside=away <= HALF * every["se"])
     keys = ["method", "replicate", "effect"]
-    found = scored.groupby(keys).agg(
+    result = scored.groupby(keys).agg(
         mse=("square", "mean"), coverage=("inside", "mean"), edf=("edf", "first"), p=("p", "first")
     )
-    return found.assign(rmse=np.sqrt(found["mse"])).reset_index()
+    return result.assign(rmse=np.sqrt(result["mse"])).reset_index()
 
 
 def show_truths(options: argparse.Namespace) -> None:
     number = options.replicates
-    found = per_effect(every_fit(truths, number, 24))
-    means = found.groupby(["method", "effect"])[["rmse", "coverage", "edf"]].mean()
-    errors = found.groupby(["method", "effect"])["rmse"].sem()
+    result = per_effect(every_fit(truths, number, 24))
+    means = result.groupby(["method", "effect"])[["rmse", "coverage", "edf"]].mean()
+    errors = result.groupby(["method", "effect"])["rmse"].sem()
     recorded = [
         {
             "effect": e,
@@ -181,13 +181,13 @@ def show_selection(options: argparse.Namespace) -> None:
     number = options.replicates
     every = every_fit(selection, number, 10)
     absent = {f"x{j}" for j in range(len(SIZES), NUM_COLUMNS)}
-    found = per_effect(every)
-    found["absent"] = found["effect"].isin(absent)
+    result = per_effect(every)
+    result["absent"] = result["effect"].isin(absent)
     total = every.groupby(["method", "replicate", "row"])[["estimate", "f"]].sum()
     square = np.square(total["estimate"] - total["f"])
     predictor = np.sqrt(square.groupby(["method", "replicate"]).mean()).groupby("method").mean()
     rows, recorded = [], []
-    for method, own in found.groupby("method"):
+    for method, own in result.groupby("method"):
         no, yes = own[own["absent"]], own[~own["absent"]]
         recorded.append(
             {

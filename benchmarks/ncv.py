@@ -50,7 +50,7 @@ def neighbours(number: int, reach: int) -> list[range]:
 
 def our_bands(data: pd.DataFrame, k: int, reach: int) -> pd.DataFrame:
     """By the ELBO and by NCV."""
-    found = []
+    result = []
     near = neighbours(len(data), reach)
     for method, options in (("ELBO", {}), ("NCV", {"criterion": "ncv", "groups": near})):
         start = time.perf_counter()
@@ -58,8 +58,8 @@ def our_bands(data: pd.DataFrame, k: int, reach: int) -> pd.DataFrame:
         seconds = time.perf_counter() - start
         estimate, se = gam.predict(data, "link", se=True)
         band = pd.DataFrame({"row": np.arange(len(data)), "estimate": estimate, "se": se})
-        found.append(band.assign(method=method, edf=gam.summary().edf, seconds=seconds))
-    return pd.concat(found)
+        result.append(band.assign(method=method, edf=gam.summary().edf, seconds=seconds))
+    return pd.concat(result)
 
 
 def draw(data: pd.DataFrame, bands: pd.DataFrame, path: str) -> None:

@@ -56,10 +56,10 @@ def panels(cases: Mapping[str, Sized], size: tuple[float, float], limit: float) 
     )  # fmt: skip
     for axis in axes.ravel()[len(cases) :]:
         axis.set_visible(False)
-    for axis, (name, found) in zip(axes.ravel(), cases.items()):
-        lower, upper = envelope(len(found), np.random.default_rng(0))
+    for axis, (name, result) in zip(axes.ravel(), cases.items()):
+        lower, upper = envelope(len(result), np.random.default_rng(0))
         axis.fill_between(POINTS, lower - POINTS, upper - POINTS, color="0.85", lw=0)
-        axis.set_title(f"{name} ({len(found)})", fontsize=8)
+        axis.set_title(f"{name} ({len(result)})", fontsize=8)
         axis.set_ylim(-limit, limit)
         axis.tick_params(labelsize=7)
     figure.supxlabel("place of the truth in its posterior", fontsize=9)

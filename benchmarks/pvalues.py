@@ -79,10 +79,10 @@ def cell(
         replicate(family, number, groups, there, np.random.default_rng([seed, i]))
         for i in range(replicates)
     ]
-    found = [ours(data, family).assign(replicate=i, method="ours") for i, data in enumerate(made)]
+    result = [ours(data, family).assign(replicate=i, method="ours") for i, data in enumerate(made)]
     if shutil.which("Rscript"):
-        found.append(in_r(SCRIPT, made, family))
-    return pd.concat(found).assign(family=family, N=number, groups=groups, there=there)
+        result.append(in_r(SCRIPT, made, family))
+    return pd.concat(result).assign(family=family, N=number, groups=groups, there=there)
 
 
 def tell(every: pd.DataFrame, options: argparse.Namespace) -> None:

@@ -43,14 +43,14 @@ def processor() -> str:
 
 def machine() -> dict[str, Any]:
     """Where this runs, and how busy it is: processes that compute, over the last minutes."""
-    found: dict[str, Any] = {"system": platform.system(), "processor": processor()}
-    found["cores"] = os.cpu_count()
+    result: dict[str, Any] = {"system": platform.system(), "processor": processor()}
+    result["cores"] = os.cpu_count()
     if hasattr(os, "sysconf"):
         pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        found["memory, GB"] = round(pages / 2**30, 1)
+        result["memory, GB"] = round(pages / 2**30, 1)
     if hasattr(os, "getloadavg"):
-        found["load"] = round(os.getloadavg()[2], 1)
-    return found
+        result["load"] = round(os.getloadavg()[2], 1)
+    return result
 
 
 def versions(others: Sequence[str] = ()) -> dict[str, str]:
@@ -59,7 +59,7 @@ def versions(others: Sequence[str] = ()) -> dict[str, str]:
 
     :param others: packages of Python, or ``"R:mgcv"``.
     """
-    found = {"python": platform.python_version()}
+    result = {"python": platform.python_version()}
     for name in (*PACKAGES, *others):
         if name.startswith("R:"):
             if shutil.which("Rscript") is None:
@@ -67,13 +67,13 @@ def versions(others: Sequence[str] = ()) -> dict[str, str]:
             code = f"cat(as.character(getRversion()), as.character(packageVersion('{name[2:]}')))"
             answer = subprocess.run(["Rscript", "-e", code], capture_output=True, text=True)
             if answer.returncode == 0:
-                found["R"], found[name[2:]] = answer.stdout.split()
+                result["R"], result[name[2:]] = answer.stdout.split()
             continue
         try:
-            found[name] = importlib.metadata.version(name)
+            result[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return result
 
 
 def script() -> str:

@@ -113,12 +113,12 @@ def invariances(number: int, start: int) -> dict[str, Any]:
     differing: list[dict[str, Any]] = []
     for seed_ in range(start, start + number):
         relation = RELATIONS[seed_ % len(RELATIONS)]
-        found = change(mild_case(seed_), relation)
-        kind = "not comparable" if np.isnan(found) else "same" if found <= SAME else "differs"
+        result = change(mild_case(seed_), relation)
+        kind = "not comparable" if np.isnan(result) else "same" if result <= SAME else "differs"
         counts[relation][kind] += 1
         if kind == "differs":
-            differing.append({"seed": seed_, "relation": relation, "by": found})
-            print(seed_, relation, found, mild_case(seed_), flush=True)
+            differing.append({"seed": seed_, "relation": relation, "by": result})
+            print(seed_, relation, result, mild_case(seed_), flush=True)
     return {"counts": {k: dict(v) for k, v in counts.items()}, "differing": differing}
 
 

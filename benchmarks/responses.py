@@ -293,7 +293,7 @@ def ours(case: Case, data: pd.DataFrame) -> pd.DataFrame:
     seconds = time.perf_counter() - start
     estimates, errors = gam.predict(data, "terms", se=True)
     table = gam.summary().table
-    found = [
+    result = [
         pd.DataFrame(
             {
                 "estimate": np.ravel(estimates[name]),
@@ -305,7 +305,7 @@ def ours(case: Case, data: pd.DataFrame) -> pd.DataFrame:
         )
         for name, effect in case.names().items()
     ]
-    return pd.concat(found)
+    return pd.concat(result)
 
 
 def installed() -> list[str]:
@@ -330,11 +330,11 @@ def study(name: str, number: int, there: list[str]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for effect in truths[0]:
         for method, every in bands.items():
-            found = [
+            result = [
                 scores(own[own["effect"] == effect], truth[effect])
                 for own, truth in zip(every, truths)
             ]
-            scored = recorded(pd.DataFrame(found))
+            scored = recorded(pd.DataFrame(result))
             rows.append({"response": name, "effect": effect, "method": method, **scored})
     return rows
 

@@ -83,10 +83,10 @@ def digest(path: Path) -> str:
 
 def groups(result: dict[str, Any]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
     """Rows that are compared with each other."""
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    values: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in result["rows"]:
-        found.setdefault(tuple(row.get(c) for c in result["compare"]["within"]), []).append(row)
-    return found
+        values.setdefault(tuple(row.get(c) for c in result["compare"]["within"]), []).append(row)
+    return values
 
 
 def best(rows: Sequence[dict[str, Any]], column: str, direction: str) -> dict[str, Any] | None:
@@ -100,7 +100,7 @@ def best(rows: Sequence[dict[str, Any]], column: str, direction: str) -> dict[st
 
 def losses(result: dict[str, Any]) -> list[str]:
     """A line for each score in which somebody else's best is better than ours."""
-    compare, found = result["compare"], []
+    compare, values = result["compare"], []
     if not compare["ours"]:
         return []
     for key, rows in groups(result).items():
@@ -119,8 +119,8 @@ def losses(result: dict[str, Any]) -> list[str]:
                 f"{column} **{shown(a)}** ({mine[compare['method']]}), "
                 f"**{shown(b)}** by {theirs[compare['method']]}"
             )
-            found.append(f"{where}: {scores}" if where else scores)
-    return found
+            values.append(f"{where}: {scores}" if where else scores)
+    return values
 
 
 # --- the page ----------------------------------------------------------------------------------

@@ -156,9 +156,9 @@ def one(case: tuple[str, str, int]) -> np.ndarray:
 def rows_of(places: dict[tuple[str, str], np.ndarray]) -> list[dict[str, Any]]:
     """A row a method, response and quantity."""
     rows = []
-    for (response, method), found in places.items():
+    for (response, method), result in places.items():
         for q, quantity in enumerate(QUANTITIES):
-            u = found[:, q]
+            u = result[:, q]
             shares = np.mean(u[:, None] <= POINTS, axis=0)
             row: dict[str, Any] = {"response": response, "q": method, "quantity": quantity}
             row |= {f"{v:g}": float(np.mean(2.0 * np.abs(u - 0.5) <= v)) for v in LEVELS}
@@ -170,10 +170,10 @@ def rows_of(places: dict[tuple[str, str], np.ndarray]) -> list[dict[str, Any]]:
 
 
 def draw(places: dict[tuple[str, str], np.ndarray], path: Path) -> None:
-    titled = {f"{response}, {method}": found for (response, method), found in places.items()}
+    titled = {f"{response}, {method}": result for (response, method), result in places.items()}
     figure, axes = panels(titled, (2.6, 2.0), 0.2)
-    for axis, found in zip(axes, titled.values()):
-        for quantity, own in zip(QUANTITIES, found.T):
+    for axis, result in zip(axes, titled.values()):
+        for quantity, own in zip(QUANTITIES, result.T):
             below(axis, own, quantity)
     axes[0].legend(fontsize=6, loc="lower left", frameon=False)
     figure.savefig(path, dpi=110)

@@ -79,15 +79,15 @@ def ours(task: Task, shaped: bool, num_draws: int) -> dict[str, Any]:
         gam = gg.GAM(term + gg.s("z"), family=task["family"]).fit(data, "y", progress=False)
     seconds = time.perf_counter() - start
     band = gam.effects("s(x)", {"x": GRID})
-    found = {name: band[name].tolist() for name in ("estimate", "lower", "upper")}
-    found["seconds"] = seconds
-    found["bands"] = time.perf_counter() - start - seconds
+    result = {name: band[name].tolist() for name in ("estimate", "lower", "upper")}
+    result["seconds"] = seconds
+    result["bands"] = time.perf_counter() - start - seconds
     if num_draws:
         begin = time.perf_counter()
         draws = gam.sample_effects("s(x)", {"x": DENSE}, num_draws)
-        found["drawing"] = time.perf_counter() - begin
-        found["worst draw"] = violation(draws, task["shape"])
-    return found
+        result["drawing"] = time.perf_counter() - begin
+        result["worst draw"] = violation(draws, task["shape"])
+    return result
 
 
 def scores(task: Task, band: dict[str, Any]) -> dict[str, float]:
@@ -107,12 +107,12 @@ def scores(task: Task, band: dict[str, Any]) -> dict[str, float]:
 def of_pygam(tasks: list[Task], python: str) -> list[dict[str, Any]]:
     """pyGAM's bands, with the shape."""
     with tempfile.TemporaryDirectory() as folder:
-        given, found = Path(folder) / "in.json", Path(folder) / "out.json"
+        given, result = Path(folder) / "in.json", Path(folder) / "out.json"
         given.write_text(json.dumps(tasks))
         subprocess.run(
-            [python, str(HERE / "pygam" / "shapes.py"), str(given), str(found)], check=True
+            [python, str(HERE / "pygam" / "shapes.py"), str(given), str(result)], check=True
         )
-        return json.loads(found.read_text())
+        return json.loads(result.read_text())
 
 
 def pygam_version(python: str | None) -> dict[str, str]:
@@ -134,12 +134,12 @@ def of_scam(tasks: list[Task]) -> list[dict[str, Any]]:
             pd.concat([rows, grid]).assign(task=i, family=task["family"], shape=task["shape"])
         )
     with tempfile.TemporaryDirectory() as folder:
-        given, found = Path(folder) / "in.csv", Path(folder) / "out.csv"
+        given, result = Path(folder) / "in.csv", Path(folder) / "out.csv"
         pd.concat(parts).to_csv(given, index=False)
         subprocess.run(
-            ["Rscript", str(HERE / "mgcv" / "shapes.R"), str(given), str(found)], check=True
+            ["Rscript", str(HERE / "mgcv" / "shapes.R"), str(given), str(result)], check=True
         )
-        table = pd.read_csv(found)
+        table = pd.read_csv(result)
     return [
         {n: own[n].tolist() for n in ("estimate", "lower", "upper")}
         | {"seconds": float(own["seconds"].iloc[0])}
@@ -199,7 +199,7 @@ def main() -> None:
     if options.figure_only:
         draw(FIGURE.with_suffix(".png"), options.seed)
         return
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     missing = [] if options.pygam else ["pyGAM"]
     if not has_scam():
         missing.append("scam")
@@ -223,13 +223,13 @@ def main() -> None:
                 mean = each.drop(columns=["worst draw", "violation"]).mean().to_dict()
                 worst = each[["worst draw", "violation"]].max().to_dict()
                 row = {"family": family, "truth": truth, "method": method, **mean, **worst}
-                found.append({k: None if v != v else v for k, v in row.items()})
-                print(json.dumps(found[-1]), flush=True)
+                result.append({k: None if v != v else v for k, v in row.items()})
+                print(json.dumps(result[-1]), flush=True)
     heads = {"rmse": "RMSE", "coverage": "coverage of 95 % bands"}
     record(
         "shapes",
         "Terms with a shape: increasing and convex truths",
-        [{heads.get(k, k): v for k, v in row.items()} for row in found],
+        [{heads.get(k, k): v for k, v in row.items()} for row in result],
         options,
         within=["family", "truth"],
         method="method",
@@ -244,7 +244,7 @@ def main() -> None:
     def said(value: Any) -> str:
         return value if isinstance(value, str) else "" if value is None else f"{value:.3g}"
 
-    shown = [[*(said(row[c]) for c in columns), f"{row['seconds']:.2f}"] for row in found]
+    shown = [[*(said(row[c]) for c in columns), f"{row['seconds']:.2f}"] for row in result]
     table = tabulate(shown, [*columns, "s"], disable_numparse=True)
     left_out = f"\nnot here: {', '.join(missing)}" if missing else ""
     FIGURE.with_suffix(".txt").write_text(table + left_out + "\n", encoding="utf-8")

@@ -108,12 +108,12 @@ def compare(
     for number, function, method, seed in sorted(tasks, key=lambda t: (t[2] == OURS, t[0])):
         if (function.name, method, number, seed) in done:
             continue
-        found = list(score(function, method, number, seed))
-        rows += found
+        result = list(score(function, method, number, seed))
+        rows += result
         if path is not None:
             pd.DataFrame(rows).to_csv(path, index=False)
         if method == OURS:
-            told = ", ".join(f"{r['kind']} {r['error']:.5f}" for r in found)
+            told = ", ".join(f"{r['kind']} {r['error']:.5f}" for r in result)
             print(f"{function.name}, {number}, design {seed}: {told}", flush=True)
     return pd.DataFrame(rows)
 
@@ -122,12 +122,12 @@ def medians(scores: pd.DataFrame) -> pd.DataFrame:
     """A row a function, method and size: median errors, coverage, median seconds."""
     keys = ["function", "method", "evaluations"]
     groups = scores.groupby([*keys, "kind"], sort=False)
-    found = groups.agg(error=("error", "median"), coverage=("coverage", "mean")).unstack("kind")
-    found.columns = [f"{kind} {column}" for column, kind in found.columns]
+    result = groups.agg(error=("error", "median"), coverage=("coverage", "mean")).unstack("kind")
+    result.columns = [f"{kind} {column}" for column, kind in result.columns]
     more = scores.groupby(keys, sort=False).agg(
         designs=("seed", "nunique"), seconds=("seconds", "median")
     )
-    return found.join(more).reset_index().sort_values(keys, kind="stable")
+    return result.join(more).reset_index().sort_values(keys, kind="stable")
 
 
 def report(scores: pd.DataFrame, table: pd.DataFrame, functions: list[Function]) -> None:

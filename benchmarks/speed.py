@@ -32,20 +32,20 @@ from running import METHODS, OF_MGCV, GivenUp, Record, Settings, measure, missin
 
 def machine(settings: Settings) -> dict[str, Any]:
     """Where this ran, and with what."""
-    found: dict[str, Any] = {"system": platform.platform(), "cpus": os.cpu_count()}
-    found["processor"] = platform.processor()
+    result: dict[str, Any] = {"system": platform.platform(), "cpus": os.cpu_count()}
+    result["processor"] = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
         models = [x for x in info.read_text().splitlines() if x.startswith("model name")]
-        found["processor"] = models[0].partition(": ")[2] if models else found["processor"]
+        result["processor"] = models[0].partition(": ")[2] if models else result["processor"]
     if hasattr(os, "sysconf"):
         pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        found["memory_gb"] = round(pages / 2**30, 1)
+        result["memory_gb"] = round(pages / 2**30, 1)
     try:
-        found |= ours({"task": "versions"}, settings)
+        result |= ours({"task": "versions"}, settings)
     except GivenUp as error:
         raise SystemExit(f"gpflow_gam cannot be imported: {error}") from None
-    return found
+    return result
 
 
 def arguments() -> argparse.Namespace:
@@ -74,7 +74,7 @@ def store(
     asked = (CASES[case].__doc__ or "").strip().splitlines()[0].rstrip(".")
     unit = next(r["unit"] for r in records if r["case"] == case)
     heads = {head for row in rows for head in row}
-    found = {row["by"] for row in rows}
+    result = {row["by"] for row in rows}
     # a case about predictions fits for them, and is not about the fit
     skip = {"fit, s"} if HEADLINES.get(case, "first") != "first" else set()
     record(
@@ -86,20 +86,20 @@ def store(
         ),
         within=[unit],
         method="by",
-        ours=["ours"] if len(found) > 1 else [],
-        better={h: d for h, d in BETTER.items() if h in heads - skip and len(found) > 1},
-        skipped=sorted(set(absent) - found),
-        peers=["R:mgcv"] if found & set(OF_MGCV) else [],
-        peer_versions=peer_versions(found, options),
+        ours=["ours"] if len(result) > 1 else [],
+        better={h: d for h, d in BETTER.items() if h in heads - skip and len(result) > 1},
+        skipped=sorted(set(absent) - result),
+        peers=["R:mgcv"] if result & set(OF_MGCV) else [],
+        peer_versions=peer_versions(result, options),
     )
 
 
-def peer_versions(found: set[str], options: argparse.Namespace) -> dict[str, str]:
+def peer_versions(result: set[str], options: argparse.Namespace) -> dict[str, str]:
     """Of peers with an interpreter of their own."""
     own = {"pygam": ("pygam", options.pygam_python), "ebm": ("interpret-core", options.ebm_python)}
     versions = {}
     for method, (package, python) in own.items():
-        if method in found:
+        if method in result:
             code = f"import importlib.metadata as m; print(m.version({package!r}))"
             done = subprocess.run([python or sys.executable, "-c", code], capture_output=True)
             versions[package] = done.stdout.decode().strip()

@@ -219,13 +219,13 @@ def print_costs(
 ) -> list[dict[str, object]]:
     """Tables of the costs at every (C, M), of which ``axis`` (0: C, 1: M) varies; its rows."""
     recorded: list[dict[str, object]] = []
-    found = [costs(C, M, seconds) for C, M in sizes]
+    result = [costs(C, M, seconds) for C, M in sizes]
     letter, fixed = "CM"[axis], f"{'MC'[axis]} = {sizes[0][1 - axis]}"
     kinds = ("numbers held", "ms for the KL", f"ms for {ROWS} marginals, given features")
     for i, kind in enumerate(kinds):
         rows = []
         for name in FAMILIES:
-            known = [(s[axis], c[name][i]) for s, c in zip(sizes, found) if name in c]
+            known = [(s[axis], c[name][i]) for s, c in zip(sizes, result) if name in c]
             values = [f"{v:.0f}" if i == 0 else f"{v:.2f}" for _, v in known]
             values += [""] * (len(sizes) - len(known))
             numbers = {f"{letter} = {size}": value for size, value in known}

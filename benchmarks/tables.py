@@ -61,16 +61,16 @@ SCORES = ("error", "log score", "coverage of 90 %", "seconds")
 
 def there(python: str) -> dict[str, str]:
     """Peers that are there, and their versions."""
-    found = {}
+    result = {}
     for method, module in MODULES.items():
         code = f"import {module}, importlib.metadata as m; print(m.version({PACKAGES[method]!r}))"
         done = subprocess.run([python, "-c", code], capture_output=True, text=True)
         if done.returncode == 0:
-            found[method] = done.stdout.split()[-1]
+            result[method] = done.stdout.split()[-1]
     if shutil.which("Rscript"):
         done = subprocess.run(["Rscript", "-e", "library(mgcv)"], capture_output=True)
-        found |= {"mgcv": ""} if done.returncode == 0 else {}
-    return found
+        result |= {"mgcv": ""} if done.returncode == 0 else {}
+    return result
 
 
 def elsewhere(
@@ -93,9 +93,9 @@ def elsewhere(
             raise RuntimeError(f"longer than {limit:g} s") from None
         if done.returncode:
             raise RuntimeError((done.stderr.strip().splitlines() or ["failed"])[-1])
-        found = pd.read_csv(Path(folder) / f"{method}.csv")
+        result = pd.read_csv(Path(folder) / f"{method}.csv")
     predictions = {}
-    for number, own in found.groupby("fold"):
+    for number, own in result.groupby("fold"):
         own = own.set_index("row").loc[np.flatnonzero(fold == number)]
         predictions[int(number)] = Prediction(
             own["mean"].to_numpy(),
@@ -112,12 +112,12 @@ def predictions_of(
     """By fold; none where a method is not for a table of its size."""
     if method not in HERE:
         return elsewhere(method, table, fold, python, limit)
-    found = {}
+    result = {}
     for number in range(FOLDS):
         made = HERE[method](table, np.flatnonzero(fold != number), np.flatnonzero(fold == number))
         if made is not None:
-            found[number] = made
-    return found
+            result[number] = made
+    return result
 
 
 def row_of(
@@ -127,13 +127,13 @@ def row_of(
     y = table.frame["y"].to_numpy()
     row: dict[str, Any] = {"data": name, "rows": len(y), "method": method}
     try:
-        found = predictions_of(method, table, fold, python, limit)
+        result = predictions_of(method, table, fold, python, limit)
     except (RuntimeError, ValueError, ArithmeticError) as error:
         print(f"{name}, {method}: {error}", file=sys.stderr, flush=True)
         return {**row, "failed": str(error)[:80]}
-    if not found:
+    if not result:
         return None
-    each = [scored(p, y[fold == k], table.family) for k, p in found.items()]
+    each = [scored(p, y[fold == k], table.family) for k, p in result.items()]
     row |= {s: float(np.mean([e[s] for e in each])) for s in SCORES if s in each[0]}
     shown = " ".join(f"{s} {row[s]:.4g}" for s in SCORES if s in row)
     print(f"{name}, {method}: {shown}", file=sys.stderr, flush=True)
@@ -193,7 +193,7 @@ def main() -> None:
         results=arguments.results,
     )
     with multiprocessing.get_context("spawn").Pool(arguments.jobs) as workers:
-        rows = [row for found in workers.map(run, arguments.datasets, 1) for row in found]
+        rows = [row for result in workers.map(run, arguments.datasets, 1) for row in result]
     heads = list(dict.fromkeys(key for row in rows for key in row))
     print(tabulate([[row.get(h) for h in heads] for row in rows], headers=heads, floatfmt=".4g"))
     record(

@@ -215,21 +215,21 @@ def folds_of(folder: Path, name: str, model: Model) -> list[Fold]:
         numeric = X.select_dtypes("number")
         X = X.assign(**(numeric - numeric.mean()) / numeric.std())
         y = (y - y.mean()) / y.std(ddof=1)
-    found = []
+    result = []
     for number, (train, test, own, own_test) in enumerate(folds(X, y, name)):
         of_fold = classification if name == "breast" else regression
         fold = of_fold(train, test, own, own_test, model)
         if name == "concrete":  # its response is standardised once, over all rows
             nll = fold.nll + float(np.log(own.std()))
             fold = dataclasses.replace(fold, error=fold.error**2, nll=nll)
-        found.append(fold)
+        result.append(fold)
         print(
             f"{name}, fold {number}: {fold.error:.3f}, {fold.nll:.3f}, "
             f"{fold.interactions} interactions, {fold.seconds:.0f} s",
             file=sys.stderr,
             flush=True,
         )
-    return found
+    return result
 
 
 def main() -> None:
@@ -260,14 +260,14 @@ def main() -> None:
                 arguments.rounds,
                 arguments.min_gain,
             )
-            found = folds_of(arguments.data, name, model)
-            both = np.array([(fold.error, fold.nll) for fold in found])
+            result = folds_of(arguments.data, name, model)
+            both = np.array([(fold.error, fold.nll) for fold in result])
             scores = zip(both.mean(axis=0).tolist(), both.std(axis=0).tolist())
             rows.append(
                 {
                     **row_of(name, f"ours, {family}, {ORDERS[order]}", *scores),
-                    "interactions": float(np.mean([fold.interactions for fold in found])),
-                    "s a fold": float(np.mean([fold.seconds for fold in found])),
+                    "interactions": float(np.mean([fold.interactions for fold in result])),
+                    "s a fold": float(np.mean([fold.seconds for fold in result])),
                 }
             )
         recorded += rows

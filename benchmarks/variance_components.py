@@ -91,12 +91,12 @@ def ours(cell: Cell, data: pd.DataFrame) -> pd.DataFrame:
 def rows_of(cell: Cell, number: int, methods: list[str]) -> list[dict[str, Any]]:
     """Means over replicates of each method and variance."""
     made = [replicate(cell, seed) for seed in range(number)]
-    found = []
+    result = []
     if "ours" in methods:
-        found += [ours(cell, data).assign(replicate=i) for i, data in enumerate(made)]
+        result += [ours(cell, data).assign(replicate=i) for i, data in enumerate(made)]
     if "mgcv" in methods:
-        found.append(in_r(SCRIPT, made, cell.family))
-    every, rows = pd.concat(found), []
+        result.append(in_r(SCRIPT, made, cell.family))
+    every, rows = pd.concat(result), []
     for term, true in true_sds(cell).items():
         for method, own in every[every["term"] == term].groupby("method"):
             rows.append(

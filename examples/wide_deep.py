@@ -100,7 +100,7 @@ def distributed(
         heads.append(head)
         return model
 
-    found = gg.distribute.fit(
+    result = gg.distribute.fit(
         make,
         ((W, D), y),
         strategy=strategy,
@@ -108,7 +108,7 @@ def distributed(
         num_steps=epochs * (len(W) // 256),
         validation_data=(held_out[:2], held_out[2]),
     )
-    return found, heads[0]
+    return result, heads[0]
 
 
 def explained(y: np.ndarray, mean: np.ndarray, constant: float) -> float:
@@ -137,9 +137,9 @@ def main() -> None:
     parts = train_test_split(wide, deep, y, test_size=0.2, random_state=0)
     W, Wt, D, Dt, y, yt = parts
     if arguments.workers:
-        found, head = distributed((W, D, y), (Wt, Dt, yt), arguments.epochs, strategy)
-        model = found.model
-        print(f"held-out NLPD, last epoch: {found.epochs['val_nlpd'][-1]:.6f}")
+        result, head = distributed((W, D, y), (Wt, Dt, yt), arguments.epochs, strategy)
+        model = result.model
+        print(f"held-out NLPD, last epoch: {result.epochs['val_nlpd'][-1]:.6f}")
     else:
         model, features, head = build(len(W), D.shape[1])
         head.adapt(features.predict([W, D], verbose=0), y)

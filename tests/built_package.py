@@ -46,18 +46,18 @@ def check(path: Path) -> None:
     """
     :raises SystemExit: something is missing, or there that should not be.
     """
-    found = names(path)
+    result = names(path)
     wanted = {str(f.relative_to(ROOT)) for f in (ROOT / "gpflow_gam").rglob("*.py")} | set(DATA)
     if path.suffix != ".whl":
         wanted |= {"LICENSE", "README.md", "pyproject.toml", "setup.py"}
-    elif not any(name.endswith("LICENSE") for name in found):
+    elif not any(name.endswith("LICENSE") for name in result):
         sys.exit(f"{path.name} lacks the LICENSE")
-    if wanted - found:
-        sys.exit(f"{path.name} lacks {', '.join(sorted(wanted - found))}")
-    tops = {name.split("/")[0] for name in found}
+    if wanted - result:
+        sys.exit(f"{path.name} lacks {', '.join(sorted(wanted - result))}")
+    tops = {name.split("/")[0] for name in result}
     if path.suffix == ".whl" and any(t != "gpflow_gam" and ".dist-info" not in t for t in tops):
         sys.exit(f"{path.name} installs {', '.join(sorted(tops))}")
-    print(f"{path.name}: {len(found)} files, {path.stat().st_size // 1024} KiB")
+    print(f"{path.name}: {len(result)} files, {path.stat().st_size // 1024} KiB")
 
 
 def main(folder: Path) -> None:

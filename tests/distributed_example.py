@@ -26,11 +26,11 @@ def fit(strategy: tf.distribute.Strategy | None = None) -> dict[str, np.ndarray]
     spec.loader.exec_module(example)
     columns = [column[:700] for column in example.load()]
     train, held_out = ([c[part] for c in columns] for part in (slice(0, 512), slice(512, 700)))
-    found, head = example.distributed(train, held_out, epochs=2, strategy=strategy)
-    moments = found.model(held_out[:2])
+    result, head = example.distributed(train, held_out, epochs=2, strategy=strategy)
+    moments = result.model(held_out[:2])
     return {
-        "history": found.history,
-        **found.epochs,
+        "history": result.history,
+        **result.epochs,
         "moments": np.asarray(moments),
         "response": np.asarray(head.response(moments)),
     }

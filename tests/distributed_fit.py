@@ -173,8 +173,8 @@ def values(fit: gg.distribute.DistributedFit) -> list[np.ndarray]:
     ]
 
 
-def save(path: str, found: dict[str, gg.distribute.DistributedFit]) -> None:
-    arrays = {f"{name} {i}": v for name, fit in found.items() for i, v in enumerate(values(fit))}
+def save(path: str, result: dict[str, gg.distribute.DistributedFit]) -> None:
+    arrays = {f"{name} {i}": v for name, fit in result.items() for i, v in enumerate(values(fit))}
     np.savez(path, **arrays)
 
 
@@ -186,7 +186,7 @@ def interrupted(strategy: tf.distribute.Strategy, path: str, folder: str, kill_a
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
-        found = gg.distribute.fit(
+        result = gg.distribute.fit(
             svgp,
             (X, Y),
             strategy=strategy,
@@ -199,8 +199,8 @@ def interrupted(strategy: tf.distribute.Strategy, path: str, folder: str, kill_a
     except gg.distribute.LostWorkerError as error:
         print(f"LostWorkerError: {error}", flush=True)
         os._exit(3)  # TensorFlow's own end would wait for the other worker
-    print(f"resumed from {found.resumed_from}", flush=True)
-    save(path, {"svgp": found})
+    print(f"resumed from {result.resumed_from}", flush=True)
+    save(path, {"svgp": result})
 
 
 def disagree(strategy: tf.distribute.Strategy) -> None:
@@ -225,17 +225,17 @@ def resumed(strategy: tf.distribute.Strategy, folder: str) -> gg.distribute.Dist
     """Each worker goes on at the place of its own in its own data."""
     for steps in (3, OPTIONS["num_steps"]):
         options = {**OPTIONS, "num_steps": steps, "checkpoint": folder}
-        found = gg.distribute.fit(svgp, per_replica, strategy=strategy, **options)
-    assert found.resumed_from == 3
-    return found
+        result = gg.distribute.fit(svgp, per_replica, strategy=strategy, **options)
+    assert result.resumed_from == 3
+    return result
 
 
 def workers(strategy: tf.distribute.Strategy, path: str) -> None:
     """What two workers do that both live."""
     keras.config.set_floatx("float64")
-    found = fits(strategy)
-    save(path, found)
-    for a, b in zip(values(resumed(strategy, f"{path} state")), values(found["function"])):
+    result = fits(strategy)
+    save(path, result)
+    for a, b in zip(values(resumed(strategy, f"{path} state")), values(result["function"])):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
     both = gg.distribute.workers.workers_of(strategy, 60.0)
     assert both.gather(b"x" * 9 * both.index) == [b"", b"x" * 9]

@@ -45,8 +45,8 @@ def fit(strategy: tf.distribute.Strategy) -> tuple[dict[str, np.ndarray], float]
 def loop(strategy: tf.distribute.Strategy) -> list[np.ndarray]:
     keras.utils.set_random_seed(3)
     data = X, Y, np.linspace(0.5, 1.5, N)
-    found = gg.distribute.fit(build, data, strategy=strategy, batch_size=20, num_steps=8)
-    return [np.array(v) for v in found.model.weights]
+    result = gg.distribute.fit(build, data, strategy=strategy, batch_size=20, num_steps=8)
+    return [np.array(v) for v in result.model.weights]
 
 
 def main() -> None:

@@ -26,15 +26,15 @@ def main() -> None:
     kernel = gpflow.kernels.Matern32(1.3, 0.4)
     product = gg.operators.KernelProduct(kernel)
     with strategy.scope():
-        found = product(X, X, V)
-    np.testing.assert_allclose(found, kernel(X).numpy() @ V.numpy(), atol=1e-12)
+        result = product(X, X, V)
+    np.testing.assert_allclose(result, kernel(X).numpy() @ V.numpy(), atol=1e-12)
     copies = product._on_devices(tuple(strategy.extended.worker_devices))
     for copy, device in zip(copies, strategy.extended.worker_devices):
         assert next(iter(copy._compiled._concrete))[1][1] == (31, 2)  # half of the rows
         assert copy.kernel.variance.unconstrained_variable.device == device
     kernel.variance.assign(2.6)
     with strategy.scope():
-        np.testing.assert_allclose(product(X, X, V), 2.0 * found, atol=1e-12)
+        np.testing.assert_allclose(product(X, X, V), 2.0 * result, atol=1e-12)
 
     U, free = tf.constant(rng.normal(size=(61, 3))), kernel.trainable_variables
     for name, entries in (("small", 2**19), ("compiled", 0)):

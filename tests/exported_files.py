@@ -39,10 +39,10 @@ for model, data, result in json.loads(sys.argv[1]):
 
 def is_there() -> bool:
     """Whether both runtimes are."""
-    found = subprocess.run(
+    result = subprocess.run(
         [RUNTIME, "-c", "import ai_edge_litert, onnxruntime"], capture_output=True
     )
-    return not found.returncode
+    return not result.returncode
 
 
 def description(path: Path) -> dict[str, Any]:

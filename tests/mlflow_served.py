@@ -21,8 +21,8 @@ class ServedGAM(mlflow.pyfunc.PythonModel):
             name: tf.constant(model_input[name].to_numpy(object), spec.dtype)
             for name, spec in self.signature.structured_input_signature[1].items()
         }
-        found = self.signature(**columns)
-        return pd.DataFrame({name: found[name] for name in ("response", "lower", "upper")})
+        result = self.signature(**columns)
+        return pd.DataFrame({name: result[name] for name in ("response", "lower", "upper")})
 
 
 mlflow.models.set_model(ServedGAM())  # MLflow keeps this file, and no pickle of ours

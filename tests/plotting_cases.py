@@ -39,8 +39,8 @@ def panels(figure):
 
 
 def marked(ax, gid):
-    found = ax.findobj(lambda artist: artist.get_gid() == gid)
-    return found[0] if len(found) == 1 else found
+    result = ax.findobj(lambda artist: artist.get_gid() == gid)
+    return result[0] if len(result) == 1 else result
 
 
 def extent(collection, x):

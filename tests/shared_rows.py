@@ -19,7 +19,7 @@ def run(number: int, work: Callable[[Communicator], Any], seconds: float = 120.0
     """
     barrier = threading.Barrier(number, timeout=seconds)
     sent: list[Any] = [None] * number
-    found: list[Any] = [None] * number
+    result: list[Any] = [None] * number
 
     def one(place: int) -> None:
         def reduce(vector: np.ndarray) -> np.ndarray:
@@ -31,9 +31,9 @@ def run(number: int, work: Callable[[Communicator], Any], seconds: float = 120.0
             return total
 
         try:
-            found[place] = work(Communicator(reduce, place, number))
+            result[place] = work(Communicator(reduce, place, number))
         except BaseException as error:
-            found[place] = error
+            result[place] = error
             if not isinstance(error, (ValueError, TypeError, RuntimeError)):
                 # not at once: others may still be on their way out of the barrier passed last
                 threading.Timer(1.0, barrier.abort).start()
@@ -43,4 +43,4 @@ def run(number: int, work: Callable[[Communicator], Any], seconds: float = 120.0
         thread.start()
     for thread in threads:
         thread.join(seconds)
-    return found
+    return result

@@ -49,7 +49,7 @@ def statements(node: ast.AST) -> Iterator[ast.stmt]:
 def imports() -> dict[str, set[str]]:
     """The modules of the package that each of its modules imports."""
     files = {name_of(file): file for file in PACKAGE.rglob("*.py")}
-    found: dict[str, set[str]] = {name: set() for name in files}
+    result: dict[str, set[str]] = {name: set() for name in files}
     for name, file in files.items():
         home = [*name.split("."), ""] if file.stem == "__init__" and name else name.split(".")
         for node in statements(ast.parse(file.read_text(encoding="utf-8"))):
@@ -59,8 +59,8 @@ def imports() -> dict[str, set[str]]:
             target = ".".join(part for part in base if part)
             for alias in node.names:
                 inner = f"{target}.{alias.name}".lstrip(".")
-                found[name].add(inner if inner in files else target)
-    return found
+                result[name].add(inner if inner in files else target)
+    return result
 
 
 def room(module: str) -> str:

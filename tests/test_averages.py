@@ -60,24 +60,24 @@ def softmax(data):
 
 def test_partial_dependence_is_the_mean_prediction(gaussian, poisson, data):
     for gam, weights in ((gaussian, np.ones(90)), (poisson, data["w"])):
-        found = gam.partial_dependence("x", GRID, num_samples=64)
+        result = gam.partial_dependence("x", GRID, num_samples=64)
         expected = [np.average(gam.predict(data.assign(x=v)), weights=weights) for v in GRID]
-        np.testing.assert_allclose(found["estimate"], expected, rtol=1e-6)
-        assert list(found["x"]) == GRID
+        np.testing.assert_allclose(result["estimate"], expected, rtol=1e-6)
+        assert list(result["x"]) == GRID
         few = data.head(20).drop(columns=["x", "w"])
-        found = gam.partial_dependence("x", GRID, data=few, num_samples=64)
+        result = gam.partial_dependence("x", GRID, data=few, num_samples=64)
         expected = [gam.predict(data.head(20).assign(x=v)).mean() for v in GRID]
-        np.testing.assert_allclose(found["estimate"], expected, rtol=1e-6)
+        np.testing.assert_allclose(result["estimate"], expected, rtol=1e-6)
 
 
 def test_classes_have_averages_each(softmax, data):
-    found = softmax.avg_predictions(at={"g": ["a", "c"]}, num_samples=64)
-    for label, own in found.groupby("class"):
+    result = softmax.avg_predictions(at={"g": ["a", "c"]}, num_samples=64)
+    for label, own in result.groupby("class"):
         expected = [
             softmax.predict(data.assign(g=v), interval=0.9)[label]["estimate"].mean() for v in "ac"
         ]
         np.testing.assert_allclose(own["estimate"], expected, rtol=1e-6)
-    np.testing.assert_allclose(found.groupby("g")["estimate"].sum(), 1.0, atol=1e-9)
+    np.testing.assert_allclose(result.groupby("g")["estimate"].sum(), 1.0, atol=1e-9)
     link = softmax.avg_predictions(scale="link", num_samples=64)
     assert list(link["predictor"]) == ["u", "v", "w"]
     np.testing.assert_allclose(link["estimate"], softmax.predict(data, "link").mean(axis=0))
@@ -86,28 +86,28 @@ def test_classes_have_averages_each(softmax, data):
 
 
 def test_groups_and_settings(poisson, data):
-    found = poisson.avg_predictions(by="g", at={"x": [0.2, 0.7], "log_e": 0.0}, num_samples=64)
-    assert list(found.columns[:3]) == ["x", "log_e", "g"]
+    result = poisson.avg_predictions(by="g", at={"x": [0.2, 0.7], "log_e": 0.0}, num_samples=64)
+    assert list(result.columns[:3]) == ["x", "log_e", "g"]
     rows = data.assign(log_e=0.0)
-    for _, row in found.iterrows():
+    for _, row in result.iterrows():
         own = rows.assign(x=row["x"])[rows["g"] == row["g"]]
         expected = np.average(poisson.predict(own), weights=own["w"])
         assert row["estimate"] == pytest.approx(expected, rel=1e-6)
     # any column of the data makes groups, and rows that lack their value are one
     half = data.assign(half=np.where(np.arange(90) < 45, "one", "two"))
-    found = poisson.avg_predictions(half, by=["half", "g"], num_samples=64)
-    assert len(found) == 6
+    result = poisson.avg_predictions(half, by=["half", "g"], num_samples=64)
+    assert len(result) == 6
     blocks = poisson.avg_predictions(
         [half.head(30), half.tail(60)], by=["half", "g"], num_samples=64
     )
-    pd.testing.assert_frame_equal(blocks, found)
+    pd.testing.assert_frame_equal(blocks, result)
 
 
 def test_rows_that_lack_a_value_are_left_out_where_the_gam_drops(data):
     gam = gg.GAM(s("x", k=5) + linear("z"), missing="drop").fit(data, y="y", **QUICK)
     holes = data.assign(z=data["z"].where(np.arange(90) > 9))
-    found = gam.avg_predictions(holes, num_samples=64)
-    assert found["estimate"].item() == pytest.approx(gam.predict(data.tail(80)).mean())
+    result = gam.avg_predictions(holes, num_samples=64)
+    assert result["estimate"].item() == pytest.approx(gam.predict(data.tail(80)).mean())
     with pytest.raises(ValueError, match="no complete rows"):
         gam.avg_predictions(holes.head(5), num_samples=64)
 
@@ -119,10 +119,10 @@ def test_rows_that_lack_a_value_are_left_out_where_the_gam_drops(data):
 def test_deviations_are_those_of_the_mean_of_functions(gaussian, data, unconditional):
     """Of a mean over rows, a'Ca with the covariance of all components at all rows."""
     few = data.head(25)
-    found = gaussian.partial_dependence(
+    result = gaussian.partial_dependence(
         "x", GRID, data=few, num_samples=20_000, unconditional=unconditional, scale="link"
     )
-    for value, se in zip(found["x"], found["se"]):
+    for value, se in zip(result["x"], result["se"]):
         X = gaussian.fitted.encode(few.assign(x=value))
         blocks = [(name, X) for name in gaussian.fitted.spec.names]
         _, cov = joint_moments(gaussian.fitted, blocks, unconditional)
@@ -136,12 +136,12 @@ def test_an_average_of_one_row_is_its_prediction(poisson, data):
     for i in range(2):
         row = rows.iloc[[i]]
         options = {"unconditional": False, "level": 0.9, "num_samples": 20_000}
-        found = gam.avg_predictions(row, **options)
+        result = gam.avg_predictions(row, **options)
         expected = gam.predict(row, interval=0.9, unconditional=False)
         np.testing.assert_allclose(
-            found[["lower", "upper"]], expected[["lower", "upper"]], rtol=0.04
+            result[["lower", "upper"]], expected[["lower", "upper"]], rtol=0.04
         )
-        assert found["estimate"].item() == pytest.approx(expected["estimate"].item())
+        assert result["estimate"].item() == pytest.approx(expected["estimate"].item())
 
 
 def test_what_inducing_values_leave_open(poisson, data):
@@ -168,10 +168,10 @@ def test_each_parameter_has_the_uncertainty_of_its_own_terms(data):
     gam = gg.GAM({"mean": s("x", k=6), "scale": s("z", k=6)}).fit(data, y="y", **QUICK)
     options = {"unconditional": False, "num_samples": 20_000, "scale": "link"}
     for row in ({"x": [1.2], "z": [0.5]}, {"x": [0.5], "z": [3.5]}):
-        found = gam.avg_predictions(pd.DataFrame(row), **options)
+        result = gam.avg_predictions(pd.DataFrame(row), **options)
         mean, se = gam.predict(pd.DataFrame(row), "link", se=True, unconditional=False)
-        np.testing.assert_allclose(found["estimate"], mean[0], rtol=1e-6)
-        np.testing.assert_allclose(found["se"], se[0], rtol=0.03)
+        np.testing.assert_allclose(result["estimate"], mean[0], rtol=1e-6)
+        np.testing.assert_allclose(result["se"], se[0], rtol=0.03)
     again = gam.update(make(30, seed=3), progress=False)
     assert again.fitted.number == 120
     part = gam.predict(data[["z"]], "terms", terms="scale:s(z)", intercept=False)
@@ -179,39 +179,39 @@ def test_each_parameter_has_the_uncertainty_of_its_own_terms(data):
 
 
 def test_the_band_of_a_curve_holds_whole_curves(gaussian):
-    found = gaussian.partial_dependence("x", num_points=6, level=0.9)
-    assert len(found) == 6
-    assert (found["lower_simultaneous"] < found["lower"]).all()
-    assert (found["upper_simultaneous"] > found["upper"]).all()
+    result = gaussian.partial_dependence("x", num_points=6, level=0.9)
+    assert len(result) == 6
+    assert (result["lower_simultaneous"] < result["lower"]).all()
+    assert (result["upper_simultaneous"] > result["upper"]).all()
     again = gaussian.partial_dependence("x", num_points=6, level=0.9)
-    pd.testing.assert_frame_equal(found, again)
+    pd.testing.assert_frame_equal(result, again)
     other = gaussian.partial_dependence("x", num_points=6, level=0.9, seed=5)
-    assert (other["lower"] != found["lower"]).all()
+    assert (other["lower"] != result["lower"]).all()
 
 
 # --- comparisons ---------------------------------------------------------------------------------
 
 
 def test_a_ratio_behind_a_log_link_is_the_slopes_exponential(poisson):
-    found = poisson.avg_comparisons(
+    result = poisson.avg_comparisons(
         {"z": 2.0}, comparison="ratio", num_samples=20_000, unconditional=False
     )
     slopes = poisson.coefficients(unconditional=False).query("term == 'linear(z)'")
     slope = slopes.iloc[0]
     ends = np.exp(2.0 * slope[["lower", "upper"]].astype(float))
-    np.testing.assert_allclose(found.loc[0, ["lower", "upper"]].astype(float), ends, rtol=0.03)
-    assert found.loc[0, "contrast"] == "(z + 2) / z"
-    assert found.loc[0, "estimate"] == pytest.approx(np.exp(2.0 * slope["estimate"]), rel=0.1)
+    np.testing.assert_allclose(result.loc[0, ["lower", "upper"]].astype(float), ends, rtol=0.03)
+    assert result.loc[0, "contrast"] == "(z + 2) / z"
+    assert result.loc[0, "estimate"] == pytest.approx(np.exp(2.0 * slope["estimate"]), rel=0.1)
 
 
 def test_levels_are_compared_with_the_first(gaussian, data):
-    found = gaussian.avg_comparisons("g")
-    assert list(found["contrast"]) == ["b - a", "c - a"]
+    result = gaussian.avg_comparisons("g")
+    assert list(result["contrast"]) == ["b - a", "c - a"]
     means = [gaussian.predict(data.assign(g=v)).mean() for v in "abc"]
-    np.testing.assert_allclose(found["estimate"], [means[1] - means[0], means[2] - means[0]])
+    np.testing.assert_allclose(result["estimate"], [means[1] - means[0], means[2] - means[0]])
     # in a sum of terms it is the coefficients' difference, with their covariance
     own = gaussian.coefficients(reference="a").query("term == 'factor(g)'").iloc[1:]
-    np.testing.assert_allclose(found["se"], own["se"].astype(float), rtol=0.1)
+    np.testing.assert_allclose(result["se"], own["se"].astype(float), rtol=0.1)
     pair = gaussian.avg_comparisons({"g": ("c", "b"), "x": (0.2, 0.8)}, by="g")
     assert list(pair["contrast"].unique()) == ["b - c", "0.8 - 0.2"]
     assert len(pair) == 6
@@ -230,10 +230,10 @@ def test_truth_of_an_average_difference():
     table = pd.DataFrame({"x": x, "t": np.where(treated, "yes", "no"), "y": y})
     gam = gg.GAM(s("x", by="t") + factor("t"), family="bernoulli").fit(table, y="y", progress=False)
     high = table.assign(high=np.where(x > 0, "high", "low"))
-    found = gam.avg_comparisons("t", high, by="high", level=0.99).set_index("high")
+    result = gam.avg_comparisons("t", high, by="high", level=0.99).set_index("high")
     for label, rows in (("high", x > 0), ("low", x <= 0)):
         truth = (probability(1) - probability(0))[rows].mean()
-        row = found.loc[label]
+        row = result.loc[label]
         assert row["lower"] < truth < row["upper"]
         assert row["estimate"] == pytest.approx(truth, abs=0.06)
 
@@ -254,9 +254,9 @@ def test_averages_are_mgcvs(tmp_path):
     )
     mean, se = rscript.printed(script, tmp_path).reshape(3, 2).T
     gam = gg.GAM(s("x") + s("z"), family="poisson").fit(table, y="count", progress=False)
-    found = gam.avg_predictions(at={"x": [0.2, 0.5, 0.8]})
-    assert np.all(np.abs(found["estimate"] - mean) < 0.75 * se)
-    np.testing.assert_allclose(found["se"], se, rtol=0.25)
+    result = gam.avg_predictions(at={"x": [0.2, 0.5, 0.8]})
+    assert np.all(np.abs(result["estimate"] - mean) < 0.75 * se)
+    np.testing.assert_allclose(result["se"], se, rtol=0.25)
 
 
 # --- pictures ------------------------------------------------------------------------------------

@@ -123,6 +123,6 @@ def test_aic_is_about_that_of_mgcv(data, tmp_path):
             gg.GAM(f"{y} ~ {terms}", family=family).fit(data, **QUIET)
             for terms in ("s(x)", "s(x) + s(z)")
         ]
-        found = gg.compare(dict(zip(("one", "two"), fits))).to_frame().loc[["one", "two"], "aic"]
-        np.testing.assert_allclose(found, known, atol=6.0)
-        assert np.diff(found)[0] == pytest.approx(np.diff(known)[0], abs=3.0)
+        result = gg.compare(dict(zip(("one", "two"), fits))).to_frame().loc[["one", "two"], "aic"]
+        np.testing.assert_allclose(result, known, atol=6.0)
+        assert np.diff(result)[0] == pytest.approx(np.diff(known)[0], abs=3.0)

@@ -63,14 +63,14 @@ def exact(fit, data, points):
         chosen = sum(np.sum(logs[..., Y[:, 0] == k, k], axis=-1) for k in range(3))
         return 0.5 * np.sum(np.square(v), axis=-1) - chosen
 
-    found = minimize(loss, np.zeros(there.sum()), tol=1e-10)
-    steps = 1e-3 * np.eye(len(found.x))
-    pairs = found.x + steps[:, None] + steps  # second differences, by the mode's zero gradient
-    ahead = np.array([loss(own) for own in found.x + steps])
-    hessian = (loss(pairs) - ahead[:, None] - ahead + found.fun) / 1e-6
+    result = minimize(loss, np.zeros(there.sum()), tol=1e-10)
+    steps = 1e-3 * np.eye(len(result.x))
+    pairs = result.x + steps[:, None] + steps  # second differences, by the mode's zero gradient
+    ahead = np.array([loss(own) for own in result.x + steps])
+    hessian = (loss(pairs) - ahead[:, None] - ahead + result.fun) / 1e-6
     root = np.linalg.cholesky(1.2 * np.linalg.inv(hessian))
-    z = np.random.default_rng(0).standard_normal((8_000, len(found.x)))
-    v = found.x + z @ root.T
+    z = np.random.default_rng(0).standard_normal((8_000, len(result.x)))
+    v = result.x + z @ root.T
     weight = np.concatenate([-loss(part) for part in np.array_split(v, 20)])
     weight += 0.5 * np.sum(np.square(z), axis=1)
     weight = np.exp(weight - np.max(weight))
@@ -112,14 +112,14 @@ def test_effects_terms_and_predictors_agree(which, request, data):
 def test_probabilities_are_of_predictors_that_add_nothing(gam, data, monkeypatch):
     """What several predictors make together would be too uncertain: nothing says they make up."""
     _, wide = gam.predict(data, "link", se=True)
-    _, found = gam.predict(data, "response", se=True)
+    _, result = gam.predict(data, "response", se=True)
     module = importlib.import_module("gpflow_gam.gam.effects.averaged")
     monkeypatch.setattr(module, "between_moments", lambda fit: None)
     monkeypatch.setattr(module, "_AVERAGED", {})
     _, narrow = gam.predict(data, "link", se=True)
     assert np.all(wide >= narrow)
     assert np.mean(wide[:, 1:] / narrow[:, 1:]) > 1.02
-    np.testing.assert_array_equal(gam.predict(data, "response", se=True)[1], found)
+    np.testing.assert_array_equal(gam.predict(data, "response", se=True)[1], result)
 
 
 def test_files_keep_covariances_between_predictors(gam, data, tmp_path):
@@ -127,8 +127,8 @@ def test_files_keep_covariances_between_predictors(gam, data, tmp_path):
     assert np.any(between_moments(gam.fitted).covariance > 0.0)
     for with_data in (True, False):
         gam.save(tmp_path / "gam.gam", data=with_data, overwrite=True)
-        found = gg.GAM.load(tmp_path / "gam.gam").effects(NAMES["b"], data[["x"]].head(5))["se"]
-        np.testing.assert_array_equal(found, want)
+        result = gg.GAM.load(tmp_path / "gam.gam").effects(NAMES["b"], data[["x"]].head(5))["se"]
+        np.testing.assert_array_equal(result, want)
 
 
 def test_a_sample_of_rows_stands_for_all(gam, monkeypatch):
@@ -163,10 +163,10 @@ def test_excess_covariance_by_dense_inverses(rng):
     for row, C in zip(phi.T, curvature):
         own = np.concatenate([np.eye(L)[[i]].T * (row * enters[:, i]) for i in range(L)], axis=1)
         H += own.T @ C @ own
-    found, inverse = means.excess_covariance(), np.linalg.inv(H)
+    result, inverse = means.excess_covariance(), np.linalg.inv(H)
     for i in range(L):
         at = slice(i * P, (i + 1) * P)
         alone = np.linalg.inv(H[at, at])
-        np.testing.assert_allclose(found[i], inverse[at, at] - alone, atol=1e-12)
-        assert np.linalg.eigvalsh(found[i])[0] > -1e-12
-    assert np.all(found[2, 0] == pytest.approx(0.0, abs=1e-12))
+        np.testing.assert_allclose(result[i], inverse[at, at] - alone, atol=1e-12)
+        assert np.linalg.eigvalsh(result[i])[0] > -1e-12
+    assert np.all(result[2, 0] == pytest.approx(0.0, abs=1e-12))

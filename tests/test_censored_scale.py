@@ -103,9 +103,9 @@ def table() -> pd.DataFrame:
     f, log_scale = np.sin(6.0 * x), np.log(0.25) + 1.3 * z
     e = np.log(rng.standard_exponential(N))
     time, end = np.exp(f + np.exp(log_scale) * e), rng.exponential(3.0, size=N)
-    found = {"x": x, "z": z, "f": f, "g": log_scale, "full": time}
-    found |= {"time": np.minimum(time, end), "event": time <= end}
-    return pd.DataFrame(found)
+    result = {"x": x, "z": z, "f": f, "g": log_scale, "full": time}
+    result |= {"time": np.minimum(time, end), "event": time <= end}
+    return pd.DataFrame(result)
 
 
 TERMS = {"location": s("x"), "scale": s("z", k=6)}
@@ -131,9 +131,9 @@ def test_location_and_scale_are_found(table, weibull):
 def test_survival_curves_are_those_of_both_predictors(table, weibull):
     few, times = table.iloc[:4], np.array([0.3, 1.0, 2.0])
     curve = st.weibull_min(1.0 / np.exp(few[["g"]]), scale=np.exp(few[["f"]])).sf(times)
-    found = weibull.survival(few, times)
-    np.testing.assert_allclose(found["estimate"], curve.ravel(), atol=0.06)
-    assert np.mean((found["lower"] < curve.ravel()) & (curve.ravel() < found["upper"])) > 0.8
+    result = weibull.survival(few, times)
+    np.testing.assert_allclose(result["estimate"], curve.ravel(), atol=0.06)
+    assert np.mean((result["lower"] < curve.ravel()) & (curve.ravel() < result["upper"])) > 0.8
     # of predictors that are drawn
     known = weibull.survival(few, times, unconditional=False)
     link, se = weibull.predict(few, "link", se=True, unconditional=False)

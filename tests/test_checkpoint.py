@@ -183,8 +183,8 @@ def test_a_full_disk_does_not_end_a_fit(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(archive, "write", full)
     with pytest.warns(gg.CheckpointWarning, match="No space left on device.*the fit goes on"):
-        found = gam("negative_binomial").fit(df, "count", checkpoint=tmp_path)
-    assert found.fitted.result.converged
+        result = gam("negative_binomial").fit(df, "count", checkpoint=tmp_path)
+    assert result.fitted.result.converged
     # but a folder that nothing can be written to is told before anything is computed
     calls[0] = 9
     with pytest.raises(OSError, match="No space left"):

@@ -81,9 +81,9 @@ def test_parametric_terms_are_least_squares(data):
     b, (rest,), *_ = np.linalg.lstsq(A, data["y"], rcond=None)
     se = np.sqrt(np.diag(np.linalg.inv(A.T @ A)) * rest / len(data))
     table = gam.coefficients(reference="low", unconditional=False)
-    found = table[(table["term"] != "intercept") & (table["level"] != "low")]
-    np.testing.assert_allclose(found["estimate"], b[1:], rtol=0.01)
-    np.testing.assert_allclose(found["se"], se[1:], rtol=0.02)
+    result = table[(table["term"] != "intercept") & (table["level"] != "low")]
+    np.testing.assert_allclose(result["estimate"], b[1:], rtol=0.01)
+    np.testing.assert_allclose(result["se"], se[1:], rtol=0.02)
     assert "not penalised: linear(z), factor(g)." in str(gam.summary())
     ridge = gg.GAM(linear("z", shrink=True) + factor("g", shrink=True)).fit(data, "y", **QUIET)
     effects = [g.coefficients().set_index("level")["estimate"] for g in (gam, ridge)]
@@ -100,15 +100,15 @@ def test_parametric_terms_are_those_of_a_table(family, rare):
     p = np.array([0.3, 0.6])
     y = rng.binomial(1, p[code]) if family == "bernoulli" else rng.poisson(4.0 * p[code])
     gam = gg.GAM(factor("code"), family=family).fit({"code": code, "y": y}, y="y", **QUIET)
-    found = gam.coefficients(reference=0).set_index("level").loc[1]
+    result = gam.coefficients(reference=0).set_index("level").loc[1]
     hits, rows = np.bincount(code, y), np.bincount(code)
     if family == "bernoulli":
         logs, variances = np.log(hits / (rows - hits)), 1.0 / hits + 1.0 / (rows - hits)
     else:
         logs, variances = np.log(hits / rows), 1.0 / hits
     se = np.sqrt(variances.sum())
-    assert found["estimate"] == pytest.approx(logs[1] - logs[0], abs=0.15 * se)
-    assert found["se"] == pytest.approx(se, rel=0.08)
+    assert result["estimate"] == pytest.approx(logs[1] - logs[0], abs=0.15 * se)
+    assert result["se"] == pytest.approx(se, rel=0.08)
 
 
 @pytest.mark.parametrize("family", ["bernoulli", "poisson", "zero_inflated_poisson"])
@@ -148,8 +148,8 @@ def test_steep_slopes_are_not_shrunk():
         information = A.T @ (A * (p * (1.0 - p))[:, None])
         b = b + np.linalg.solve(information, A.T @ (y - p))
     se = np.sqrt(np.linalg.inv(information)[1, 1])
-    found = gg.GAM(linear("x"), family="bernoulli").fit({"x": x, "y": y}, y="y", **QUIET)
-    slope = found.coefficients().set_index("term").loc["linear(x)"]
+    result = gg.GAM(linear("x"), family="bernoulli").fit({"x": x, "y": y}, y="y", **QUIET)
+    slope = result.coefficients().set_index("term").loc["linear(x)"]
     assert abs(slope["estimate"] - b[1]) < 0.6 * se  # a mean, beside a mode
     assert slope["se"] == pytest.approx(se, rel=0.2)
 
@@ -278,28 +278,28 @@ def test_lines_of_levels_are_at_zero_of_the_reference(many):
     row = pd.DataFrame({"z": 0.0, "g": list("abc"), "h": "v"})
     at_zero, se = by.predict(row, "link", se=True, unconditional=False)
     for place, level in enumerate("abc"):
-        found = by.coefficients({"g": level, "h": "v"}, unconditional=False).iloc[0]
-        np.testing.assert_allclose(found["estimate"], at_zero[place], rtol=1e-6)
-        np.testing.assert_allclose(found["se"], se[place], rtol=1e-4)
+        result = by.coefficients({"g": level, "h": "v"}, unconditional=False).iloc[0]
+        np.testing.assert_allclose(result["estimate"], at_zero[place], rtol=1e-6)
+        np.testing.assert_allclose(result["se"], se[place], rtol=1e-4)
     shares = data["g"].value_counts(normalize=True)[list("abc")].to_numpy()
-    found = by.coefficients({"h": "v"})["estimate"].iloc[0]
-    np.testing.assert_allclose(found, shares @ at_zero, rtol=1e-6)
+    result = by.coefficients({"h": "v"})["estimate"].iloc[0]
+    np.testing.assert_allclose(result, shares @ at_zero, rtol=1e-6)
     pytest.importorskip("formulaic")
     made = gg.GAM("each ~ z*g + factor(h)").fit(data, **QUIET)
-    found = made.coefficients({"h": "v"}).iloc[0]
-    assert found["estimate"] == pytest.approx(at_zero[0], abs=0.1 * se[0])
-    assert found["se"] == pytest.approx(se[0], rel=0.02)
+    result = made.coefficients({"h": "v"}).iloc[0]
+    assert result["estimate"] == pytest.approx(at_zero[0], abs=0.1 * se[0])
+    assert result["se"] == pytest.approx(se[0], rel=0.02)
 
 
 def test_each_predictor_has_an_intercept_of_references(many):
     data = many.head(600)
     terms = {"mean": linear("z") + factor("g"), "scale": factor("h")}
     gam = gg.GAM(terms).fit(data, "y", **QUIET)
-    found = gam.coefficients({"g": "b", "h": "v"}, unconditional=False).iloc[:2]
+    result = gam.coefficients({"g": "b", "h": "v"}, unconditional=False).iloc[:2]
     row = pd.DataFrame({"z": [0.0], "g": "b", "h": "v"})
     mean, se = gam.predict(row, "link", se=True, unconditional=False)
-    np.testing.assert_allclose(found["estimate"], mean[0], rtol=1e-6)
-    np.testing.assert_allclose(found["se"], se[0], rtol=1e-4)
+    np.testing.assert_allclose(result["estimate"], mean[0], rtol=1e-6)
+    np.testing.assert_allclose(result["se"], se[0], rtol=1e-4)
     # a factor whose levels have their own means has no intercept to move
     own = gg.GAM(factor("g") - 1).fit(data, "y", **QUIET)
     assert list(own.coefficients({"g": "a"})["term"]) == ["factor(g)"] * 3

@@ -90,8 +90,8 @@ def refit(gam: gg.GAM, keep: np.ndarray, asked: np.ndarray, frozen: bool = False
 
     def sites(mean, S):
         m, var = moments_of(mean, S)
-        found = expectations(likelihood, fit.X, m + known, var, Y, ())
-        return found.precision, found.slope + found.precision * m
+        result = expectations(likelihood, fit.X, m + known, var, Y, ())
+        return result.precision, result.slope + result.precision * m
 
     def posterior(w, shift, rows):
         S, mean = [], []
@@ -148,12 +148,12 @@ def test_gaussian_data_with_weights_offset_and_curves_by_level_are_those_of_fits
     data = table()
     terms = s("x", by=factor("g"), k=6) + factor("g") + s("z", by="x", k=5)
     gam = fitted("gaussian", data, terms, weights="w", offset="o")
-    found = gam.loo()
+    result = gam.loo()
     expected = [refit(gam, without(N, n), np.array([n]))[0] for n in range(N)]
-    np.testing.assert_allclose(found.pointwise, expected, atol=1e-7)
+    np.testing.assert_allclose(result.pointwise, expected, atol=1e-7)
     w = data["w"].to_numpy()
-    assert found.elpd == pytest.approx(w @ found.pointwise)
-    assert found.untrusted == 0
+    assert result.elpd == pytest.approx(w @ result.pointwise)
+    assert result.untrusted == 0
 
 
 FAMILIES = {
@@ -174,15 +174,15 @@ FAMILIES = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_divides_out_its_site_and_is_close_to_a_fit_without(family):
     gam = fitted(family, table())
-    found = gam.loo().pointwise
+    result = gam.loo().pointwise
     rows = np.arange(0, N, 5)
     if gam.fitted.num_predictors == 1:
         frozen = [refit(gam, without(N, n), np.array([n]), frozen=True)[0] for n in rows]
-        np.testing.assert_allclose(found[rows], frozen, atol=1e-6)
+        np.testing.assert_allclose(result[rows], frozen, atol=1e-6)
     expected = np.array([refit(gam, without(N, n), np.array([n]))[0] for n in rows])
     one, every = FAMILIES[family]
-    assert np.abs(found[rows] - expected).max() < one
-    assert abs(np.sum(found[rows] - expected)) < every
+    assert np.abs(result[rows] - expected).max() < one
+    assert abs(np.sum(result[rows] - expected)) < every
 
 
 @pytest.mark.parametrize("variational", [None, pytest.param("block", marks=pytest.mark.slow)])
@@ -193,10 +193,10 @@ def test_terms_for_each_parameter(variational):
     gam.fit(data, "heteroskedastic", **QUIET)
     rows = np.arange(0, N, 5)
     expected = np.array([refit(gam, without(N, n), np.array([n]))[0] for n in rows])
-    found = gam.loo().pointwise
-    assert np.median(np.abs(found[rows] - expected)) < 0.02
-    assert np.abs(found[rows] - expected).max() < 0.25
-    np.testing.assert_allclose(gam.loo(np.arange(N)).pointwise, found, atol=1e-8)
+    result = gam.loo().pointwise
+    assert np.median(np.abs(result[rows] - expected)) < 0.02
+    assert np.abs(result[rows] - expected).max() < 0.25
+    np.testing.assert_allclose(gam.loo(np.arange(N)).pointwise, result, atol=1e-8)
 
 
 # --- rows left out together ---------------------------------------------------------------------
@@ -209,11 +209,11 @@ def test_groups_are_left_out_jointly(family, groups):
     data = table()
     labels = np.random.default_rng(groups).integers(0, groups, N)
     gam = fitted(family, data, weights="w" if family == "poisson" else None)
-    found = gam.loo(labels).pointwise
+    result = gam.loo(labels).pointwise
     for label in np.unique(labels):
         own = np.flatnonzero(labels == label)
         expected = refit(gam, without(N, own), own, frozen=True)
-        np.testing.assert_allclose(found[own], expected, atol=1e-6)
+        np.testing.assert_allclose(result[own], expected, atol=1e-6)
 
 
 def outliers(n: int = 60) -> pd.DataFrame:
@@ -238,12 +238,12 @@ def convex():
 def test_negative_weights_leave_with_their_rows(convex, groups):
     """Of fewer rows than inducing values, and of more, beside the others' sites written out."""
     labels = np.random.default_rng(groups).integers(0, groups, 60)
-    found = convex.loo(labels)
-    assert found.untrusted == 0
+    result = convex.loo(labels)
+    assert result.untrusted == 0
     for label in np.unique(labels):
         own = np.flatnonzero(labels == label)
         frozen = refit(convex, without(60, own), own, frozen=True)
-        np.testing.assert_allclose(found.pointwise[own], frozen, atol=1e-6)
+        np.testing.assert_allclose(result.pointwise[own], frozen, atol=1e-6)
 
 
 def test_negative_weights_make_it_nearer_to_fits_without(convex):
@@ -275,24 +275,24 @@ def test_neighbourhoods_of_each_row_are_left_out_jointly():
     gam = fitted("gaussian", table())
     near = [range(max(0, n - 2), min(N, n + 4)) for n in range(N)]
     near[5], near[9] = [], np.array([1, 30])  # a row is among its own neighbours
-    found = gam.loo(near).pointwise
+    result = gam.loo(near).pointwise
     for n in range(N):
         out = np.union1d(np.array(near[n], dtype=int), [n])
         expected = refit(gam, without(N, out), np.array([n]))
-        np.testing.assert_allclose(found[n], expected[0], atol=1e-7)
+        np.testing.assert_allclose(result[n], expected[0], atol=1e-7)
 
 
 def test_groups_of_several_predictors_are_close_to_fits_without():
     labels = np.arange(N) % 12
     gam = fitted("categorical", table(), s("x", k=4))
-    found = gam.loo(labels).pointwise
+    result = gam.loo(labels).pointwise
     expected = np.zeros(N)
     for label in range(4):
         own = np.flatnonzero(labels == label)
         expected[own] = refit(gam, without(N, own), own)
     rows = labels < 4
-    assert np.abs(found - expected)[rows].max() < 0.1
-    assert abs(np.sum(found[rows] - expected[rows])) < 0.2
+    assert np.abs(result - expected)[rows].max() < 0.1
+    assert abs(np.sum(result[rows] - expected[rows])) < 0.2
 
 
 @pytest.mark.parametrize("k", [1, 3, 9])
@@ -320,8 +320,8 @@ def test_means_that_move_together_make_one_newton_step_without_rows(k):
     step = np.linalg.solve(H, pull).reshape(L, P) * enters.T
     mean = rng.normal(size=(2, L))
     expected = mean - (step @ phi[:, asked]).T
-    found = coupled.without(out, phi[:, out], phi[:, asked], mean)
-    np.testing.assert_allclose(found, expected, atol=1e-10)
+    result = coupled.without(out, phi[:, out], phi[:, asked], mean)
+    np.testing.assert_allclose(result, expected, atol=1e-10)
     if k == 1:
         alone = coupled.one_by_one(np.array([0]), phi[:, :1], mean[:1])
         np.testing.assert_allclose(alone, expected[:1], atol=1e-10)
@@ -420,9 +420,9 @@ def test_a_group_by_name_of_rows_in_codes(monkeypatch):
 def test_other_families_of_q_and_minibatches():
     data = table()
     expected = fitted("poisson", data).loo()
-    found = fitted("poisson", data, variational="block").loo()
-    assert found.elpd == pytest.approx(expected.elpd, abs=0.2)
-    assert found.untrusted == 0
+    result = fitted("poisson", data, variational="block").loo()
+    assert result.elpd == pytest.approx(expected.elpd, abs=0.2)
+    assert result.untrusted == 0
     gam = gg.GAM(s("x", k=8) + linear("z"), "poisson").fit(
         data, "poisson", batch_size=18, max_iterations=2, **QUIET
     )
@@ -437,10 +437,10 @@ def newton():
 
 @pytest.mark.slow
 def test_laplaces_posterior_of_the_other_engine(newton, monkeypatch):
-    found = newton.loo()
-    assert found.untrusted == 0
+    result = newton.loo()
+    assert result.untrusted == 0
     expected = fitted("poisson", table(), weights="w").loo()
-    assert found.elpd == pytest.approx(expected.elpd, abs=0.5)
+    assert result.elpd == pytest.approx(expected.elpd, abs=0.5)
     with pytest.raises(ValueError, match="engine='iterncgp' leaves out single rows only"):
         newton.loo(table()["g"])
     monkeypatch.setattr(type(newton.fitted), "num_predictors", 3)
@@ -458,14 +458,14 @@ def test_rows_that_cannot_be_left_out_are_warned_of_and_counted(newton, monkeypa
         lambda fit, X: (predict(fit, X)[0], 10 * predict(fit, X)[1]),
     )
     with pytest.warns(gg.LeaveOneOutWarning, match=r"of 36 rows could not be left out") as said:
-        found = gam.loo()
+        result = gam.loo()
     assert len(said) == 1
     assert said[0].filename == __file__
     F, var = gam.fitted.predict_link(gam.fitted.X)
-    assert found.untrusted == np.sum(table()["w"] * (np.exp(F) * var)[:, 0] >= 1.0)
-    assert 0 < found.untrusted < N
-    assert np.all(np.isfinite(found.pointwise))
-    assert f"{found.untrusted} rows" in str(found)
+    assert result.untrusted == np.sum(table()["w"] * (np.exp(F) * var)[:, 0] >= 1.0)
+    assert 0 < result.untrusted < N
+    assert np.all(np.isfinite(result.pointwise))
+    assert f"{result.untrusted} rows" in str(result)
 
 
 def test_a_gam_without_its_data_and_one_that_was_loaded(tmp_path):
@@ -492,15 +492,15 @@ def test_standard_errors_are_those_of_sums_over_rows():
 def test_fits_beside_each_other():
     data = table(120)
     good, bad = fitted("gaussian", data), fitted("gaussian", data, s("x", k=8))
-    found = gg.compare({"without z": bad, "with z": good.loo()})
-    frame = found.to_frame()
+    result = gg.compare({"without z": bad, "with z": good.loo()})
+    frame = result.to_frame()
     assert list(frame.index) == ["with z", "without z"]
     away = bad.loo().pointwise - good.loo().pointwise
     assert frame.loc["without z", "difference"] == pytest.approx(away.sum())
     assert frame.loc["without z", "difference_se"] == pytest.approx(np.sqrt(120 * away.var(ddof=1)))
     assert frame.loc["with z", "difference"] == frame.loc["with z", "difference_se"] == 0.0
     assert frame.loc["with z", "edf"] == pytest.approx(good.summary().edf)
-    for text in (str(found), found._repr_html_()):
+    for text in (str(result), result._repr_html_()):
         for part in ("with z", "one row at a time", "its se"):
             assert part in text
     assert list(gg.compare(good, bad).table.index) == [
@@ -521,9 +521,9 @@ def test_aic_of_straight_lines_is_about_that_of_a_linear_model():
     y = data["gaussian"].to_numpy()
     rss = np.sum((y - A @ np.linalg.lstsq(A, y, rcond=None)[0]) ** 2)
     aic = 400 * np.log(2 * np.pi * rss / 400) + 400 + 2 * 4
-    found = gam.loo()
-    assert found.aic == pytest.approx(aic, abs=0.2)
-    assert found.elpd == pytest.approx(-0.5 * aic, abs=1.0)
+    result = gam.loo()
+    assert result.aic == pytest.approx(aic, abs=0.2)
+    assert result.elpd == pytest.approx(-0.5 * aic, abs=1.0)
 
 
 def test_what_cannot_be_compared(gaussian):

@@ -38,7 +38,7 @@ def test_pairs_are_what_regression_on_one_effect_explains(gam):
     table = gam.concurvity(full=False)
     moments, X = inducing_moments(gam.fitted), gam.fitted.X
     for measure in ("observed", "estimate"):
-        found = table.loc[measure]
+        result = table.loc[measure]
         for one in gam.names:
             A = moments.features(one, X).T
             A = A - A.mean(axis=0)
@@ -52,19 +52,19 @@ def test_pairs_are_what_regression_on_one_effect_explains(gam):
                 # directions of next to no size are left out, there as here
                 left = B - A @ np.linalg.lstsq(A, B, rcond=1e-3)[0]
                 expected = 1.0 if one == other else 1.0 - np.sum(left**2) / np.sum(B**2)
-                assert found.loc[one, other] == pytest.approx(expected, abs=2e-4), (one, other)
+                assert result.loc[one, other] == pytest.approx(expected, abs=2e-4), (one, other)
 
 
 def test_rows_explain_columns(gam):
-    found = gam.concurvity(full=False).loc["estimate"]
-    assert found.loc["s(x)", "s(bent)"] > 0.99  # bent is a function of x
-    assert found.loc["s(bent)", "s(x)"] < 0.9  # and x none of it
-    assert found.loc["s(x)", "linear(x)"] > 0.99
-    assert found.loc["s(free)", "s(x)"] < 0.1
-    assert found.loc["s(x)", "s(free)"] < 0.15
-    np.testing.assert_array_equal(np.diag(found), 1.0)
+    result = gam.concurvity(full=False).loc["estimate"]
+    assert result.loc["s(x)", "s(bent)"] > 0.99  # bent is a function of x
+    assert result.loc["s(bent)", "s(x)"] < 0.9  # and x none of it
+    assert result.loc["s(x)", "linear(x)"] > 0.99
+    assert result.loc["s(free)", "s(x)"] < 0.1
+    assert result.loc["s(x)", "s(free)"] < 0.15
+    np.testing.assert_array_equal(np.diag(result), 1.0)
     # with one other effect there is no difference between it and all others
-    assert (gam.concurvity()["estimate"] >= found.where(found < 1.0).max() - 1e-6).all()
+    assert (gam.concurvity()["estimate"] >= result.where(result < 1.0).max() - 1e-6).all()
 
 
 @pytest.mark.parametrize("full", [True, False])

@@ -41,8 +41,8 @@ def test_a_copy_predicts_the_same_and_goes_on_alone(name, how):
     expected = [*model.predict_f(X), *model.predict_components(X), model.elbo(*data)]
     model.posterior().predict_f(X)
     other = HOW[how](model)
-    found = [*other.predict_f(X), *other.predict_components(X), other.elbo(*data)]
-    for a, b in zip(found, expected):
+    result = [*other.predict_f(X), *other.predict_components(X), other.elbo(*data)]
+    for a, b in zip(result, expected):
         np.testing.assert_allclose(a, b, rtol=1e-10)
     with tf.GradientTape() as tape:
         loss = -other.elbo(*data)

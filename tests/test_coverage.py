@@ -18,8 +18,8 @@ def test_steps_in_a_parabola_are_those_of_its_hessian():
     steps = Steps(lambda u: 0.5 * u @ hessian @ u, np.zeros(2), hessian)
     rng = np.random.default_rng(0)
     z = rng.standard_normal((40_000, 2))
-    found = np.cov([steps(point) for point in z], rowvar=False)
-    np.testing.assert_allclose(found, np.linalg.inv(hessian), rtol=0.03, atol=0.005)
+    result = np.cov([steps(point) for point in z], rowvar=False)
+    np.testing.assert_allclose(result, np.linalg.inv(hessian), rtol=0.03, atol=0.005)
 
 
 @pytest.mark.parametrize("side", [1.0, -1.0])

@@ -28,13 +28,13 @@ def table() -> pd.DataFrame:
     """Hazard ``1.5 t^0.5 exp(sin(6 x) + 0.6 z)``, about a quarter of the rows censored."""
     rng = np.random.default_rng(4)
     n = 350
-    found = pd.DataFrame({"x": rng.uniform(size=n), "z": rng.standard_normal(n)})
-    found["f"] = np.sin(6.0 * found["x"]) + 0.6 * found["z"]
-    time = (rng.exponential(size=n) / np.exp(found["f"])) ** (1.0 / 1.5)
+    result = pd.DataFrame({"x": rng.uniform(size=n), "z": rng.standard_normal(n)})
+    result["f"] = np.sin(6.0 * result["x"]) + 0.6 * result["z"]
+    time = (rng.exponential(size=n) / np.exp(result["f"])) ** (1.0 / 1.5)
     end = rng.uniform(0.5, 3.0, size=n)
-    found["time"] = np.minimum(time, end)
-    found["event"] = time <= end
-    return found
+    result["time"] = np.minimum(time, end)
+    result["event"] = time <= end
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_derivatives_of_rows_and_baseline_are_those_of_tensorflow(weighted):
     X = np.linspace(0.0, 2.0, n)[:, None]
     likelihood = lk.Weighted(base, 0) if weighted else base
     mean, var = np.linspace(-1.0, 1.0, n)[:, None], np.linspace(0.1, 0.4, n)[:, None]
-    found = expectations(likelihood, X, mean, var, Y, [base.steps.unconstrained_variable])
+    result = expectations(likelihood, X, mean, var, Y, [base.steps.unconstrained_variable])
     at, spread = tf.constant(mean), tf.constant(var)
     steps = base.steps.unconstrained_variable
 
@@ -105,14 +105,14 @@ def test_derivatives_of_rows_and_baseline_are_those_of_tensorflow(weighted):
             tape.watch([at, spread])
             value = total()
         slope, along, own = tape.gradient(value, [at, spread, steps])
-    np.testing.assert_allclose(found.total, value, rtol=1e-12)
-    np.testing.assert_allclose(found.slope, slope, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(found.precision, -2.0 * along, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(found.own_slope, own, rtol=1e-10)
+    np.testing.assert_allclose(result.total, value, rtol=1e-12)
+    np.testing.assert_allclose(result.slope, slope, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(result.precision, -2.0 * along, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(result.own_slope, own, rtol=1e-10)
     curvature = outer.jacobian(own, steps, experimental_use_pfor=False)
-    np.testing.assert_allclose(found.own_curvature, curvature, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(result.own_curvature, curvature, rtol=1e-9, atol=1e-12)
     across = outer.jacobian(own, at, experimental_use_pfor=False)
-    np.testing.assert_allclose(np.stack(found.across), across, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.stack(result.across), across, rtol=1e-9, atol=1e-12)
     # other parameters, and times that are none, are not for it
     rows = Batch(mean, var, Y, None, [base.edges.unconstrained_variable])
     assert base.row_terms(rows) is None
@@ -161,9 +161,9 @@ def test_lines_are_those_of_the_partial_likelihood_whatever_the_intervals(table)
     for intervals in (16, 64):
         own = gg.GAM(linear("x") + linear("z"), family=fam.Cox(intervals))
         own.fit(other, STATED, progress=False)
-        found = own.coefficients().set_index("term").loc[["linear(x)", "linear(z)"]]
-        off.append((found["estimate"] - known) / errors)
-        np.testing.assert_allclose(found["se"], errors, rtol=0.06)
+        result = own.coefficients().set_index("term").loc[["linear(x)", "linear(z)"]]
+        off.append((result["estimate"] - known) / errors)
+        np.testing.assert_allclose(result["se"], errors, rtol=0.06)
     np.testing.assert_allclose(off, 0.0, atol=0.08)
     np.testing.assert_allclose(off[0], off[1], atol=0.03)
 
@@ -181,11 +181,11 @@ def test_what_the_family_says_goes_together():
     survival = family.survival(likelihood, Y[:, 0], f)
     np.testing.assert_allclose(below, 1.0 - survival, rtol=1e-12)
     np.testing.assert_array_equal(at_most[Y[:, 2] == 0.0], 1.0)
-    X, found = np.zeros((len(Y), 1)), family.deviance(likelihood, Y, f)
+    X, result = np.zeros((len(Y), 1)), family.deviance(likelihood, Y, f)
     F = np.linspace(-12.0, 9.0, 20_001)[:, None, None] * np.ones((1, len(Y), 1))
     logs = np.asarray(likelihood.log_prob(np.zeros(F.shape), F, Y + np.zeros((len(F), 1, 1))))
     own = np.asarray(likelihood.log_prob(X, f, Y))
-    np.testing.assert_allclose(found, 2.0 * (logs.max(axis=0) - own), atol=1e-4)
+    np.testing.assert_allclose(result, 2.0 * (logs.max(axis=0) - own), atol=1e-4)
 
 
 def test_intervals_are_quantiles_of_events(table):
@@ -256,13 +256,13 @@ def test_straight_lines_are_those_of_coxph(table, tmp_path):
     slopes, errors, curves = answers[:2], answers[2:4], answers[4:].reshape(3, 2, 2)
     patients = pd.read_csv(tmp_path / "l.csv")
     own = gg.GAM(linear("sex") + linear("ecog"), family="cox").fit(patients, STATED, progress=False)
-    found = own.coefficients().set_index("term").loc[["linear(sex)", "linear(ecog)"]]
-    np.testing.assert_allclose(found["estimate"], lung[0], rtol=0.01)
-    np.testing.assert_allclose(found["se"], lung[1], rtol=0.02)
+    result = own.coefficients().set_index("term").loc[["linear(sex)", "linear(ecog)"]]
+    np.testing.assert_allclose(result["estimate"], lung[0], rtol=0.01)
+    np.testing.assert_allclose(result["se"], lung[1], rtol=0.02)
     own = gg.GAM(linear("x") + linear("z"), family="cox").fit(table, STATED, progress=False)
-    found = own.coefficients().set_index("term").loc[["linear(x)", "linear(z)"]]
-    np.testing.assert_allclose(found["estimate"], slopes, rtol=0.01)
-    np.testing.assert_allclose(found["se"], errors, rtol=0.06)
+    result = own.coefficients().set_index("term").loc[["linear(x)", "linear(z)"]]
+    np.testing.assert_allclose(result["estimate"], slopes, rtol=0.01)
+    np.testing.assert_allclose(result["se"], errors, rtol=0.06)
     survival = own.survival(table.iloc[:2], [0.3, 0.8])
     for name, known in zip(("estimate", "lower", "upper"), curves):
         np.testing.assert_allclose(survival[name], known.ravel(), atol=0.03)

@@ -64,12 +64,12 @@ def test_closed_forms_equal_automatic_differentiation(name, rng):
 def test_binary_curvature_far_out(link):
     """Far on the wrong side a logit has slope 1; a probit |f| + 1/|f| and curvature near 1."""
     F = tf.constant([[-300.0], [-30.0], [30.0], [300.0]], dtype=tf.float64)
-    found = curvature(lik.Bernoulli(link), np.zeros((4, 1)), F, tf.ones_like(F))
-    w = found.precision.blocks().numpy()[:, 0, 0]
-    assert np.all(np.isfinite(found.gradient))
+    result = curvature(lik.Bernoulli(link), np.zeros((4, 1)), F, tf.ones_like(F))
+    w = result.precision.blocks().numpy()[:, 0, 0]
+    assert np.all(np.isfinite(result.gradient))
     assert np.all(np.isfinite(w) & (w >= 0))
     expected = [1.0, 1.0] if link == "logit" else [300 + 1 / 300, 30 + 1 / 30]
-    np.testing.assert_allclose(found.gradient[0, :2], expected, rtol=1e-5)
+    np.testing.assert_allclose(result.gradient[0, :2], expected, rtol=1e-5)
     if link == "probit":
         np.testing.assert_allclose(w[1], 1 - 1 / 30**2, rtol=1e-4)
 
@@ -78,9 +78,9 @@ def test_weights_multiply(rng):
     X = np.column_stack([rng.uniform(size=N), rng.integers(0, 3, N)])
     F, Y = tf.constant(rng.normal(size=(N, 1))), tf.constant(_counts(rng))
     base = curvature(gpflow.likelihoods.Poisson(), X, F, Y)
-    found = curvature(lik.Weighted(gpflow.likelihoods.Poisson(), 1), X, F, Y)
-    np.testing.assert_allclose(found.gradient, X[:, 1] * base.gradient)
-    np.testing.assert_allclose(found.precision.blocks()[:, 0, 0], X[:, 1] * np.exp(F[:, 0]))
+    result = curvature(lik.Weighted(gpflow.likelihoods.Poisson(), 1), X, F, Y)
+    np.testing.assert_allclose(result.gradient, X[:, 1] * base.gradient)
+    np.testing.assert_allclose(result.precision.blocks()[:, 0, 0], X[:, 1] * np.exp(F[:, 0]))
 
 
 def _precisions(rng, Q=3):
@@ -130,9 +130,9 @@ def test_likelihoods_that_are_not_log_concave_say_so(rng):
     with pytest.raises(ValueError, match="StudentT is not log-concave .* row"):
         checked_curvature(curvature(likelihood, F, F, Y), likelihood)
     poisson = gpflow.likelihoods.Poisson()
-    found = curvature(poisson, F, F + 800.0, tf.abs(tf.round(Y)))
+    result = curvature(poisson, F, F + 800.0, tf.abs(tf.round(Y)))
     with pytest.raises(ValueError, match="Poisson has no finite value"):
-        checked_curvature(found, poisson)
+        checked_curvature(result, poisson)
 
 
 def test_dense_blocks_are_inverted_once(rng, monkeypatch):

@@ -66,12 +66,12 @@ def fitted(table, likelihood) -> gg.GAM:
 
 def test_saturated_models_are_maxima():
     y = np.array([0.3, 40.0, 2e4])
-    found = greatest(lambda f: st.poisson.logpmf(np.round(y), np.exp(f)), np.array([3.0, -2, 1.0]))
+    result = greatest(lambda f: st.poisson.logpmf(np.round(y), np.exp(f)), np.array([3.0, -2, 1.0]))
     known = np.round(y)
-    np.testing.assert_allclose(found, st.poisson.logpmf(known, known), atol=1e-8)
+    np.testing.assert_allclose(result, st.poisson.logpmf(known, known), atol=1e-8)
     # a limit that is never reached, and one that there is not
-    found = greatest(lambda f: -np.logaddexp(0.0, -f), np.zeros(1))
-    np.testing.assert_allclose(found, 0.0, atol=1e-9)
+    result = greatest(lambda f: -np.logaddexp(0.0, -f), np.zeros(1))
+    np.testing.assert_allclose(result, 0.0, atol=1e-9)
     assert greatest(lambda f: f, np.zeros(1)) is None
 
 

@@ -74,10 +74,10 @@ def counts(rng, n, alpha):
 
 
 def said(gam, data, y):
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as result:
         warnings.simplefilter("always")
         gam.fit(data, y, **QUIET)
-    return [w for w in found if issubclass(w.category, gg.DispersionWarning)]
+    return [w for w in result if issubclass(w.category, gg.DispersionWarning)]
 
 
 def test_overdispersed_counts_are_told_once_with_the_family_to_take():

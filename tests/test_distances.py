@@ -81,7 +81,7 @@ def _in(dtype):
 def test_single_precision_far_from_the_origin_is_that_of_double(name, rng):
     columns = 1 if name == "change points" else 2
     X, X2 = FAR + _inputs(rng, 30, columns), FAR + _inputs(rng, 9, columns)
-    found = {}
+    result = {}
     for dtype in (np.float32, np.float64):
         with _in(dtype):
             kernel = KERNELS[name]()
@@ -94,8 +94,8 @@ def test_single_precision_far_from_the_origin_is_that_of_double(name, rng):
                 value = tf.reduce_sum(matrices[0]) + tf.reduce_sum(tf.sin(3.0 * matrices[1]))
             sources = [near, there, *kernel.trainable_variables]
             slopes = tape.gradient(value, sources, unconnected_gradients="zero")
-            found[dtype] = [*matrices, *(s / (1.0 + np.abs(s).max()) for s in slopes)]
-    for single, double in zip(found[np.float32], found[np.float64]):
+            result[dtype] = [*matrices, *(s / (1.0 + np.abs(s).max()) for s in slopes)]
+    for single, double in zip(result[np.float32], result[np.float64]):
         np.testing.assert_allclose(single, double, atol=1e-4)
 
 
@@ -141,7 +141,7 @@ def joint(posterior, points):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_far_from_the_origin_is_that_at_it(name, rng):
     """Bound, hyperparameters' slopes, predictions and components."""
-    X, new, found = _inputs(rng, 30), _inputs(rng, 5), []
+    X, new, result = _inputs(rng, 30), _inputs(rng, 5), []
     with _in(np.float32):
         for shift in (0.0, FAR):
             model = _fitted(X + shift, MODELS[name]())
@@ -155,18 +155,18 @@ def test_a_model_far_from_the_origin_is_that_at_it(name, rng):
             with tf.GradientTape() as tape:
                 bound = model.elbo()
             slopes = tape.gradient(bound, model.kernel.trainable_variables)
-            found.append([*numbers, bound, *slopes])
+            result.append([*numbers, bound, *slopes])
         if name == "one":
             compiled = tf.function(lambda x: (*model.predict_f(x), model.elbo()))(at)
-            for near, far in zip((*found[0][:2], bound), compiled):
+            for near, far in zip((*result[0][:2], bound), compiled):
                 np.testing.assert_allclose(near, far, rtol=2e-4, atol=2e-4)
-    for near, far in zip(*found):
+    for near, far in zip(*result):
         np.testing.assert_allclose(near, far, rtol=2e-4, atol=2e-4)
 
 
 def test_compiled_products_and_pivots_far_from_the_origin_are_those_at_it(rng, monkeypatch):
     monkeypatch.setattr(operators, "_SMALL", 0)
-    X, V, found = _inputs(rng), rng.normal(size=(30, 2)), []
+    X, V, result = _inputs(rng), rng.normal(size=(30, 2)), []
     with _in(np.float32):
         kernel = as_additive(MODELS["one"]())
         product, pivoting = KernelProduct(kernel), Pivoting(kernel)
@@ -176,13 +176,13 @@ def test_compiled_products_and_pivots_far_from_the_origin_are_those_at_it(rng, m
                 K = product(here, here, tf.constant(V))
             slopes = tape.gradient(K, kernel.trainable_variables)
             diag = tf.cast(kernel(here, full_cov=False), tf.float64)
-            found.append([K, *slopes, *pivoting(here, diag, 6)])
-    for near, far in zip(*found):
+            result.append([K, *slopes, *pivoting(here, diag, 6)])
+    for near, far in zip(*result):
         np.testing.assert_allclose(near, far, rtol=2e-4, atol=2e-4)
 
 
 def test_the_other_engine_far_from_the_origin_is_that_at_it(rng):
-    X, found = _inputs(rng, 40), []
+    X, result = _inputs(rng, 40), []
     kernel = lambda: gg.kernels.AdditiveKernel([RationalQuadratic(1.3, 0.6)])
     with _in(np.float32):
         for shift in (0.0, FAR):
@@ -192,7 +192,7 @@ def test_the_other_engine_far_from_the_origin_is_that_at_it(rng):
             sparse = gg.models.AdditiveSGPR((here, Y), kernel(), inducing, 0.2)
             full = gg.models.AdditiveVGP((here, Y), kernel(), gpflow.likelihoods.Gaussian(0.1))
             full.q_alpha.assign(0.1 * Y)
-            found.append(
+            result.append(
                 [
                     sparse.elbo(),
                     *sparse.predict_f(here[:5]),
@@ -202,14 +202,14 @@ def test_the_other_engine_far_from_the_origin_is_that_at_it(rng):
                     gpflow.covariances.Kuf(inducing, kernel(), here),
                 ]
             )
-    for near, far in zip(*found):
+    for near, far in zip(*result):
         np.testing.assert_allclose(near, far, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("columns", [1, 3, 8])
 def test_few_columns_are_widened_by_zeros_that_change_nothing(columns, rng):
     X = rng.uniform(-1.0, 1.0, (6, columns))
-    found = {}
+    result = {}
     for dtype in (np.float32, np.float64):
         with _in(dtype):
             kernel = Matern32(1.3, np.linspace(0.5, 1.5, columns))
@@ -220,6 +220,6 @@ def test_few_columns_are_widened_by_zeros_that_change_nothing(columns, rng):
                 K = kernel(own, own[:4])
                 value = tf.reduce_sum(K**2)
             slopes = tape.gradient(value, kernel.trainable_variables)
-            found[dtype] = [K, kernel(own), *slopes]
-    for single, double in zip(found[np.float32], found[np.float64]):
+            result[dtype] = [K, kernel(own), *slopes]
+    for single, double in zip(result[np.float32], result[np.float64]):
         np.testing.assert_allclose(single, double, rtol=1e-5, atol=2e-5)

@@ -35,18 +35,18 @@ pytestmark = pytest.mark.usefixtures("keras_in_double")
 
 
 def assert_equal(
-    found: gg.distribute.DistributedFit, expected: gg.distribute.DistributedFit
+    result: gg.distribute.DistributedFit, expected: gg.distribute.DistributedFit
 ) -> None:
-    for a, b in zip(script.values(found), script.values(expected)):
+    for a, b in zip(script.values(result), script.values(expected)):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
 
 def assert_file_equal(path: Path, expected: dict[str, gg.distribute.DistributedFit]) -> None:
-    with np.load(path) as found:
-        assert len(found) == sum(len(script.values(fit)) for fit in expected.values())
+    with np.load(path) as result:
+        assert len(result) == sum(len(script.values(fit)) for fit in expected.values())
         for name, one in expected.items():
             for i, value in enumerate(script.values(one)):
-                np.testing.assert_allclose(found[f"{name} {i}"], value, rtol=1e-10, atol=1e-10)
+                np.testing.assert_allclose(result[f"{name} {i}"], value, rtol=1e-10, atol=1e-10)
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +69,11 @@ def test_is_a_plain_loop(on_one_device: dict[str, gg.distribute.DistributedFit])
             loss = model.training_loss((script.X[rows], script.Y[rows]))
         history.append(float(loss))
         adam.apply(tape.gradient(loss, variables, unconnected_gradients="zero"), variables)
-    found = on_one_device["svgp"]
-    np.testing.assert_allclose(found.history, history, rtol=1e-10)
-    for a, b in zip(found.model.trainable_variables, variables):
+    result = on_one_device["svgp"]
+    np.testing.assert_allclose(result.history, history, rtol=1e-10)
+    for a, b in zip(result.model.trainable_variables, variables):
         np.testing.assert_allclose(a, b, atol=1e-10)
-    assert (found.resumed_from, len(found.history)) == (0, 8)
+    assert (result.resumed_from, len(result.history)) == (0, 8)
 
 
 def two_inputs() -> keras.Model:
@@ -95,15 +95,15 @@ WEIGHTS = np.linspace(0.0, 3.0, 200)
 
 def test_datasets_of_rows_and_of_batches_are_the_same() -> None:
     rows = tf.data.Dataset.from_tensor_slices((INPUTS, script.Y, WEIGHTS))
-    found = [
+    result = [
         fit(two_inputs, data, batch_size=40, num_steps=6).history
         for data in (rows, rows.batch(7), rows.batch(40))
     ]
-    np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
+    np.testing.assert_array_equal(result[1], result[0])
+    np.testing.assert_array_equal(result[2], result[0])
     fixed = rows.batch(40, drop_remainder=True)
     np.testing.assert_array_equal(
-        fit(two_inputs, fixed.unbatch(), batch_size=40, num_steps=6).history, found[0]
+        fit(two_inputs, fixed.unbatch(), batch_size=40, num_steps=6).history, result[0]
     )
     for build, data in (
         (two_inputs, fixed),
@@ -112,7 +112,7 @@ def test_datasets_of_rows_and_of_batches_are_the_same() -> None:
         with pytest.raises(ValueError, match=r"has shape \(40, .\).*rank 1.*unbatch\(\)"):
             fit(build, data, batch_size=5, num_steps=1)
     first = fit(two_inputs, lambda context: rows.batch(40), batch_size=40, num_steps=5)
-    np.testing.assert_array_equal(first.history, found[0][:5])
+    np.testing.assert_array_equal(first.history, result[0][:5])
 
 
 def test_weights_that_are_none() -> None:
@@ -163,11 +163,11 @@ def test_a_callback_sees_steps_and_ends_the_fit(tmp_path: Path) -> None:
         assert isinstance(progress.model, gg.models.AdditiveSVGP)
         return progress.step == 2
 
-    found = fit(script.svgp, DATA, **OPTIONS, callback=callback, checkpoint=tmp_path)
-    assert seen == list(zip([1, 2], found.history))
+    result = fit(script.svgp, DATA, **OPTIONS, callback=callback, checkpoint=tmp_path)
+    assert seen == list(zip([1, 2], result.history))
     again = fit(script.svgp, DATA, **{**OPTIONS, "num_steps": 2}, checkpoint=tmp_path)
     assert again.resumed_from == 2  # the step it was ended at was saved
-    assert_equal(again, found)
+    assert_equal(again, result)
 
 
 # --- checkpoints -----------------------------------------------------------------------------
@@ -191,9 +191,9 @@ def test_resumes_after_an_exception(
         data = script.per_replica
     with pytest.raises(OSError, match="no more"):
         fit(build, data, **arguments, callback=callback)
-    found = fit(build, data, **arguments)
-    assert found.resumed_from == 4
-    assert_equal(found, expected)
+    result = fit(build, data, **arguments)
+    assert result.resumed_from == 4
+    assert_equal(result, expected)
     done = fit(build, data, **arguments)
     assert done.resumed_from == 8
     assert_equal(done, expected)
@@ -367,9 +367,9 @@ def run(*jobs: list[str], seconds: float, path: Path = SCRIPT) -> list[tuple[int
 
 def _free_port() -> int:
     with ExitStack() as stack:
-        found = stack.enter_context(socket.socket())
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+        result = stack.enter_context(socket.socket())
+        result.bind(("127.0.0.1", 0))
+        return int(result.getsockname()[1])
 
 
 @pytest.mark.slow  # beside the head's, which runs the loop on two devices
@@ -419,9 +419,9 @@ def test_two_workers_train_components_without_inducing_inputs(
     one = on_one_device["parametric"]
     assert any(v.shape.num_elements() == 0 for v in one.model.variables)
     for i in range(2):
-        with np.load(workers / f"fits {i}.npz") as found:
+        with np.load(workers / f"fits {i}.npz") as result:
             for j, value in enumerate(script.values(one)):
-                np.testing.assert_allclose(found[f"parametric {j}"], value, rtol=1e-8, atol=1e-10)
+                np.testing.assert_allclose(result[f"parametric {j}"], value, rtol=1e-8, atol=1e-10)
 
 
 def test_two_workers_fit_the_gam_of_one(workers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,12 +461,12 @@ def test_a_worker_dies_and_all_are_started_again(
             seconds=120,
         )
 
-    found = start(kill_at=7)
+    result = start(kill_at=7)
     other = 1 - victim
-    assert found[victim][0] == -9, found[victim][1]
-    assert found[other][0] == 3, found[other][1]
-    assert "LostWorkerError: another worker is gone" in found[other][1]
-    assert "they go on from step 6" in found[other][1]
+    assert result[victim][0] == -9, result[victim][1]
+    assert result[other][0] == 3, result[other][1]
+    assert "LostWorkerError: another worker is gone" in result[other][1]
+    assert "they go on from step 6" in result[other][1]
     for i, (code, output) in enumerate(start(kill_at=0)):
         assert code == 0, output
         assert "resumed from 6" in output
@@ -482,6 +482,6 @@ def test_wide_and_deep_on_two_workers(tmp_path: Path) -> None:
         assert code == 0, output
     expected = distributed_example.fit()
     assert {"val_nlpd", "val_loss", "nlpd"} <= set(expected)
-    for found in map(np.load, paths):
+    for result in map(np.load, paths):
         for name, value in expected.items():
-            np.testing.assert_allclose(found[name], value, rtol=1e-8, err_msg=name)
+            np.testing.assert_allclose(result[name], value, rtol=1e-8, err_msg=name)

@@ -44,10 +44,10 @@ def fits(gam: Any, parts: list[Any], y: Any, **options: Any) -> list[Any]:
     return shared_rows.run(len(parts), work)
 
 
-def assert_same(found: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance: float) -> None:
+def assert_same(result: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance: float) -> None:
     known = {"type": "link", "se": True, "unconditional": False}
-    expected, first = one.predict(data, **known), found[0].predict(data, **known)
-    for gam in found:
+    expected, first = one.predict(data, **known), result[0].predict(data, **known)
+    for gam in result:
         for a, b, c in zip(gam.predict(data, **known), first, expected):
             np.testing.assert_array_equal(a, b)
             np.testing.assert_allclose(a, c, rtol=tolerance, atol=tolerance)
@@ -123,16 +123,16 @@ def test_sums_of_shares_are_those_of_all_rows(family: str, few: None) -> None:
                 *(at.start, len(data), communicator),
             )
             count, sent = communicator.reductions, []
-            found = [own.sweep(likelihoods[communicator.place], values, q)]
+            result = [own.sweep(likelihoods[communicator.place], values, q)]
             sent.append((communicator.reductions - count, communicator.sums))
-            found.append(own.sweep_at(likelihood, np.zeros(1), 0.1))
+            result.append(own.sweep_at(likelihood, np.zeros(1), 0.1))
             some = own.subset(np.arange(0, len(data), 3))
             assert some.number == -(-len(data) // 3)
-            found.append(some.sweep(likelihoods[communicator.place], values, q))
+            result.append(some.sweep(likelihoods[communicator.place], values, q))
             known = own.known(50)
             here = np.concatenate([known.X, known.Y], axis=1)
             return (
-                found,
+                result,
                 own.gather(weight[at], shift[at]),
                 own.posterior(values, q.roots, weight[at], shift[at]),
                 here,
@@ -190,21 +190,21 @@ def test_parts_of_a_sample_are_small(number: int, few: None) -> None:
 def test_shares_are_fitted_as_one_table(family: str, y: str, few: None) -> None:
     data = script.table()
     one = script.gam(family).fit(data, y)
-    found = fits(lambda: script.gam(family), shares(data, 2), y)
-    assert_same(found, one, data, 1e-8)
-    communication = found[0].fitted.communication
+    result = fits(lambda: script.gam(family), shares(data, 2), y)
+    assert_same(result, one, data, 1e-8)
+    communication = result[0].fitted.communication
     assert communication.workers == 2
-    data_ = found[0].fitted.solution.data
+    data_ = result[0].fitted.solution.data
     (R, L), E = data_.shift.shape, sum(m.shape[1] for m in data_.masses)
     scalars = 0 if family == "gaussian" else 2
     assert communication.bytes_a_pass == 8 * (scalars + L * (R * (R + 1) // 2 + R + E))
     assert communication.bytes > communication.bytes_a_pass
-    a, b = (gam.effects("s(x)")[["estimate", "se"]] for gam in (found[1], one))
+    a, b = (gam.effects("s(x)")[["estimate", "se"]] for gam in (result[1], one))
     pd.testing.assert_frame_equal(a, b, rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match="cannot be saved"):
-        found[0].save("never.gam")
+        result[0].save("never.gam")
     with pytest.raises(RuntimeError, match="during the fit alone"):
-        found[0].fitted.solution.rows.communicator.total([1.0])
+        result[0].fitted.solution.rows.communicator.total([1.0])
 
 
 def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
@@ -218,15 +218,15 @@ def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
     parts[0] = parts[0].assign(g=parts[0]["g"].cat.remove_unused_categories())
     terms = s("x", k=6) + gg.factor("g")
     one = gg.GAM(terms, "bernoulli", missing="drop").fit(parts, "label")
-    found = fits(lambda: gg.GAM(terms, "bernoulli", missing="drop"), parts, "label")
-    assert found[1].fitted.dropped == one.fitted.dropped
-    assert_same(found, one, data.dropna(), 1e-8)
+    result = fits(lambda: gg.GAM(terms, "bernoulli", missing="drop"), parts, "label")
+    assert result[1].fitted.dropped == one.fitted.dropped
+    assert_same(result, one, data.dropna(), 1e-8)
     data = data.dropna()
     data["sharp"] = np.sin(8.0 * data["x"]) + 0.05 * np.random.default_rng(1).normal(size=len(data))
     one = gg.GAM(s("x", k=12)).fit(data, "sharp")
-    found = fits(lambda: gg.GAM(s("x", k=12)), shares(data, 2), "sharp")
-    assert_same(found, one, data, 1e-7)
-    assert found[0].fitted.data.columns.bins((0,)).number > 300
+    result = fits(lambda: gg.GAM(s("x", k=12)), shares(data, 2), "sharp")
+    assert_same(result, one, data, 1e-7)
+    assert result[0].fitted.data.columns.bins((0,)).number > 300
 
 
 @pytest.mark.slow
@@ -247,9 +247,9 @@ def test_a_fit_that_begins_on_a_part_of_the_rows(
 
 def test_one_worker_is_the_fit_of_a_gam() -> None:
     data = script.table(300)
-    found = gg.distribute.fit(script.gam(), lambda context: data, y="count", max_iterations=2)
+    result = gg.distribute.fit(script.gam(), lambda context: data, y="count", max_iterations=2)
     one = script.gam().fit(data, "count", max_iterations=2)
-    np.testing.assert_array_equal(found.predict(data), one.predict(data))
+    np.testing.assert_array_equal(result.predict(data), one.predict(data))
 
 
 # --- errors -----------------------------------------------------------------------------------

@@ -54,9 +54,9 @@ def resumed(build_data: Any, folder: Path, num_steps: int, between: Any = lambda
     """A fit that ends after six steps, and the one that goes on from there."""
     fit(network, build_data(), num_steps=6, checkpoint=folder, **OPTIONS)
     between()
-    found = fit(network, build_data(), num_steps=num_steps, checkpoint=folder, **OPTIONS)
-    assert found.resumed_from == 6
-    return found
+    result = fit(network, build_data(), num_steps=num_steps, checkpoint=folder, **OPTIONS)
+    assert result.resumed_from == 6
+    return result
 
 
 def per_replica(paths: list[str]) -> Any:
@@ -72,10 +72,10 @@ def test_what_was_read_is_not_read_again(kind: str, files: list[str], tmp_path: 
         Path(copies[-1]).write_bytes(Path(path).read_bytes())
     data = stream if kind == "rows" else per_replica
     whole = fit(network, data(files), num_steps=10, **OPTIONS)
-    found = resumed(
+    result = resumed(
         lambda: data(copies), tmp_path / "state", 10, between=lambda: Path(copies[1]).unlink()
     )
-    np.testing.assert_array_equal(found.history, whole.history)
+    np.testing.assert_array_equal(result.history, whole.history)
     with pytest.raises(tf.errors.NotFoundError):  # where the place is unknown it is read again
         list(data(copies) if kind == "rows" else data(copies)(None))
 
@@ -84,8 +84,8 @@ def test_places_hold_over_epochs(files: list[str], tmp_path: Path) -> None:
     """Four steps into the second epoch, which is in another order than the first."""
     few = lambda: stream(files[:1])  # 50 rows, two batches an epoch
     whole = fit(network, few(), num_steps=9, **OPTIONS)
-    found = resumed(few, tmp_path, 9)
-    np.testing.assert_array_equal(found.history, whole.history)
+    result = resumed(few, tmp_path, 9)
+    np.testing.assert_array_equal(result.history, whole.history)
     assert len(np.unique(whole.history)) == 9
 
 
@@ -101,8 +101,8 @@ def test_what_python_makes_is_read_up_to_the_place(tmp_path: Path) -> None:
     spec = tuple(tf.TensorSpec(v.shape[1:], tf.float64) for v in (script.X, script.Y))
     data = lambda: tf.data.Dataset.from_generator(generate, output_signature=spec)
     whole = fit(network, data(), num_steps=8, **OPTIONS)
-    found = resumed(data, tmp_path, 8)
-    np.testing.assert_array_equal(found.history, whole.history)
+    result = resumed(data, tmp_path, 8)
+    np.testing.assert_array_equal(result.history, whole.history)
     assert reads[-1] >= 160  # from the first row on
 
 

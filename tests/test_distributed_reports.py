@@ -25,10 +25,10 @@ def rows() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(TRAINING)
 
 
-def assert_equal(found: Any, expected: Any) -> None:
-    assert list(found) == list(expected)
+def assert_equal(result: Any, expected: Any) -> None:
+    assert list(result) == list(expected)
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-10, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(result[name], values, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +63,12 @@ def test_reports_are_those_of_keras(
 
 def test_validation_data_are_evaluated(reported: gg.distribute.DistributedFit) -> None:
     """At the state of an epoch's end, whatever they come in."""
-    found = fit(script.reporting, rows(), **{**OPTIONS, "num_steps": 10})
+    result = fit(script.reporting, rows(), **{**OPTIONS, "num_steps": 10})
     one = {"batch_size": 80, "sample_weight": VALIDATION[2], "verbose": 0, "return_dict": True}
-    expected = found.model.evaluate(*VALIDATION[:2], **one)
+    expected = result.model.evaluate(*VALIDATION[:2], **one)
     for name, value in expected.items():
-        assert found.epochs[f"val_{name}"][-1] == pytest.approx(value, rel=1e-10)
-        assert found.epochs[f"val_{name}"][-1] == reported.epochs[f"val_{name}"][1]
+        assert result.epochs[f"val_{name}"][-1] == pytest.approx(value, rel=1e-10)
+        assert result.epochs[f"val_{name}"][-1] == reported.epochs[f"val_{name}"][1]
     data = tf.data.Dataset.from_tensor_slices(VALIDATION)
     for form in (data, data.batch(9)):
         again = fit(
@@ -76,7 +76,7 @@ def test_validation_data_are_evaluated(reported: gg.distribute.DistributedFit) -
         )
         assert_equal(
             {n: v for n, v in again.epochs.items() if n.startswith("val_")},
-            {n: v[:1] for n, v in found.epochs.items() if n.startswith("val_")},
+            {n: v[:1] for n, v in result.epochs.items() if n.startswith("val_")},
         )
 
 
@@ -85,11 +85,11 @@ def test_metrics_without_validation_and_heads() -> None:
     """Metrics that read the likelihood see it after the step, as in Keras's ``fit``."""
     X = np.column_stack([script.X[:, :2], np.arange(200) % 2])
     data = tf.data.Dataset.from_tensor_slices((X, script.Y))
-    found = fit(script.parametric, data, batch_size=50, num_steps=8)
+    result = fit(script.parametric, data, batch_size=50, num_steps=8)
     expected = script.parametric().fit(data.batch(50), epochs=2, verbose=0).history
-    assert sorted(found.epochs) == sorted(expected)
+    assert sorted(result.epochs) == sorted(expected)
     for name, values in expected.items():
-        np.testing.assert_allclose(found.epochs[name], values, rtol=1e-8)
+        np.testing.assert_allclose(result.epochs[name], values, rtol=1e-8)
 
 
 def test_a_resumed_fit_reports_what_the_whole_one_does(
@@ -107,9 +107,9 @@ def test_a_resumed_fit_reports_what_the_whole_one_does(
     first = fit(script.reporting, rows(), **options, callback=callback)
     assert len(first.history) == 8
     assert len(first.epochs["loss"]) == 1
-    found = fit(script.reporting, rows(), **options)
-    assert found.resumed_from == 8
-    assert_equal(found.epochs, reported.epochs)
+    result = fit(script.reporting, rows(), **options)
+    assert result.resumed_from == 8
+    assert_equal(result.epochs, reported.epochs)
     assert seen == {5: pytest.approx(reported.epochs["val_loss"][0], rel=1e-10)}
     for changed, message in (
         ({"validation_data": TRAINING}, "its validation_data were others"),
@@ -130,9 +130,9 @@ def test_the_steps_of_an_epoch() -> None:
     unknown = data.filter(lambda x, y: True)
     with pytest.raises(ValueError, match="how many rows they have: pass steps_per_epoch="):
         fit(build, unknown, batch_size=40, num_steps=2)
-    found = fit(build, unknown, batch_size=40, num_steps=5, steps_per_epoch=2)
-    np.testing.assert_allclose(found.epochs["loss"], found.history[:4].reshape(2, 2).mean(1))
-    assert found.epochs["mae"].shape == (2,)
+    result = fit(build, unknown, batch_size=40, num_steps=5, steps_per_epoch=2)
+    np.testing.assert_allclose(result.epochs["loss"], result.history[:4].reshape(2, 2).mean(1))
+    assert result.epochs["mae"].shape == (2,)
     # nothing to report but the loss
     one = fit(script.network, (script.X, script.Y), batch_size=80, num_steps=4)
     np.testing.assert_allclose(one.epochs["loss"], one.history.reshape(2, 2).mean(1))
@@ -143,10 +143,10 @@ def test_averaged_parameters_are_those_of_keras() -> None:
         return script.network(use_ema=True, ema_momentum=0.5)
 
     data = tf.data.Dataset.from_tensor_slices((script.X, script.Y))
-    found = fit(build, data, batch_size=50, num_steps=4)
+    result = fit(build, data, batch_size=50, num_steps=4)
     model = build()
     model.fit(data.batch(50), epochs=1, verbose=0)
-    for a, b in zip(found.model.get_weights(), model.get_weights(), strict=True):
+    for a, b in zip(result.model.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 

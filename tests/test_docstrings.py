@@ -59,8 +59,8 @@ MODULES = sorted(Path(gg.__file__).parent.rglob("*.py"))
 
 
 def packages() -> list[Any]:
-    found = pkgutil.walk_packages(gg.__path__, "gpflow_gam.")
-    return [gg, *(importlib.import_module(m.name) for m in found if m.ispkg)]
+    result = pkgutil.walk_packages(gg.__path__, "gpflow_gam.")
+    return [gg, *(importlib.import_module(m.name) for m in result if m.ispkg)]
 
 
 def public_names() -> Iterator[tuple[str, Any]]:
@@ -113,8 +113,8 @@ METHODS = [(name, cls, f) for name, cls, f in EVERY_METHOD if f.__doc__]
 
 def parameters(f: Callable[..., Any]) -> list[inspect.Parameter]:
     """Those with a name of their own that callers use."""
-    found = inspect.signature(f).parameters.values()
-    return [p for p in found if p.name not in ("self", "_") and p.kind is not p.VAR_KEYWORD]
+    result = inspect.signature(f).parameters.values()
+    return [p for p in result if p.name not in ("self", "_") and p.kind is not p.VAR_KEYWORD]
 
 
 def fields(doc: str) -> dict[str, str]:
@@ -225,8 +225,8 @@ def test_a_method_without_docstring_is_found():
 
         def _private(self) -> None: ...
 
-    found = [(name, Own, f) for name, f in public_methods(Own)]
-    assert undocumented(found) == ["new", "size", "of"]
+    result = [(name, Own, f) for name, f in public_methods(Own)]
+    assert undocumented(result) == ["new", "size", "of"]
 
 
 def values() -> set[tuple[str, str]]:
@@ -260,9 +260,9 @@ def assigned() -> Iterator[tuple[str, Path, bool]]:
 
 def test_values_say_what_they_are():
     public = {name for _, name in values()}
-    found = [(name, path, told) for name, path, told in assigned() if name in public]
-    assert {name for name, _, _ in found} == public
-    lacking = [f"{path}: {name}" for name, path, told in found if not told]
+    result = [(name, path, told) for name, path, told in assigned() if name in public]
+    assert {name for name, _, _ in result} == public
+    lacking = [f"{path}: {name}" for name, path, told in result if not told]
     assert not lacking, "\n".join(lacking)
 
 
@@ -344,17 +344,17 @@ def checkers(f: Any, cls: type | None = None) -> Iterator[Any]:
     for node in body(f):
         match node:
             case ast.Call(func=ast.Name(id=name)):
-                found = f.__globals__.get(name)
+                result = f.__globals__.get(name)
             case ast.Call(func=ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name)):
-                found = inspect.getattr_static(cls, name, None)
+                result = inspect.getattr_static(cls, name, None)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name)):
-                found = getattr(f.__globals__.get(module), name, None)
+                result = getattr(f.__globals__.get(module), name, None)
             case _:
                 continue
-        found = function_of(found)
-        ours = (getattr(found, "__module__", "") or "").startswith("gpflow_gam")
-        if inspect.isfunction(found) and ours and re.match("_?check", name):
-            yield found
+        result = function_of(result)
+        ours = (getattr(result, "__module__", "") or "").startswith("gpflow_gam")
+        if inspect.isfunction(result) and ours and re.match("_?check", name):
+            yield result
 
 
 def raising() -> Iterator[tuple[str, str, Any, type | None]]:

@@ -257,22 +257,22 @@ def test_differences_between_curves_use_the_coupling(by_level):
 def test_differences_with_the_means_of_levels(data):
     """Those of predictions, which have both; each route has its own covariances."""
     gam = gg.GAM(s("x", by="g", k=8) + factor("g") + linear("z")).fit(data, y="y", **QUICK)
-    found = gam.differences("s(x):g", grid=[0.2, 0.7], group_means=True)
+    result = gam.differences("s(x):g", grid=[0.2, 0.7], group_means=True)
     alone = gam.differences("s(x):g", grid=[0.2, 0.7])
     assert "estimate" not in alone
     means = gam.differences("factor(g)").set_index(["level_1", "level_2"])["estimate"]
-    apart = found["estimate"] - alone["estimate_centred"]
+    apart = result["estimate"] - alone["estimate_centred"]
     np.testing.assert_allclose(apart, [v for v in means for _ in range(2)], rtol=1e-9)
     rows = [
-        pd.DataFrame({"x": found["x"], "z": 0.3, "g": found[level]})
+        pd.DataFrame({"x": result["x"], "z": 0.3, "g": result[level]})
         for level in ("level_1", "level_2")
     ]
     one, other = (gam.predict(at, "link") for at in rows)
-    np.testing.assert_allclose(found["estimate"], one - other, rtol=1e-9)
+    np.testing.assert_allclose(result["estimate"], one - other, rtol=1e-9)
     first = gam.avg_comparisons(
         {"g": ("b", "a")}, data=rows[0].head(1), scale="link", num_samples=20_000
     )
-    assert found["se"].iloc[0] == pytest.approx(first["se"].item(), rel=0.05)
+    assert result["se"].iloc[0] == pytest.approx(first["se"].item(), rel=0.05)
     rates = gam.differences("s(x):g", grid=[0.2], fun=np.exp)
     assert {"se", "estimate"}.isdisjoint(rates)
     np.testing.assert_allclose(rates["estimate_centred"], np.exp(alone["estimate_centred"][::2]))
@@ -286,12 +286,12 @@ def test_curves_that_have_their_means_or_lack_them(data, by_level):
     ):
         gam = gg.GAM(terms).fit(data, y="y", **QUICK)
         assert named in gam.differences("s(x,g)", grid=[0.5])
-        found = gam.differences("s(x,g)", grid=[0.5], group_means=True)
+        result = gam.differences("s(x,g)", grid=[0.5], group_means=True)
         one, other = (
-            gam.predict(pd.DataFrame({"x": 0.5, "g": found[level]}), "link")
+            gam.predict(pd.DataFrame({"x": 0.5, "g": result[level]}), "link")
             for level in ("level_1", "level_2")
         )
-        np.testing.assert_allclose(found["estimate"], one - other, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(result["estimate"], one - other, rtol=1e-6, atol=1e-9)
     with pytest.raises(ValueError, match=r"group_means=True: no term has .* add factor\('g'\)"):
         by_level.differences("s(x):g", group_means=True)
     with pytest.raises(ValueError, match="has no levels to compare"):
@@ -299,10 +299,10 @@ def test_curves_that_have_their_means_or_lack_them(data, by_level):
 
 
 def test_all_effects_are_one_table(gam):
-    found = gam.effects(num_points=4, level=0.9)
-    assert next(iter(found)) == "term"
-    assert list(found["term"].unique()) == list(gam.names)
-    for name, own in found.groupby("term"):
+    result = gam.effects(num_points=4, level=0.9)
+    assert next(iter(result)) == "term"
+    assert list(result["term"].unique()) == list(gam.names)
+    for name, own in result.groupby("term"):
         alone = gam.effects(name, num_points=4, level=0.9)
         own = own[list(alone)].reset_index(drop=True)
         pd.testing.assert_frame_equal(own, alone, check_dtype=False)
@@ -499,9 +499,9 @@ def test_p_values_are_uniform_where_an_effect_is_absent(gam, name):
     rng = np.random.default_rng(0)
     # m = S h, where h ~ N(0, S^-1 - I)
     draws = rng.normal(size=(4000, len(S))) * np.sqrt(np.maximum(values - values**2, 0.0))
-    found = np.array([_tail(m, S, np.inf, 1) for m in draws @ vectors.T])
+    result = np.array([_tail(m, S, np.inf, 1) for m in draws @ vectors.T])
     for level in (0.01, 0.05, 0.2, 0.5):
-        assert np.mean(found < level) == pytest.approx(level, abs=0.025)
+        assert np.mean(result < level) == pytest.approx(level, abs=0.025)
 
 
 def test_p_values_of_few_counts_are_those_at_the_mode():

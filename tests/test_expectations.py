@@ -103,24 +103,24 @@ def test_expectations_without_tensorflow_are_those_with_it(case, weighted, rng):
         if weighted:
             likelihood = Weighted(likelihood, 0)
         results.append(expectations(likelihood, X, mean, var, Y, likelihood.trainable_variables))
-    found, wanted = results
-    assert found.total == pytest.approx(wanted.total, rel=1e-12)
-    np.testing.assert_allclose(found.slope, wanted.slope, rtol=1e-10, atol=1e-12)
+    result, wanted = results
+    assert result.total == pytest.approx(wanted.total, rel=1e-12)
+    np.testing.assert_allclose(result.slope, wanted.slope, rtol=1e-10, atol=1e-12)
     # through a square root that differences of nodes go into
-    np.testing.assert_allclose(found.precision, wanted.precision, rtol=1e-6, atol=1e-12)
-    np.testing.assert_allclose(found.own_slope, wanted.own_slope, rtol=1e-9)
+    np.testing.assert_allclose(result.precision, wanted.precision, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(result.own_slope, wanted.own_slope, rtol=1e-9)
     # there by differences
-    np.testing.assert_allclose(found.own_curvature, wanted.own_curvature, rtol=1e-4)
-    np.testing.assert_allclose(found.across, wanted.across, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(result.own_curvature, wanted.own_curvature, rtol=1e-4)
+    np.testing.assert_allclose(result.across, wanted.across, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("var", [0.0, 1e-24])
 def test_a_predictor_that_is_known_has_the_second_derivative_for_a_precision(var, rng):
     mean, Y = rng.standard_normal((N, 1)), rng.integers(0, 2, (N, 1)) * 1.0
-    found = expectations(Bernoulli(), np.ones((N, 1)), mean, np.full_like(mean, var), Y, [])
+    result = expectations(Bernoulli(), np.ones((N, 1)), mean, np.full_like(mean, var), Y, [])
     p = 1.0 / (1.0 + np.exp(-mean))
-    np.testing.assert_allclose(found.slope, Y - p, rtol=1e-12)
-    np.testing.assert_allclose(found.precision, p * (1.0 - p), rtol=1e-12)
+    np.testing.assert_allclose(result.slope, Y - p, rtol=1e-12)
+    np.testing.assert_allclose(result.precision, p * (1.0 - p), rtol=1e-12)
 
 
 @pytest.mark.parametrize("var", [0.0, 1e-24])
@@ -129,8 +129,8 @@ def test_known_predictors_of_zeros_have_second_derivatives_for_precisions(case, 
     kind, arguments, draw = ZEROS[case]
     mean, Y, X, step = rng.standard_normal((N, 2)), draw(rng), np.ones((N, 1)), 1e-5
     likelihood = kind(**arguments)
-    found = expectations(likelihood, X, mean, np.full_like(mean, var), Y, [])
-    assert found.total == pytest.approx(float(np.sum(likelihood.log_prob(X, mean, Y))), rel=1e-12)
+    result = expectations(likelihood, X, mean, np.full_like(mean, var), Y, [])
+    assert result.total == pytest.approx(float(np.sum(likelihood.log_prob(X, mean, Y))), rel=1e-12)
     for i in (0, 1):
         moved = step * np.eye(2)[i]
         up, down = (
@@ -138,17 +138,17 @@ def test_known_predictors_of_zeros_have_second_derivatives_for_precisions(case, 
             for sign in (1.0, -1.0)
         )
         bend = (up - down) / (2.0 * step)
-        np.testing.assert_allclose(found.precision[:, i], -bend, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(result.precision[:, i], -bend, rtol=1e-6, atol=1e-7)
 
 
 def test_rows_that_do_not_count_may_overflow():
     X, Y = np.array([[0.0], [1.0]]), np.ones((2, 1))
     mean = np.array([[1e3], [0.0]])
     for base in (gpflow.likelihoods.Poisson(), NegativeBinomial()):
-        found = expectations(Weighted(base, 0), X, mean, 0.1 * np.ones((2, 1)), Y, [])
-        assert np.isfinite(found.total)
-        assert found.slope[0, 0] == 0.0
-        assert found.precision[0, 0] == 0.0
+        result = expectations(Weighted(base, 0), X, mean, 0.1 * np.ones((2, 1)), Y, [])
+        assert np.isfinite(result.total)
+        assert result.slope[0, 0] == 0.0
+        assert result.precision[0, 0] == 0.0
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -174,10 +174,10 @@ def test_one_censored_row_is_no_density(case, rng):
     Y = draw(rng)
     Y[3, 2] = RIGHT
     given = np.ones((N, 1)), 0.0 * Y[:, :1], Y[:, :1], Y, []
-    found, wanted = (expectations(k(**arguments), *given) for k in (kind, _general(kind)))
+    result, wanted = (expectations(k(**arguments), *given) for k in (kind, _general(kind)))
     exact = expectations(kind(**arguments), *given[:3], draw(rng), [])
-    assert found.total == wanted.total
-    assert found.slope[3, 0] != exact.slope[3, 0]
+    assert result.total == wanted.total
+    assert result.slope[3, 0] != exact.slope[3, 0]
 
 
 @pytest.mark.parametrize("case", LOCATED)
@@ -192,8 +192,8 @@ def test_curvature_in_a_scale_is_the_slopes_central_difference(case, rng):
         return expectations(likelihood, np.ones((N, 1)), mean, var, Y, [variable])
 
     present = variable.numpy()
-    above, below, found = at(present + step), at(present - step), at(present)
+    above, below, result = at(present + step), at(present - step), at(present)
     bend = (above.own_slope - below.own_slope) / (2.0 * step)
-    np.testing.assert_allclose(found.own_curvature[0], bend, rtol=1e-7)
+    np.testing.assert_allclose(result.own_curvature[0], bend, rtol=1e-7)
     turned = (above.slope - below.slope) / (2.0 * step)
-    np.testing.assert_allclose(found.across[0], turned, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(result.across[0], turned, rtol=1e-6, atol=1e-7)

@@ -97,7 +97,7 @@ def request(case: str) -> pd.DataFrame:
 def answers(runtime, tmp_path_factory) -> dict[str, tuple[gg.GAM, Any, dict[str, Any]]]:
     """By case the GAM, the file and what it answers in double and in single precision."""
     folder = tmp_path_factory.mktemp("onnx")
-    found, jobs = {}, []
+    result, jobs = {}, []
     for case in CASES:
         gam = fitted(case)
         files = []
@@ -121,16 +121,16 @@ def answers(runtime, tmp_path_factory) -> dict[str, tuple[gg.GAM, Any, dict[str,
             odd_lite = lite.with_suffix(".odd.npz")
             jobs.append((lite, arguments(lite, strange, ".1"), odd_lite))
             results |= {"lite": lite.with_suffix(".lite.npz"), "odd lite": odd_lite}
-        found[case] = (gam, files[0], {**results, "none": none, "odd": odd})
+        result[case] = (gam, files[0], {**results, "none": none, "odd": odd})
     run(jobs)
     return {
         case: (gam, path, {name: dict(np.load(file)) for name, file in files.items()})
-        for case, (gam, path, files) in found.items()
+        for case, (gam, path, files) in result.items()
     }
 
 
 def same(
-    gam: gg.GAM, found: dict[str, Any], data: pd.DataFrame, rtol: float, prior: float = 1.0
+    gam: gg.GAM, result: dict[str, Any], data: pd.DataFrame, rtol: float, prior: float = 1.0
 ) -> None:
     """As ``gam.predict``, beside the largest of each output; variances beside a prior's."""
     known = {"unconditional": False}
@@ -144,43 +144,43 @@ def same(
     }
     for name, values in wanted.items():
         size = max(prior if "variance" in name else 0.0, np.max(np.abs(values)))
-        np.testing.assert_allclose(found[name], values, rtol=0, atol=rtol * size, err_msg=name)
+        np.testing.assert_allclose(result[name], values, rtol=0, atol=rtol * size, err_msg=name)
     size = np.max(np.abs(parts))
-    total = found["component_mean"].sum(axis=1)
-    np.testing.assert_allclose(total, found["mean"], rtol=0, atol=rtol * size)
+    total = result["component_mean"].sum(axis=1)
+    np.testing.assert_allclose(total, result["mean"], rtol=0, atol=rtol * size)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_numbers(answers, case):
-    gam, _, found = answers[case]
-    assert {v.dtype for v in found["double"].values()} == {np.dtype("float64")}
-    same(gam, found["double"], request(case), 1e-12)
+    gam, _, result = answers[case]
+    assert {v.dtype for v in result["double"].values()} == {np.dtype("float64")}
+    same(gam, result["double"], request(case), 1e-12)
 
 
 @pytest.mark.parametrize("case", SINGLE)
 def test_single(answers, case):
-    gam, _, found = answers[case]
-    assert {v.dtype for v in found["single"].values()} == {np.dtype("float32")}
-    same(gam, found["single"], request(case), 1e-5)
+    gam, _, result = answers[case]
+    assert {v.dtype for v in result["single"].values()} == {np.dtype("float32")}
+    same(gam, result["single"], request(case), 1e-5)
 
 
 @pytest.mark.parametrize("case", LITE)
 def test_lite(answers, case):
-    gam, _, found = answers[case]
-    assert {v.dtype for v in found["lite"].values()} == {np.dtype("float32")}
-    same(gam, found["lite"], request(case), 1e-3, prior=prior_variance(gam))
-    for name, values in found["odd lite"].items():
+    gam, _, result = answers[case]
+    assert {v.dtype for v in result["lite"].values()} == {np.dtype("float32")}
+    same(gam, result["lite"], request(case), 1e-3, prior=prior_variance(gam))
+    for name, values in result["odd lite"].items():
         assert np.all(np.isnan(values[1:])), name
-        np.testing.assert_allclose(values[0], found["lite"][name][0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(values[0], result["lite"][name][0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_rows_that_cannot_be_taken_are_nan_alone(answers, case):
-    _, _, found = answers[case]
-    for name, values in found["odd"].items():
+    _, _, result = answers[case]
+    for name, values in result["odd"].items():
         assert np.all(np.isnan(values[1:])), name
-        np.testing.assert_allclose(values[0], found["double"][name][0], rtol=1e-13, atol=1e-14)
-    assert {len(v) for v in found["none"].values()} == {0}
+        np.testing.assert_allclose(values[0], result["double"][name][0], rtol=1e-13, atol=1e-14)
+    assert {len(v) for v in result["none"].values()} == {0}
 
 
 def test_description(answers):
@@ -270,10 +270,10 @@ def test_models(runtime, tmp_path):
     run(jobs)
     for name, outputs in wanted.items():
         for suffix, rtol in ((".onnx", 1e-12), (".tflite", 1e-3)):
-            found = dict(np.load(tmp_path / f"{name}{suffix}.npz"))
+            result = dict(np.load(tmp_path / f"{name}{suffix}.npz"))
             for key, values in outputs.items():
                 atol = rtol * np.max(np.abs(values))
-                np.testing.assert_allclose(found[key], values, rtol=0, atol=atol, err_msg=key)
+                np.testing.assert_allclose(result[key], values, rtol=0, atol=atol, err_msg=key)
 
 
 # --- what stands in for functions that formats lack --------------------------------------------
@@ -296,17 +296,17 @@ def test_formulas(dtype):
         ("Asin", (np.tanh(x),), np.arcsin(np.tanh(x).astype(np.float64))),
         ("Acos", (np.tanh(-np.abs(x)),), np.arccos(np.tanh(-np.abs(x)).astype(np.float64))),
     ):
-        found = FORMULAS[name](None, *(tf.constant(a) for a in given))
-        np.testing.assert_allclose(found, wanted, rtol=8.0 * eps, atol=1e-300, err_msg=name)
+        result = FORMULAS[name](None, *(tf.constant(a) for a in given))
+        np.testing.assert_allclose(result, wanted, rtol=8.0 * eps, atol=1e-300, err_msg=name)
     erfc = FORMULAS["Erfc"](None, tf.constant(x[np.abs(x) < 5.0]))
     wanted = scipy.special.erfc(wide[np.abs(x) < 5.0])
     np.testing.assert_allclose(erfc, wanted, rtol=100.0 * eps)
     positive = np.concatenate([np.abs(x), 1.0 + np.linspace(0.0, 2.0, 40), [1e6]])
     every = np.concatenate([positive, -0.7 - np.arange(3.0)]).astype(x.dtype)
     wanted = scipy.special.gammaln(every.astype(np.float64))
-    found = FORMULAS["Lgamma"](None, tf.constant(every[every != 0.0]))
+    result = FORMULAS["Lgamma"](None, tf.constant(every[every != 0.0]))
     wanted = wanted[every != 0.0]
-    assert np.max(np.abs(found - wanted) / np.maximum(1.0, np.abs(wanted))) < 100.0 * eps
+    assert np.max(np.abs(result - wanted) / np.maximum(1.0, np.abs(wanted))) < 100.0 * eps
     odd = tf.constant([np.nan, np.inf, -np.inf, 1.0], dtype)
     assert FORMULAS["IsNan"](None, odd).numpy().tolist() == [True, False, False, False]
     assert FORMULAS["IsFinite"](None, odd).numpy().tolist() == [False, False, False, True]
@@ -347,8 +347,8 @@ def test_sums_of_products(equation):
         with pytest.raises(ValueError, match="sums by lgm,gmn->ln"):
             FORMULAS["Einsum"](op, *factors)
         return
-    found = FORMULAS["Einsum"](op, *(tf.constant(f) for f in factors))
-    np.testing.assert_allclose(found, np.einsum(equation, *factors), rtol=1e-13)
+    result = FORMULAS["Einsum"](op, *(tf.constant(f) for f in factors))
+    np.testing.assert_allclose(result, np.einsum(equation, *factors), rtol=1e-13)
 
 
 def test_files_that_say_something_else_are_refused():
@@ -418,10 +418,10 @@ def test_several_heads_and_iterncgp(runtime, tmp_path):
             for i, kind in enumerate(("mean", "variance")):
                 own = wanted[f"{head.name}_{start}{kind}"]
                 np.testing.assert_allclose(own, values[..., i], rtol=1e-7, atol=1e-9)
-    for found, rtol in zip(exported(model, tmp_path, X), (1e-12, 1e-3), strict=True):
+    for result, rtol in zip(exported(model, tmp_path, X), (1e-12, 1e-3), strict=True):
         for key, values in wanted.items():
             atol = rtol * np.max(np.abs(values))
-            np.testing.assert_allclose(found[key], values, rtol=0.0, atol=atol, err_msg=key)
+            np.testing.assert_allclose(result[key], values, rtol=0.0, atol=atol, err_msg=key)
     for name in ("m.onnx", "m.tflite"):
         about = description(tmp_path / name)
         assert about["components"] == {h.name: list(h.names) for h in (one, two)}
@@ -515,14 +515,14 @@ def test_every_column_name_that_a_fit_takes(tmp_path):
     np.testing.assert_allclose(served.predict(data)["mean"], expected, rtol=1e-12, atol=1e-12)
     named = {argument: data[name] for name, argument in kept.items()}  # as other programs do
     raw = tf.saved_model.load(str(paths[0])).signatures["predict"]
-    found = raw(**{name: tf.constant(np.asarray(values)) for name, values in named.items()})
-    np.testing.assert_allclose(found["mean"], expected, rtol=1e-12, atol=1e-12)
+    collected = raw(**{name: tf.constant(np.asarray(values)) for name, values in named.items()})
+    np.testing.assert_allclose(collected["mean"], expected, rtol=1e-12, atol=1e-12)
     assert set(served.sample(data, 1)) == {"predictor", "response"}
     jobs = [[path, arguments(path, data, path.suffix), f"{path}.npz"] for path in paths[1:]]
     run(jobs)
     for (path, _, result), tolerance in zip(jobs, (1e-10, 1e-4)):
-        with np.load(result) as found:
-            np.testing.assert_allclose(found["mean"], expected, rtol=tolerance, atol=tolerance)
+        with np.load(result) as collected:
+            np.testing.assert_allclose(collected["mean"], expected, rtol=tolerance, atol=tolerance)
         about = {i["column"]: i["name"] for i in description(path)["inputs"]}
         assert set(about) == {*NAMES, "def"}
     assert about["mean"] == "mean"  # of LiteRT, the last one

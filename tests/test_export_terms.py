@@ -163,10 +163,10 @@ def wanted(gam: gg.GAM, data: pd.DataFrame, about: dict[str, Any]) -> dict[str, 
         several = isinstance(frame.columns, pd.MultiIndex)
         return np.asarray(frame.xs(what, axis=1, level=-1) if several else frame[what])
 
-    found = {k: column(response, c) for k, c in zip(("response", "lower", "upper"), WHAT)}
-    found |= {"mean": column(link, "estimate"), "variance": np.square(column(link, "se"))}
+    result = {k: column(response, c) for k, c in zip(("response", "lower", "upper"), WHAT)}
+    result |= {"mean": column(link, "estimate"), "variance": np.square(column(link, "se"))}
     if len(predictors) > 1:
-        found |= {"mean_lower": column(link, "lower"), "mean_upper": column(link, "upper")}
+        result |= {"mean_lower": column(link, "lower"), "mean_upper": column(link, "upper")}
         shape = len(data), len(names), len(predictors)
         mean, variance = np.zeros(shape), np.zeros(shape)  # where a component does not enter
         for name, predictor in {c[:-1] for c in parts.columns}:
@@ -176,7 +176,7 @@ def wanted(gam: gg.GAM, data: pd.DataFrame, about: dict[str, Any]) -> dict[str, 
     else:
         mean = np.stack([parts[name, "estimate"] for name in names], axis=1)
         variance = np.square(np.stack([parts[name, "se"] for name in names], axis=1))
-    return found | {"component_mean": mean, "component_variance": variance}
+    return result | {"component_mean": mean, "component_variance": variance}
 
 
 WHAT = ("estimate", "lower", "upper")
@@ -196,10 +196,10 @@ def test_numbers(runtime: None, tmp_path: Path, case: str) -> None:
     run(jobs)
     about = description(tmp_path / "m.onnx")
     for (_, _, path), rtol in zip(jobs, (1e-12, 1e-3)):
-        found, values = dict(np.load(path)), wanted(gam, data, about)
-        assert set(found) == set(values)
+        result, values = dict(np.load(path)), wanted(gam, data, about)
+        assert set(result) == set(values)
         for name, want in values.items():
-            assert found[name].shape == want.shape, name
+            assert result[name].shape == want.shape, name
             assert np.all(np.isfinite(want)), name
             # each predictor, and each component of it, beside its own largest
             size = np.max(np.abs(want), axis=0)
@@ -209,7 +209,7 @@ def test_numbers(runtime: None, tmp_path: Path, case: str) -> None:
                 size = np.maximum(size, 1e-3 * np.max(np.abs(whole)))
             if "variance" in name:  # differences of the prior's
                 size = np.maximum(size, prior_variance(gam))
-            away = np.max(np.abs(found[name] - want) / size)
+            away = np.max(np.abs(result[name] - want) / size)
             bound = OWN_DIGITS.get((case, path.with_suffix("").suffix), rtol)
             assert away < bound, f"{case} {path.name} {name}: {away:.1e}"
 
@@ -232,10 +232,10 @@ def test_heads_with_shapes(runtime: None, tmp_path: Path, shape: str) -> None:
         **{"mean": moments[:, 0, 0], "variance": moments[:, 0, 1]},
         **{"component_mean": parts[:, :, 0, 0], "component_variance": parts[:, :, 0, 1]},
     }
-    for found, rtol in zip(exported(model, tmp_path, X), (1e-11, 1e-3), strict=True):
+    for result, rtol in zip(exported(model, tmp_path, X), (1e-11, 1e-3), strict=True):
         for name, want in values.items():
             size = np.max(np.abs(want))
-            np.testing.assert_allclose(found[name], want, rtol=0.0, atol=rtol * size, err_msg=name)
+            np.testing.assert_allclose(result[name], want, rtol=0.0, atol=rtol * size, err_msg=name)
 
 
 def test_saved_models_say_the_same_of_each_parameter(tmp_path: Path) -> None:
@@ -244,16 +244,16 @@ def test_saved_models_say_the_same_of_each_parameter(tmp_path: Path) -> None:
     gg.serving.export(gam, tmp_path / "m", level=0.9)
     served = gg.serving.load(tmp_path / "m")
     parts = served.predict_components(data)
-    found = served.predict(data) | {f"component_{k}": parts[k] for k in ("mean", "variance")}
+    result = served.predict(data) | {f"component_{k}": parts[k] for k in ("mean", "variance")}
     values = wanted(gam, data, served.description)
-    assert set(found) == set(values)
+    assert set(result) == set(values)
     for name, want in values.items():
         size = np.max(np.abs(want))
-        np.testing.assert_allclose(found[name], want, rtol=1e-12, atol=1e-13 * size, err_msg=name)
+        np.testing.assert_allclose(result[name], want, rtol=1e-12, atol=1e-13 * size, err_msg=name)
     assert served.description["predictors"] == ["mean", "log scale"]
     assert parts["names"].tolist() == ["intercept", *gam.names]
     draws = served.sample(data, 4000, seed=2)["predictor"]
-    sd = np.sqrt(found["variance"])
-    z = (draws.mean(axis=0) - found["mean"]) / sd
+    sd = np.sqrt(result["variance"])
+    z = (draws.mean(axis=0) - result["mean"]) / sd
     assert np.max(np.abs(z)) < 4.5 / np.sqrt(4000)
     np.testing.assert_allclose(draws.std(axis=0), sd, rtol=0.06)

@@ -74,11 +74,11 @@ def test_the_curves_are_found(fits, data, bs):
 def test_deviations_sum_to_zero_over_the_levels_and_are_found(fits, data):
     x = np.linspace(-0.2, 1.2, 9)
     grid = pd.DataFrame({"x": np.repeat(x, LEVELS), "g": np.tile(sorted(set(data["g"])), 9)})
-    found = fits["sz"].effects("s(x,g)", grid=grid)["estimate"].to_numpy().reshape(9, LEVELS)
-    np.testing.assert_allclose(found.sum(axis=1), 0.0, atol=1e-4)
+    result = fits["sz"].effects("s(x,g)", grid=grid)["estimate"].to_numpy().reshape(9, LEVELS)
+    np.testing.assert_allclose(result.sum(axis=1), 0.0, atol=1e-4)
     inside = (x >= 0) & (x <= 1)
     truth = deviation(np.repeat(x, LEVELS), np.tile(np.arange(LEVELS), 9)).reshape(9, LEVELS)
-    assert np.sqrt(np.mean((found - truth)[inside] ** 2)) < 0.5 * NOISE
+    assert np.sqrt(np.mean((result - truth)[inside] ** 2)) < 0.5 * NOISE
     # and the main curve is that of all levels
     main = fits["sz"].effects("s(x)", grid=x[inside])
     away = main["estimate"] - 2.0 * (x[inside] - data["x"].mean())
@@ -87,8 +87,8 @@ def test_deviations_sum_to_zero_over_the_levels_and_are_found(fits, data):
 
 def test_random_curves_average_to_zero_over_the_data(fits, data):
     # over nodes that stand for the rows
-    found = fits["fs"].effects("s(x,g)", grid=data[["x", "g"]])["estimate"]
-    assert abs(found.mean()) < 0.02
+    result = fits["fs"].effects("s(x,g)", grid=data[["x", "g"]])["estimate"]
+    assert abs(result.mean()) < 0.02
 
 
 def test_unseen_levels(fits, data):
@@ -115,9 +115,9 @@ def test_codes_are_a_factor_by_their_place(fits, data):
 
 def test_differences_of_curves(fits, data):
     gam = fits["sz"]
-    found = gam.differences("s(x,g)", grid=[0.25])
-    assert len(found) == LEVELS * (LEVELS - 1) // 2
-    one = found[(found["level_1"] == "level 0") & (found["level_2"] == "level 3")].iloc[0]
+    result = gam.differences("s(x,g)", grid=[0.25])
+    assert len(result) == LEVELS * (LEVELS - 1) // 2
+    one = result[(result["level_1"] == "level 0") & (result["level_2"] == "level 3")].iloc[0]
     grid = pd.DataFrame({"x": [0.25, 0.25], "g": ["level 0", "level 3"]})
     estimate = gam.effects("s(x,g)", grid=grid)["estimate"].to_numpy()
     np.testing.assert_allclose(one["estimate"], estimate[0] - estimate[1], atol=1e-10)
@@ -167,11 +167,11 @@ def test_coefficients_that_are_curves(varying, bs, tmp_path):
     effect, whole = exact(gam, varying, own.label)
     np.testing.assert_allclose(gam.predict(varying, "link"), whole, atol=5e-3)
     rows = varying[["x", "g"]]
-    found = gam.effects(own.label, grid=rows)["estimate"].to_numpy()
-    np.testing.assert_allclose(varying["z"] * found, effect, atol=5e-3)
+    result = gam.effects(own.label, grid=rows)["estimate"].to_numpy()
+    np.testing.assert_allclose(varying["z"] * result, effect, atol=5e-3)
     if bs == "sz":
-        found = found + gam.effects("s(x):z", grid=rows[["x"]])["estimate"].to_numpy()
-    assert np.sqrt(np.mean((found - 1.5 - varying["f"]) ** 2)) < 0.5 * NOISE
+        result = result + gam.effects("s(x):z", grid=rows[["x"]])["estimate"].to_numpy()
+    assert np.sqrt(np.mean((result - 1.5 - varying["f"]) ** 2)) < 0.5 * NOISE
     gam.save(tmp_path / "gam")
     loaded = gg.GAM.load(tmp_path / "gam")
     np.testing.assert_array_equal(loaded.predict(varying), gam.predict(varying))

@@ -86,11 +86,11 @@ def test_a_column_is_binned_once(monkeypatch):
 
 def scalars(gam: gg.GAM) -> np.ndarray:
     """Hyperparameters that are one number, variances as standard deviations."""
-    found = []
+    result = []
     for name, p in gpflow.utilities.parameter_dict(gam.model).items():
         if p.trainable and p.shape.rank == 0:
-            found.append(np.sqrt(p.numpy()) if name.endswith("variance") else p.numpy())
-    return np.array(found)
+            result.append(np.sqrt(p.numpy()) if name.endswith("variance") else p.numpy())
+    return np.array(result)
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_many_rows_of_a_rough_curve_are_fitted_without_a_false_alarm(monkeypatch
     monkeypatch.setattr(components, "_ALL_VALUES", {1: 0})
     with pytest.warns(gg.ConvergenceWarning, match="^effects are rougher .* of its standard err"):
         coarse = gg.GAM("s(distance)").fit(data, y="y")
-    found, exact = coarse.effects("s(distance)"), gam.effects("s(distance)")
-    moved = np.max(np.abs(found["estimate"] - exact["estimate"]) / exact["se"])
+    values, exact = coarse.effects("s(distance)"), gam.effects("s(distance)")
+    moved = np.max(np.abs(values["estimate"] - exact["estimate"]) / exact["se"])
     assert 0.5 < moved < coarse.fitted.result.interpolation_shift < 5.0 * moved
 
 
@@ -308,10 +308,10 @@ def test_fits_repeat_and_threads_do_not_meet():
         return gg.GAM(TERMS, family="poisson").fit(frame, y="y").predict(frame, type="link")
 
     alone = [fitted(frame) for frame in data]
-    found: dict[int, np.ndarray] = {}
+    result: dict[int, np.ndarray] = {}
 
     def work(i: int) -> None:
-        found[i] = fitted(data[i])
+        result[i] = fitted(data[i])
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:
@@ -319,7 +319,7 @@ def test_fits_repeat_and_threads_do_not_meet():
     for thread in threads:
         thread.join()
     for i, expected in enumerate(alone):
-        np.testing.assert_allclose(found[i], expected, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(result[i], expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(fitted(data[0]), alone[0], rtol=1e-12)
 
 
@@ -436,7 +436,7 @@ def test_the_order_in_which_threads_come_to_their_end_changes_no_bit(monkeypatch
     df["y"] = rng.poisson(np.exp(np.sin(6.0 * df["a"])))
     terms = s("a", k=6) + s("b", k=6) + s("c", k=6) + s("d", k=6)
 
-    def found():
+    def result():
         gam = gg.GAM(terms, "negative_binomial").fit(df, "y", progress=False, max_iterations=3)
         return gam.predict(df, se=True, unconditional=False), gam.fitted.result.elbo
 
@@ -445,10 +445,10 @@ def test_the_order_in_which_threads_come_to_their_end_changes_no_bit(monkeypatch
             for item in reversed(list(items)):
                 function(item)
 
-    (mean, se), elbo = found()
+    (mean, se), elbo = result()
     for module in ("optimizers.binned.passes", "gam.fits.reading"):
         monkeypatch.setattr(f"gpflow_gam.{module}.each", last_first)
-    (again, se_again), elbo_again = found()
+    (again, se_again), elbo_again = result()
     np.testing.assert_array_equal(again, mean)
     np.testing.assert_array_equal(se_again, se)
     assert elbo_again == elbo
@@ -464,8 +464,8 @@ def test_a_step_that_leads_astray_in_one_part_is_no_convergence(monkeypatch):
 
     def fitted(step):
         def target(self, seen, *options):
-            found = improved(self, seen, *options)
-            return dataclasses.replace(found, phi=found.phi + step)
+            result = improved(self, seen, *options)
+            return dataclasses.replace(result, phi=result.phi + step)
 
         monkeypatch.setattr(Rounds, "_improved", target)
         return gg.GAM(TERMS, "negative_binomial").fit(df, "y", progress=False).fitted.result

@@ -72,11 +72,11 @@ def test_the_truth_of_a_formula(data):
 def test_factors_are_differences_beside_a_constant_and_all_levels_without(data):
     """As in R: columns that add up to the constant would each have its uncertainty."""
     gam = gg.GAM("y ~ u*g + s(z)").fit(data, **QUICK)
-    found = gam.coefficients().set_index("term")
+    result = gam.coefficients().set_index("term")
     expected = ["linear(u)", "linear(g[T.b])", "linear(g[T.c])"]
     expected += ["linear(u:g[T.b])", "linear(u:g[T.c])"]
-    assert [name for name in found.index if name.startswith("linear")] == expected
-    assert np.all(found.loc[expected, "se"] < 0.3)
+    assert [name for name in result.index if name.startswith("linear")] == expected
+    assert np.all(result.loc[expected, "se"] < 0.3)
     without = gg.GAM("y ~ u*g - 1").fit(data, **QUICK)
     assert {f"linear(g[{level}])" for level in "abc"} <= set(without.coefficients()["term"])
     # and where a factor takes the constant's place, differences again
@@ -268,13 +268,13 @@ def test_exports_compute_columns(visits, tmp_path):
     gam.fit(visits, **QUICK)
     columns = {"x": visits["x"].to_numpy(), "days": visits["days"].to_numpy(float)}
     serving.export(gam, tmp_path / "saved")
-    found = serving.load(tmp_path / "saved").predict(columns)
-    np.testing.assert_allclose(found["response"], gam.predict(visits), rtol=1e-9)
+    result = serving.load(tmp_path / "saved").predict(columns)
+    np.testing.assert_allclose(result["response"], gam.predict(visits), rtol=1e-9)
     serving.export(gam, tmp_path / "gam.onnx")
     np.savez(tmp_path / "columns.npz", **columns)
     run([[tmp_path / "gam.onnx", tmp_path / "columns.npz", tmp_path / "out.npz"]])
-    found = np.load(tmp_path / "out.npz")
-    np.testing.assert_allclose(np.ravel(found["response"]), gam.predict(visits), rtol=1e-6)
+    result = np.load(tmp_path / "out.npz")
+    np.testing.assert_allclose(np.ravel(result["response"]), gam.predict(visits), rtol=1e-6)
     levels = gg.GAM("y ~ x + (1 | site:plot)").fit(visits, **QUICK)
     with pytest.raises(ValueError, match="makes site:plot of levels, which no SavedModel holds"):
         serving.export(levels, tmp_path / "levels")

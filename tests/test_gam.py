@@ -467,8 +467,8 @@ def test_column_names_of_numpy(kind, tmp_path):
     pd.testing.assert_frame_equal(by, plain.avg_comparisons([own[0]], by=own[2]))
     groups = [m.loo(groups=name).elpd for m, name in ((gam, g), (plain, own[2]))]
     assert groups[0] == groups[1]
-    found = gg.anova(columns=[x, g], data=frame, y=y)
-    assert str(found) == str(gg.anova(columns=[own[0], own[2]], data=frame, y=own[5]))
+    result = gg.anova(columns=[x, g], data=frame, y=y)
+    assert str(result) == str(gg.anova(columns=[own[0], own[2]], data=frame, y=own[5]))
 
 
 def test_numbers_are_names_before_they_are_places(rng):

@@ -232,8 +232,8 @@ def test_units_within_these_bounds_change_nothing(x, y):
     df = _plain()
     expected = gg.GAM(s("x", k=5)).fit(df, y="y").predict(df)
     scaled = df.assign(x=x * df["x"], y=y * df["y"])
-    found = gg.GAM(s("x", k=5)).fit(scaled, y="y").predict(scaled)
-    np.testing.assert_allclose(found / y, expected, rtol=1e-4, atol=1e-5)
+    result = gg.GAM(s("x", k=5)).fit(scaled, y="y").predict(scaled)
+    np.testing.assert_allclose(result / y, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("value", [1e4, 1e6])
@@ -242,8 +242,8 @@ def test_one_row_far_away_does_not_move_a_smooth_of_the_others(value):
     df["y"] += np.sin(6.0 * df["x"])
     expected = gg.GAM(s("x")).fit(df.drop(7), y="y").predict(df.drop(7))
     df.loc[7, "x"] = value
-    found = gg.GAM(s("x")).fit(df, y="y").predict(df.drop(7))
-    assert np.max(np.abs(found - expected)) < 0.3
+    result = gg.GAM(s("x")).fit(df, y="y").predict(df.drop(7))
+    assert np.max(np.abs(result - expected)) < 0.3
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,13 @@ def test_every_release_has_a_file():
 def test_a_file_answers_as_when_it_was_written(file: Path):
     want = json.loads((file.parent / f"{file.stem}.json").read_text("utf-8"))
     gam = gg.GAM.load(file)
-    found = answers(gam)
-    assert found.pop("names") == want.pop("names")
+    result = answers(gam)
+    assert result.pop("names") == want.pop("names")
     # then without the constant, which is the intercept's, and without offsets
-    terms, old = np.array(found.pop("terms")), np.array(want.pop("terms"))
+    terms, old = np.array(result.pop("terms")), np.array(want.pop("terms"))
     np.testing.assert_allclose(terms[:, 1:-1], old[:, 1:], rtol=1e-6, atol=1e-9)
     (constant,) = gam.fitted.spec.constant
     np.testing.assert_allclose(terms[:, 0] - constant, old[:, 0], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(terms.sum(axis=1), gam.predict(rows(), "link"), rtol=1e-9)
     for what, values in want.items():
-        np.testing.assert_allclose(found[what], values, rtol=1e-6, atol=1e-9, err_msg=what)
+        np.testing.assert_allclose(result[what], values, rtol=1e-6, atol=1e-9, err_msg=what)

@@ -20,7 +20,7 @@ from gpflow_gam.optimizers.minimizers import forget_gradients
 
 def graphs() -> int:
     gc.collect()
-    return sum(isinstance(found, FuncGraph) for found in gc.get_objects())
+    return sum(isinstance(result, FuncGraph) for result in gc.get_objects())
 
 
 def data(rng, n=60):

@@ -23,12 +23,12 @@ X = np.column_stack([RNG.normal(size=(N, 2)), np.arange(N) % 3]).astype("float32
 
 
 def head(terms: Any = None, **options: Any) -> AdditiveGP:
-    found = AdditiveGP(
+    result = AdditiveGP(
         gg.s(0) if terms is None else terms, **{"num_data": N, "num_inducing": 4, **options}
     )
-    q_mu = found.parameters["variational.q_mu"]
+    q_mu = result.parameters["variational.q_mu"]
     q_mu.assign(RNG.normal(size=q_mu.shape))
-    return found
+    return result
 
 
 # --- as Keras and TensorFlow write them ----------------------------------------------------------
@@ -57,9 +57,9 @@ def test_keras_writes_what_is_around_heads(tmp_path: Path) -> None:
     data = X[:4, :2], np.array([["a"], ["b"], ["b"], ["a"]])
     model.export(str(tmp_path / "m"), verbose=False)
     loaded = tf.saved_model.load(str(tmp_path / "m"))
-    found = loaded.serve([tf.constant(v) for v in data])
+    result = loaded.serve([tf.constant(v) for v in data])
     want = model([tf.constant(v) for v in data])
-    for a, b in zip(found, want, strict=True):
+    for a, b in zip(result, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
@@ -79,9 +79,11 @@ class Inside(keras.Model):
 
 def served_features(model: keras.Model, *inputs: Any) -> Any:
     """What goes into the posterior, before anything is written."""
-    found = servable(model)
-    arguments = {i.name: tf.constant(x, i.dtype) for i, x in zip(found.inputs, inputs, strict=True)}
-    (features,) = found.features(arguments, Rows("error"))
+    result = servable(model)
+    arguments = {
+        i.name: tf.constant(x, i.dtype) for i, x in zip(result.inputs, inputs, strict=True)
+    }
+    (features,) = result.features(arguments, Rows("error"))
     return features.numpy()
 
 
@@ -144,8 +146,8 @@ class Opaque(keras.Model):
             return tf.function(self.inner)(features)
         if self.way == "numpy":
             return self.inner(tf.constant(features.numpy()))
-        found = self.inner(features)
-        return tf.exp(found) if self.way == "behind" else found
+        result = self.inner(features)
+        return tf.exp(result) if self.way == "behind" else result
 
     def compute_output_shape(self, shape: Any) -> Any:
         return shape[0], 1, 2
@@ -161,9 +163,9 @@ def test_heads_behind_functions_of_tensorflow(tmp_path: Path) -> None:
     moments = model(X).numpy()[:, 0]
     loaded = gg.serving.load(tmp_path / "m")
     for rows in (X, X[:1]):
-        found = loaded.predict({"x": rows})
-        np.testing.assert_allclose(found["mean"], moments[: len(rows), 0], rtol=1e-6)
-        np.testing.assert_allclose(found["variance"], moments[: len(rows), 1], rtol=1e-6)
+        result = loaded.predict({"x": rows})
+        np.testing.assert_allclose(result["mean"], moments[: len(rows), 0], rtol=1e-6)
+        np.testing.assert_allclose(result["variance"], moments[: len(rows), 1], rtol=1e-6)
     codes = np.array([0.5, -1.0, 2.0])[X[:, 2].astype(int)]
     want = np.sin(1.5 * opaque.dense(X).numpy()) + codes[:, None]  # scaled twice, by 2 and a half
     np.testing.assert_allclose(served_features(model, X), want[:, :1], rtol=1e-5)
@@ -203,7 +205,7 @@ def test_several_heads(tmp_path: Path) -> None:
     gg.serving.export(model, tmp_path / "m", invalid="nan")
     served = gg.serving.load(tmp_path / "m")
     rows = {"x": X.astype(float)}
-    found, parts = served.predict(rows), served.predict_components(rows)
+    result, parts = served.predict(rows), served.predict_components(rows)
     draws = served.sample(rows, 400, seed=3)
     alone = {}
     for h in (one, two):
@@ -211,19 +213,19 @@ def test_several_heads(tmp_path: Path) -> None:
         alone[h.name] = gg.serving.load(tmp_path / h.name)
         want = alone[h.name].predict_components(rows)
         assert parts[f"{h.name}_names"].tolist() == want.pop("names").tolist()
-        for answers, wanted in ((found, alone[h.name].predict(rows)), (parts, want)):
+        for answers, wanted in ((result, alone[h.name].predict(rows)), (parts, want)):
             for name, values in wanted.items():
                 np.testing.assert_allclose(
                     answers[f"{h.name}_{name}"], values, rtol=1e-12, atol=1e-14
                 )
-    assert (len(found), len(parts), len(draws)) == (12, 6, 4)  # one of several predictors
+    assert (len(result), len(parts), len(draws)) == (12, 6, 4)  # one of several predictors
     outputs = served.description["signatures"]["predict"]["outputs"]
     assert outputs["one_mean_variance"]["meaning"] == "of the predictor, by one_mean"
     assert served.description["heads"] == ["one", "one_mean"]
     assert served.description["likelihood"] == {"one": "Poisson", "one_mean": "FixedSoftmax"}
     # draws: each head's own, and of no other's random numbers
     a, b = draws["one_predictor"], draws["one_mean_predictor"]
-    np.testing.assert_allclose(a.mean(0), found["one_mean"], atol=5.0 * a.std(0).max() / 20.0)
+    np.testing.assert_allclose(a.mean(0), result["one_mean"], atol=5.0 * a.std(0).max() / 20.0)
     for k in range(3):
         assert abs(np.corrcoef(a[:, 0], b[:, 0, k])[0, 1]) < 0.25
     strange = rows["x"].copy()
@@ -235,14 +237,14 @@ def test_several_heads(tmp_path: Path) -> None:
 
 def test_outputs_of_one_name_are_refused() -> None:
     inputs = keras.Input((3,))
-    found = servable(keras.Model(inputs, [head(name=n)(inputs) for n in ("a", "a_component")]))
+    result = servable(keras.Model(inputs, [head(name=n)(inputs) for n in ("a", "a_component")]))
     with pytest.raises(ValueError, match="two outputs would be called 'a_component_mean'; rename"):
-        portable_function(found.inputs, found, 0.9, single=False)
+        portable_function(result.inputs, result, 0.9, single=False)
     classes = {"likelihood": "softmax", "num_classes": 3}
     two = [head(name="a", **classes), head(name="a_mean")]
-    found = servable(keras.Model(inputs, [h(inputs) for h in two]))
+    result = servable(keras.Model(inputs, [h(inputs) for h in two]))
     with pytest.raises(ValueError, match="two outputs would be called 'a_mean_lower'; rename"):
-        portable_function(found.inputs, found, 0.9, single=False)
+        portable_function(result.inputs, result, 0.9, single=False)
 
 
 def test_heads_that_are_called_again() -> None:
@@ -274,13 +276,13 @@ def moments_are_predictions(one: AdditiveGP) -> bool:
 
 def test_others_predict_while_features_are_asked_for() -> None:
     one = head()
-    want, found = one(X).numpy(), []
+    want, result = one(X).numpy(), []
     with trace_heads():
         assert isinstance(one(X), HeadInput)
-        thread = threading.Thread(target=lambda: found.append(one(X).numpy()))
+        thread = threading.Thread(target=lambda: result.append(one(X).numpy()))
         thread.start()
         thread.join()
-    np.testing.assert_array_equal(found[0], want)
+    np.testing.assert_array_equal(result[0], want)
     np.testing.assert_array_equal(one(X), want)
 
 
@@ -299,10 +301,10 @@ def test_tables_of_other_layers_and_keys_of_inputs(invalid: Any, tmp_path: Path)
     assert [i["column"] for i in served.description["inputs"]] == ["group", "per cent"]
     data = {"per cent": X[:4, :1], "group": np.array([["a"], ["b"], ["b"], ["a"]])}
     want = one(np.column_stack([X[:4, 0], [0.0, 1.0, 1.0, 0.0]])).numpy()[:, 0]
-    found = served.predict(data)
-    np.testing.assert_allclose(found["mean"], want[:, 0], rtol=1e-10)
+    result = served.predict(data)
+    np.testing.assert_allclose(result["mean"], want[:, 0], rtol=1e-10)
     renamed = {"per_cent": data["per cent"], "group": data["group"]}
-    np.testing.assert_array_equal(served.predict(renamed)["mean"], found["mean"])
+    np.testing.assert_array_equal(served.predict(renamed)["mean"], result["mean"])
     data["group"][2] = "z"
     if invalid == "error":
         with pytest.raises(tf.errors.InvalidArgumentError, match="feature 1 must hold codes"):
@@ -311,7 +313,7 @@ def test_tables_of_other_layers_and_keys_of_inputs(invalid: Any, tmp_path: Path)
     for name, values in served.predict(data).items():
         assert np.isnan(values).tolist() == [False, False, True, False], name
     np.testing.assert_array_equal(
-        np.delete(served.predict(data)["mean"], 2), found["mean"][[0, 1, 3]]
+        np.delete(served.predict(data)["mean"], 2), result["mean"][[0, 1, 3]]
     )
 
 

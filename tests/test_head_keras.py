@@ -23,12 +23,12 @@ LABELS = (Y > 0.0).astype(int) + (X[:, 1] > 1.0)
 
 
 def head(**options: Any) -> AdditiveGP:
-    found = AdditiveGP(
+    result = AdditiveGP(
         gg.s(0) + gg.s(1), **{"num_data": N, "num_inducing": 5, "normalization": None, **options}
     )
-    q_mu = found.parameters["variational.q_mu"]
+    q_mu = result.parameters["variational.q_mu"]
     q_mu.assign(np.linspace(-1.0, 1.0, q_mu.shape.num_elements()).reshape(q_mu.shape))
-    return found
+    return result
 
 
 def network(one: AdditiveGP, **options: Any) -> keras.Model:
@@ -79,8 +79,8 @@ def test_numbers_of_any_type_are_read(dtype: str) -> None:
     np.testing.assert_array_equal(one(tf.constant(rows.astype(dtype))), one(rows.astype(float)))
     inputs = keras.Input((3,), dtype=dtype)
     model = keras.Model(inputs, one(inputs))
-    found = model.predict(rows.astype(dtype), verbose=0)
-    np.testing.assert_allclose(found, one(rows.astype(float)), rtol=1e-12, atol=1e-14)
+    result = model.predict(rows.astype(dtype), verbose=0)
+    np.testing.assert_allclose(result, one(rows.astype(float)), rtol=1e-12, atol=1e-14)
 
 
 def test_labels_of_several_shapes_one_after_the_other() -> None:
@@ -106,8 +106,8 @@ def test_weights_of_classes_are_those_of_their_rows(one_hot: bool) -> None:
     want = np.mean(weights * nll) + float(one.penalty())
     y = np.eye(3)[LABELS] if one_hot else LABELS
     options = {"batch_size": N, "verbose": 0}
-    found = model.fit(X, y, class_weight=by_class, **options).history["loss"][0]
-    assert found == pytest.approx(want, rel=1e-6)
+    result = model.fit(X, y, class_weight=by_class, **options).history["loss"][0]
+    assert result == pytest.approx(want, rel=1e-6)
     assert model.evaluate(X, y, sample_weight=weights, **options) == pytest.approx(want, rel=1e-6)
 
 
@@ -130,9 +130,9 @@ def test_files_of_several_heads_go_on_training(tmp_path: Path) -> None:
     model.fit(X, y, **options)
     model.save(tmp_path / "m.keras")
     again = keras.models.load_model(tmp_path / "m.keras")
-    want, found = (m.predict(X, **options) for m in (model, again))
+    want, result = (m.predict(X, **options) for m in (model, again))
     for name in "ab":
-        np.testing.assert_array_equal(found[name], want[name])
+        np.testing.assert_array_equal(result[name], want[name])
     histories = [m.fit(X, y, **options).history for m in (model, again)]
     for name, values in histories[0].items():
         np.testing.assert_allclose(histories[1][name], values, rtol=1e-6, err_msg=name)
@@ -151,8 +151,8 @@ def test_ways_to_run_are_one() -> None:
         one, inputs = head(normalization="running"), keras.Input((3,))
         model = keras.Model(inputs, one(keras.layers.Dense(3)(inputs)))
         model.compile(keras.optimizers.Adam(0.01), loss=one.loss, **way)
-        found = model.fit(X, Y, epochs=3, batch_size=16, shuffle=False, verbose=0)
-        losses.append(found.history["loss"])
+        result = model.fit(X, Y, epochs=3, batch_size=16, shuffle=False, verbose=0)
+        losses.append(result.history["loss"])
     assert losses[0][-1] < losses[0][0]
     np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-5)
 
@@ -164,8 +164,8 @@ def test_heads_of_two_precisions_predict_at_once() -> None:
 
     def ask(i: int) -> None:
         for _ in range(3):
-            found = models[i].predict(X, batch_size=7, verbose=0)
-            away.append((i, float(np.max(np.abs(found - want[i])))))
+            result = models[i].predict(X, batch_size=7, verbose=0)
+            away.append((i, float(np.max(np.abs(result - want[i])))))
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in (0, 1, 0, 1)]
     for thread in threads:

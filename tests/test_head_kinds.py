@@ -76,8 +76,8 @@ def test_levels_without_data_keep_a_place(kind: str) -> None:
     head = head_of(kind, dtype="float64")
     seen = X[:, 1] < LEVELS - 1
     head.adapt(X[seen], Y[seen])
-    found = np.asarray(head(tf.constant(X)))
-    assert np.all(np.isfinite(found))
+    result = np.asarray(head(tf.constant(X)))
+    assert np.all(np.isfinite(result))
     K = np.asarray(head.kernel[head.names[-1]](head.scaled(tf.constant(X))))
     assert np.all(np.diag(K)[~seen] > 0.1)
 
@@ -126,6 +126,6 @@ def test_a_head_takes_all_other_kinds_at_once() -> None:
     head = AdditiveGP(terms, num_data=N, num_inducing=6, num_levels=levels)
     data = np.column_stack([X, *[X[:, 0]] * 6, X[:, 1]])
     head.adapt(data)
-    found = head(data).numpy()
-    assert np.all(np.isfinite(found))
-    assert np.all(found[..., 1] > 0.0)
+    result = head(data).numpy()
+    assert np.all(np.isfinite(result))
+    assert np.all(result[..., 1] > 0.0)

@@ -40,16 +40,16 @@ def test_one_hot_labels_are_codes(likelihood: Any) -> None:
     head = AdditiveGP(gg.s(0), likelihood, num_classes=classes, num_data=N, num_inducing=5)
     moments = head(X)
     names = ["accuracy", "sparse_categorical_crossentropy", "categorical_crossentropy", "nlpd"]
-    found = []
+    result = []
     for y in (CODES, CODES[:, None], ONE_HOT):
         np.testing.assert_array_equal(head.response_matrix(y), CODES[:, None])
         metrics = [head.metric(name) for name in names]
         for metric in metrics:
             tf.random.set_seed(0)  # GPflow's softmax draws
             metric.update_state(y, moments)
-        found.append([float(m.result()) for m in metrics])
-    np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=1e-6)
-    np.testing.assert_allclose(found[0][1], found[0][2], rtol=1e-6)  # two names of one number
+        result.append([float(m.result()) for m in metrics])
+    np.testing.assert_allclose(result[1:], [result[0]] * 2, rtol=1e-6)
+    np.testing.assert_allclose(result[0][1], result[0][2], rtol=1e-6)  # two names of one number
     tf.random.set_seed(0)
     want = float(head.loss(CODES, moments))
     tf.random.set_seed(0)
@@ -114,8 +114,8 @@ def test_classes_of_iterncgp_are_those_of_the_model(tmp_path: Path) -> None:
     inputs = keras.Input(X.shape[1:], dtype="float64")
     network = keras.Model(inputs, head(inputs))
     network.compile(loss=head.loss, metrics=[head.metric("nlpd")])
-    found = network.evaluate(X, CODES, verbose=0, return_dict=True)
-    assert found["nlpd"] == pytest.approx(-observed.mean(), abs=1e-5)
+    result = network.evaluate(X, CODES, verbose=0, return_dict=True)
+    assert result["nlpd"] == pytest.approx(-observed.mean(), abs=1e-5)
     network.save(tmp_path / "net.keras")
     again = keras.models.load_model(tmp_path / "net.keras")
     np.testing.assert_array_equal(again(X), moments)

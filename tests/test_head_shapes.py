@@ -133,10 +133,10 @@ def test_exports_have_the_same_numbers(
     gg.serving.export(model, tmp_path / "served", max_rows=None)
     served = tf.saved_model.load(tmp_path / "served")
     (name,) = served.signatures["predict"].structured_input_signature[1]
-    found = served.signatures["predict"](**{name: tf.constant(GRID)})
+    result = served.signatures["predict"](**{name: tf.constant(GRID)})
     own = head(GRID).numpy()
-    np.testing.assert_allclose(found["mean"], own[:, 0, 0], atol=1e-10)
-    np.testing.assert_allclose(found["variance"], own[:, 0, 1], atol=1e-8)
+    np.testing.assert_allclose(result["mean"], own[:, 0, 0], atol=1e-10)
+    np.testing.assert_allclose(result["variance"], own[:, 0, 1], atol=1e-8)
     drawn = served.signatures["sample"](
         **{name: tf.constant(GRID)}, num_samples=tf.constant(64), seed=tf.constant(3, tf.int64)
     )

@@ -84,11 +84,11 @@ def test_a_file_that_lacks_one_parameter_is_refused(tmp_path: Path) -> None:
 
 
 def _groups(file: h5py.File) -> list[tuple[str, h5py.Group]]:
-    found: list[tuple[str, h5py.Group]] = []
+    result: list[tuple[str, h5py.Group]] = []
     file.visititems(
-        lambda name, item: found.append((name, item)) if isinstance(item, h5py.Group) else None
+        lambda name, item: result.append((name, item)) if isinstance(item, h5py.Group) else None
     )
-    return found
+    return result
 
 
 @pytest.mark.parametrize(

@@ -45,20 +45,20 @@ def test_unknown_levels(fixed: AdditiveGP, output: str) -> None:
     strange[[1, 4, 7, 8], 1] = 3.0, -1.0, 0.5, np.nan
     with pytest.raises(tf.errors.InvalidArgumentError, match="codes 0 to 2"):
         head(strange, output=output)
-    found = np.asarray(compiled(head, output=output)(tf.constant(strange)))
+    result = np.asarray(compiled(head, output=output)(tf.constant(strange)))
     bad = np.isin(np.arange(N), [1, 4, 7, 8])
-    assert np.all(np.isnan(found[bad]))
+    assert np.all(np.isnan(result[bad]))
     want = head(X, output=output).numpy()[~bad]
-    np.testing.assert_allclose(found[~bad], want, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(result[~bad], want, rtol=1e-8, atol=1e-10)
 
 
 def test_infinite_features() -> None:
     head = factors()
     strange = X.copy()
     strange[2, 0] = np.inf
-    found = head(strange).numpy()
-    assert np.all(np.isnan(found[2]))
-    assert np.all(np.isfinite(np.delete(found, 2, axis=0)))
+    result = head(strange).numpy()
+    assert np.all(np.isnan(result[2]))
+    assert np.all(np.isfinite(np.delete(result, 2, axis=0)))
 
 
 @pytest.mark.slow
@@ -75,8 +75,8 @@ def test_batches_larger_than_num_data() -> None:
     head = AdditiveGP(gg.s(0), num_data=N, num_inducing=4)
     run = compiled(head, training=True)
     assert np.all(np.isfinite(run(tf.constant(X))))
-    found = run(tf.constant(np.concatenate([X, X]))).numpy()
-    assert np.all(np.isnan(found[..., 0]))
+    result = run(tf.constant(np.concatenate([X, X]))).numpy()
+    assert np.all(np.isnan(result[..., 0]))
 
 
 @pytest.mark.slow

@@ -42,14 +42,14 @@ def test_second_derivatives_are_the_differences_of_first_ones(case, data):
     # away from the optimum, where no first derivative vanishes
     if solution.bound is not None:
         at = solution.optimum + 0.1
-        gradient, found = lambda u: solution.bound.loss(u)[1], solution.bound.hessian(at)
+        gradient, result = lambda u: solution.bound.loss(u)[1], solution.bound.hessian(at)
     else:
         rounds = solution.rounds
         at = solution.optimum[: len(rounds.hyperparameters)] + 0.1
         loss = rounds.loss(solution.data)
-        gradient, found = lambda u: loss(u)[1], rounds.hessian(solution.data, at)
+        gradient, result = lambda u: loss(u)[1], rounds.hessian(solution.data, at)
     wanted = np.stack(
         [(gradient(at + e) - gradient(at - e)) / (2 * STEP) for e in STEP * np.eye(len(at))]
     )
     size = np.max(np.abs(wanted))
-    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=2e-4 * size)
+    np.testing.assert_allclose(result, wanted, rtol=2e-3, atol=2e-4 * size)

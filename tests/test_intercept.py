@@ -81,12 +81,12 @@ def test_levels_have_their_own_means(data, pair):
     np.testing.assert_allclose(own.predict(data), whole.predict(data), atol=1e-3)
     numbers = whole.coefficients().set_index("term")["estimate"]
     expected = numbers["intercept"] + numbers["factor(g)"].to_numpy()
-    found = own.coefficients()
-    assert list(found["level"]) == list("abc")
-    np.testing.assert_allclose(found["estimate"], expected, atol=1e-3)
+    result = own.coefficients()
+    assert list(result["level"]) == list("abc")
+    np.testing.assert_allclose(result["estimate"], expected, atol=1e-3)
     # their errors are those of means: beside a smooth that takes little, sigma over root n
     sd = np.sqrt(own.fitted.likelihood.variance.numpy() / data["g"].value_counts()[list("abc")])
-    np.testing.assert_allclose(found["se"], sd, rtol=0.05)
+    np.testing.assert_allclose(result["se"], sd, rtol=0.05)
     assert abs(own.summary().edf - whole.summary().edf) < 0.05
     assert own.summary().deviance_explained == pytest.approx(whole.summary().deviance_explained)
     np.testing.assert_allclose(own.sobol()["estimate"], whole.sobol()["estimate"], atol=2e-3)
@@ -99,9 +99,9 @@ def test_terms_sum_to_the_predictor(data, pair):
     parts = own.predict(data, type="terms")
     np.testing.assert_allclose(parts.sum(axis=1), own.predict(data, type="link"), rtol=1e-9)
     effect = own.effects("factor(g)")
-    found = own.coefficients()
-    np.testing.assert_allclose(effect["estimate"], found["estimate"], rtol=1e-9)
-    np.testing.assert_allclose(effect["se"], found["se"], rtol=1e-6)
+    result = own.coefficients()
+    np.testing.assert_allclose(effect["estimate"], result["estimate"], rtol=1e-9)
+    np.testing.assert_allclose(effect["se"], result["se"], rtol=1e-6)
     np.testing.assert_allclose(own.predict(data, terms="s(x)"), parts["s(x)"], rtol=1e-6, atol=1e-9)
     smooth = own.predict(data, exclude="factor(g)", interval=0.9)["estimate"]
     np.testing.assert_allclose(smooth, parts["s(x)"], rtol=1e-6, atol=1e-9)
@@ -131,8 +131,8 @@ def test_files_pickles_and_more_rows(data, pair, tmp_path):
 
 def test_what_is_served(data, pair):
     _, own = pair
-    found = GAMServable(own).components(tf.constant(own.fitted.X[:5]))
-    np.testing.assert_allclose(found["mean"], own.predict(data[:5], type="terms"), rtol=1e-6)
+    result = GAMServable(own).components(tf.constant(own.fitted.X[:5]))
+    np.testing.assert_allclose(result["mean"], own.predict(data[:5], type="terms"), rtol=1e-6)
 
 
 def test_plots(data, pair):
@@ -152,12 +152,12 @@ def test_lines_are_zero_at_zero(data, tmp_path):
     """As ``lm(line ~ x + z - 1)`` of R."""
     gam = gg.GAM("line ~ x + z - 1").fit(data, **QUIET)
     slopes, *_ = np.linalg.lstsq(data[["x", "z"]], data["line"], rcond=None)
-    found = gam.coefficients()
-    np.testing.assert_allclose(found["estimate"], slopes, rtol=2e-3)
+    result = gam.coefficients()
+    np.testing.assert_allclose(result["estimate"], slopes, rtol=2e-3)
     C = np.linalg.inv(data[["x", "z"]].T @ data[["x", "z"]])
     residuals = data["line"] - data[["x", "z"]] @ slopes
     errors = np.sqrt(np.diag(C) * np.sum(residuals**2) / 198)
-    np.testing.assert_allclose(found["se"], errors, rtol=0.05)
+    np.testing.assert_allclose(result["se"], errors, rtol=0.05)
     gam.save(tmp_path / "gam")
     loaded = gg.GAM.load(tmp_path / "gam")
     assert loaded.fitted.spec.null_offset == gam.fitted.spec.null_offset > 0.0
@@ -177,9 +177,9 @@ def test_one_of_several_parameters(data, pair):
     own = gg.GAM({"mean": WITH - 1, "scale": linear("z")})
     own.fit(data, "y", max_iterations=30, **QUIET)
     assert own.fitted.spec.names == ("intercept", "mean:s(x)", "mean:factor(g)", "scale:linear(z)")
-    found = own.coefficients().query("predictor == 'mean'")
-    assert list(found["term"]) == ["mean:factor(g)"] * 3
-    np.testing.assert_allclose(found["estimate"], pair[1].coefficients()["estimate"], atol=0.05)
+    result = own.coefficients().query("predictor == 'mean'")
+    assert list(result["term"]) == ["mean:factor(g)"] * 3
+    np.testing.assert_allclose(result["estimate"], pair[1].coefficients()["estimate"], atol=0.05)
     with_scale, without = (own.predict(data[:2], type="link", intercept=i) for i in (True, False))
     np.testing.assert_allclose(with_scale[:, 0], without[:, 0])  # the means are the factor's
     assert np.all(np.abs(with_scale[:, 1] - without[:, 1]) > 0.5)

@@ -473,20 +473,20 @@ def test_learnt_hyperparameters_equal_those_of_gpr(rng):
 
 def model(name, rng, likelihood, number=400):
     solver = ReducedNewton(num_actions=number, tolerance=1e-11)
-    found = IterNCGP(data(rng)[name], kernel(), likelihood, solver=solver)
-    fit(found)
-    return found
+    result = IterNCGP(data(rng)[name], kernel(), likelihood, solver=solver)
+    fit(result)
+    return result
 
 
 @pytest.mark.parametrize("name", ["counts", "binary", "classes"])
 def test_with_every_action_it_is_the_cavity(name, rng):
     """m - C_n g and C_n = C (I - W C)^-1: the site of datum n divided out (R & W 2006, 3.66)."""
     likelihoods = {"counts": Poisson, "binary": gg.likelihoods.Bernoulli}
-    found = model(name, rng, likelihoods.get(name, lambda: Softmax(3))())
-    X, Y = (t.numpy() for t in found.data)
-    m, C = (t.numpy() for t in found.predict_f(X, full_output_cov=True))
+    result = model(name, rng, likelihoods.get(name, lambda: Softmax(3))())
+    X, Y = (t.numpy() for t in result.data)
+    m, C = (t.numpy() for t in result.predict_f(X, full_output_cov=True))
     rows = np.array([0, 7, N - 1])
-    mean, cov = left_out(found.problem(), found.state, rows, False)
+    mean, cov = left_out(result.problem(), result.state, rows, False)
     for at, n in enumerate(rows):
         if name == "counts":
             g, W = Y[n] - np.exp(m[n]), np.diag(np.exp(m[n]))
@@ -504,9 +504,9 @@ def test_with_every_action_it_is_the_cavity(name, rng):
 @pytest.mark.parametrize("number", [3, 12])
 def test_few_actions_forget_the_datum_and_no_more(number, rng):
     """The same by its definition: actions with zeros at the datum, their posterior made anew."""
-    found = model("classes", rng, Softmax(3), number=number)
-    state, problem = found.state, found.problem()
-    K, Y = kernel()(found.data[0]).numpy(), found.data[1]
+    result = model("classes", rng, Softmax(3), number=number)
+    state, problem = result.state, result.problem()
+    K, Y = kernel()(result.data[0]).numpy(), result.data[1]
     S = state.actions.numpy()
     g = np.einsum("nm,qm->qn", K, state.weights.numpy())
     p = softmax(g.T)
@@ -534,14 +534,14 @@ def test_white_noise_unit_vectors_and_mixed_outputs(rng):
     parts = [kernel() + gpflow.kernels.White(0.2), gpflow.kernels.SquaredExponential(0.8, 0.5)]
     k = gpflow.kernels.LinearCoregionalization(parts, W=W)
     solver = ReducedNewton(num_actions=2 * N, tolerance=1e-11, policy=UnitVectors())
-    found = IterNCGP((X, labels), k, Softmax(3), solver=solver)
-    fit(found)
+    result = IterNCGP((X, labels), k, Softmax(3), solver=solver)
+    fit(result)
     rows = np.arange(N)[::9]
-    mean, cov = left_out(found.problem(), found.state, rows, False)
+    mean, cov = left_out(result.problem(), result.state, rows, False)
     for at, n in enumerate(rows):
         rest = np.delete(np.arange(N), n)
         # pseudo-observations of the others, as one Gaussian regression in numpy
-        g = np.stack([k_(X).numpy() @ v for k_, v in zip(parts, found.state.weights.numpy())])
+        g = np.stack([k_(X).numpy() @ v for k_, v in zip(parts, result.state.weights.numpy())])
         F = (W @ g).T
         p = softmax(F)
         precision, linear = np.zeros((2 * N, 2 * N)), np.zeros(2 * N)
@@ -563,11 +563,11 @@ def test_white_noise_unit_vectors_and_mixed_outputs(rng):
 def test_the_nearest_gaussians_cavity_is_of_averages(rng):
     X, Y = data(rng)["counts"]
     solver = Variational(ReducedNewton(num_actions=N, tolerance=1e-11), rounds=12)
-    found = IterNCGP((X, Y), kernel(), Poisson(), solver=solver)
-    fit(found)
-    m, C = (t.numpy()[:, 0] for t in found.predict_f(X))
+    result = IterNCGP((X, Y), kernel(), Poisson(), solver=solver)
+    fit(result)
+    m, C = (t.numpy()[:, 0] for t in result.predict_f(X))
     rows = np.array([1, 30])
-    mean, cov = left_out(found.problem(), found.state, rows, True)
+    mean, cov = left_out(result.problem(), result.state, rows, True)
     rate = np.exp(m + C / 2)[rows]  # E exp f: gradient and curvature are averages
     expected = C[rows] / (1 - rate * C[rows])
     np.testing.assert_allclose(cov[:, 0, 0], expected, rtol=1e-3)
@@ -582,9 +582,9 @@ def classes(rng, variance, noise=0.0, n=120):
     labels = np.floor(1.5 * (X[:, :1] + 1)) % 3
     wrong = rng.uniform(size=(n, 1)) < noise
     labels = np.where(wrong, rng.integers(0, 3, (n, 1)), labels).astype(float)
-    found = IterNCGP((X, labels), gpflow.kernels.Matern32(variance, 0.7), Softmax(3))
-    fit(found)
-    return found
+    result = IterNCGP((X, labels), gpflow.kernels.Matern32(variance, 0.7), Softmax(3))
+    fit(result)
+    return result
 
 
 def test_less_variance_counts_only_where_rows_say_so_beyond_chance(rng):
@@ -610,14 +610,14 @@ def test_the_default_is_what_left_out_rows_prefer(rng):
     Xnew = rng.uniform(-1, 1, (30, 2))
     chosen = []
     for variance, noise in ((3.0, 0.0), (2000.0, 0.5)):
-        found = classes(rng, variance, noise)
-        chosen.append(found._left_out().share())
-        mean, cov = (t.numpy() for t in found.predict_f(Xnew, full_output_cov=True))
+        result = classes(rng, variance, noise)
+        chosen.append(result._left_out().share())
+        mean, cov = (t.numpy() for t in result.predict_f(Xnew, full_output_cov=True))
         P = np.eye(3) - 1 / 3
         var = np.einsum("ij,njk,ki->ni", P, cov, P)
         expected = softmax(mean / np.sqrt(1 + chosen[-1] * np.pi / 8 * var))
-        assert found.predictive_share() == chosen[-1]
-        np.testing.assert_allclose(found.predict_y(Xnew)[0], expected, atol=1e-9)
+        assert result.predictive_share() == chosen[-1]
+        np.testing.assert_allclose(result.predict_y(Xnew)[0], expected, atol=1e-9)
     assert chosen[0] == 0.0
     assert chosen[1] > 0.0
 
@@ -625,13 +625,13 @@ def test_the_default_is_what_left_out_rows_prefer(rng):
 @pytest.mark.slow
 def test_left_out_rows_predict_as_refits_do(rng):
     """Against fits without the row: the same density but for what the mode itself moves."""
-    found = classes(rng, 5.0, 0.2, n=40)
-    ours = found.left_out_log_probabilities()
-    X, Y = (t.numpy() for t in found.data)
+    result = classes(rng, 5.0, 0.2, n=40)
+    ours = result.left_out_log_probabilities()
+    X, Y = (t.numpy() for t in result.data)
     logs = {0.0: [], 1.0: []}
     for n in range(40):
         rest = np.delete(np.arange(40), n)
-        one = IterNCGP((X[rest], Y[rest]), found.kernel, Softmax(3))
+        one = IterNCGP((X[rest], Y[rest]), result.kernel, Softmax(3))
         fit(one)
         for share, values in logs.items():
             values.append(np.log(classes_by(one, X[n : n + 1], share)[0, int(Y[n, 0])]))
@@ -645,24 +645,24 @@ def test_left_out_rows_predict_as_refits_do(rng):
 # compiled by XLA it is traced as without
 @pytest.mark.parametrize("jit", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_compiled_probabilities_follow_the_next_fit(jit, rng):
-    found, Xnew = classes(rng, 3.0), tf.constant(rng.uniform(-1, 1, (9, 2)))
-    compiled = tf.function(lambda x: found.predict_y(x)[0], jit_compile=jit)
-    np.testing.assert_allclose(compiled(Xnew), found.predict_y(Xnew)[0], atol=1e-10)
-    before = found._cache.share.numpy()
+    result, Xnew = classes(rng, 3.0), tf.constant(rng.uniform(-1, 1, (9, 2)))
+    compiled = tf.function(lambda x: result.predict_y(x)[0], jit_compile=jit)
+    np.testing.assert_allclose(compiled(Xnew), result.predict_y(Xnew)[0], atol=1e-10)
+    before = result._cache.share.numpy()
     other = classes(rng, 2000.0, 0.5)
-    found.data = tuple(t.numpy() for t in other.data)
+    result.data = tuple(t.numpy() for t in other.data)
     with pytest.raises(ValueError, match="data"):
-        found.predict_y(Xnew)[0]
-    found.kernel.variance.assign(2000.0)
-    fit(found)
+        result.predict_y(Xnew)[0]
+    result.kernel.variance.assign(2000.0)
+    fit(result)
     expected = other.predict_y(Xnew)[0]
-    np.testing.assert_allclose(found.predict_y(Xnew)[0], expected, atol=1e-6)
-    again = tf.function(lambda x: found.predict_y(x)[0], jit_compile=jit)
+    np.testing.assert_allclose(result.predict_y(Xnew)[0], expected, atol=1e-6)
+    again = tf.function(lambda x: result.predict_y(x)[0], jit_compile=jit)
     np.testing.assert_allclose(again(Xnew), expected, atol=1e-6)
-    assert found._cache.share.numpy() != before
-    found.kernel.variance.assign(3.0)
-    fit(found)  # of the same data: compiled functions follow
-    expected = found.predict_y(Xnew)[0]
+    assert result._cache.share.numpy() != before
+    result.kernel.variance.assign(3.0)
+    fit(result)  # of the same data: compiled functions follow
+    expected = result.predict_y(Xnew)[0]
     np.testing.assert_allclose(again(Xnew), expected, atol=1e-10)
 
 
@@ -681,18 +681,18 @@ def test_weights_count_rows(rng):
                         k, Softmax(3), solver=solver)  # fmt: skip
     fit(repeated)
     for share in (0.0, 1.0):
-        found = classes_by(weighted, wide, share)
+        result = classes_by(weighted, wide, share)
         expected = classes_by(repeated, Xnew, share)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        np.testing.assert_allclose(result, expected, atol=1e-5)
     assert all(np.isfinite(v) for v in weighted.left_out_log_probabilities().values())
 
 
 def test_what_has_no_classes_is_refused(rng):
     X, Y = data(rng)["counts"]
-    found = IterNCGP((X, Y), kernel(), Poisson())
-    fit(found)
+    result = IterNCGP((X, Y), kernel(), Poisson())
+    fit(result)
     with pytest.raises(ValueError, match="need a Bernoulli or softmax likelihood; got Poisson"):
-        found.left_out_log_probabilities()
+        result.left_out_log_probabilities()
     unfitted = IterNCGP(data(rng)["classes"], kernel(), Softmax(3))
     with pytest.raises(ValueError, match="not fitted"):
         unfitted.left_out_log_probabilities()

@@ -118,8 +118,8 @@ def test_calls_of_one_step_take_the_steps_of_one_call(solver, rng, monkeypatch):
             result = fit(model, **budget)
             steps += result.steps
         assert result.converged
-        found, wanted = ([s["log_posterior"] for s in all_] for all_ in (steps, whole.steps))
-        np.testing.assert_allclose(found[: len(wanted)], wanted, rtol=1e-10)
+        values, wanted = ([s["log_posterior"] for s in all_] for all_ in (steps, whole.steps))
+        np.testing.assert_allclose(values[: len(wanted)], wanted, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -349,8 +349,8 @@ def test_products_of_some_rows_are_columns_of_the_matrix(rng):
     operator, K = white(rng)
     rows = np.array([11, 3, 25, 7])
     V = rng.normal(size=(2, 4, 5))
-    found = operator.product_of_rows(tf.constant(rows), tf.constant(V))
-    np.testing.assert_allclose(found, K[:, rows] @ V, rtol=1e-12)
+    result = operator.product_of_rows(tf.constant(rows), tf.constant(V))
+    np.testing.assert_allclose(result, K[:, rows] @ V, rtol=1e-12)
     assert operator.sweeps == pytest.approx(4 / 30)
     some = operator.of_rows(tf.constant(rows))
     np.testing.assert_allclose(some.product(tf.constant(V)), K[np.ix_(rows, rows)] @ V, rtol=1e-12)
@@ -365,9 +365,9 @@ def test_rounded_products_are_those_of_single_precision(rng):
     np.testing.assert_array_equal(operator.rounded_product(V), operator.product(V))
     gpflow.config.set_default_float(np.float32)
     operator, _ = white(rng, np.float32)
-    found = operator.rounded_product(V)
-    assert found.dtype == tf.float64
-    error = np.abs(found - operator.product(V)).max()
+    result = operator.rounded_product(V)
+    assert result.dtype == tf.float64
+    error = np.abs(result - operator.product(V)).max()
     assert 0.0 < error < 1e-5
 
 
@@ -602,7 +602,7 @@ def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
     Q = of.operator.num_latents
     g, move = tf.constant(rng.normal(size=(2, Q, N)))
     mode = Mode(of, tf.zeros_like(g), g, Informative(), 20, pivots * Q)
-    found = mode.expected_gains(move)
+    result = mode.expected_gains(move)
     P = of.pivoted(pivots).factor.numpy()[0]
     D = np.diag(K - P @ P.T)
     if pivots == N:
@@ -630,8 +630,8 @@ def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
             expected[0] += weights @ (normal(y, 0.0, after) - normal(y, 0.0, before)) / N
             far = normal(y + move[q, n].numpy(), 0.0, before)
             expected[1] += weights @ (normal(y, 0.0, before) - far) / N
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert min(found) > 0.0
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    assert min(result) > 0.0
 
 
 @pytest.mark.parametrize("fall", [1e-12, 8.0])
@@ -651,8 +651,8 @@ def test_it_is_done_early_when_it_gains_more_for_its_time(fall, many, monkeypatc
         if fall / (100 + 40) > gains[step] * slowing / (100 + 2):
             expected = step + 1
             break
-    found = [i for i, own in enumerate(bought) if own is not None]
-    assert (found[0] if found else None) == expected
+    result = [i for i, own in enumerate(bought) if own is not None]
+    assert (result[0] if result else None) == expected
     assert (expected is None) == (fall == 1e-12)
     assert len(reports) == len(values) + (expected is not None)
     assert reports[-1].converged
@@ -692,15 +692,15 @@ def test_looks_have_it_and_so_has_the_end(name, at_once):
     assert before > 1.1 * after  # a preview from an eighth of the rows
     assert after == pytest.approx(wanted, rel=0.1)
     np.testing.assert_array_equal(looks[first].weights, looks[first - 1].weights)
-    found = covariance(state, K)
+    result = covariance(state, K)
     if name == "softmax":  # whose noise W^+ is boundless: asked anew, as without
         assert took == run.closing == 1.0
-        np.testing.assert_allclose(found, covariance(late, K), atol=1e-10)
+        np.testing.assert_allclose(result, covariance(late, K), atol=1e-10)
     else:
         assert took == run.closing == 0.0
-        assert np.trace(found) == pytest.approx(wanted, rel=1e-3)
+        assert np.trace(result) == pytest.approx(wanted, rel=1e-3)
         _, dense = reference(name, of, K)
-        assert np.linalg.eigvalsh(found - dense).min() > -1e-5  # claims no more than data say
+        assert np.linalg.eigvalsh(result - dense).min() > -1e-5  # claims no more than data say
     actions = state.actions.numpy()
     for action, product in zip(actions, products.numpy()):
         np.testing.assert_allclose(product, action @ K, atol=1e-8)

@@ -131,9 +131,9 @@ def test_predictions_have_gradients(compiled, rng):
         return tape.gradient(total, variables)
 
     variables = [Xnew, *model.trainable_variables]
-    found = (tf.function(gradients, autograph=False) if compiled else gradients)()
-    assert len(found) == 7
-    for variable, gradient in zip(variables, found):
+    result = (tf.function(gradients, autograph=False) if compiled else gradients)()
+    assert len(result) == 7
+    for variable, gradient in zip(variables, result):
         start, step = variable.numpy(), 1e-5
         direction = rng.normal(size=start.shape)
         ends = []
@@ -168,9 +168,9 @@ def test_threads_predict_as_one(rng):
     X, post = model.data[0], model.posterior()
     model.kernel.variance.assign(2.5)  # makes the first one compute anew
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: (model.predict_f(X), post.predict_f(X)), range(12)))
-    for pair in found:
-        for moments, expected in zip(pair, found[0]):
+        result = list(pool.map(lambda _: (model.predict_f(X), post.predict_f(X)), range(12)))
+    for pair in result:
+        for moments, expected in zip(pair, result[0]):
             for a, b in zip(moments, expected):
                 np.testing.assert_array_equal(a, b)
 
@@ -226,8 +226,8 @@ def test_compiled_bounds_follow_parameters_and_fits(jit, rng):
     compiled, numbers = _compiled_bound(model, jit)
 
     def agree():
-        found, expected = compiled(), numbers()
-        for a, b in zip(found, expected):
+        result, expected = compiled(), numbers()
+        for a, b in zip(result, expected):
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
         return float(expected[0])
 
@@ -257,12 +257,12 @@ def test_slopes_of_frozen_parameters_that_are_watched_are_whole(compiled, rng):
             value = tf.reduce_sum(model.predict_f(X)[0])
         return tape.gradient(value, v)
 
-    def found():
+    def result():
         return float((tf.function(slope, autograph=False) if compiled else slope)())
 
-    free = found()
+    free = result()
     gpflow.set_trainable(model.kernel, False)
-    assert found() == pytest.approx(free, rel=1e-9)
+    assert result() == pytest.approx(free, rel=1e-9)
 
 
 def _few(rng, name="counts", kernel=None):
@@ -359,11 +359,11 @@ def test_models_are_saved_with_functions_of_theirs(name, uses, lengthscales, rng
     command = [sys.executable, "-c", LOADED, *expected]
     subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
     for step, values in expected.items():
-        with np.load(tmp_path / f"{step}.npz") as found:
-            assert len(found) == sum(len(parts) for parts in values.values())
+        with np.load(tmp_path / f"{step}.npz") as result:
+            assert len(result) == sum(len(parts) for parts in values.values())
             for use, parts in values.items():
                 for i, part in enumerate(parts):
-                    np.testing.assert_allclose(found[f"{use} {i}"], part, rtol=1e-9, atol=1e-12)
+                    np.testing.assert_allclose(result[f"{use} {i}"], part, rtol=1e-9, atol=1e-12)
     # parameters and checkpoints are what they were
     fresh = type(model)(model.data, additive(), model.likelihood)
     assert len(model.variables) == len(fresh.variables)
@@ -391,8 +391,8 @@ def test_snapshots_are_saved_and_frozen(rng, tmp_path):
     tf.saved_model.save(module, str(tmp_path / "saved"))
     loaded = tf.saved_model.load(str(tmp_path / "saved"))
     frozen = convert_variables_to_constants_v2(module.predict.get_concrete_function())
-    for found in (loaded.predict(X), frozen(tf.identity(X))):
-        for a, b in zip(found, expected):
+    for result in (loaded.predict(X), frozen(tf.identity(X))):
+        for a, b in zip(result, expected):
             np.testing.assert_allclose(a, b, atol=1e-9)
 
 
@@ -404,11 +404,11 @@ def _of_counts(rng):
 def test_a_snapshot_is_read_while_the_model_is_fitted(rng):
     model = _of_counts(rng)
     X, post = model.data[0][:7], model.posterior()
-    expected, done, found = post.predict_f(X), threading.Event(), []
+    expected, done, result = post.predict_f(X), threading.Event(), []
 
     def read():
-        while not done.is_set() or not found:
-            found.append(post.predict_f(X))
+        while not done.is_set() or not result:
+            result.append(post.predict_f(X))
 
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
@@ -420,8 +420,8 @@ def test_a_snapshot_is_read_while_the_model_is_fitted(rng):
         done.set()
         for reader in readers:
             reader.join()
-    assert len(found) > 1
-    for moments in found:
+    assert len(result) > 1
+    for moments in result:
         for a, b in zip(moments, expected):
             np.testing.assert_array_equal(a, b)
     assert np.abs(model.predict_f(X)[0] - expected[0]).max() > 1e-3

@@ -107,8 +107,8 @@ def test_what_families_say_is_scipys(family, reference):
     np.testing.assert_allclose(family.cdf(likelihood, Y, f)[1], own.cdf(y), rtol=1e-10)
     saturated = reference(y)
     best = saturated.logpmf(y) if family.discrete else saturated.logpdf(y)
-    found = family.deviance(likelihood, Y, f)
-    np.testing.assert_allclose(found, 2.0 * (best - logs), rtol=1e-7, atol=1e-9)
+    result = family.deviance(likelihood, Y, f)
+    np.testing.assert_allclose(result, 2.0 * (best - logs), rtol=1e-7, atol=1e-9)
     draws = family.sample(likelihood, np.full((20_000, 1), f[1, 0]), np.random.default_rng(0))
     assert abs(draws.mean() - mu[1]) < 4.0 * np.sqrt(own.var()[1] / 20_000)
 
@@ -126,11 +126,11 @@ def test_expectations_are_dense_quadratures(family, reference):
     got = likelihood.predict_log_density(X, mean, var, Y)
     np.testing.assert_allclose(got, np.log((w * np.exp(logs)).sum(axis=0)), rtol=1e-5)
     mu = family.mean(likelihood, F)
-    found = summarised_response(likelihood, X, mean, var, 0.95)
-    np.testing.assert_allclose(found.mean, (w * mu).sum(axis=0), rtol=1e-5)
+    result = summarised_response(likelihood, X, mean, var, 0.95)
+    np.testing.assert_allclose(result.mean, (w * mu).sum(axis=0), rtol=1e-5)
     z = st.norm.ppf(0.975) * np.array([-1.0, 1.0])[:, None, None]
     ends = np.sort(family.mean(likelihood, mean + np.sqrt(var) * z), axis=0)
-    np.testing.assert_allclose(np.stack([found.lower, found.upper]), ends, rtol=1e-8)
+    np.testing.assert_allclose(np.stack([result.lower, result.upper]), ends, rtol=1e-8)
 
 
 @each
@@ -162,12 +162,12 @@ def test_in_other_units_fits_are_the_same():
     rng = np.random.default_rng(1)
     x = rng.uniform(size=120)
     y = rng.gamma(4.0, (1.0 + 2.0 * x) / 4.0)
-    found = []
+    result = []
     for unit in (1.0, 1000.0):
         table = pd.DataFrame({"x": x, "y": y * unit})
         gam = gg.GAM(linear("x"), family=fam.Gamma("identity")).fit(table, "y", progress=False)
-        found.append(np.array(gam.predict(table.iloc[:5], "link", se=True)) / unit)
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-3)
+        result.append(np.array(gam.predict(table.iloc[:5], "link", se=True)) / unit)
+    np.testing.assert_allclose(result[1], result[0], rtol=1e-3)
 
 
 GLM = """
@@ -213,8 +213,8 @@ def test_straight_lines_are_those_of_glm(tmp_path):
     for (y, family), (link, se, response) in zip(cases, answers):
         gam = gg.GAM(linear("x"), family=family).fit(table, y, progress=False)
         new = pd.DataFrame({"x": [0.1, 0.9]})
-        found, own = gam.predict(new, "link", se=True)
-        assert np.max(np.abs(found - link) / se) < 0.25, family
+        result, own = gam.predict(new, "link", se=True)
+        assert np.max(np.abs(result - link) / se) < 0.25, family
         np.testing.assert_allclose(own, se, rtol=0.02, err_msg=str(family))
         np.testing.assert_allclose(gam.predict(new), response, rtol=0.04, err_msg=str(family))
 
@@ -291,8 +291,8 @@ def test_offsets_are_added_to_the_predictor():
     table = pd.DataFrame({"x": x, "o": known, "y": rng.poisson(2.0 + 3.0 * x + known)})
     gam = gg.GAM(linear("x"), family=fam.Poisson("identity"), offset="o")
     gam.fit(table, "y", progress=False)
-    found = gam.coefficients().set_index("term")
-    slope = found.loc["linear(x)"]
+    result = gam.coefficients().set_index("term")
+    slope = result.loc["linear(x)"]
     assert abs(slope["estimate"] - 3.0) < 2.5 * slope["se"]
     np.testing.assert_allclose(gam.predict(table), 2.0 + 3.0 * x + known, atol=1.5)
     assert abs(gam.predict(table).mean() - table["y"].mean()) < 0.1
@@ -330,14 +330,14 @@ def test_normal_noise_under_inverse_finds_the_optimum_in_any_unit():
     x = rng.uniform(size=150)
     mean = 1.0 / (0.1 + x)
     y = mean + 0.3 * rng.normal(size=150)
-    found = []
+    result = []
     for unit, factor in ((1e-6, 1.0), (1.0, 1.0), (1e6, 1e3)):
         data = pd.DataFrame({"x": unit * x, "y": factor * y})
         gam = gg.GAM(s("x", k=10), family=fam.Gaussian("inverse")).fit(data, "y", progress=False)
         assert gam.fitted.result.converged
-        found.append(gam.predict(data) / factor)
-    np.testing.assert_allclose(found[1:], np.stack([found[0]] * 2), rtol=2e-3)
-    assert np.sqrt(np.mean(np.square(found[0] - mean))) < 0.1
+        result.append(gam.predict(data) / factor)
+    np.testing.assert_allclose(result[1:], np.stack([result[0]] * 2), rtol=2e-3)
+    assert np.sqrt(np.mean(np.square(result[0] - mean))) < 0.1
 
 
 def test_sites_that_go_too_far_are_no_convergence():
@@ -347,9 +347,9 @@ def test_sites_that_go_too_far_are_no_convergence():
     mean = 0.2 + 5.0 * np.exp(-np.square((x - 0.5) / 0.1))
     table = pd.DataFrame({"x": x, "y": mean + 0.05 * mean.std() * rng.normal(size=150)})
     gam = gg.GAM(s("x"), family=fam.Gaussian("inverse")).fit(table, "y", progress=False)
-    found = gam.fitted.result
-    assert found.converged
-    assert gam.refit(progress=False).fitted.result.elbo == pytest.approx(found.elbo, abs=0.1)
+    result = gam.fitted.result
+    assert result.converged
+    assert gam.refit(progress=False).fitted.result.elbo == pytest.approx(result.elbo, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -376,12 +376,12 @@ def test_fits_start_where_each_response_has_its_predictor(family):
         "gamma": lambda: rng.gamma(3.0, mean / 3.0),
         "poisson": lambda: rng.poisson(mean),
     }[family.name]()
-    found = []
+    result = []
     for unit in (1.0,) if family.discrete else (1.0, 1e5):
         data = pd.DataFrame({"x": x, "y": unit * np.asarray(y, float)})
         gam = gg.GAM(s("x"), family=family).fit(data, "y", progress=False)
         assert gam.fitted.result.converged
         assert len(gam.fitted.result.history) < 15
-        found.append(np.asarray(gam.predict(data)) / unit)
-        assert np.sqrt(np.mean(np.square(found[-1] / mean - 1.0))) < 0.2
-    np.testing.assert_allclose(found[-1], found[0], rtol=1e-3)
+        result.append(np.asarray(gam.predict(data)) / unit)
+        assert np.sqrt(np.mean(np.square(result[-1] / mean - 1.0))) < 0.2
+    np.testing.assert_allclose(result[-1], result[0], rtol=1e-3)

@@ -50,10 +50,10 @@ def test_fits_find_the_curve_and_files_hold_it(family: fam.Family, tmp_path: Pat
     data, f = drawn(family, np.random.default_rng(1).uniform(size=600))
     gam = gg.GAM(s("x"), family).fit(data, "y", **QUIET)
     assert gam.fitted.result.converged
-    found = gam.predict(data, "link", interval=0.95)
-    away = found["estimate"] - f
+    result = gam.predict(data, "link", interval=0.95)
+    away = result["estimate"] - f
     assert np.sqrt(np.mean(np.square(away))) < 0.3 * np.std(f)
-    assert np.mean(np.abs(away) < 3.0 * found["se"]) > 0.95
+    assert np.mean(np.abs(away) < 3.0 * result["se"]) > 0.95
     mean = np.asarray(gam.predict(data))
     assert np.all(mean > 0.0)
     for rows in (True, False):
@@ -113,8 +113,8 @@ def test_straight_lines_are_those_of_mgcv(tmp_path: Path) -> None:
     ]
     for (y, family), (link, se) in zip(cases, answers):
         gam = gg.GAM(linear("x"), family=family).fit(data, y, **QUIET)
-        found, own = gam.predict(pd.DataFrame({"x": [0.1, 0.9]}), "link", se=True)
-        assert np.max(np.abs(found - link) / se) < 0.25, family
+        result, own = gam.predict(pd.DataFrame({"x": [0.1, 0.9]}), "link", se=True)
+        assert np.max(np.abs(result - link) / se) < 0.25, family
         if y == "t":  # theirs are at the true scale, ours at the one that is learnt
             own *= 0.3 / gam.summary().parameters["scale"]
         np.testing.assert_allclose(own, se, rtol=0.05, err_msg=str(family))

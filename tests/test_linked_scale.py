@@ -87,8 +87,8 @@ def test_what_families_say_is_scipys(family: fam.Family) -> None:
     lattice = np.stack([a.ravel(), b.ravel()], axis=1)
     at = likelihood.log_prob(np.zeros((len(lattice), 1)), lattice, np.full((len(lattice), 1), y[0]))
     expected = np.outer(weights, weights).ravel() @ at.numpy()
-    found = likelihood.variational_expectations(X[:1], F[:1], var, Y[:1])
-    np.testing.assert_allclose(found, [expected], rtol=1e-6)
+    result = likelihood.variational_expectations(X[:1], F[:1], var, Y[:1])
+    np.testing.assert_allclose(result, [expected], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_fits_find_both_curves_in_any_unit(family: fam.Family, tmp_path: Path) -
     if family.name in ("gamma", "gaussian", "student_t"):
         other = gg.GAM(terms(family), family=family)
         other.fit(data.assign(y=1e6 * data["y"], x=1e-4 * data["x"]), "y", **QUIET)
-        found = other.predict(data.assign(x=1e-4 * data["x"]))
-        np.testing.assert_allclose(found, 1e6 * predicted, rtol=1e-3)
+        result = other.predict(data.assign(x=1e-4 * data["x"]))
+        np.testing.assert_allclose(result, 1e6 * predicted, rtol=1e-3)
 
 
 @rscript.needed
@@ -137,10 +137,10 @@ def test_normal_means_behind_a_logarithm_are_mgcvs(tmp_path: Path) -> None:
         cat(format(c(p[, 1], log(exp(p[, 2]) + 0.01)), digits = 15))
     """
     peer = rscript.printed(script, tmp_path).reshape(2, -1)
-    found, truth = gam.predict(data, "link").T, np.stack([np.log(mu), log_d])
-    ours, theirs = (np.sqrt(np.mean(np.square(a - truth), axis=1)) for a in (found, peer))
+    result, truth = gam.predict(data, "link").T, np.stack([np.log(mu), log_d])
+    ours, theirs = (np.sqrt(np.mean(np.square(a - truth), axis=1)) for a in (result, peer))
     assert np.all(ours < 1.1 * theirs)
-    assert np.all(np.sqrt(np.mean(np.square(found - peer), axis=1)) < ours + theirs)
+    assert np.all(np.sqrt(np.mean(np.square(result - peer), axis=1)) < ours + theirs)
 
 
 def test_what_goes_with_it_is_in_the_predictors_units() -> None:

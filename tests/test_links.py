@@ -61,10 +61,10 @@ def test_binary_expectations_are_integrals(link):
     for y in (0.0, 1.0):
         Y = np.full_like(grid, y)
         logs = np.asarray(base.log_prob(X, grid, Y))
-        found = base.variational_expectations(X[:1], mean, var, Y[:1])
-        np.testing.assert_allclose(found[0], mass @ logs, rtol=1e-4)
-        found = base.predict_log_density(X[:1], mean, var, Y[:1])
-        np.testing.assert_allclose(found[0], np.log(mass @ np.exp(logs)), rtol=1e-4)
+        result = base.variational_expectations(X[:1], mean, var, Y[:1])
+        np.testing.assert_allclose(result[0], mass @ logs, rtol=1e-4)
+        result = base.predict_log_density(X[:1], mean, var, Y[:1])
+        np.testing.assert_allclose(result[0], np.log(mass @ np.exp(logs)), rtol=1e-4)
     p = base.predict_mean_and_var(X[:1], mean, var)[0]
     np.testing.assert_allclose(p[0, 0], mass @ CDF[link].cdf(grid[:, 0]), rtol=1e-4)
 

@@ -100,8 +100,8 @@ def test_posterior_is_that_of_an_exact_gaussian_process(gam, data):
     weights = np.linalg.solve(
         K[np.ix_(at, at)] + noise * np.eye(len(at)), data["y"] - fit.spec.constant[0]
     )
-    found, se = gam.predict({"area": AREAS}, "link", se=True, unconditional=False)
-    np.testing.assert_allclose(found, fit.spec.constant[0] + K[:, at] @ weights, atol=1e-4)
+    result, se = gam.predict({"area": AREAS}, "link", se=True, unconditional=False)
+    np.testing.assert_allclose(result, fit.spec.constant[0] + K[:, at] @ weights, atol=1e-4)
     half = np.linalg.solve(K[np.ix_(at, at)] + noise * np.eye(len(at)), K[at])
     np.testing.assert_allclose(se**2, np.diag(K) - np.sum(K[at] * half, axis=0), atol=1e-4)
 
@@ -159,9 +159,9 @@ def test_ways_to_say_who_are_neighbours(gam):
 @pytest.mark.slow
 def test_drawn_saved_served_and_in_blocks(gam, data, tmp_path):
     figure = gam.draw()
-    found = [c for ax in figure.axes for c in ax.collections if c.get_gid() == "areas"]
-    assert [len(c.get_paths()) for c in found] == [len(AREAS)] * 2
-    np.testing.assert_allclose(found[0].get_array(), gam.effects("s(area)")["estimate"])
+    result = [c for ax in figure.axes for c in ax.collections if c.get_gid() == "areas"]
+    assert [len(c.get_paths()) for c in result] == [len(AREAS)] * 2
+    np.testing.assert_allclose(result[0].get_array(), gam.effects("s(area)")["estimate"])
     assert any(c.get_gid() == "without data" for ax in figure.axes for c in ax.collections)
     rows = {"area": [*AREAS, *BARE]}
     gam.save(tmp_path / "gam")

@@ -105,14 +105,14 @@ def test_bins_and_clusters_are_the_same_the_other_way_round(rows, rng):
     np.testing.assert_allclose(one[1], 1.0 / 48)
     assert np.average(one[0], weights=one[1]) == pytest.approx(np.average(x, weights=weights))
     points = rng.gamma(2.0, size=(rows, 2)) @ [[1.0, 0.5], [0.0, 1.0]]
-    found = cluster_means(points, weights, 10, 0)[0]
+    result = cluster_means(points, weights, 10, 0)[0]
     for signs in ([-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]):
         turned = signs * cluster_means(signs * points, weights, 10, 0)[0]
-        gap = np.linalg.norm(found[:, None] - turned, axis=2).min(axis=1)
+        gap = np.linalg.norm(result[:, None] - turned, axis=2).min(axis=1)
         assert gap.max() < 1e-9
     shuffled = rng.permutation(rows)
     again = cluster_means(points[shuffled], weights[shuffled], 10, 0)[0]
-    np.testing.assert_allclose(found, again, rtol=1e-9)
+    np.testing.assert_allclose(result, again, rtol=1e-9)
 
 
 def test_mixture_transport_is_its_distribution(rng):

@@ -18,14 +18,14 @@ FIT = re.compile(r"\.(fit|update|avg_\w+|partial_dependence|sobol)\(")
 
 def blocks() -> list[str]:
     """The page's code that is no table."""
-    found = re.findall(r"\.\. testcode::\n\n((?:    .*\n|\n)+)", TEXT)
-    return [textwrap.dedent(block) for block in found]
+    result = re.findall(r"\.\. testcode::\n\n((?:    .*\n|\n)+)", TEXT)
+    return [textwrap.dedent(block) for block in result]
 
 
 def rows() -> list[tuple[str, str]]:
     """Left and right of each row, but for the tables' heads."""
-    found = re.findall(r"^    \* - (.+)\n      - (.+)$", TEXT, flags=re.MULTILINE)
-    return [(left, right) for left, right in found if right != "here"]
+    result = re.findall(r"^    \* - (.+)\n      - (.+)$", TEXT, flags=re.MULTILINE)
+    return [(left, right) for left, right in result if right != "here"]
 
 
 def snippets() -> list[str]:
@@ -40,10 +40,10 @@ QUICK = [code for code in snippets() if code not in FITTED]
 @pytest.fixture(scope="module")
 def names():
     """What the page's own code defines."""
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     for block in blocks():
-        exec(block, found)
-    return found
+        exec(block, result)
+    return result
 
 
 def run(code: str, names: dict[str, object]) -> None:

@@ -72,14 +72,14 @@ def test_nothing_is_compiled_for_a_small_matrix(rng, monkeypatch):
     product, pivoting = KernelProduct(kernel), Pivoting(kernel)
     diag = tf.fill([N], kernel.variance)
 
-    def found():
+    def result():
         return product(X, X, V), *pivoting(X, diag, 9)
 
-    whole = found()
+    whole = result()
     assert not product._compiled._concrete
     assert not pivoting._compiled._concrete
     monkeypatch.setattr(operators, "_SMALL", N * N - 1)
-    for a, b in zip(whole, found()):
+    for a, b in zip(whole, result()):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     assert product._compiled._concrete
     assert pivoting._compiled._concrete
@@ -194,10 +194,10 @@ def test_pivoted_cholesky_ends_where_the_rank_does(rng):
     both = KernelOperator(
         LatentKernels.of(gpflow.kernels.SeparateIndependent(kernels), 2), _inputs(rng)
     )
-    found = pivoted_cholesky(both, 20)
-    assert found.rank == 20
-    assert np.sum(found.pivots[0] >= 0) == 3
-    np.testing.assert_array_equal(found.factor[0, :, 3:], 0.0)
+    result = pivoted_cholesky(both, 20)
+    assert result.rank == 20
+    assert np.sum(result.pivots[0] >= 0) == 3
+    np.testing.assert_array_equal(result.factor[0, :, 3:], 0.0)
 
 
 def _loop(K, number):
@@ -241,13 +241,13 @@ def test_pivots_and_factor_equal_a_loop(route, kernel, X, number, rank, rng, req
     if route == "compiled":
         request.getfixturevalue("large")
     kernel, X = kernel(), X(rng)
-    found = pivoted_cholesky(KernelOperator(LatentKernels.of(kernel, 1), X), number)
+    result = pivoted_cholesky(KernelOperator(LatentKernels.of(kernel, 1), X), number)
     pivots, P = _loop(kernel(X).numpy(), number)
-    np.testing.assert_array_equal(found.pivots[0], pivots)
-    np.testing.assert_allclose(found.factor[0], P.reshape(len(X), -1), atol=1e-7)
+    np.testing.assert_array_equal(result.pivots[0], pivots)
+    np.testing.assert_allclose(result.factor[0], P.reshape(len(X), -1), atol=1e-7)
     left = np.diag(kernel(X)) - np.sum(np.square(P), axis=-1)
-    np.testing.assert_allclose(found.left[0], left, atol=1e-8)
-    assert found.rank == len(pivots) == (len(pivots) if rank is None else rank)
+    np.testing.assert_allclose(result.left[0], left, atol=1e-8)
+    assert result.rank == len(pivots) == (len(pivots) if rank is None else rank)
     assert (len(pivots) < number) == (rank != number)
 
 

@@ -648,7 +648,7 @@ def test_numbers_of_every_kind(name, rng):
         (pd.DataFrame({"a": X[:, 0], "b": X[:, 1] > 2}), Y),
     ]
     for X, Y in kinds:
-        found = []
+        result = []
         for x, y in ((np.asarray(X, float), np.asarray(Y, float)), (X, Y)):
             model, data = _model(name, x, y)
             if X is kinds[0][0] or name == "iterncgp":
@@ -660,8 +660,8 @@ def test_numbers_of_every_kind(name, rng):
             values += [posterior.sample_f(x, 2, seed=1), *posterior.predict_components(x)]
             values += [*posterior.fused_predict_f(x), posterior.predict_component_covariance(x)]
             assert model.predict_f_samples(x).dtype == tf.float64
-            found.append(values)
-        for one, other in zip(*found):
+            result.append(values)
+        for one, other in zip(*result):
             np.testing.assert_array_equal(one, other)
 
 
@@ -746,11 +746,11 @@ def test_noise_is_not_taken_for_quick_changes(family, seed, gain, monkeypatch):
     data["poisson"] = rng.poisson(np.exp(0.3 * f))
     data["w"] = np.random.default_rng([seed, 1]).uniform(size=300)
     terms = "s(x) + s(z) + s(w)" if family == "gaussian" else "s(x) + s(z)"
-    found = gg.GAM(f"{family} ~ {terms}", family).fit(data).fitted.result.elbo
+    result = gg.GAM(f"{family} ~ {terms}", family).fit(data).fitted.result.elbo
     for module in (fit, rounds):
         monkeypatch.setattr(module, "other_optimum", lambda *_: None)
     alone = gg.GAM(f"{family} ~ {terms}", family).fit(data).fitted.result.elbo
-    assert found > alone + gain
+    assert result > alone + gain
 
 
 def test_a_coordinate_on_a_plateau_is_led_back():

@@ -138,9 +138,9 @@ def test_deviance_cdf_and_draws_are_of_scipy(
     Y = np.clip(Y, 1e-9, 1.0 - 1e-9) if name == "beta" else Y
     density = own.logpmf if name == "negative_binomial" else own.logpdf
     np.testing.assert_allclose(family.log_density(likelihood, Y, F), density(Y[:, 0]), rtol=1e-8)
-    found = family.cdf(likelihood, Y, F)
-    assert found is not None
-    np.testing.assert_allclose(found[1], own.cdf(Y[:, 0]), rtol=1e-8)
+    result = family.cdf(likelihood, Y, F)
+    assert result is not None
+    np.testing.assert_allclose(result[1], own.cdf(Y[:, 0]), rtol=1e-8)
     np.testing.assert_allclose(family.mean(likelihood, F), own.mean(), rtol=1e-8)
     draws = family.sample(likelihood, np.tile(F, (40_000, 1, 1)), np.random.default_rng(0))
     np.testing.assert_allclose(draws.mean(axis=0), own.mean(), atol=0.05 * own.std().max())
@@ -168,8 +168,8 @@ def test_expectations_are_integrals(name: str) -> None:
     mass *= scipy.stats.norm.pdf(F, mean, np.sqrt(var)).prod(axis=1)
     X_all, y_all = np.zeros((len(F), 1)), np.tile(y, (len(F), 1))
     log_prob = np.asarray(likelihood.log_prob(X_all, F, y_all))
-    found = likelihood.variational_expectations(X, mean, var, y)
-    np.testing.assert_allclose(found[0], mass @ log_prob, rtol=1e-5)
+    result = likelihood.variational_expectations(X, mean, var, y)
+    np.testing.assert_allclose(result[0], mass @ log_prob, rtol=1e-5)
     density = likelihood.predict_log_density(X, mean, var, y)
     np.testing.assert_allclose(density[0], np.log(mass @ np.exp(log_prob)), rtol=1e-4)
     first = mass @ np.asarray(likelihood.conditional_mean(X_all, F))[:, 0]
@@ -181,11 +181,11 @@ def test_response_is_exact_where_the_first_predictor_sets_the_mean() -> None:
     """No draws: E[exp(f)] in closed form."""
     mean, var = np.array([[0.3, -0.7]]), np.array([[0.2, 0.1]])
     likelihood = likelihoods.MeanGamma(varying=True)
-    found = predictive.expected_response(likelihood, np.zeros((1, 1)), mean, var)
-    np.testing.assert_allclose(found, np.exp(0.3 + 0.1), rtol=1e-12)
+    result = predictive.expected_response(likelihood, np.zeros((1, 1)), mean, var)
+    np.testing.assert_allclose(result, np.exp(0.3 + 0.1), rtol=1e-12)
     same = likelihoods.Heteroskedastic(2.0)
-    found = predictive.expected_response(same, np.zeros((1, 1)), mean, var)
-    np.testing.assert_allclose(found, 0.6, rtol=1e-12)
+    result = predictive.expected_response(same, np.zeros((1, 1)), mean, var)
+    np.testing.assert_allclose(result, 0.6, rtol=1e-12)
 
 
 def test_classes_have_terms_of_their_own() -> None:
@@ -306,11 +306,11 @@ def test_rows_left_out_are_those_of_one_model_a_predictor(monkeypatch) -> None:
     phi, left = moments.all_features(fit.X)
     mean, var = moments.total(fit.X)
     known = np.asarray(fit.model.mean_function(fit.X))
-    found = gg.likelihoods.expectations.expectations(
+    result = gg.likelihoods.expectations.expectations(
         fit.likelihood, fit.X, mean + known, var, fit.Y, ()
     )
-    weight = np.maximum(found.precision, 0.0)
-    shift = found.slope + weight * mean
+    weight = np.maximum(result.precision, 0.0)
+    shift = result.slope + weight * mean
     at = np.arange(0, 200, 23)
     cavity = np.zeros((2, len(at), 2))
     for i, own in enumerate(([0, 1], [0, 2])):

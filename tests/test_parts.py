@@ -57,12 +57,12 @@ def test_the_variance_of_some_terms_is_that_of_their_sum(request, data, which, u
         few, type="link", se=True, terms=["s(x)", "linear(z)"], unconditional=unconditional
     )
     expected = [joint_variance(gam, names, row, unconditional) for row in range(6)]
-    found = np.square(se).reshape(6, -1)
+    result = np.square(se).reshape(6, -1)
     # averaged over hyperparameters predictions have deviations within a few percent of the draws'
-    np.testing.assert_allclose(found, expected, rtol=0.12 if unconditional else 1e-5)
+    np.testing.assert_allclose(result, expected, rtol=0.12 if unconditional else 1e-5)
     apart = gam.predict(few, type="terms", se=True, unconditional=unconditional)[1][names]
     apart = np.square(apart.to_numpy()).reshape(6, len(names), -1).sum(axis=1)
-    assert np.max(np.abs(found / apart - 1.0)) > 0.2
+    assert np.max(np.abs(result / apart - 1.0)) > 0.2
 
 
 def test_parts_make_the_whole(poisson, data):
@@ -163,9 +163,9 @@ def test_without_the_intercept_effects_are_left_in_any_unit(data):
 
 def test_the_response_of_a_part_is_its_mean_and_image(poisson, data):
     mean, sd = poisson.predict(data, type="link", terms="s(x)", se=True, unconditional=False)
-    found = poisson.predict(data, terms="s(x)", interval=0.9, unconditional=False)
-    np.testing.assert_allclose(found["estimate"], np.exp(mean + sd**2 / 2), rtol=1e-6)
-    np.testing.assert_allclose(found["lower"], np.exp(mean - norm.ppf(0.95) * sd), rtol=1e-6)
+    result = poisson.predict(data, terms="s(x)", interval=0.9, unconditional=False)
+    np.testing.assert_allclose(result["estimate"], np.exp(mean + sd**2 / 2), rtol=1e-6)
+    np.testing.assert_allclose(result["lower"], np.exp(mean - norm.ppf(0.95) * sd), rtol=1e-6)
 
 
 def test_a_part_recovers_its_function(data):
@@ -200,12 +200,12 @@ def test_columns_of_what_is_excluded_need_not_be_there(poisson, data):
 
 @pytest.mark.parametrize("type_", ["response", "link", "terms", "observation", "class"])
 def test_every_type_takes_a_part(softmax, data, type_):
-    found = softmax.predict(data.head(9)[["z"]], type=type_, terms="linear(z)")
-    assert len(found) == 9
+    result = softmax.predict(data.head(9)[["z"]], type=type_, terms="linear(z)")
+    assert len(result) == 9
     if type_ == "response":
-        np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-9)
+        np.testing.assert_allclose(result.sum(axis=1), 1.0, atol=1e-9)
     if type_ == "terms":
-        assert set(found.columns.get_level_values(0)) == {"intercept", "linear(z)"}
+        assert set(result.columns.get_level_values(0)) == {"intercept", "linear(z)"}
 
 
 def test_levels_of_a_term_go_together(data):

@@ -121,14 +121,14 @@ def test_what_is_a_gams_it_does(table, varying, tmp_path):
 def test_in_other_units_fits_are_the_same():
     rng = np.random.default_rng(3)
     x = rng.uniform(size=120)
-    found = []
+    result = []
     for unit, shift in ((1.0, 0.0), (1e-4, 1.0)):
         y = unit * (x + np.random.default_rng(5).standard_normal(120)) + shift
         table = pd.DataFrame({"x": x, "y": y})
         gam = gg.GAM(linear("x"), family=fam.Quantile(tau=0.3)).fit(table, "y", progress=False)
         estimate, se = gam.predict(table.iloc[:3], se=True)
-        found.append(np.array([(estimate - shift) / unit, se / unit]))
-    np.testing.assert_allclose(found[1], found[0], rtol=2e-3, atol=1e-3)
+        result.append(np.array([(estimate - shift) / unit, se / unit]))
+    np.testing.assert_allclose(result[1], result[0], rtol=2e-3, atol=1e-3)
 
 
 def test_what_no_quantile_is_for_is_said(table, varying):

@@ -46,10 +46,10 @@ def test_the_likelihood_is_divided():
     np.testing.assert_allclose(got, base.variational_expectations(X, mean, var, Y) / 2.5)
     np.testing.assert_allclose(quasi.log_prob(X, mean, Y), base.log_prob(X, mean, Y) / 2.5)
     rate = np.exp(mean + 0.5 * var)
-    found = quasi.predict_mean_and_var(X, mean, var)
-    np.testing.assert_allclose(found[0], rate, rtol=1e-7)
+    result = quasi.predict_mean_and_var(X, mean, var)
+    np.testing.assert_allclose(result[0], rate, rtol=1e-7)
     variance = 2.5 * rate + np.square(rate) * np.expm1(var)
-    np.testing.assert_allclose(found[1], variance, rtol=1e-5)
+    np.testing.assert_allclose(result[1], variance, rtol=1e-5)
     assert not quasi.trainable_parameters
 
 
@@ -75,16 +75,16 @@ def test_the_dispersion_is_fletchers(gam):
 @pytest.mark.slow
 def test_bands_cover_where_poissons_do_not():
     grid = pd.DataFrame({"x": np.linspace(0.05, 0.95, 30)})
-    truth, found = 1.5 + np.sin(6.0 * grid["x"]), {"quasipoisson": [], "poisson": []}
+    truth, result = 1.5 + np.sin(6.0 * grid["x"]), {"quasipoisson": [], "poisson": []}
     for seed in range(1, 8):
-        for family, inside in found.items():
+        for family, inside in result.items():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", gg.DispersionWarning)  # of poisson
                 fit = gg.GAM(s("x", k=10), family=family).fit(counts(seed), "y", progress=False)
             band = fit.predict(grid, "link", interval=0.95)
             inside.append(np.mean((band["lower"] < truth) & (truth < band["upper"])))
-    assert np.mean(found["quasipoisson"]) > 0.88
-    assert np.mean(found["poisson"]) < 0.8
+    assert np.mean(result["quasipoisson"]) > 0.88
+    assert np.mean(result["poisson"]) < 0.8
 
 
 GLM = """

@@ -32,11 +32,11 @@ def rows(
     folder = tmp_path_factory.mktemp("files")
     data.to_csv(folder / "claims.csv", index=False, float_format="%.9g")
     data.to_parquet(folder / "claims.parquet", row_group_size=70)
-    found = {"csv": recipes.from_csv(folder / "claims.csv")}
-    found["parquet"] = recipes.from_parquet(folder / "claims.parquet")
-    recipes.write_records(found["csv"], folder / "claims.tfrecord")
-    found["records"] = recipes.from_records(folder / "claims.tfrecord")
-    return found
+    result = {"csv": recipes.from_csv(folder / "claims.csv")}
+    result["parquet"] = recipes.from_parquet(folder / "claims.parquet")
+    recipes.write_records(result["csv"], folder / "claims.tfrecord")
+    result["records"] = recipes.from_records(folder / "claims.tfrecord")
+    return result
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "records"])
@@ -75,21 +75,21 @@ def test_a_network_from_files_is_exported(
     model = recipes.train(rows[kind], N, epochs=30)
     recipes.write(model, tmp_path / "m")
     inputs, response = next(iter(rows[kind].batch(N)))
-    found = gg.serving.load(tmp_path / "m").predict({k: v.numpy() for k, v in inputs.items()})
-    np.testing.assert_allclose(found["mean"], model(inputs)[:, 0, 0], rtol=1e-6, atol=1e-8)
+    result = gg.serving.load(tmp_path / "m").predict({k: v.numpy() for k, v in inputs.items()})
+    np.testing.assert_allclose(result["mean"], model(inputs)[:, 0, 0], rtol=1e-6, atol=1e-8)
 
     def deviance(mu: np.ndarray) -> float:
         y = response.numpy().astype(float)
         return float(2.0 * np.sum(y * np.log(np.where(y > 0.0, y, 1.0) / mu) - (y - mu)))
 
     constant = np.full(N, response.numpy().mean())
-    assert deviance(found["response"]) < 0.9 * deviance(constant)
+    assert deviance(result["response"]) < 0.9 * deviance(constant)
 
 
 def test_a_fit_goes_on_where_it_stopped(rows: dict[str, tf.data.Dataset], tmp_path: Path) -> None:
     """Two steps and two more are four; CSV files are found again where they were."""
     whole = recipes.resume(rows["csv"], N, 4, tmp_path / "whole")
     recipes.resume(rows["csv"], N, 2, tmp_path / "parts")
-    found = recipes.resume(rows["csv"], N, 4, tmp_path / "parts")
-    assert found.resumed_from == 2
-    np.testing.assert_array_equal(found.history, whole.history)
+    result = recipes.resume(rows["csv"], N, 4, tmp_path / "parts")
+    assert result.resumed_from == 2
+    np.testing.assert_array_equal(result.history, whole.history)

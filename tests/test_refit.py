@@ -51,18 +51,18 @@ def test_a_refit_with_all_rows_is_exact_regression(
 @pytest.mark.usefixtures("eagerly")
 def test_units_of_features_do_not_matter(features: np.ndarray, rng: np.random.Generator) -> None:
     y = np.sin(features[:, 0]) + 0.1 * rng.normal(size=N)
-    found = []
+    result = []
     for inputs in (features[:, :2], features[:, :2] * [1e-6, 1.0] + [0.0, 1e6]):
         head = AdditiveGP(gg.s(0) + gg.s(1), num_data=N)
         assert head.normalization == "running"
         keras.utils.set_random_seed(0)
         refit(head, inputs, y, epochs=2, batch_size=17)
-        found.append(head(inputs).numpy())
+        result.append(head(inputs).numpy())
         # a refit knows all rows: batches do not move what was taken from them
         np.testing.assert_allclose(head.scaling.location, inputs.mean(axis=0), rtol=1e-12)
         np.testing.assert_allclose(head.scaling.variance, inputs.var(axis=0), rtol=1e-12)
         assert head.normalization == "running"
-    np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+    np.testing.assert_allclose(result[1], result[0], atol=1e-5)
 
 
 def test_weights_of_a_refit_count_rows(features: np.ndarray, rng: np.random.Generator) -> None:

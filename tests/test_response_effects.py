@@ -51,31 +51,31 @@ def test_it_is_the_prediction_from_that_term_alone(data, family):
     """Two routes: with offsets at their mean, in any unit, with several predictors or classes."""
     gam = fitted(data, family)
     rows = pd.DataFrame({"x": GRID, "log_e": data["log_e"].mean()})
-    found = gam.effects("s(x)", GRID, scale="response", level=0.9, unconditional=False)
+    result = gam.effects("s(x)", GRID, scale="response", level=0.9, unconditional=False)
     expected = gam.predict(rows, terms="s(x)", interval=0.9, unconditional=False)
     if family in ("categorical", "ordinal"):
-        assert list(found["class"].unique()) == ["u", "v", "w"]
-        for label, own in found.groupby("class"):
+        assert list(result["class"].unique()) == ["u", "v", "w"]
+        for label, own in result.groupby("class"):
             np.testing.assert_allclose(own[SUMMARY], expected[label][SUMMARY], rtol=1e-4)
     else:
-        np.testing.assert_allclose(found[SUMMARY], expected[SUMMARY], rtol=1e-4)
-    np.testing.assert_array_equal(found["x"], np.tile(GRID, len(found) // len(GRID)))
-    assert (found["lower_simultaneous"] <= found["lower"]).all()
-    assert (found["upper_simultaneous"] >= found["upper"]).all()
+        np.testing.assert_allclose(result[SUMMARY], expected[SUMMARY], rtol=1e-4)
+    np.testing.assert_array_equal(result["x"], np.tile(GRID, len(result) // len(GRID)))
+    assert (result["lower_simultaneous"] <= result["lower"]).all()
+    assert (result["upper_simultaneous"] >= result["upper"]).all()
 
 
 def test_limits_behind_a_log_link_are_images_and_hold_the_intercept(data):
     gam = fitted(data, "poisson")
-    found = gam.effects("s(x)", GRID, scale="response")
+    result = gam.effects("s(x)", GRID, scale="response")
     X = np.zeros((len(GRID), gam.fitted.X.shape[1]))
     X[:, 0] = GRID
     _, cov = joint_moments(gam.fitted, [("s(x)", X), ("intercept", X[:1])])
     A = np.hstack([np.eye(len(GRID)), np.ones((len(GRID), 1))])
     sd = np.sqrt(np.diag(A @ cov[0] @ A.T))
     pointwise, simultaneous = critical_values(A @ cov[0] @ A.T, 0.95, gam.seed)
-    ratio = np.log(found["upper"] / found["lower"])
+    ratio = np.log(result["upper"] / result["lower"])
     np.testing.assert_allclose(ratio, 2 * pointwise * sd, rtol=1e-6)
-    ratio = np.log(found["upper_simultaneous"] / found["lower_simultaneous"])
+    ratio = np.log(result["upper_simultaneous"] / result["lower_simultaneous"])
     np.testing.assert_allclose(ratio, 2 * simultaneous * sd, rtol=1e-6)
 
 
@@ -87,18 +87,18 @@ def test_the_truth_along_a_probability():
     gam = gg.GAM(linear("x") + linear("z"), family="bernoulli")
     gam.fit({"x": x, "z": z, "y": y}, y="y", progress=False)
     grid = np.linspace(-2, 2, 9)
-    found = gam.effects("linear(x)", grid, scale="response", level=0.99)
+    result = gam.effects("linear(x)", grid, scale="response", level=0.99)
     truth = 1 / (1 + np.exp(-(0.5 + 1.5 * grid)))
-    assert np.all((found["lower_simultaneous"] < truth) & (truth < found["upper_simultaneous"]))
-    assert np.max(np.abs(found["estimate"] - truth)) < 0.04
+    assert np.all((result["lower_simultaneous"] < truth) & (truth < result["upper_simultaneous"]))
+    assert np.max(np.abs(result["estimate"] - truth)) < 0.04
 
 
 def test_maps_and_levels(data):
     gam = gg.GAM(te("x", "z", k=10) + s("x", by="g", k=5), family="poisson")
     gam.fit(data, y="count", **QUICK)
-    found = gam.effects("te(x,z)", num_points=6, scale="response")
-    assert len(found) == 36
-    assert (found[["estimate", "lower", "upper"]] > 0.0).all(axis=None)
+    result = gam.effects("te(x,z)", num_points=6, scale="response")
+    assert len(result) == 36
+    assert (result[["estimate", "lower", "upper"]] > 0.0).all(axis=None)
     assert len(gam.effects("s(x):g=a", GRID, scale="response")) == len(GRID)
 
 

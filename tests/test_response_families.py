@@ -275,8 +275,8 @@ def test_null_models_in_closed_form_are_those_of_a_search(name, shift, rng):
     likelihood, X = weighted(case.likelihood()), np.zeros((60, 2))
     X[:, likelihood.column] = w
     searched = constant_predictor(likelihood, X, Y, offset[:, None], 1)
-    found = case.family.null(Y, offset, w)
-    np.testing.assert_allclose(found, searched[0], atol=1e-5)
+    result = case.family.null(Y, offset, w)
+    np.testing.assert_allclose(result, searched[0], atol=1e-5)
     if name not in ("poisson", "gaussian", "gamma"):
         assert case.family.null(Y, offset + 1.0, w) is None
 
@@ -285,8 +285,8 @@ def test_null_models_in_closed_form_are_those_of_a_search(name, shift, rng):
 def test_the_null_model_of_a_share_has_that_probability(link):
     family = fam.Bernoulli(link)
     for share in (1e-9, 0.2, 1.0 - 1e-9):
-        found = constant_of(link, np.array([share]), np.array([1.0 - share]), None)
-        assert family.mean(family.likelihood(None), found)[()] == pytest.approx(share, rel=1e-6)
+        result = constant_of(link, np.array([share]), np.array([1.0 - share]), None)
+        assert family.mean(family.likelihood(None), result)[()] == pytest.approx(share, rel=1e-6)
     assert constant_of(link, np.ones(3), np.zeros(3), None) is None
 
 

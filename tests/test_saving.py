@@ -345,13 +345,13 @@ def test_damaged_bytes_are_an_error_or_change_nothing(saved, tmp_path):
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
         try:  # every one of them says so, or reads what was written
-            seen, found = archive.read(path, "gpflow_gam.GAM", 1)
+            seen, result = archive.read(path, "gpflow_gam.GAM", 1)
         except ValueError as error:
             refused += "damaged, or is no saved GAM" in str(error)
             continue
         assert seen == header
-        assert found.keys() == arrays.keys()
-        assert all(np.array_equal(found[name], arrays[name]) for name in arrays)
+        assert result.keys() == arrays.keys()
+        assert all(np.array_equal(result[name], arrays[name]) for name in arrays)
     assert refused > 200
 
 

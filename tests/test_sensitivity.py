@@ -210,7 +210,7 @@ def test_indices_of_levels_do_not_depend_on_the_unit(rng):
     X = np.column_stack([rng.integers(0, 2, size=60), rng.uniform(size=60)]).astype(float)
     Y = (2.0 * X[:, 0] + X[:, 1] + 0.05 * rng.standard_normal(60))[:, None]
     p = X[:, 0].mean()
-    found = []
+    result = []
     for unit in (1.0, 10.0):
         kernel = AdditiveKernel(
             {
@@ -223,11 +223,11 @@ def test_indices_of_levels_do_not_depend_on_the_unit(rng):
             (X, unit * (Y - Y.mean())), kernel, inducing, noise_variance=0.01 * unit**2
         )
         anova = functional_anova(fit, names=["level", "line"])
-        found.append(anova.sobol())
+        result.append(anova.sobol())
         f = fit.predict_components(np.array([[0.0, 0.5], [1.0, 0.5]]))[0].numpy()[:, 0]
-        variance = indexed(found[-1], "first").loc["level", "variance"]
+        variance = indexed(result[-1], "first").loc["level", "variance"]
         assert variance == pytest.approx(p * (1 - p) * (f[1] - f[0]) ** 2, rel=2e-3)
-    np.testing.assert_allclose(found[1]["estimate"], found[0]["estimate"], rtol=1e-4)
+    np.testing.assert_allclose(result[1]["estimate"], result[0]["estimate"], rtol=1e-4)
 
 
 def test_variance_left_open_is_counted():
@@ -268,8 +268,8 @@ def test_what_joint_functions_are_left_to_be_is_decomposed_as_they_are():
 
     anova = FunctionalANOVA(moments, ProductGrid(measures, [(0, 1)]))
     table = anova.sobol(num_samples=4000).set_index(["kind", "effect"])["estimate"]
-    found = [table["first", "x0"], table["total", "x0"], table["total", "x1"]]
-    np.testing.assert_allclose(found, shares(f), atol=0.01)
+    result = [table["first", "x0"], table["total", "x0"], table["total", "x1"]]
+    np.testing.assert_allclose(result, shares(f), atol=0.01)
     past = pick_freeze([(moments, np.exp)], [measures], 1024, 300, seed=5)
     ratios = past.any[:, :, 0] / past.total
     np.testing.assert_allclose(ratios.mean(axis=0), shares(np.exp(f))[1:], atol=0.03)
@@ -285,8 +285,8 @@ def test_indices_of_a_response_against_a_dense_grid(model):
     """The same draws of V, their responses integrated on a grid."""
     moments = InducingMoments.of(model.posterior())
     measures = {0: UNIFORM, 1: UNIFORM, 2: Discrete([0.0, 1.0])}
-    found = pick_freeze([(moments, np.exp)], [measures], 4096, 3, seed=5)
-    assert found.inputs == (0, 1, 2)
+    result = pick_freeze([(moments, np.exp)], [measures], 4096, 3, seed=5)
+    assert result.inputs == (0, 1, 2)
     V = moments.sample(3, 5)
     x = (np.arange(40) + 0.5) / 40
     mesh = np.stack(np.meshgrid(x, x, [0.0, 1.0], indexing="ij"), -1).reshape(-1, 3)
@@ -298,13 +298,13 @@ def test_indices_of_a_response_against_a_dense_grid(model):
     terms = split(np.exp(f).reshape(3, 40, 40, 2), weights)
     sizes = {k: np.mean(t.reshape(3, -1) ** 2, axis=1) for k, t in terms.items() if k}
     total = sum(sizes.values())
-    np.testing.assert_allclose(found.total[:, 0], total, rtol=0.03)
+    np.testing.assert_allclose(result.total[:, 0], total, rtol=0.03)
     for i in range(3):
-        np.testing.assert_allclose(found.first[:, i, 0] / total, sizes[i,] / total, atol=0.02)
+        np.testing.assert_allclose(result.first[:, i, 0] / total, sizes[i,] / total, atol=0.02)
         whole = sum(v for k, v in sizes.items() if i in k)
-        np.testing.assert_allclose(found.any[:, i, 0] / total, whole / total, atol=0.02)
-    assert found.pairs == ((0, 1),)
-    np.testing.assert_allclose(found.both[:, 0, 0] / total, sizes[0, 1] / total, atol=0.03)
+        np.testing.assert_allclose(result.any[:, i, 0] / total, whole / total, atol=0.02)
+    assert result.pairs == ((0, 1),)
+    np.testing.assert_allclose(result.both[:, 0, 0] / total, sizes[0, 1] / total, atol=0.03)
     assert np.all(sizes[0, 2] > 0.0)  # past the link all inputs interact
     with pytest.raises(ValueError, match="power of two; got 1000"):
         pick_freeze([(moments, np.exp)], [measures], 1000, 3, seed=5)

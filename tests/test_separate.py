@@ -158,7 +158,7 @@ def test_fit_finds_what_separate_models_find() -> None:
     Y = np.concatenate([y, y[::-1]], axis=1)
     joint = _svgp("sites", gpflow.likelihoods.StudentT(df=5.0, scale=0.3))
     gpflow.set_trainable(joint.likelihood, False)
-    found = optimizers.fit(joint, (X, Y), tolerance=1e-4)
+    result = optimizers.fit(joint, (X, Y), tolerance=1e-4)
     total = 0.0
     for i, (kernel, inducing) in enumerate(zip(_kernels(), _inducing())):
         model = AdditiveSVGP(
@@ -169,7 +169,7 @@ def test_fit_finds_what_separate_models_find() -> None:
         )
         gpflow.set_trainable(model.likelihood, False)
         total += optimizers.fit(model, (X, Y[:, [i]]), tolerance=1e-4).elbo
-    assert found.elbo == pytest.approx(total, abs=0.02)
+    assert result.elbo == pytest.approx(total, abs=0.02)
 
 
 def test_shared_component_has_one_name_and_one_kernel() -> None:

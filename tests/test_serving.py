@@ -80,19 +80,19 @@ def simple(folder) -> tuple[gg.GAM, gg.serving.Served, Path]:
 
 def same(gam: gg.GAM, served: gg.serving.Served, data: Any, level: float = 0.95) -> None:
     """To the last bit where one predictor is integrated, to rounding where several are drawn."""
-    found = served.predict(data)
+    result = served.predict(data)
     known = {"unconditional": False}
     frame = gam.predict(data, interval=level, **known)
     link = gam.predict(data, "link", se=True, **known)
-    np.testing.assert_array_equal(found["mean"], link[0])
-    np.testing.assert_allclose(np.sqrt(found["variance"]), link[1], rtol=1e-14)
+    np.testing.assert_array_equal(result["mean"], link[0])
+    np.testing.assert_allclose(np.sqrt(result["variance"]), link[1], rtol=1e-14)
     names = {"response": "estimate", "lower": "lower", "upper": "upper"}
     for key, column in names.items():
-        if found[key].ndim == 1:
-            np.testing.assert_array_equal(found[key], frame[column])
+        if result[key].ndim == 1:
+            np.testing.assert_array_equal(result[key], frame[column])
         else:
             values = frame.xs(column, axis=1, level=1)
-            np.testing.assert_allclose(found[key], values, rtol=1e-12, atol=1e-14)
+            np.testing.assert_allclose(result[key], values, rtol=1e-12, atol=1e-14)
     estimate, se = gam.predict(data, "terms", se=True, **known)
     parts = served.predict_components(data)
     width = estimate.shape[1]
@@ -103,7 +103,7 @@ def same(gam: gg.GAM, served: gg.serving.Served, data: Any, level: float = 0.95)
         *gam.fitted.spec.names,
         *(["offset"] if gam.fitted.spec.offset else []),
     ]
-    np.testing.assert_allclose(parts["mean"].sum(axis=1), found["mean"], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(parts["mean"].sum(axis=1), result["mean"], rtol=1e-12, atol=1e-12)
 
 
 # --- the same numbers --------------------------------------------------------------------------
@@ -114,8 +114,8 @@ def test_counts(counts, rows):
     gam, served, _ = counts
     if rows:
         same(gam, served, new(rows), 0.9)
-    found = served.predict(new(rows))
-    assert {v.shape for v in found.values()} == {(rows,)}
+    result = served.predict(new(rows))
+    assert {v.shape for v in result.values()} == {(rows,)}
 
 
 def test_gaussian(simple):
@@ -129,9 +129,9 @@ def test_classes(family, folder):
     gam = fitted(family, gg.s("x 1", k=5), y, variational="mean_field", seed=4)
     served = exported(gam, folder / family)
     same(gam, served, new(5))
-    found = served.predict(new(1))
-    assert found["response"].shape == (1, 3)
-    assert found["mean"].shape == ((1, 3) if family == "categorical" else (1,))
+    result = served.predict(new(1))
+    assert result["response"].shape == (1, 3)
+    assert result["mean"].shape == ((1, 3) if family == "categorical" else (1,))
     assert served.sample(new(4), 3)["response"].shape == (3, 4, 3)
     assert served.description["classes"] == [0, 1, 2]
 
@@ -261,13 +261,13 @@ def test_models(name, folder):
     served = exported(model, folder / name)
     X = np.random.default_rng(5).uniform(size=(7, 2))
     mean, var = (a.numpy() for a in model.posterior().predict_f(X))
-    found = served.predict(X)
-    np.testing.assert_allclose(found["mean"].reshape(7, -1), mean, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(found["variance"].reshape(7, -1), var, rtol=1e-12, atol=1e-14)
+    result = served.predict(X)
+    np.testing.assert_allclose(result["mean"].reshape(7, -1), mean, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(result["variance"].reshape(7, -1), var, rtol=1e-12, atol=1e-14)
     response = predictive.expected_response(model.likelihood, X, mean, var)
     if name == "newton":  # whose latent functions are correlated
         response = model.predict_y(X)[0]
-    np.testing.assert_allclose(found["response"], response, rtol=1e-12)
+    np.testing.assert_allclose(result["response"], response, rtol=1e-12)
     parts = served.predict_components(X)
     np.testing.assert_allclose(parts["mean"], model.predict_components(X)[0], atol=1e-10)
     draws = served.sample(X, 2000, 1)["predictor"].reshape(2000, 7, -1)
@@ -323,7 +323,7 @@ def test_whole_or_not_at_all(simple, tmp_path, monkeypatch):
     path, data = tmp_path / "m", {"x": [0.5], "g": ["a"]}
     shutil.copytree(simple_path, path)
 
-    def fail(found: Any, path: Path, level: float) -> None:
+    def fail(result: Any, path: Path, level: float) -> None:
         path.mkdir()
         (path / "saved_model.pb").write_text("half")
         raise OSError("disk full")
@@ -407,10 +407,10 @@ def written(simple, tmp_path_factory) -> Path:
 def test_clean_process(simple, written):
     _, served, _ = simple
     expected = served.predict({"x": [0.1, 0.9], "g": ["a", "c"]})
-    with np.load(written / "out.npz") as found:
-        assert set(found) == set(expected)
+    with np.load(written / "out.npz") as result:
+        assert set(result) == set(expected)
         for key, value in expected.items():
-            np.testing.assert_array_equal(found[key], value)
+            np.testing.assert_array_equal(result[key], value)
 
 
 def test_saved_model_cli(simple, written):
@@ -444,10 +444,10 @@ def test_c_program(simple, tmp_path):
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    found = np.array([float(line) for line in run.stdout.split()])
+    result = np.array([float(line) for line in run.stdout.split()])
     # TensorFlow's C session has other kernels than its eager mode: a product is summed otherwise
-    np.testing.assert_allclose(found, gam.predict(data), rtol=1e-13)
-    np.testing.assert_allclose(found, served.predict(data)["response"], rtol=1e-13)
+    np.testing.assert_allclose(result, gam.predict(data), rtol=1e-13)
+    np.testing.assert_allclose(result, served.predict(data)["response"], rtol=1e-13)
 
 
 def _operations(path: Path) -> dict[str, str]:
@@ -469,9 +469,9 @@ def test_seeds_of_tensors_draw_as_many(rng):
     def draw(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return posterior.sample_f(X, number, seed=seed)
 
-    found = draw(tf.constant(3), tf.constant(1, tf.int64))
+    result = draw(tf.constant(3), tf.constant(1, tf.int64))
     np.testing.assert_allclose(
-        found, posterior.sample_f(X, tf.constant(3), seed=tf.constant(1, tf.int64))
+        result, posterior.sample_f(X, tf.constant(3), seed=tf.constant(1, tf.int64))
     )
     with pytest.raises(ValueError, match="num_samples must be at least 1"):
         posterior.sample_f(X, tf.constant(0), seed=1)

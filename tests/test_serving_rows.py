@@ -86,9 +86,9 @@ def test_models_of_a_matrix(tmp_path: Path) -> None:
     served = gg.serving.load(tmp_path / "m")
     good = served.predict(X)["variance"]
     X[2, 1] = np.inf
-    found = served.predict(X)["variance"]
-    assert np.isnan(found).tolist() == [False, False, True, False]
-    np.testing.assert_array_equal(np.delete(found, 2), np.delete(good, 2))
+    result = served.predict(X)["variance"]
+    assert np.isnan(result).tolist() == [False, False, True, False]
+    np.testing.assert_array_equal(np.delete(result, 2), np.delete(good, 2))
 
 
 def test_draws_have_a_limit_of_rows(gam: gg.GAM, served: gg.serving.Served, tmp_path: Path) -> None:

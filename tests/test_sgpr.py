@@ -352,7 +352,7 @@ def test_single_precision_equals_double_as_far_as_its_digits_go(scale, tolerance
     N = 1000
     X = rng.uniform(size=(N, 2))
     Y = rng.poisson(np.exp(np.sin(6 * X[:, :1]) + X[:, 1:])).astype(float)
-    found = {}
+    result = {}
     for dtype in (np.float32, np.float64):
         with gpflow.config.as_context(gpflow.config.Config(float=dtype)):
             se = gpflow.kernels.SquaredExponential
@@ -363,11 +363,11 @@ def test_single_precision_equals_double_as_far_as_its_digits_go(scale, tolerance
             model = gg.models.AdditiveVGP(data, kernel, gpflow.likelihoods.Poisson())
             model.q_lambda.assign(scale * model.q_lambda)
             model.q_alpha.assign(1e-3 * np.sin(np.arange(N))[:, None].astype(dtype))
-            found[dtype] = [float(model.elbo()), *model.predict_f(data[0][:20])]
-            assert found[dtype][1].dtype == dtype
+            result[dtype] = [float(model.elbo()), *model.predict_f(data[0][:20])]
+            assert result[dtype][1].dtype == dtype
             draws = model.posterior().sample_components(data[0][:5], 3, seed=0)
             assert np.all(np.isfinite(draws))
-    (elbo, mean, var), (exact, exact_mean, exact_var) = found.values()
+    (elbo, mean, var), (exact, exact_mean, exact_var) = result.values()
     assert elbo == pytest.approx(exact, rel=tolerance)
     np.testing.assert_allclose(mean, exact_mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.sqrt(var), np.sqrt(exact_var), rtol=of_sd)

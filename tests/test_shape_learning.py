@@ -22,8 +22,8 @@ def test_one_inequality_adds_the_ratio_of_densities_at_zero(m):
     """The posterior's N(m, s^2) against the prior's N(0, 1), whatever the row's length."""
     s = 0.3
     expected = -0.5 * (m / s) ** 2 - np.log(s) if m < 0.0 else 0.0
-    found = constraint_evidence(np.array([m]), np.array([[s**2]]), np.array([[5.0]]))
-    assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    result = constraint_evidence(np.array([m]), np.array([[s**2]]), np.array([[5.0]]))
+    assert result == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -64,12 +64,12 @@ def parabola(x):
 @pytest.fixture(scope="module")
 def parabolas():
     """Data sets as they come, and GAMs that know what bends up."""
-    found = []
+    result = []
     for seed in range(6):
         data, truth = binary(seed, parabola)
         gam = gg.GAM(gg.s("x", shape="convex") + gg.s("z"), family="bernoulli")
-        found.append((gam.fit(data, "y", progress=False), data, truth))
-    return found
+        result.append((gam.fit(data, "y", progress=False), data, truth))
+    return result
 
 
 def test_a_shape_is_no_longer_taken_for_a_line(parabolas):

@@ -74,19 +74,19 @@ def test_kernel_matrices_in_closed_form_are_those_of_automatic_differentiation(b
         kernel = ZeroMean(kernel, Discrete(rng.uniform(size=(9, 1)), np.full(9, 1 / 9)))
     X = np.stack([rng.normal(size=30), rng.uniform(-0.2, 1.2, 30)], axis=1)
     values = {id(p): p.numpy() for p in parameters_of(kernel)}
-    found = [
+    result = [
         kind(kernel, X[:5], X).evaluate(lambda p: values[id(p)]) for kind in (_Known, _Automatic)
     ]
-    upstream = [rng.normal(size=m.shape) for m in found[0][0]]
-    for one, other in zip(*(m for m, _ in found)):
+    upstream = [rng.normal(size=m.shape) for m in result[0][0]]
+    for one, other in zip(*(m for m, _ in result)):
         np.testing.assert_allclose(one, other, atol=1e-10)
-    slopes = [{id(p): g for p, g in pullback(upstream)} for _, pullback in found]
+    slopes = [{id(p): g for p, g in pullback(upstream)} for _, pullback in result]
     for key, slope in slopes[0].items():
         np.testing.assert_allclose(slope, slopes[1][key], rtol=1e-7)
     # it is the covariance of splines
     if not centred:
         B = basis(X[:, 1])
-        np.testing.assert_allclose(found[0][0][1], B[:5] @ base(basis.places[:, None]) @ B.T)
+        np.testing.assert_allclose(result[0][0][1], B[:5] @ base(basis.places[:, None]) @ B.T)
 
 
 # --- projections ----------------------------------------------------------------------------------
@@ -104,14 +104,14 @@ def test_mean_and_draws_are_the_nearest_points_of_the_cone(seed):
     inverse = np.linalg.inv(S)
 
     def nearest(x):
-        found = minimize(
+        result = minimize(
             lambda y: (y - x) @ inverse @ (y - x),
             np.zeros(len(x)),
             jac=lambda y: 2.0 * inverse @ (y - x),
             constraints={"type": "ineq", "fun": lambda y: A @ y, "jac": lambda y: A},
             options={"ftol": 1e-14, "maxiter": 500},
         )
-        return found.x
+        return result.x
 
     projection = Projection(mean, S, A)
     np.testing.assert_allclose(projection.mean, nearest(mean), atol=1e-5)
@@ -303,11 +303,11 @@ def test_a_rough_function_of_known_shape_is_met_better_with_it():
         data = pd.DataFrame({"x": x, "y": truth(x) + 0.7 * rng.normal(size=150)})
         for shape, own in errors.items():
             gam = gg.GAM(gg.s("x", bs="matern12", shape=shape)).fit(data, "y")
-            found = gam.effects("s(x)", unconditional=False)
-            expected = truth(found.x) - truth(x).mean()
-            own.append(np.sqrt(np.mean((found.estimate - expected) ** 2)))
+            result = gam.effects("s(x)", unconditional=False)
+            expected = truth(result.x) - truth(x).mean()
+            own.append(np.sqrt(np.mean((result.estimate - expected) ** 2)))
             if shape:
-                inside.append(np.mean((found.lower <= expected) & (expected <= found.upper)))
+                inside.append(np.mean((result.lower <= expected) & (expected <= result.upper)))
     assert np.mean(errors["increasing"]) < 0.95 * np.mean(errors[None])
     assert np.mean(inside) > 0.85
 
@@ -315,9 +315,9 @@ def test_a_rough_function_of_known_shape_is_met_better_with_it():
 def test_a_wrong_shape_is_said_to_be_wrong(data):
     with pytest.warns(gg.ShapeWarning, match=r"speak against shape='decreasing' of s\(x\)"):
         gam = gg.GAM(gg.s("x", shape="decreasing")).fit(data, "y")
-    found = gam.effects("s(x)")
-    assert np.abs(found.estimate).max() < 1e-9
-    assert np.all(np.isfinite(found.select_dtypes(float)))
+    result = gam.effects("s(x)")
+    assert np.abs(result.estimate).max() < 1e-9
+    assert np.all(np.isfinite(result.select_dtypes(float)))
     summary = gam.summary()
     assert "AGAINST" in str(summary)
     assert summary.deviance_explained < 1e-3
@@ -425,17 +425,17 @@ def held_out(gam, keep):
     for _ in range(20):
         var = np.sum(phi * (S @ phi), axis=0) + left
         given = fit.X, (phi.T @ mean)[:, None] + known, var[:, None], fit.Y
-        found = expectations(fit.likelihood, *given, ())
-        w = found.precision[keep, 0]
-        shift = found.slope[keep, 0] + w * (phi.T @ mean)[keep]
+        result = expectations(fit.likelihood, *given, ())
+        w = result.precision[keep, 0]
+        shift = result.slope[keep, 0] + w * (phi.T @ mean)[keep]
         S = np.linalg.inv(np.eye(len(phi)) + (phi[:, keep] * w) @ phi[:, keep].T)
         mean = S @ phi[:, keep] @ shift
     projection = Projection(mean, S, fit.shaped.projected.inequalities(0))
     at = phi[:, out]
     var = np.sum(at * (projection.covariance(4000) @ at), axis=0) + left[out]
     F = (at.T @ projection.mean)[:, None] + known[out]
-    found = fit.likelihood.predict_log_density(fit.X[out], F, var[:, None], fit.Y[out])
-    return np.asarray(found)
+    result = fit.likelihood.predict_log_density(fit.X[out], F, var[:, None], fit.Y[out])
+    return np.asarray(result)
 
 
 @pytest.mark.parametrize(("y", "family"), [("y", "gaussian"), ("count", "poisson")])
@@ -443,10 +443,10 @@ def test_rows_are_left_out_under_their_shape(flat, y, family):
     """Beside fits without the row, at the same hyperparameters."""
     gam = gg.GAM(gg.s("x", shape="increasing", k=10) + gg.s("z", k=6), family)
     gam.fit(flat, y, progress=False)
-    found, rows = gam.loo(), np.arange(0, 60, 3)
-    assert found.untrusted == 0
+    result, rows = gam.loo(), np.arange(0, 60, 3)
+    assert result.untrusted == 0
     expected = [held_out(gam, np.setdiff1d(np.arange(60), [n]))[0] for n in rows]
-    off = found.pointwise[rows] - expected
+    off = result.pointwise[rows] - expected
     assert np.abs(off).max() < 0.05
     assert abs(off.sum()) < 0.1
     groups = gam.loo(flat["g"]).pointwise

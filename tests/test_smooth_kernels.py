@@ -90,9 +90,9 @@ def test_numpy_has_the_same_matrices_and_gradients(kernel):
     rng = np.random.default_rng(0)
     upstream = tuple(rng.normal(size=np.shape(m)) for m in one)
     gradients = []
-    for found in (pull(upstream), pull_other(upstream)):
-        total = {id(p): np.zeros(p.shape) for p, _ in found}
-        for parameter, gradient in found:
+    for result in (pull(upstream), pull_other(upstream)):
+        total = {id(p): np.zeros(p.shape) for p, _ in result}
+        for parameter, gradient in result:
             total[id(parameter)] += gradient
         gradients.append(total)
     assert set(gradients[0]) == set(gradients[1])
@@ -146,8 +146,8 @@ def test_walks_are_brownian_motion_about_its_mean():
     brownian = np.minimum(every[:, None], every) + 100.0
     A = np.concatenate([np.eye(len(x)), -np.tile(p, (len(x), 1))], axis=1)
     expected = A @ brownian @ A.T
-    found = np.asarray(walk()(x[:, None]))
-    np.testing.assert_allclose(found / found[0, 0], expected / expected[0, 0], atol=1e-12)
+    result = np.asarray(walk()(x[:, None]))
+    np.testing.assert_allclose(result / result[0, 0], expected / expected[0, 0], atol=1e-12)
     average = p @ np.diag(np.asarray(walk()(points[:, None])))
     np.testing.assert_allclose(average, 1.7)
     np.testing.assert_allclose(p @ np.asarray(walk()(points[:, None], x[:, None])), 0.0, atol=1e-12)
@@ -183,8 +183,8 @@ def test_second_derivatives_are_an_ornstein_uhlenbeck_process(lengthscale):
     A = np.maximum(np.concatenate([x, nodes])[:, None] - grid, 0.0) * weights
     expected = without_lines(A @ g @ A.T, x, nodes, p)
     expected *= 1.7 / (p @ np.diag(expected)[len(x) :])
-    found = np.asarray(curve(lengthscale=lengthscale)(x[:, None]))
-    np.testing.assert_allclose(found, expected[:6, :6], atol=2e-4 * expected.max())
+    result = np.asarray(curve(lengthscale=lengthscale)(x[:, None]))
+    np.testing.assert_allclose(result, expected[:6, :6], atol=2e-4 * expected.max())
 
 
 @pytest.mark.parametrize("lengthscale", [1e-3, 0.3, 1e3])
@@ -206,8 +206,8 @@ def test_between_splines_and_a_parabola():
     for lengthscale, K in cases.items():
         expected = without_lines(K, x, nodes, p)
         expected *= 1.7 / (p @ np.diag(expected)[len(x) :])
-        found = np.asarray(curve(lengthscale=lengthscale)(x[:, None]))
-        np.testing.assert_allclose(found, expected[:6, :6], atol=1e-4 * np.abs(expected).max())
+        result = np.asarray(curve(lengthscale=lengthscale)(x[:, None]))
+        np.testing.assert_allclose(result, expected[:6, :6], atol=1e-4 * np.abs(expected).max())
 
 
 def test_errors_of_curves():

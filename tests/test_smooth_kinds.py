@@ -65,11 +65,11 @@ def noisy(make, seed=0):
 
 @pytest.fixture(scope="module")
 def fits():
-    found = {}
+    result = {}
     for bs, (make, term) in CASES.items():
         data = noisy(make)
-        found[bs] = gg.GAM(term).fit(data, "y", progress=False), data
-    return found
+        result[bs] = gg.GAM(term).fit(data, "y", progress=False), data
+    return result
 
 
 @pytest.fixture(params=list(CASES))
@@ -90,8 +90,8 @@ def test_posterior_is_that_of_an_exact_gaussian_process(bs):
     whole = inner + noise * np.eye(NUMBER)
     mean = own.spec.constant[0] + inner @ np.linalg.solve(whole, data["y"] - own.spec.constant[0])
     variance = np.diag(inner - inner @ np.linalg.solve(whole, inner))
-    found, se = gam.predict(data, "link", se=True, unconditional=False)
-    np.testing.assert_allclose(found, mean, atol=3e-3 * np.sqrt(noise))
+    result, se = gam.predict(data, "link", se=True, unconditional=False)
+    np.testing.assert_allclose(result, mean, atol=3e-3 * np.sqrt(noise))
     np.testing.assert_allclose(se, np.sqrt(variance), rtol=5e-3)  # jitter
 
 
@@ -171,7 +171,7 @@ def test_maps_of_the_globe_have_longitude_across(fits):
 
 @pytest.mark.slow
 def test_memory_is_learnt_beside_a_trend():
-    found = {}
+    result = {}
     for rho in (0.5, 0.9):
         data, noise = memory(3, rho)
         data["trend"] = 3.0 * np.sin(data["t"] / 40.0)
@@ -179,14 +179,14 @@ def test_memory_is_learnt_beside_a_trend():
         data["y"] = data["trend"] + data["f"] + noise * rng.normal(size=NUMBER)
         gam = gg.GAM(s("t") + s("t", bs="ou")).fit(data, "y", progress=False)
         length = gam.summary().table.loc["s(t,ou)", "lengthscale"][0]
-        found[rho] = np.exp(-1.0 / length)
+        result[rho] = np.exp(-1.0 / length)
         assert list(gam.names) == ["s(t)", "s(t,ou)"]
         alone = gg.GAM(s("t")).fit(data, "y", progress=False)
         left = [np.asarray(data["y"] - m.predict(data, "link")) for m in (alone, gam)]
         correlation = [np.corrcoef(e[:-1], e[1:])[0, 1] for e in left]
         # beyond chance, of which twice the deviation is this
         assert correlation[0] > 2.0 / np.sqrt(NUMBER) > 0.1 > correlation[1]
-    assert found[0.5] < 0.75 < found[0.9]
+    assert result[0.5] < 0.75 < result[0.9]
 
 
 def test_a_smooth_alone_leaves_some_of_a_long_memory():
@@ -285,9 +285,9 @@ def test_curves_in_other_units(fits):
     gam, data = fits["iou"]
     moved = data.assign(x=1e9 + 1e6 * data["x"], y=1e-6 * data["y"])
     again = gg.GAM(s("x", bs="iou")).fit(moved, "y", progress=False)
-    found, expected = again.predict(moved, se=True), gam.predict(data, se=True)
-    np.testing.assert_allclose(1e6 * found[0], expected[0], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(1e6 * found[1], expected[1], rtol=1e-4)
+    result, expected = again.predict(moved, se=True), gam.predict(data, se=True)
+    np.testing.assert_allclose(1e6 * result[0], expected[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(1e6 * result[1], expected[1], rtol=1e-4)
 
 
 def test_coefficients_and_levels_may_have_curves():

@@ -53,8 +53,8 @@ def test_uncertain_hyperparameters_widen_intervals(gam):
 
 def test_indices_of_the_expected_response(gam):
     """Against the definition, on rows of predictions: E over the levels' means of exp(rho)."""
-    found = gam.sobol(scale="response", unconditional=False, bootstrap=False, num_samples=64)
-    assert set(found["kind"]) == {"first", "interaction", "total"}
+    result = gam.sobol(scale="response", unconditional=False, bootstrap=False, num_samples=64)
+    assert set(result["kind"]) == {"first", "interaction", "total"}
     data = table()
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({c: rng.choice(data[c], 3000) for c in ("x", "z")})
@@ -66,15 +66,15 @@ def test_indices_of_the_expected_response(gam):
     total = (draws**2 @ p).mean(axis=1) - (draws @ p).mean(axis=1) ** 2
     means = draws.mean(axis=1)
     index = (means**2 @ p - (means @ p) ** 2) / total
-    first = found[found["kind"] == "first"].set_index("effect").loc["g"]
+    first = result[result["kind"] == "first"].set_index("effect").loc["g"]
     assert first["estimate"] == pytest.approx(index.mean(), abs=0.03)
-    whole = found[found["kind"] == "total"].set_index("effect")["estimate"]
+    whole = result[result["kind"] == "total"].set_index("effect")["estimate"]
     assert whole["g"] > first["estimate"] + 0.02  # past the link it has a part in interactions
 
 
 def test_shares_over_the_data(gam):
-    found = gam.sobol(inputs="data", unconditional=False)
-    parts = {kind: t.set_index("effect")["estimate"] for kind, t in found.groupby("kind")}
+    result = gam.sobol(inputs="data", unconditional=False)
+    parts = {kind: t.set_index("effect")["estimate"] for kind, t in result.groupby("kind")}
     assert list(parts["share"].index) == list(gam.names)
     assert parts["share"].sum() == pytest.approx(1.0, abs=1e-9)
     pd.testing.assert_series_equal(
@@ -91,16 +91,16 @@ def test_several_predictors_and_classes():
     data["y"] = data["x"] * data["count"]
     both = gg.GAM(s("x", k=5) + s("z", k=4), family="heteroskedastic")
     both.fit(data, y="y", max_iterations=15)
-    found = both.sobol(unconditional=False)
-    assert found["predictor"].nunique() == 2
-    for _, own in found[found["kind"].isin(["first", "interaction"])].groupby("predictor"):
+    result = both.sobol(unconditional=False)
+    assert result["predictor"].nunique() == 2
+    for _, own in result[result["kind"].isin(["first", "interaction"])].groupby("predictor"):
         assert own["estimate"].sum() == pytest.approx(1.0)
     with pytest.raises(ValueError, match="choose the rows of one"):
-        draw_sobol(found)
+        draw_sobol(result)
     classes = gg.GAM(s("x", k=5) + s("z", k=4), family="categorical")
     classes.fit(data, y="g", max_iterations=15)
-    found = classes.sobol(scale="response", unconditional=False, num_points=256)
-    assert sorted(found["class"].unique()) == ["a", "b", "c"]
+    result = classes.sobol(scale="response", unconditional=False, num_points=256)
+    assert sorted(result["class"].unique()) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("inputs", ["independent", "data"])
@@ -108,13 +108,13 @@ def test_a_predictor_that_is_constant_has_no_indices(inputs):
     data = table()
     data["y"] = data["count"] * (np.random.default_rng(0).uniform(size=len(data)) < 0.7)
     gam = gg.GAM(s("x", k=5) + s("z", k=4), family="zero_inflated_poisson").fit(data, y="y")
-    found = gam.sobol(unconditional=False, inputs=inputs)
-    assert set(found["predictor"]) == {"mean"}
-    parts = found[found["kind"].isin(["first", "interaction", "share"])]
+    result = gam.sobol(unconditional=False, inputs=inputs)
+    assert set(result["predictor"]) == {"mean"}
+    parts = result[result["kind"].isin(["first", "interaction", "share"])]
     assert parts["estimate"].sum() == pytest.approx(1.0)
     # given the posterior's mean, the variances are those of effects over the rows
     effects = gam.predict(data, "terms")
-    first = found[found["kind"] == {"independent": "first", "data": "structural"}[inputs]]
+    first = result[result["kind"] == {"independent": "first", "data": "structural"}[inputs]]
     for name in "xz":
         effect = np.reshape(np.asarray(effects[f"s({name})"]), (len(data), -1))[:, 0]
         own = first[first["effect"].isin([name, f"s({name})"])]["variance"].item()
@@ -168,8 +168,8 @@ def sample_of_lines(rng: np.random.Generator, between: float = 0.0) -> pd.DataFr
     return data
 
 
-def first_of_a(found: pd.DataFrame) -> pd.Series:
-    return found[(found["kind"] == "first") & (found["effect"] == "a")].iloc[0]
+def first_of_a(result: pd.DataFrame) -> pd.Series:
+    return result[(result["kind"] == "first") & (result["effect"] == "a")].iloc[0]
 
 
 def test_measures_that_are_given_are_those_of_the_columns(lines):
@@ -197,13 +197,13 @@ def test_intervals_allow_for_the_columns_being_a_sample(lines, scale, within):
 
 def test_shares_over_data_allow_for_the_rows_being_a_sample(lines):
     """What two columns have in common by chance is not known either."""
-    known, found = (
+    known, result = (
         lines.sobol(inputs="data", unconditional=False, bootstrap=b).set_index(["kind", "effect"])
         for b in (False, True)
     )
     both = np.hypot(APART, 0.5 / np.sqrt(300))  # d(Va / Vrho) has -dCov / (2 Va) beside
     for kind, sd in (("share", APART), ("structural", both)):
-        row, alone = (t.loc[(kind, "linear(a)")] for t in (found, known))
+        row, alone = (t.loc[(kind, "linear(a)")] for t in (result, known))
         assert row["upper"] - row["lower"] == pytest.approx(2.0 * 1.96 * sd, rel=0.25)
         assert alone["upper"] - alone["lower"] < 0.2 * sd
 
@@ -224,17 +224,17 @@ def test_columns_are_uncertain_together():
 
 
 def test_bars_are_the_indices(gam):
-    found = gam.sobol(unconditional=False)
-    figure = draw_sobol(found)
+    result = gam.sobol(unconditional=False)
+    figure = draw_sobol(result)
     (ax,) = figure.axes
-    total = found[found["kind"] == "total"].sort_values("estimate", ascending=False)
+    total = result[result["kind"] == "total"].sort_values("estimate", ascending=False)
     bars = [bar.get_width() for bar in ax.patches]
     np.testing.assert_allclose(bars[:3], total["estimate"])
     assert [t.get_text() for t in ax.get_yticklabels()] == [*total["effect"], "x:z"]
-    assert bars[-1] == pytest.approx(found.set_index("effect").loc["x:z", "estimate"])
+    assert bars[-1] == pytest.approx(result.set_index("effect").loc["x:z", "estimate"])
     lower, upper = ax.collections[0].get_segments()[0][:, 0]
     assert (lower, upper) == pytest.approx(tuple(total.iloc[0][["lower", "upper"]]))
-    figure = draw_cumulative_sobol(found)
+    figure = draw_cumulative_sobol(result)
     heights = figure.axes[0].lines[0].get_ydata()
     assert heights[0] == 0.0
     assert heights[-1] == pytest.approx(1.0)
@@ -245,4 +245,4 @@ def test_bars_are_the_indices(gam):
     with pytest.raises(ValueError, match="no first-order indices"):
         draw_cumulative_sobol(gam.sobol(inputs="data", unconditional=False))
     with pytest.raises(ValueError, match="table must be"):
-        draw_sobol(found[["effect"]])
+        draw_sobol(result[["effect"]])

@@ -48,9 +48,9 @@ def X_(X):
     return tf.constant(X)
 
 
-def reference(name, found, K):
+def reference(name, result, K):
     """Mode [Q, N] and dense covariance at the data [Q N, Q N] by Rasmussen & Williams."""
-    Y = found.Y.numpy()
+    Y = result.Y.numpy()
     if name == "softmax":
         F, W, _ = laplace.classes(K, Y[:, 0], C)
         big = np.kron(np.eye(C), K)
@@ -128,9 +128,9 @@ def test_all_unit_vectors_know_too_much_of_a_common_shift(rng):
     np.testing.assert_allclose(run.Kv, mode, atol=1e-5)
     P = np.kron(np.eye(C) - 1 / C, np.eye(N))
     one = np.kron(np.ones((1, C)) / C, np.eye(N))
-    found = covariance(state, K)
-    np.testing.assert_allclose(P @ found @ P, P @ dense @ P, atol=1e-5)
-    np.testing.assert_allclose(one @ found @ one.T, 0.0, atol=1e-5)
+    result = covariance(state, K)
+    np.testing.assert_allclose(P @ result @ P, P @ dense @ P, atol=1e-5)
+    np.testing.assert_allclose(one @ result @ one.T, 0.0, atol=1e-5)
     np.testing.assert_allclose(one @ dense @ one.T, K / C, atol=1e-6)
 
 

@@ -24,12 +24,12 @@ import workloads
 def test_columns_come_back_as_they_were_written(tmp_path):
     text = columns.levels(["b", "a", "b"])
     columns.write(tmp_path, {"x": np.array([0.5, -1.0, 2.0]), "g": text})
-    found = columns.read(tmp_path)
-    np.testing.assert_array_equal(found["x"], [0.5, -1.0, 2.0])
-    assert found["g"].names == ("a", "b")
-    assert list(ours.frame(found)["g"]) == ["b", "a", "b"]
-    assert len(columns.rows(found, np.array([True, False, True]))["g"]) == 2
-    assert python_peers.matrix(found).shape == (3, 2)
+    result = columns.read(tmp_path)
+    np.testing.assert_array_equal(result["x"], [0.5, -1.0, 2.0])
+    assert result["g"].names == ("a", "b")
+    assert list(ours.frame(result)["g"]) == ["b", "a", "b"]
+    assert len(columns.rows(result, np.array([True, False, True]))["g"]) == 2
+    assert python_peers.matrix(result).shape == (3, 2)
 
 
 def test_effects_have_mean_zero_and_one_is_nothing():
@@ -92,8 +92,8 @@ def test_methods_take_turns_and_those_that_fail_are_left_out():
 
 
 def test_ratios_are_to_the_faster_bam():
-    found = {("c", 1, m): {"first": s} for m, s in (("ours", 3.0), ("bam", 2.0), ("bam1", 1.0))}
-    assert report.ratios(found) == {("c", 1, "ours"): 3.0}
+    result = {("c", 1, m): {"first": s} for m, s in (("ours", 3.0), ("bam", 2.0), ("bam1", 1.0))}
+    assert report.ratios(result) == {("c", 1, "ours"): 3.0}
 
 
 def test_a_process_that_fails_or_takes_long_is_given_up():

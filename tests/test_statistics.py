@@ -36,42 +36,42 @@ from gpflow_gam.threads import each
 
 def test_few_rows_or_values_are_their_own_bins(rng):
     values = rng.normal(size=500)
-    found = bin_columns(values[:, None])
-    assert found.exact
-    np.testing.assert_array_equal(found.points[found.codes, 0], values)
+    result = bin_columns(values[:, None])
+    assert result.exact
+    np.testing.assert_array_equal(result.points[result.codes, 0], values)
     hours = rng.integers(0, 24, 50_000).astype(float)
-    found = bin_columns(hours[:, None])
-    assert found.exact
-    assert found.number == 24
-    assert found.codes.dtype == np.uint8
-    np.testing.assert_array_equal(found.points[found.codes, 0], hours)
+    result = bin_columns(hours[:, None])
+    assert result.exact
+    assert result.number == 24
+    assert result.codes.dtype == np.uint8
+    np.testing.assert_array_equal(result.points[result.codes, 0], hours)
 
 
 @pytest.mark.parametrize(("shift", "skew"), [(0.0, 1.5), (1e9, 0.0)])
 def test_bins_stand_for_their_rows(shift, skew, rng):
     values = shift + (np.exp(skew * rng.normal(size=20_000)) if skew else rng.normal(size=20_000))
-    found = bin_columns(values[:, None])
-    assert not found.exact
-    assert 100 < found.number <= 256
+    result = bin_columns(values[:, None])
+    assert not result.exact
+    assert 100 < result.number <= 256
     assert 512 < bin_columns(values[:8000, None]).number <= 1024
-    for g in (0, found.number // 2, found.number - 1):
-        inside = values[found.codes == g]
-        np.testing.assert_allclose(found.points[g, 0] - shift, np.mean(inside - shift), atol=5e-7)
+    for g in (0, result.number // 2, result.number - 1):
+        inside = values[result.codes == g]
+        np.testing.assert_allclose(result.points[g, 0] - shift, np.mean(inside - shift), atol=5e-7)
     # even steps of the range bound the width everywhere, quantiles where there are many rows
-    width = np.abs(found.points[found.codes, 0] - values)
+    width = np.abs(result.points[result.codes, 0] - values)
     assert width.max() <= np.ptp(values) / 127
     low, high = np.quantile(values, [0.05, 0.95])
     middle = (values > low) & (values < high)
     assert np.median(width[middle]) < 0.01 * (high - low)
-    np.testing.assert_allclose(found.mass(), np.bincount(found.codes))
+    np.testing.assert_allclose(result.mass(), np.bincount(result.codes))
 
 
 def test_joint_bins_are_occupied_cells(rng):
     values = np.c_[rng.normal(size=6000), rng.integers(0, 5, 6000)]
-    found = bin_columns(values)
-    assert found.number < bins.MAX_CELLS
-    np.testing.assert_array_equal(found.points[found.codes, 1], values[:, 1])
-    assert np.abs(found.points[found.codes, 0] - values[:, 0]).max() < 0.05 * np.ptp(values[:, 0])
+    result = bin_columns(values)
+    assert result.number < bins.MAX_CELLS
+    np.testing.assert_array_equal(result.points[result.codes, 1], values[:, 1])
+    assert np.abs(result.points[result.codes, 0] - values[:, 0]).max() < 0.05 * np.ptp(values[:, 0])
     few = bin_columns(values[:300])
     assert few.exact
     np.testing.assert_array_equal(few.points[few.codes], values[:300])
@@ -142,8 +142,8 @@ def observations(name: str, Y: np.ndarray) -> np.ndarray:
 
 
 def values_of(kernel):
-    found = {id(p): p.numpy() for p in parameters_of(kernel)}
-    return lambda p: found[id(p)]
+    result = {id(p): p.numpy() for p in parameters_of(kernel)}
+    return lambda p: result[id(p)]
 
 
 @pytest.mark.parametrize("name", ["softmax", "negative binomial"])
@@ -170,11 +170,11 @@ def test_a_pass_agrees_with_the_dense_computation(name, rng, monkeypatch):
         monkeypatch.setattr(passes, "MAX_TABLE", limit)
         seen = rows.sweep(model.likelihood, values_of(kernel), ours)
         assert seen.expected == pytest.approx(float(exact.expected), rel=1e-9)
-        found = rows.evidence(1e-6).posterior(seen.data, values_of(kernel))
+        result = rows.evidence(1e-6).posterior(seen.data, values_of(kernel))
         # nodes stand for the bins of smooths: to 1e-3 of what is there
-        np.testing.assert_allclose(found.precision, Lambda, atol=2e-3 * np.abs(Lambda).max())
+        np.testing.assert_allclose(result.precision, Lambda, atol=2e-3 * np.abs(Lambda).max())
         np.testing.assert_allclose(
-            found.shift, exact.sums.shift.numpy()[back], atol=2e-3 * np.abs(found.shift).max()
+            result.shift, exact.sums.shift.numpy()[back], atol=2e-3 * np.abs(result.shift).max()
         )
 
 
@@ -199,9 +199,9 @@ def test_sums_of_given_sites_are_loops_over_rows(rng, monkeypatch):
     for limit in (2**21, 10):
         monkeypatch.setattr(passes, "MAX_TABLE", limit)
         monkeypatch.setattr(rows_module, "BLOCK", 33)
-        found = rows.posterior(values_of(kernel), roots, weight, shift)
-        np.testing.assert_allclose(found.precision, expected, atol=1e-9 * expected.max())
-        np.testing.assert_allclose(found.shift, phi @ shift, atol=1e-9)
+        result = rows.posterior(values_of(kernel), roots, weight, shift)
+        np.testing.assert_allclose(result.precision, expected, atol=1e-9 * expected.max())
+        np.testing.assert_allclose(result.shift, phi @ shift, atol=1e-9)
 
 
 def test_derivatives_in_a_likelihoods_parameter(rng):

@@ -471,14 +471,14 @@ def test_shares_of_the_rows_have_the_codes_of_the_whole(few):
         part = Table(data[share])
         findings.append(PartialSummary(*given, part, share.start))
         findings[-1].add(part)
-    found = findings[1].merged(findings[0]).whole(TERMS, roles, 0)
-    assert found.encoder.to_json() == expected_summary.encoder.to_json()
-    wanted = Wanted(TERMS, found, roles, family)
+    result = findings[1].merged(findings[0]).whole(TERMS, roles, 0)
+    assert result.encoder.to_json() == expected_summary.encoder.to_json()
+    wanted = Wanted(TERMS, result, roles, family)
     encodings = []
     for share in shares:
         number = share.stop - share.start
-        encodings.append(Encoding(found, wanted, 256, number, share.start))
-        X = found.encoder.encode(Table(data[share]))
+        encodings.append(Encoding(result, wanted, 256, number, share.start))
+        X = result.encoder.encode(Table(data[share]))
         encodings[-1].add(X, np.asarray(data["count"][share], dtype=float)[:, None])
     totals = encodings[1].totals().merged(encodings[0].totals())
     done = [encoding.done(totals) for encoding in encodings]
@@ -554,9 +554,9 @@ def test_a_pass_reads_a_block_at_a_time(few, monkeypatch):
 
     def watched(self: Stored, which: object) -> np.ndarray:
         nonlocal largest
-        found = original(self, which)
-        largest = max(largest, len(found))
-        return found
+        result = original(self, which)
+        largest = max(largest, len(result))
+        return result
 
     def refused(self: Stored, *_: object, **__: object) -> np.ndarray:
         raise AssertionError("all rows were asked for at once")

@@ -218,10 +218,10 @@ def table() -> pd.DataFrame:
     f = np.sin(6.0 * x) + 0.8 * (g == "b")
     time = np.exp(f) * rng.exponential(size=n) ** 0.5
     end = rng.exponential(3.0, size=n)
-    found = {"x": x, "g": g, "f": f, "full": time, "time": np.minimum(time, end)}
-    found |= {"event": time <= end, "lower": np.floor(4 * time) / 4}
-    found["upper"] = found["lower"] + 0.25
-    return pd.DataFrame(found)
+    result = {"x": x, "g": g, "f": f, "full": time, "time": np.minimum(time, end)}
+    result |= {"event": time <= end, "lower": np.floor(4 * time) / 4}
+    result["upper"] = result["lower"] + 0.25
+    return pd.DataFrame(result)
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,8 @@ def weibull(table) -> gg.GAM:
 def test_the_truth_is_found_where_naive_fits_miss_it(table, weibull):
     grid = pd.DataFrame({"x": np.linspace(0.02, 0.98, 40), "g": "a"})
     truth = np.sin(6.0 * grid["x"])
-    found = weibull.predict(grid, "link", interval=0.99)
-    assert np.mean((found["lower"] < truth) & (truth < found["upper"])) > 0.95
+    result = weibull.predict(grid, "link", interval=0.99)
+    assert np.mean((result["lower"] < truth) & (truth < result["upper"])) > 0.95
     assert learnt(weibull) == pytest.approx(0.5, abs=0.06)
     difference = weibull.differences("factor(g)").iloc[0]
     assert abs(difference["estimate"]) == pytest.approx(0.8, abs=0.15)
@@ -413,20 +413,20 @@ def test_survival_begins_at_one(table, weibull, tmp_path):
 
 def test_survival_curves(table, weibull):
     few, times = table.iloc[:3], np.array([0.5, 1.0, 2.0])
-    found = weibull.survival(few, times, unconditional=False)
-    assert found["row"].tolist() == [0] * 3 + [1] * 3 + [2] * 3
+    result = weibull.survival(few, times, unconditional=False)
+    assert result["row"].tolist() == [0] * 3 + [1] * 3 + [2] * 3
     mean, se = weibull.predict(few, "link", se=True, unconditional=False)
     scale = learnt(weibull)
     f = mean[:, None, None] + se[:, None, None] * np.random.default_rng(0).standard_normal(
         (3, 1, 40_000)
     )
     curve = np.exp(-((times[:, None] / np.exp(f)) ** (1.0 / scale)))
-    np.testing.assert_allclose(found["estimate"], curve.mean(axis=2).ravel(), atol=0.002)
+    np.testing.assert_allclose(result["estimate"], curve.mean(axis=2).ravel(), atol=0.002)
     low, high = np.quantile(curve, [0.025, 0.975], axis=2)
-    np.testing.assert_allclose(found["lower"], low.ravel(), atol=0.004)
-    np.testing.assert_allclose(found["upper"], high.ravel(), atol=0.004)
+    np.testing.assert_allclose(result["lower"], low.ravel(), atol=0.004)
+    np.testing.assert_allclose(result["upper"], high.ravel(), atol=0.004)
     wider = weibull.survival(few, times)
-    assert np.all(wider["lower"] <= found["lower"] + 1e-12)
+    assert np.all(wider["lower"] <= result["lower"] + 1e-12)
     with pytest.raises(ValueError, match="times must be finite and not negative; got -1"):
         weibull.survival(few, [-1.0])
     plain = gg.GAM("full ~ linear(x)").fit(table, progress=False)

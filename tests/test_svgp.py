@@ -200,9 +200,9 @@ def test_a_whitened_kl_asks_for_no_prior(whiten, problem, rng, monkeypatch):
         with monkeypatch.context() as patch:
             asked = unittest.mock.Mock(return_value=cholesky)
             patch.setattr(gg.covariances.InducingBlocks, "cholesky", asked)
-            found = model.prior_kl()
+            result = model.prior_kl()
         assert asked.called != whiten
-        np.testing.assert_allclose(found, model.variational.kl(cholesky), rtol=1e-12)
+        np.testing.assert_allclose(result, model.variational.kl(cholesky), rtol=1e-12)
 
 
 def test_minibatch_elbo_is_unbiased(problem):

@@ -85,10 +85,10 @@ def inputs(rng):
 
 
 def summed(gradients) -> dict[int, np.ndarray]:
-    found: dict[int, np.ndarray] = {}
+    result: dict[int, np.ndarray] = {}
     for parameter, gradient in gradients:
-        found[id(parameter)] = found.get(id(parameter), 0.0) + gradient
-    return found
+        result[id(parameter)] = result.get(id(parameter), 0.0) + gradient
+    return result
 
 
 @pytest.mark.parametrize("name", [*KNOWN, *OTHERS])
@@ -152,12 +152,12 @@ def test_large_matrices_are_averaged_part_by_part(name, part, inputs, rng, monke
 def compare(tangents, kernel, inputs, rng) -> None:
     """Matrices with GPflow's, gradients with TensorFlow's."""
     Z, X = inputs
-    found, pullback = tangents.evaluate(lambda p: p.numpy())
-    upstream = tuple(rng.standard_normal(m.shape) for m in found)
+    result, pullback = tangents.evaluate(lambda p: p.numpy())
+    upstream = tuple(rng.standard_normal(m.shape) for m in result)
     with tf.GradientTape() as tape:
         expected = kernel(Z), kernel(Z, X), kernel(X, full_cov=False)
         total = tf.add_n([tf.reduce_sum(u * e) for u, e in zip(upstream, expected)])
-    for a, b in zip(found, expected):
+    for a, b in zip(result, expected):
         np.testing.assert_allclose(a, b, atol=1e-13)
     parameters = [p for p in kernel.parameters if p.trainable]
     slopes = tape.gradient(total, [p.unconstrained_variable for p in parameters])
@@ -220,5 +220,5 @@ def test_values_out_of_range_are_no_errors_of_pythons(name, extreme, inputs):
     Z, X = inputs
     matrices, pullback = fixed_input_kernel(kernel, Z, X).evaluate(lambda p: values[id(p)])
     assert [m.shape for m in matrices] == [(len(Z), len(Z)), (len(Z), len(X)), (len(X),)]
-    found = pullback([np.ones_like(m) for m in matrices])
-    assert {id(p) for p, _ in found} <= set(values)
+    result = pullback([np.ones_like(m) for m in matrices])
+    assert {id(p) for p, _ in result} <= set(values)

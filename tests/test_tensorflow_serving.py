@@ -58,8 +58,8 @@ def test_messages(model: Any, signatures: Any) -> None:
     sent = predict_pb2.PredictRequest.FromString(request.SerializeToString())
     response = answered(signatures, sent).SerializeToString()
     outputs = predict_pb2.PredictResponse.FromString(response).outputs
-    found = tf.make_ndarray(outputs["response"])
-    np.testing.assert_array_equal(found, model[0].predict(NEW, unconditional=False))
+    result = tf.make_ndarray(outputs["response"])
+    np.testing.assert_array_equal(result, model[0].predict(NEW, unconditional=False))
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
@@ -91,8 +91,8 @@ def test_warmup(model: Any, signatures: Any) -> None:
     requests = [log.predict_log.request for log in logs]
     assert [r.model_spec.signature_name for r in requests] == list(SIGNATURES)
     assert {r.model_spec.name for r in requests} == {"waves"}
-    found = tf.make_ndarray(answered(signatures, requests[0]).outputs["mean"])
-    np.testing.assert_allclose(found, model[0].predict(NEW), rtol=1e-12)
+    result = tf.make_ndarray(answered(signatures, requests[0]).outputs["mean"])
+    np.testing.assert_allclose(result, model[0].predict(NEW), rtol=1e-12)
     answered(signatures, requests[1])
 
 

@@ -163,9 +163,9 @@ def test_rows_within_and_beyond_the_data_in_any_order(gam, data, monkeypatch, ki
     order = np.random.default_rng(0).permutation(len(table))
     monkeypatch.setattr(importlib.import_module("gpflow_gam.gam.effects.averaged"), "_ROWS", 7)
     together = gam.predict(table.iloc[order], kind, se=True)
-    for i, found in enumerate(together):
+    for i, result in enumerate(together):
         expected = np.concatenate([np.asarray(one[i]) for one in alone])[order]
-        np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-7, atol=1e-10)
+        np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-7, atol=1e-10)
 
 
 def test_classes_and_observations(data):

@@ -373,13 +373,13 @@ def test_sites_in_single_precision(variance, unit):
         X, Y = (t.numpy()[:3000] for t in own.data)
         likelihood = gpflow.likelihoods.Gaussian()
         likelihood.variance = gpflow.Parameter(1e-3 * unit**2, transform=positive(0.0, "exp"))
-        found = gg.models.AdditiveSVGP(
+        result = gg.models.AdditiveSVGP(
             own.kernel, likelihood, own.inducing_variable,
             variational=gg.variational.OptimalPrecision(),
         )  # fmt: skip
         data = X, (unit * Y).astype(dtype)
-        gg.optimizers.NaturalGradient().step(found, tuple(map(tf.constant, data)))
-        return found, data
+        gg.optimizers.NaturalGradient().step(result, tuple(map(tf.constant, data)))
+        return result, data
 
     x = np.linspace(0.02, 0.98, 20)[:, None] * np.ones((1, 3))
     single, data = model(np.float32)

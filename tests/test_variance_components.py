@@ -76,14 +76,14 @@ def test_intervals_are_those_of_the_profile_of_reml(level):
         brentq(lambda u: profile(u) - best.fun - 0.5 * z**2, *sorted((best.x, end)))
         for end in (best.x - 8.0, best.x + 4.0)
     ]
-    found = table.iloc[0][["sd", "lower", "upper"]].astype(float)
-    np.testing.assert_allclose(found, np.exp(0.5 * np.array([best.x, *ends])), rtol=0.005)
+    result = table.iloc[0][["sd", "lower", "upper"]].astype(float)
+    np.testing.assert_allclose(result, np.exp(0.5 * np.array([best.x, *ends])), rtol=0.005)
 
 
 def test_an_effect_that_is_not_there_may_be_none():
     data = one_way([10] * 12, sd=0.0, seed=1)
-    found = gg.GAM([s("x"), random_effect("g")]).fit(data, "y", **QUIET).variance_components()
-    own = found.set_index("term").loc["random_effect(g)"]
+    result = gg.GAM([s("x"), random_effect("g")]).fit(data, "y", **QUIET).variance_components()
+    own = result.set_index("term").loc["random_effect(g)"]
     assert own["lower"] == 0.0
     assert own["sd"] < 0.05
     assert own["sd"] < own["upper"] < 0.5
@@ -142,8 +142,8 @@ def test_no_limits_without_a_marginal_likelihood(data):
     own = shaped.loc["random_effect(g)", ["lower", "upper"]].astype(float)
     np.testing.assert_allclose(own, alone.loc[0, ["lower", "upper"]].astype(float), rtol=0.1)
     for option, fit in (({}, {"criterion": "ncv"}), ({"engine": "iterncgp"}, {})):
-        found = gg.GAM([random_effect("g")], "poisson", **option)
-        table = found.fit(data, "count", **QUIET, **fit).variance_components()
+        result = gg.GAM([random_effect("g")], "poisson", **option)
+        table = result.fit(data, "count", **QUIET, **fit).variance_components()
         assert table[["lower", "upper"]].isna().all(axis=None)
         assert np.all(table["sd"] > 0.0)
 

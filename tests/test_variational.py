@@ -29,11 +29,11 @@ FAMILIES = {
 
 def blocks_in_component_order(family, parameters, index):
     """Group parameters [L, G, M, M] -> the [M_c, M_c] of each component, for output ``index``."""
-    found = {}
+    result = {}
     for indices, W in zip(family.layout.groups, parameters):
         for row, component in enumerate(indices):
-            found[component] = W.numpy()[index, row]
-    return [found[c] for c in range(family.layout.num_components)]
+            result[component] = W.numpy()[index, row]
+    return [result[c] for c in range(family.layout.num_components)]
 
 
 def block_diag(blocks):

@@ -72,9 +72,9 @@ def test_it_is_the_best_gaussian(name, rng):
         slopes = lambda f: (y - expit(f), expit(f) * expit(-f))
     mean, cov = best_gaussian(kernel()(X).numpy(), slopes)
     model = fitted((X, y[:, None]), likelihood, rounds=12)
-    found = model.predict_f(X, full_cov=True)
-    np.testing.assert_allclose(found[0][:, 0], mean, atol=1e-4)
-    np.testing.assert_allclose(found[1][0], cov, atol=1e-4)
+    result = model.predict_f(X, full_cov=True)
+    np.testing.assert_allclose(result[0][:, 0], mean, atol=1e-4)
+    np.testing.assert_allclose(result[1][0], cov, atol=1e-4)
     # its bound is stationary in the mean, so none is better nearby; and Laplace's is less
     mode = IterNCGP(model.data, kernel(), likelihood, solver="newton")
     gg.optimizers.fit(mode, hyperparameters=False)
@@ -159,15 +159,15 @@ def test_rounds_go_on_from_a_posterior_of_other_hyperparameters(rng):
 def test_rounds_before_the_last_are_rough(rng, monkeypatch):
     X = rng.uniform(-1, 1, (N, 2))
     Y = rng.poisson(np.exp(2.0 * np.sin(3 * X[:, :1]))).astype(float)
-    found = {}
+    values = {}
     for rough in (0.0, 1e4 / N):
         monkeypatch.setattr(variational, "_ROUGH", rough)
         solver = Variational(ReducedNewton(num_pivots=2, tolerance=1e-9), rounds=4)
         model = IterNCGP((X, Y), kernel(), Poisson(), solver=solver)
         result = gg.optimizers.fit(model, hyperparameters=False)
         assert result.converged
-        found[rough] = result.sweeps, float(model.elbo())
-    exactly, roughly = found.values()
+        values[rough] = result.sweeps, float(model.elbo())
+    exactly, roughly = values.values()
     assert roughly[0] < exactly[0]
     assert roughly[1] == pytest.approx(exactly[1], abs=1e-3)
 

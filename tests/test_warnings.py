@@ -36,10 +36,10 @@ def make(n=300, seed=0):
 def said(act, *kinds):
     """The texts of our warnings of these kinds; any other of ours fails."""
     ours = tuple(getattr(gg, n) for n in gg.__all__ if n.endswith("Warning"))
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as result:
         warnings.simplefilter("always")
         act()
-    mine = [w for w in found if issubclass(w.category, ours)]
+    mine = [w for w in result if issubclass(w.category, ours)]
     assert all(issubclass(w.category, kinds) for w in mine), [str(w.message) for w in mine]
     assert all(w.filename == __file__ for w in mine)
     return [str(w.message) for w in mine]

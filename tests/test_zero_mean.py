@@ -173,10 +173,10 @@ def test_gradients_are_finite_differences(name):
         x = tf.constant(at)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            found = value(x)
+            result = value(x)
         variables = [holder.lengthscales, holder.variance]
         sources = [x, *(v.unconstrained_variable for v in variables)]
-        gradients = tape.gradient(found, sources)
+        gradients = tape.gradient(result, sources)
         for variable, gradient in zip(variables, gradients[1:]):
             start, step = variable.unconstrained_variable.numpy(), 1e-5
             ends = []
@@ -184,14 +184,14 @@ def test_gradients_are_finite_differences(name):
                 variable.unconstrained_variable.assign(start + sign * step)
                 ends.append(float(value(x)))
             variable.unconstrained_variable.assign(start)
-            size = abs(float(found))
+            size = abs(float(result))
             assert float(gradient) == pytest.approx(
                 (ends[0] - ends[1]) / (2 * step), rel=1e-5, abs=1e-8 * size
             )
         step = 1e-6
         shifted = [float(value(tf.constant(at + s * step * np.eye(9)[:, :1]))) for s in (1, -1)]
         assert float(gradients[0][0, 0]) == pytest.approx(
-            (shifted[0] - shifted[1]) / (2 * step), rel=1e-5, abs=1e-7 * abs(float(found))
+            (shifted[0] - shifted[1]) / (2 * step), rel=1e-5, abs=1e-7 * abs(float(result))
         )
 
 
@@ -216,9 +216,9 @@ def test_a_kernel_without_variance_is_zero(base):
     x = tf.constant(np.linspace(0.0, 1.0, 3)[:, None])
     with tf.GradientTape() as tape:
         K = kernel(x)
-        found = tf.reduce_sum(K) + tf.reduce_sum(kernel(x, full_cov=False))
+        result = tf.reduce_sum(K) + tf.reduce_sum(kernel(x, full_cov=False))
     np.testing.assert_array_equal(K, 0.0)
-    gradient = tape.gradient(found, kernel.base.lengthscales.unconstrained_variable)
+    gradient = tape.gradient(result, kernel.base.lengthscales.unconstrained_variable)
     assert float(gradient) == 0.0
 
 

@@ -67,9 +67,9 @@ def test_counts_are_found_and_known(name: str, tmp_path: Path) -> None:
     for f, g in at:
         Y, G = every[:, None], np.tile([f, g], (len(every), 1))
         pmf = _pmf(name, f, g, every, alpha)
-        found = family.log_density(likelihood, Y, G)
+        result = family.log_density(likelihood, Y, G)
         seen = pmf > 1e-200
-        np.testing.assert_allclose(found[seen], np.log(pmf[seen]), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(result[seen], np.log(pmf[seen]), rtol=1e-6, atol=1e-9)
         below, upto = family.cdf(likelihood, Y, G)
         np.testing.assert_allclose(upto, np.cumsum(pmf), atol=1e-9)
         np.testing.assert_allclose(below[1:], upto[:-1], atol=1e-12)
@@ -176,9 +176,9 @@ def test_fits_find_the_zeros_of_their_link(link: str, tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": x, "y": y})
     terms = {"mean": linear("x"), "zero": s("x", k=8)}
     gam = gg.GAM(terms, families.ZeroInflatedPoisson(link)).fit(frame, "y", progress=False)
-    found, own = gam.predict(frame, "link", se=True)
-    assert np.sqrt(np.mean(np.square(ZERO[link](found[:, 1]) - zero))) < 0.05
-    assert np.mean(np.abs(found[:, 1] - g) < 3.0 * own[:, 1]) > 0.95
+    result, own = gam.predict(frame, "link", se=True)
+    assert np.sqrt(np.mean(np.square(ZERO[link](result[:, 1]) - zero))) < 0.05
+    assert np.mean(np.abs(result[:, 1] - g) < 3.0 * own[:, 1]) > 0.95
     gam.save(tmp_path / "gam", data=False)
     loaded = gg.GAM.load(tmp_path / "gam")
     assert loaded.family == families.ZeroInflatedPoisson(link)
@@ -208,8 +208,8 @@ def test_lines_of_zeros_are_those_of_zeroinfl(tmp_path: Path) -> None:
         family = families.ZeroInflatedPoisson(link)
         gam = gg.GAM({"mean": linear("x"), "zero": linear("x")}, family)
         gam.fit(frame, "y", progress=False)
-        found, own = gam.predict(pd.DataFrame({"x": [0.1, 0.9]}), "link", se=True)
-        assert np.max(np.abs(found[:, 1] - known) / se) < 0.25, link
+        result, own = gam.predict(pd.DataFrame({"x": [0.1, 0.9]}), "link", se=True)
+        assert np.max(np.abs(result[:, 1] - known) / se) < 0.25, link
         np.testing.assert_allclose(own[:, 1], se, rtol=0.05, err_msg=link)
 
 
@@ -228,8 +228,8 @@ def test_tweedie_density_is_that_of_its_sum(power: float, phi: float) -> None:
         )
         top = logs.max(axis=0)
         expected = top + np.log(np.exp(logs - top).sum(axis=0))
-        found = likelihood.log_prob(np.zeros((3, 1)), f[:, None], np.full((3, 1), y))
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+        result = likelihood.log_prob(np.zeros((3, 1)), f[:, None], np.full((3, 1), y))
+        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
     none = likelihood.log_prob(np.zeros((3, 1)), f[:, None], np.zeros((3, 1)))
     np.testing.assert_allclose(none, -rate, rtol=1e-10)
 
@@ -270,15 +270,15 @@ def test_tweedie_fits_are_the_same_in_any_unit() -> None:
     rng = np.random.default_rng(1)
     x = rng.uniform(size=150)
     y = rng.poisson(2.0 + x) * rng.gamma(2.0, 0.5 + x)
-    found = []
+    result = []
     for unit in (1e-6, 1e6):
         frame = pd.DataFrame({"x": x, "y": unit * y})
         gam = gg.GAM(s("x", k=6), family="tweedie").fit(frame, y="y", progress=False)
-        found.append(np.asarray(gam.predict(frame, "link")) - np.log(unit))
+        result.append(np.asarray(gam.predict(frame, "link")) - np.log(unit))
         own = gam.fitted.spec.family.parameters(gam.fitted.likelihood, None)
-        found.append(np.log(own["dispersion"]) - (2.0 - own["power"]) * np.log(unit))
-    np.testing.assert_allclose(found[2], found[0], atol=1e-8)
-    np.testing.assert_allclose(found[3], found[1], atol=1e-6)
+        result.append(np.log(own["dispersion"]) - (2.0 - own["power"]) * np.log(unit))
+    np.testing.assert_allclose(result[2], result[0], atol=1e-8)
+    np.testing.assert_allclose(result[3], result[1], atol=1e-6)
 
 
 def test_tweedie_learns_its_power() -> None:
@@ -292,9 +292,9 @@ def test_tweedie_learns_its_power() -> None:
     y = np.where(number > 0, rng.gamma(np.maximum(number, 1) * shape, scale), 0.0)
     frame = pd.DataFrame({"x": x, "y": unit * y})
     gam = gg.GAM(s("x", k=8), family="tweedie").fit(frame, y="y")
-    found = gam.fitted.spec.family.parameters(gam.fitted.likelihood, None)
-    assert found["power"] == pytest.approx(power, abs=0.06)
-    assert found["dispersion"] == pytest.approx(phi * unit ** (2.0 - power), rel=0.15)
+    result = gam.fitted.spec.family.parameters(gam.fitted.likelihood, None)
+    assert result["power"] == pytest.approx(power, abs=0.06)
+    assert result["dispersion"] == pytest.approx(phi * unit ** (2.0 - power), rel=0.15)
     link = np.asarray(gam.predict(frame, type="link")) - np.log(unit)
     assert np.sqrt(np.mean(np.square(link - f))) < 0.15
 

@@ -128,24 +128,24 @@ def at_times(
     rows = []
     for seconds in times:
         there = {name: latest(points, seconds) for name, points in curves.items()}
-        found = {name: point for name, point in there.items() if point is not None}
-        others = {name: point for name, point in found.items() if name != "ours"}
-        shown = ["ours"] if "ours" in found else []
+        result = {name: point for name, point in there.items() if point is not None}
+        others = {name: point for name, point in result.items() if name != "ours"}
+        shown = ["ours"] if "ours" in result else []
         if others:
             shown.append(min(others, key=lambda name: others[name][1]))
         for name in shown:
             row = {"N": number, "seconds": seconds, "method": "ours" if name == "ours" else "SVGP"}
             row["best of them"] = "" if name == "ours" else name.removeprefix("SVGP, ")
-            rows.append({**row, **dict(zip(SCORES, found[name][1:]))})
+            rows.append({**row, **dict(zip(SCORES, result[name][1:]))})
     return rows
 
 
-def draw(found: dict[int, dict[str, list[Point]]], path: Path, label: str) -> None:
+def draw(result: dict[int, dict[str, list[Point]]], path: Path, label: str) -> None:
     """NLL against seconds."""
     figure, axes = plt.subplots(
-        1, len(found), figsize=(3.0 + 4.5 * len(found), 3.6), layout="constrained", squeeze=False
+        1, len(result), figsize=(3.0 + 4.5 * len(result), 3.6), layout="constrained", squeeze=False
     )
-    for ax, (number, curves) in zip(axes[0], found.items()):
+    for ax, (number, curves) in zip(axes[0], result.items()):
         for name, points in curves.items():
             style: dict[str, Any] = {"color": "k", "linewidth": 2, "zorder": 3}
             if name != "ours":
@@ -189,12 +189,12 @@ def main() -> None:
     for number, rate in itertools.product(arguments.inducing, arguments.rates):
         name = f"SVGP, M = {number}, rate {rate}"
         methods[name] = partial(svgp, num_inducing=number, rate=rate)
-    found: dict[int, dict[str, list[Point]]] = {}
+    result: dict[int, dict[str, list[Point]]] = {}
     rows: list[dict[str, Any]] = []
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
         for per_class in arguments.per_class:
             number = NUM_CLASSES * per_class
-            curves = found.setdefault(number, {})
+            curves = result.setdefault(number, {})
             for name, method in methods.items():
                 print(f"{number} rows, {name}", flush=True)
                 curves[name] = processes.apply(curve, (method, arguments, per_class))
@@ -218,7 +218,7 @@ def main() -> None:
     )
     if arguments.figure:
         label = "seconds of CPU" if arguments.cpu else "seconds"
-        draw(found, FIGURE.with_name(FIGURE.name + suffix + ".png"), label)
+        draw(result, FIGURE.with_name(FIGURE.name + suffix + ".png"), label)
 
 
 if __name__ == "__main__":

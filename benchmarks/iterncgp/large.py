@@ -63,15 +63,15 @@ class Task:
 
     def scores(self, model: gpflow.models.GPModel) -> tuple[Scores, Scores]:
         """Of training and of test rows."""
-        found = []
+        result = []
         for X, y in ((self.X[:SCORED], self.y[:SCORED]), (self.Xt, self.truth)):
             parts = []
             for rows in np.array_split(X, 5):
                 mean, var = (t.numpy().astype(float) for t in model.predict_f(rows))
                 parts.append(probit(mean, var))
             p = np.concatenate(parts)
-            found.append((metrics.accuracy(y, p), metrics.nlpd(y, p), metrics.ece(y, p)))
-        return found[0], found[1]
+            result.append((metrics.accuracy(y, p), metrics.nlpd(y, p), metrics.ece(y, p)))
+        return result[0], result[1]
 
 
 def newton(task: Task, solver: Solver, rows: int | None = None) -> Iterator[Point]:
@@ -113,16 +113,16 @@ def draw(task: Task, ours: dict[str, Callable[[], Iterator[Point]]], path: Path)
     for number in task.inducing:
         for rate in task.rates:
             curves[f"SVGP, M = {number}, rate {rate}"] = lambda m=number, r=rate: svgp(task, m, r)
-    found: dict[str, list[Point]] = {}
+    result: dict[str, list[Point]] = {}
     for name, curve in curves.items():
-        found[name] = list(curve())
-        print(name, found[name][-1] if found[name] else "nothing", flush=True)
-    found = {name: points for name, points in found.items() if points}
-    rows = [[name, p[-1][0], *p[-1][1], *p[-1][2]] for name, p in found.items()]
+        result[name] = list(curve())
+        print(name, result[name][-1] if result[name] else "nothing", flush=True)
+    result = {name: points for name, points in result.items() if points}
+    rows = [[name, p[-1][0], *p[-1][1], *p[-1][2]] for name, p in result.items()]
     heads = [f"{score}, {which}" for which in ("training", "test") for score in SCORES]
     print(tabulate(rows, ["method", "s", *heads], floatfmt=".3f"))
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
-    for name, points in found.items():
+    for name, points in result.items():
         seconds = [p[0] for p in points]
         width = 2.0 if name.startswith(("IterNCGP", "ours")) else 1.0
         for column, (ax, score) in enumerate(zip(axes, SCORES)):

@@ -84,9 +84,9 @@ def likelihood(name: str) -> gpflow.likelihoods.Likelihood:
 
 
 def scores(truth: np.ndarray, p: np.ndarray) -> dict[str, Any]:
-    found = {"nll": metrics.nlpd(truth, p), "ece": metrics.ece(truth, p)}
+    result = {"nll": metrics.nlpd(truth, p), "ece": metrics.ece(truth, p)}
     density = np.log(p[np.arange(len(truth)), truth])
-    return {**found, "accuracy": metrics.accuracy(truth, p), DENSITY: density}
+    return {**result, "accuracy": metrics.accuracy(truth, p), DENSITY: density}
 
 
 def ours(
@@ -181,18 +181,18 @@ def of_counts(
     mean, _ = model.predict_f(Xt)
     density = model.predict_log_density((Xt, yt[:, None].astype(float)))
     plug = poisson.logpmf(yt, np.exp(mean.numpy()[:, 0]))
-    found = {"predict_y": density.numpy(), "mean": plug}
-    return [{**fit, "way": w, "nll": -float(d.mean()), DENSITY: d} for w, d in found.items()]
+    result = {"predict_y": density.numpy(), "mean": plug}
+    return [{**fit, "way": w, "nll": -float(d.mean()), DENSITY: d} for w, d in result.items()]
 
 
 def beside_default(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of one problem and draw with how far each is behind the first, the default's."""
-    found = []
+    result = []
     for row in rows:
         behind = rows[0][DENSITY] - row[DENSITY]
         error = float(behind.std(ddof=1) / np.sqrt(len(behind)))
-        found.append({**row, "less default's": float(behind.mean()), "se over rows": error})
-    return [{k: v for k, v in row.items() if k != DENSITY} for row in found]
+        result.append({**row, "less default's": float(behind.mean()), "se over rows": error})
+    return [{k: v for k, v in row.items() if k != DENSITY} for row in result]
 
 
 def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -200,7 +200,7 @@ def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["problem"], row["posterior"], row["way"]), []).append(row)
-    found = []
+    result = []
     for key, own in groups.items():
         average = {c: float(np.mean([r[c] for r in own])) for c in MEANS if c in own[0]}
         behind = np.array([row["less default's"] for row in own])
@@ -212,8 +212,8 @@ def over_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "se over one draw's rows": np.mean([row["se over rows"] for row in own]),
         }
         which = dict(zip(("problem", "posterior", "way"), key))
-        found.append({**which, "draws": len(own), **average, **errors})
-    return found
+        result.append({**which, "draws": len(own), **average, **errors})
+    return result
 
 
 def main() -> None:
@@ -227,14 +227,14 @@ def main() -> None:
     rows = []
     for name, seed in itertools.product(arguments.problems, arguments.seeds):
         problem = PROBLEMS[name](seed)
-        found = [
+        result = [
             row
             for solver in arguments.solvers
             for row in ours(name, solver, problem, seed, arguments.seconds)
         ]
-        found = beside_default(found + svgp(name, problem, seed))
-        print(tabulate(found, headers="keys", floatfmt=".4f"), flush=True)
-        rows += found
+        result = beside_default(result + svgp(name, problem, seed))
+        print(tabulate(result, headers="keys", floatfmt=".4f"), flush=True)
+        rows += result
     several = len(arguments.seeds) > 1
     if several:
         rows = over_seeds(rows)

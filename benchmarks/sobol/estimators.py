@@ -116,9 +116,9 @@ def additive_gp(function: Function, number: int, seed: int) -> tuple[int, list[E
     table = anova.sobol(level=LEVEL, seed=seed)
     estimates = []
     for kind in KINDS:
-        found = table[table["kind"] == kind]
+        result = table[table["kind"] == kind]
         columns = ("estimate", "lower", "upper")
-        estimates.append(Estimate(kind, *(found[c].to_numpy() for c in columns)))
+        estimates.append(Estimate(kind, *(result[c].to_numpy() for c in columns)))
     return number, estimates
 
 
@@ -126,25 +126,25 @@ def saltelli(function: Function, number: int, seed: int) -> tuple[int, list[Esti
     """Saltelli's scheme: ``number`` base points, D + 2 evaluations each."""
     X = saltelli_sampler.sample(function.problem, number, calc_second_order=False, seed=seed)
     Y = function.evaluate(X)
-    found = sobol_analysis.analyze(function.problem, Y, calc_second_order=False, seed=seed)
-    return len(X), [_symmetric(kind, found[k], found[f"{k}_conf"]) for kind, k in _SALIB]
+    result = sobol_analysis.analyze(function.problem, Y, calc_second_order=False, seed=seed)
+    return len(X), [_symmetric(kind, result[k], result[f"{k}_conf"]) for kind, k in _SALIB]
 
 
 def extended_fast(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
     """The extended FAST: one curve of ``number`` points an input."""
     seed += 1  # SALib takes zero for no seed
     X = fast_sampler.sample(function.problem, number, seed=seed)
-    found = fast_analysis.analyze(function.problem, function.evaluate(X), seed=seed)
+    result = fast_analysis.analyze(function.problem, function.evaluate(X), seed=seed)
     return len(X), [
-        _symmetric(kind, np.array(found[k]), np.array(found[f"{k}_conf"])) for kind, k in _SALIB
+        _symmetric(kind, np.array(result[k]), np.array(result[f"{k}_conf"])) for kind, k in _SALIB
     ]
 
 
 def rbd_fast(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
     """RBD-FAST on the designs that ours has."""
     X = function.design(number, seed)
-    found = rbd_fast_analysis.analyze(function.problem, X, function.evaluate(X), seed=seed)
-    return number, [_symmetric("first", np.array(found["S1"]), np.array(found["S1_conf"]))]
+    result = rbd_fast_analysis.analyze(function.problem, X, function.evaluate(X), seed=seed)
+    return number, [_symmetric("first", np.array(result["S1"]), np.array(result["S1_conf"]))]
 
 
 _SALIB = (("first", "S1"), ("total", "ST"))

@@ -71,14 +71,14 @@ def _uniform(
 
 def poisson(plan: Plan) -> list[Cell]:
     """Counts on eight smooths: seconds, error of the predictor, degrees of freedom."""
-    found = []
+    result = []
     for size in plan.sizes(2_000, 20_000, 100_000, 1_000_000):
         methods = ["ours", "bam", "bam1"]
         methods += ["gam"] if size <= 2_000 else []  # REML by dense algebra: minutes beyond
         methods += ["pygam", "ebm"] if size <= 20_000 else []  # a minute and more beyond
         stages = ("predictor", "again")
-        found.append(_uniform(plan, "poisson", "poisson", size, stages, tuple(methods)))
-    return found
+        result.append(_uniform(plan, "poisson", "poisson", size, stages, tuple(methods)))
+    return result
 
 
 def gaussian(plan: Plan) -> list[Cell]:
@@ -220,14 +220,14 @@ def _in_files(plan: Plan, case: str, family: str) -> list[Cell]:
 def components(plan: Plan) -> list[Cell]:
     """Smooths: seconds and peak memory from 4 to 128 of them."""
     num_rows = 400 if plan.quick else min(100_000, plan.max_rows)
-    found = []
+    result = []
     for number in [2, 3] if plan.quick else [4, 8, 16, 32, 64, 128]:
         data = lambda number=number: workloads.uniform(num_rows, number, "gaussian")  # noqa: E731
         model = workloads.smooths(number, "gaussian")
         methods, note = ("ours", "bam", "bam1"), f"{num_rows} rows"
         options = {"unit": "components", "note": note}
-        found.append(cell("components", number, data, model, (), methods, **options))
-    return found
+        result.append(cell("components", number, data, model, (), methods, **options))
+    return result
 
 
 def predict(plan: Plan) -> list[Cell]:

@@ -139,8 +139,8 @@ def stream(task: Task) -> Numbers:
     numbers["summary"] = seconds(gam.summary)
     first = pd.read_parquet(folder / "files" / "00000.parquet")
     truth = np.fromfile(folder / "truth.bin", "<f8")
-    found = gam.predict(first, "link")
-    numbers["rmse"] = float(np.sqrt(np.mean((found - truth) ** 2)))
+    values = gam.predict(first, "link")
+    numbers["rmse"] = float(np.sqrt(np.mean((values - truth) ** 2)))
     numbers |= {"iterations": result.num_iterations, "converged": result.converged}
     return {**numbers, "rows": gam.fitted.number, "end_mb": peak()}
 
@@ -215,10 +215,10 @@ def versions(task: Task) -> Numbers:
     import gpflow_gam as gg
 
     names = ("gpflow", "tensorflow_probability", "numpy", "scipy", "pandas", "sklearn")
-    found = {name: __import__(name).__version__ for name in names}
-    found |= {"tensorflow": tf.__version__, "keras": keras.__version__}
-    found |= {"gpflow_gam": gg.__version__, "python": sys.version.split()[0]}
-    return {"versions": found, "devices": [d.name for d in tf.config.list_physical_devices()]}
+    result = {name: __import__(name).__version__ for name in names}
+    result |= {"tensorflow": tf.__version__, "keras": keras.__version__}
+    result |= {"gpflow_gam": gg.__version__, "python": sys.version.split()[0]}
+    return {"versions": result, "devices": [d.name for d in tf.config.list_physical_devices()]}
 
 
 TASKS = {t.__name__: t for t in (fit, stream, crossval, screening, refits, imports, versions)}

@@ -74,12 +74,12 @@ def medians(records: Sequence[Record]) -> dict[Key, dict[str, float]]:
     }
 
 
-def ratios(found: dict[Key, dict[str, float]], quantity: str = "first") -> dict[Key, float]:
+def ratios(result: dict[Key, dict[str, float]], quantity: str = "first") -> dict[Key, float]:
     """Seconds over those of the baseline at the same size."""
     out = {}
-    for (case, size, method), numbers in found.items():
+    for (case, size, method), numbers in result.items():
         for methods in BASELINES:
-            own = [found.get((case, size, m), {}).get(quantity) for m in methods]
+            own = [result.get((case, size, m), {}).get(quantity) for m in methods]
             there = [seconds for seconds in own if seconds is not None]
             if there:
                 if method not in methods and quantity in numbers:
@@ -106,10 +106,10 @@ def derived(case: str, size: int, numbers: dict[str, float]) -> dict[str, float]
 def rows(case: str, records: Sequence[Record]) -> list[dict[str, Any]]:
     """A row a size and method: medians, and ratios to the baseline."""
     own = [r for r in records if r["case"] == case]
-    found = medians(own)
-    to = ratios(found, HEADLINES.get(case, "first"))
+    result = medians(own)
+    to = ratios(result, HEADLINES.get(case, "first"))
     lines: list[dict[str, Any]] = []
-    for key, numbers in found.items():
+    for key, numbers in result.items():
         line: dict[str, Any] = {own[0]["unit"]: key[1], "by": key[2]}
         names = {**QUANTITIES, **NAMES.get(case, {})}
         line |= {head: numbers[q] for q, head in names.items() if q in numbers}

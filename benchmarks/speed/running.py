@@ -150,12 +150,12 @@ def judged(folder: Path, data: Data, family: str) -> Numbers:
         path = folder / f"{name}.bin"
         if not path.exists():
             continue
-        found = np.fromfile(path, "<f8")
+        result = np.fromfile(path, "<f8")
         path.unlink()  # the next method's are its own
         if name == "predictor" and data.truth is not None:
-            numbers["rmse"] = float(np.sqrt(np.mean((found - data.truth) ** 2)))
+            numbers["rmse"] = float(np.sqrt(np.mean((result - data.truth) ** 2)))
         if name == "expected" and data.test is not None:
-            numbers["deviance"] = deviance(family, np.asarray(data.test["y"]), found)
+            numbers["deviance"] = deviance(family, np.asarray(data.test["y"]), result)
     return numbers
 
 
@@ -210,10 +210,10 @@ def missing(settings: Settings) -> dict[str, str]:
     for method, module in (("pygam", "pygam"), ("ebm", "interpret.glassbox")):
         python = settings.pythons.get(method, sys.executable)
         try:
-            found = subprocess.run([python, "-c", f"import {module}"], capture_output=True)
+            result = subprocess.run([python, "-c", f"import {module}"], capture_output=True)
         except OSError as error:
             absent[method] = str(error)
             continue
-        if found.returncode:
+        if result.returncode:
             absent[method] = f"{Path(python).name} cannot import {module}"
     return {m: why for m, why in absent.items() if m in settings.methods}

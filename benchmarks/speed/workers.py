@@ -55,8 +55,8 @@ def work(task: dict[str, Any]) -> Numbers:
         size = 100_000
         some = {name: column[:size] for name, column in share(Path(task["folder"]), 0, 1).items()}
         truth = np.fromfile(Path(task["folder"]) / "truth.bin", "<f8")[:size]
-        found = gam.predict(frame(some), "link")
-        numbers["rmse"] = float(np.sqrt(np.mean((found - truth) ** 2)))
+        result = gam.predict(frame(some), "link")
+        numbers["rmse"] = float(np.sqrt(np.mean((result - truth) ** 2)))
     return numbers
 
 
@@ -85,20 +85,20 @@ def cluster(model: Model, number: int, folder: Path, settings: Settings) -> Numb
                 preexec_fn=None if core is None else lambda c=core: os.sched_setaffinity(0, c),
             )
         )
-    end, found = time.monotonic() + settings.limit, []
+    end, result = time.monotonic() + settings.limit, []
     try:
         for process in started:
             out, errors = process.communicate(timeout=max(end - time.monotonic(), 1.0))
             if process.returncode:
                 raise GivenUp((errors.strip().splitlines() or ["a worker failed"])[-1])
-            found.append(json.loads(out.strip().splitlines()[-1]))
+            result.append(json.loads(out.strip().splitlines()[-1]))
     except subprocess.TimeoutExpired:
         raise GivenUp(f"longer than {settings.limit:g} s") from None
     finally:
         for process in started:
             process.kill()
-    most = {k: max(each[k] for each in found) for k in ("first", "pass_s", "memory_mb")}
-    return {**found[0], **most}
+    most = {k: max(each[k] for each in result) for k in ("first", "pass_s", "memory_mb")}
+    return {**result[0], **most}
 
 
 def _ports(number: int) -> list[int]:

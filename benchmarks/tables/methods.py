@@ -78,12 +78,12 @@ def exact(table: Table, train: np.ndarray, test: np.ndarray) -> Prediction | Non
     gpflow.optimizers.Scipy().minimize(
         model.training_loss, model.trainable_variables, options={"maxiter": EXACT_STEPS}
     )
-    found, var = (np.asarray(t)[:, 0] for t in model.predict_y(X[test]))
+    result, var = (np.asarray(t)[:, 0] for t in model.predict_y(X[test]))
     density = np.asarray(model.predict_log_density((X[test], Y[test]))).ravel()
     seconds = time.perf_counter() - start
     if not gaussian:
-        return Prediction(found, seconds, log_density=density)
-    return Prediction(mean + scale * found, seconds, sd=scale * np.sqrt(var))
+        return Prediction(result, seconds, log_density=density)
+    return Prediction(mean + scale * result, seconds, sd=scale * np.sqrt(var))
 
 
 def _logistic(F: Any) -> Any:

@@ -62,15 +62,15 @@ def ebm(train: pd.DataFrame, test: pd.DataFrame, family: str) -> dict[str, Any]:
         return {"mean": model.predict_proba(test[names])[:, 1]}
     options = {"objective": "poisson_deviance"} if family == "count" else {}
     model = ExplainableBoostingRegressor(**options).fit(train[names], train["y"])
-    found = {"mean": model.predict(test[names])}
+    result = {"mean": model.predict(test[names])}
     if family == "gaussian":
         fifth = np.random.default_rng(0).permutation(len(train)) < len(train) // 5
         again = ExplainableBoostingRegressor(outer_bags=4).fit(
             train.loc[~fifth, names], train.loc[~fifth, "y"]
         )
         rest = train.loc[fifth, "y"] - again.predict(train.loc[fifth, names])
-        found["sd"] = np.full(len(test), float(np.sqrt(np.mean(rest**2))))
-    return found
+        result["sd"] = np.full(len(test), float(np.sqrt(np.mean(rest**2))))
+    return result
 
 
 def gamfit(train: pd.DataFrame, test: pd.DataFrame, family: str) -> dict[str, Any]:
@@ -83,18 +83,18 @@ def gamfit(train: pd.DataFrame, test: pd.DataFrame, family: str) -> dict[str, An
     model = module.fit(train.drop(columns="fold"), "y ~ " + " + ".join(terms), family=kind)
     table = model.predict(test[names], interval=0.9)
     mean = np.asarray(model.predict(test[names]), float)
-    found: dict[str, Any] = {"mean": mean}
+    result: dict[str, Any] = {"mean": mean}
     if family == "gaussian":
         columns = {c: np.asarray(table[c], float) for c in table}
         lower = next(v for c, v in columns.items() if c.endswith("_lower"))
         upper = next(v for c, v in columns.items() if c.endswith("_upper"))
         se = (upper - lower) / (2.0 * 1.6448536)
-        found["sd"] = np.sqrt(float(model.scale) + se**2)
+        result["sd"] = np.sqrt(float(model.scale) + se**2)
     if family == "count":
         size = negative_binomial_size(model)
         if size is not None:
-            found["size"] = np.full(len(mean), size)
-    return found
+            result["size"] = np.full(len(mean), size)
+    return result
 
 
 def negative_binomial_size(model: Any) -> float | None:
@@ -114,9 +114,9 @@ def main(task: dict[str, Any]) -> None:
     for fold in sorted(table["fold"].unique()):
         train, test = (table[which] for which in (table["fold"] != fold, table["fold"] == fold))
         start = time.perf_counter()
-        found = fit(train.reset_index(drop=True), test.reset_index(drop=True), task["family"])
+        result = fit(train.reset_index(drop=True), test.reset_index(drop=True), task["family"])
         seconds = time.perf_counter() - start
-        parts.append(pd.DataFrame({**found, "row": test.index, "fold": fold, "seconds": seconds}))
+        parts.append(pd.DataFrame({**result, "row": test.index, "fold": fold, "seconds": seconds}))
     pd.concat(parts).to_csv(folder / f"{task['method']}.csv", index=False)
 
 

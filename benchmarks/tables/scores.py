@@ -33,35 +33,35 @@ class Prediction:
     upper: np.ndarray | None = None
 
 
-def scored(found: Prediction, y: np.ndarray, family: str) -> dict[str, float]:
+def scored(result: Prediction, y: np.ndarray, family: str) -> dict[str, float]:
     """
     Error, log score (minus the mean log density), coverage of 90 % intervals, seconds.
 
     The error is the RMSE, of binary responses the share that the likelier one misses.
     """
-    mean = found.mean
+    mean = result.mean
     if family == "bernoulli":
         mean = np.clip(mean, 1e-6, 1.0 - 1e-6)
         error = float(np.mean((mean > 0.5) != (y > 0.5)))
     else:
         error = float(np.sqrt(np.mean((mean - y) ** 2)))
-    density = found.log_density
+    density = result.log_density
     if density is None and family == "bernoulli":
         density = np.where(y > 0.5, np.log(mean), np.log1p(-mean))
     elif density is None and family == "count":
         mean = np.maximum(mean, 1e-6)
-        if found.size is None:
+        if result.size is None:
             density = poisson.logpmf(y, mean)
         else:
-            density = nbinom.logpmf(y, found.size, found.size / (found.size + mean))
+            density = nbinom.logpmf(y, result.size, result.size / (result.size + mean))
     elif density is None:
-        assert found.sd is not None
-        density = norm.logpdf(y, mean, found.sd)
-    scores = {"error": error, "log score": -float(np.mean(density)), "seconds": found.seconds}
+        assert result.sd is not None
+        density = norm.logpdf(y, mean, result.sd)
+    scores = {"error": error, "log score": -float(np.mean(density)), "seconds": result.seconds}
     if family == "gaussian":
-        lower, upper = found.lower, found.upper
+        lower, upper = result.lower, result.upper
         if lower is None or upper is None:
-            assert found.sd is not None
-            lower, upper = mean - HALF * found.sd, mean + HALF * found.sd
+            assert result.sd is not None
+            lower, upper = mean - HALF * result.sd, mean + HALF * result.sd
         scores["coverage of 90 %"] = float(np.mean((lower <= y) & (y <= upper)))
     return scores

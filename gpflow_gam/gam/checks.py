@@ -99,12 +99,12 @@ def _check_convergence(fit: FittedGAM) -> None:
 
 
 def _check_dispersion(fit: FittedGAM) -> None:
-    found = sample_dispersion(fit)
-    if found is not None and found.clear:
+    result = sample_dispersion(fit)
+    if result is not None and result.clear:
         warn_caller(
             f"the response scatters more than family {fit.spec.family.name!r} allows: Pearson "
-            f"dispersion {found.value:.2f}, so that standard errors are {found.factor:.1f} times "
-            f"too small; {found.remedy}.",
+            f"dispersion {result.value:.2f}, so that standard errors are {result.factor:.1f} times "
+            f"too small; {result.remedy}.",
             DispersionWarning,
         )
 
@@ -139,27 +139,27 @@ def _check_means(fit: FittedGAM) -> None:
 
 
 def _check_copies(fit: FittedGAM) -> list[tuple[str, str]]:
-    found = indistinguishable(fit)
-    for one, other in found:
+    result = indistinguishable(fit)
+    for one, other in result:
         warn_caller(
             f"{one} and {other} are functions of the same thing: each of their columns can be told "
             "from the other. The data settle their sum alone, and what each shows is what the "
             "prior makes of it; drop one of the two.",
             IdentifiabilityWarning,
         )
-    return found
+    return result
 
 
 def _check_overlaps(fit: FittedGAM) -> list[tuple[str, str]]:
-    found = overlapping(fit)
-    for one, other in found:
+    result = overlapping(fit)
+    for one, other in result:
         warn_caller(
             f"{one} and {other} are of the same column, and what the one can be the other can: the "
             "data settle their sum alone, and what each shows is what the prior makes of it. Drop "
             f"{'the line, which the smooth has' if 'linear' in one + other else 'one of the two'}.",
             IdentifiabilityWarning,
         )
-    return found
+    return result
 
 
 def _check_single_rows(fit: FittedGAM) -> None:

@@ -214,12 +214,12 @@ class GAM(Inspector):
         check_process()
         check_names(options)
         given = with_response(data, y, self._response)
-        found = self._fitted(*given, criterion=criterion, groups=groups, **options)
-        return self._accept(found, options)
+        result = self._fitted(*given, criterion=criterion, groups=groups, **options)
+        return self._accept(result, options)
 
-    def _accept(self, found: FittedGAM, options: dict[str, Any]) -> GAM:
+    def _accept(self, result: FittedGAM, options: dict[str, Any]) -> GAM:
         """Keep a fit, once its dispersion is settled and what is amiss with it is said."""
-        self._fit = calibrated(found, self.seed, options)
+        self._fit = calibrated(result, self.seed, options)
         check_fit(self._fit)
         return self
 
@@ -303,7 +303,7 @@ class GAM(Inspector):
         :return: itself.
         :raises ValueError, TypeError: as :meth:`fit`, on all processes where it is of one.
         """
-        found = fit_share(
+        result = fit_share(
             self.terms,
             self.family,
             lambda: with_response(data(), y, self._response),
@@ -314,7 +314,7 @@ class GAM(Inspector):
             **self._options(),
             **options,
         )
-        return self._accept(found, options)
+        return self._accept(result, options)
 
     # --- files -------------------------------------------------------------------------------
 

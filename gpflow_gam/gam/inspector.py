@@ -631,8 +631,8 @@ class Inspector:
             ``level``, ``estimate``, ``se``, ``lower``, ``upper``.
         :raises ValueError: naming the argument.
         """
-        found = _effects.coefficients(self.fitted, reference, level, unconditional)
-        return _effects.transformed(found, fun)
+        result = _effects.coefficients(self.fitted, reference, level, unconditional)
+        return _effects.transformed(result, fun)
 
     def derivatives(
         self, term: str, grid: Any = None, *, level: float = 0.95, num_points: int | None = None
@@ -680,10 +680,10 @@ class Inspector:
             bad argument, naming it.
         :raises TypeError: ``term`` is no name.
         """
-        found = _effects.differences(
+        result = _effects.differences(
             self.fitted, term, level, grid, num_points, self.seed, group_means=group_means
         )
-        return _effects.transformed(found.frame(), fun)
+        return _effects.transformed(result.frame(), fun)
 
     def sample_effects(
         self, term: str, grid: Any = None, num_samples: int = 100, *, seed: int | None = None

@@ -342,11 +342,11 @@ def _held(fit: FittedGAM) -> set[str]:
 
     A kernel is the user's as well, who may have held parameters since: a solution knows its own.
     """
-    found = parameter_dict(fit.model)
-    learnt = {id(p) for p in found.values() if p.trainable}
+    result = parameter_dict(fit.model)
+    learnt = {id(p) for p in result.values() if p.trainable}
     if fit.solution is not None:
         kernel = {id(p) for p in fit.model.kernel.parameters}
         own = {id(p) for p in fit.solution.rounds.hyperparameters.parameters}
         learnt = (learnt - kernel) | own
     parts = (".kernel", ".likelihood")
-    return {k for k, p in found.items() if k.startswith(parts) and id(p) not in learnt}
+    return {k for k, p in result.items() if k.startswith(parts) and id(p) not in learnt}

@@ -137,15 +137,15 @@ class AdditiveKernel(Kernel):
 
     def groups(self, sizes: Sequence[Hashable] | None = None) -> tuple[ComponentGroup, ...]:
         """The components in batches of equal formula (and equal ``sizes``), first come first."""
-        found: dict[Hashable, list[int]] = {}
+        result: dict[Hashable, list[int]] = {}
         for i, (kernel, columns) in enumerate(zip(self.kernels, self.columns)):
             own = signature(kernel, columns)
             key: Hashable = (
                 ("alone", i) if own is None else (own, None if sizes is None else sizes[i])
             )
-            found.setdefault(key, []).append(i)
+            result.setdefault(key, []).append(i)
         groups = []
-        for key, indices in found.items():
+        for key, indices in result.items():
             columns = self.columns[indices[0]]
             alone = isinstance(key, tuple) and key[0] == "alone"
             gather = None if alone else np.array([self.columns[i] for i in indices], dtype=np.int32)

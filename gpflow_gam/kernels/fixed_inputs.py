@@ -73,13 +73,13 @@ class _Automatic(FixedInputKernel):
             outputs = kernel(self._Z), kernel(self._Z, self._X), kernel(self._X, full_cov=False)
 
         def pullback(upstream: Matrices) -> Gradients:
-            found = tape.gradient(
+            result = tape.gradient(
                 outputs,
                 inputs,
                 output_gradients=[tf.constant(u) for u in upstream],
                 unconnected_gradients="zero",
             )
-            return [(p, np.asarray(g)) for p, g in zip(self._parameters, found)]
+            return [(p, np.asarray(g)) for p, g in zip(self._parameters, result)]
 
         K, Kzx, diagonal = (np.asarray(t) for t in outputs)
         return (K, Kzx, diagonal), pullback
@@ -264,15 +264,15 @@ class _Known(FixedInputKernel):
         def pullback(upstream: Matrices) -> Gradients:
             pairs = zip(upstream, (K, Kzx, diagonal))
             total = sum(float(np.vdot(u, k)) for u, k in pairs)
-            found: Gradients = [(v, total / values(v)) for v in self._variances]
+            result: Gradients = [(v, total / values(v)) for v in self._variances]
             for slots in zip(*(d.tangents for d in duals)):
                 parameter, i, _ = slots[0]
                 own = variance * sum(float(np.vdot(u, t)) for u, (_, _, t) in zip(upstream, slots))
                 gradient = np.zeros(tuple(parameter.shape))
                 at = () if i is None else i
                 gradient[at] = own / values(parameter)[at]
-                found.append((parameter, gradient))
-            return found
+                result.append((parameter, gradient))
+            return result
 
         return (K, Kzx, np.maximum(diagonal, 0.0)), pullback
 
@@ -295,12 +295,12 @@ class _Summed(FixedInputKernel):
         self._parts = parts
 
     def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
-        found = [part.evaluate(values) for part in self._parts]
+        result = [part.evaluate(values) for part in self._parts]
 
         def pullback(upstream: Matrices) -> Gradients:
-            return [gradient for _, own in found for gradient in own(upstream)]
+            return [gradient for _, own in result for gradient in own(upstream)]
 
-        return _added([matrices for matrices, _ in found]), pullback
+        return _added([matrices for matrices, _ in result]), pullback
 
     def matrices(self, values: Values) -> Matrices:
         return _added([part.matrices(values) for part in self._parts])

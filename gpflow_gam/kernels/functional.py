@@ -55,9 +55,9 @@ def _active_columns(kernel: Kernel) -> Columns | None:
 
 def parameters_of(kernel: Kernel) -> list[Parameter]:
     """The parameters of a kernel, in the order in which :func:`with_values` takes their values."""
-    found: list[Parameter] = []
-    _mapped(kernel, found.append)
-    return found
+    result: list[Parameter] = []
+    _mapped(kernel, result.append)
+    return result
 
 
 def with_values(kernel: Kernel, values: Sequence[TensorType]) -> Kernel:
@@ -135,14 +135,14 @@ def _precise(node: Any) -> Any:
     """``node`` itself where there is nothing in it to change."""
     if isinstance(node, Kernel):
         own = {n: v for n, v in vars(node).items() if not n.startswith("_self_")}
-        found = {n: new for n, v in own.items() if (new := _precise(v)) is not v}
+        result = {n: new for n, v in own.items() if (new := _precise(v)) is not v}
         if isinstance(node, IsotropicStationary) and _has_plain_distances(type(node)):
-            found[_DISTANCE_METHODS[0]] = functools.partial(_distances, node)
-        if not found:
+            result[_DISTANCE_METHODS[0]] = functools.partial(_distances, node)
+        if not result:
             return node
         # by way of the dictionary: setting attributes would have TensorFlow track them
         shell: Any = object.__new__(type(node))
-        vars(shell).update({**vars(node), **found})
+        vars(shell).update({**vars(node), **result})
         return shell
     if isinstance(node, Mapping):
         parts = {name: _precise(value) for name, value in node.items()}

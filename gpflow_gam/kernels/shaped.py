@@ -151,11 +151,11 @@ class Shaped(Kernel):
         return self.base(tf.constant(self.nodes, dtype))
 
     def _tensor(self, X: tf.Tensor) -> tf.Tensor:
-        found = self.bases[0].tensor(X[..., 0])
+        result = self.bases[0].tensor(X[..., 0])
         for i, basis in enumerate(self.bases[1:], start=1):
-            both = found[..., :, None] * basis.tensor(X[..., i])[..., None, :]
-            found = tf.reshape(both, tf.concat([tf.shape(both)[:-2], [-1]], axis=0))
-        return found
+            both = result[..., :, None] * basis.tensor(X[..., i])[..., None, :]
+            result = tf.reshape(both, tf.concat([tf.shape(both)[:-2], [-1]], axis=0))
+        return result
 
 
 class _Splines(Correlation):
@@ -189,14 +189,14 @@ def _not_negative(basis: Basis, shape: str) -> AnyNDArray:
     """Combinations of values at the places of a basis that are not negative."""
     back = np.linalg.inv(basis(basis.places))
     rows = differences(basis.places, shape) @ back if shape else back
-    found: AnyNDArray = rows / np.max(np.abs(rows), axis=1, keepdims=True)
-    return found
+    result: AnyNDArray = rows / np.max(np.abs(rows), axis=1, keepdims=True)
+    return result
 
 
 def _products(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
     """Products of all columns, row by row."""
-    found: AnyNDArray = (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
-    return found
+    result: AnyNDArray = (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
+    return result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,16 +220,16 @@ class ShapedPart:
     def nodes(self, like: AnyNDArray) -> AnyNDArray:
         """Rows of X [J, D] at the nodes."""
         own = self.kernel.nodes
-        found: AnyNDArray = np.repeat(like[None, :], len(own), axis=0)
-        found[:, list(self.columns)] = own
-        return found
+        result: AnyNDArray = np.repeat(like[None, :], len(own), axis=0)
+        result[:, list(self.columns)] = own
+        return result
 
     def weights(self, points: AnyNDArray) -> AnyNDArray:
         """The matrix that gives the component at rows of X from its values at the nodes, [G, J]."""
-        found = self.kernel.weights(points[:, list(self.columns)])
+        result = self.kernel.weights(points[:, list(self.columns)])
         for column, level in self.levels:
-            found *= (points[:, column] == level)[:, None]
-        return found
+            result *= (points[:, column] == level)[:, None]
+        return result
 
 
 def shaped_part(kernel: Kernel) -> ShapedPart | None:
@@ -258,6 +258,6 @@ def _parts(kernel: Kernel) -> Iterator[Kernel]:
 
 def _columns(kernel: Kernel) -> Columns:
     """The columns of a kernel that says which it reads."""
-    found = kernel_columns(kernel)
-    assert found is not None
-    return found
+    result = kernel_columns(kernel)
+    assert result is not None
+    return result

@@ -471,11 +471,11 @@ class _Combined(StackedKernel):
         """The sum or product of two parts."""
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        found = []
+        result = []
         for part, at in zip(self.parts, self.positions):
             own = take(X, at)
-            found.append(part.K(own, own if X2 is X else take(X2, at)))
-        return functools.reduce(self._combine, found)
+            result.append(part.K(own, own if X2 is X else take(X2, at)))
+        return functools.reduce(self._combine, result)
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         each = zip(self.parts, self.positions)

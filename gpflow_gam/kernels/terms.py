@@ -132,12 +132,12 @@ def structured_covariance(number: int, edges: Sequence[tuple[int, int]]) -> AnyN
     adjacency = coo_matrix((np.ones(len(i)), (i, j)), shape=(number, number)).toarray()
     adjacency = np.minimum(adjacency + adjacency.T, 1.0)
     parts, member = connected_components(adjacency, directed=False)
-    found = np.zeros((number, number))
+    result = np.zeros((number, number))
     for part in range(parts):
         own = np.flatnonzero(member == part)
         at = np.ix_(own, own)
         if len(own) == 1:
-            found[at] = 1.0
+            result[at] = 1.0
             continue
         A = adjacency[at]
         size = len(own)
@@ -145,8 +145,8 @@ def structured_covariance(number: int, edges: Sequence[tuple[int, int]]) -> AnyN
         constant = np.full((size, size), 1.0 / size)
         inverse = np.linalg.inv(np.diag(A.sum(axis=1)) - A + constant) - constant
         field = inverse / np.exp(np.mean(np.log(np.diag(inverse))))
-        found[at] = field if parts == 1 else 0.5 * field + 0.5
-    return 0.5 * (found + found.T)
+        result[at] = field if parts == 1 else 0.5 * field + 0.5
+    return 0.5 * (result + result.T)
 
 
 class MarkovField(Kernel):
@@ -177,8 +177,8 @@ class MarkovField(Kernel):
             rows = tf.gather(self._covariance(X.dtype), codes)
             return tf.gather(rows, codes, axis=-1, batch_dims=codes.shape.rank - 1)
         one, other = tf.reshape(self._codes(X), [-1]), tf.reshape(self._codes(X2), [-1])
-        found = tf.gather(tf.gather(self._covariance(X.dtype), one), other, axis=1)
-        return tf.reshape(found, tf.concat([tf.shape(X)[:-1], tf.shape(X2)[:-1]], axis=0))
+        result = tf.gather(tf.gather(self._covariance(X.dtype), one), other, axis=1)
+        return tf.reshape(result, tf.concat([tf.shape(X)[:-1], tf.shape(X2)[:-1]], axis=0))
 
     @inherit_check_shapes
     def K_diag(self, X: TensorType) -> tf.Tensor:
@@ -440,13 +440,13 @@ class IntegratedOU(Kernel):
             return lines, tf.tensordot(h, averages, 1)
 
         (lines_x, means_x), (lines_y, means_y) = parts(x), parts(y)
-        found = _generalised(tf.abs(x - y) * inverse)
+        result = _generalised(tf.abs(x - y) * inverse)
         # one product of twos after the other: points broadcast
-        found -= tf.reduce_sum(lines_x * means_y, axis=-1) + tf.reduce_sum(
+        result -= tf.reduce_sum(lines_x * means_y, axis=-1) + tf.reduce_sum(
             means_x * lines_y, axis=-1
         )
-        found += tf.reduce_sum(tf.tensordot(lines_x, whole, 1) * lines_y, axis=-1)
-        return self.variance * found / average
+        result += tf.reduce_sum(tf.tensordot(lines_x, whole, 1) * lines_y, axis=-1)
+        return self.variance * result / average
 
 
 def _generalised(u: tf.Tensor) -> tf.Tensor:
@@ -520,11 +520,11 @@ class _Curves(Correlation):
         means_a, means_b = of_a @ self._averages, of_b @ self._averages
         left, right = lines_a @ whole - means_a, -lines_a
         if self._rows:
-            found = pairs + np.sum(left * lines_b + right * means_b, axis=1)
+            result = pairs + np.sum(left * lines_b + right * means_b, axis=1)
         else:
-            found = pairs + left @ lines_b.T + right @ means_b.T
+            result = pairs + left @ lines_b.T + right @ means_b.T
         own = np.sum((lines @ whole - 2.0 * half) * lines, axis=1)
-        return found, float(self._averages[:, 0] @ own)
+        return result, float(self._averages[:, 0] @ own)
 
 
 @register_correlation(IntegratedOU)
@@ -580,8 +580,8 @@ def _points(degrees: TensorType) -> tf.Tensor:
     radians = degrees * tf.constant(np.pi / 180.0, degrees.dtype)
     latitude, longitude = radians[..., 0], radians[..., 1]
     level = tf.cos(latitude)
-    found = [level * tf.cos(longitude), level * tf.sin(longitude), tf.sin(latitude)]
-    return tf.stack(found, axis=-1)
+    result = [level * tf.cos(longitude), level * tf.sin(longitude), tf.sin(latitude)]
+    return tf.stack(result, axis=-1)
 
 
 @register_correlation(OnSphere)
@@ -640,9 +640,9 @@ def _integrals(X: tf.Tensor, knots: Sequence[float]) -> tf.Tensor:
     right, none = tf.square(u) / (2.0 * h), tf.zeros_like(X)
     left = u - right
     below, above = tf.minimum(X - t[0], 0.0), tf.maximum(X - t[-1], 0.0)
-    found = tf.concat([left, none], axis=-1) + tf.concat([none, right], axis=-1)
+    result = tf.concat([left, none], axis=-1) + tf.concat([none, right], axis=-1)
     ends = [below, *([none] * (len(knots) - 2)), above]
-    return found + tf.concat(ends, axis=-1)
+    return result + tf.concat(ends, axis=-1)
 
 
 class _WarpedCorrelation(Correlation):
@@ -695,7 +695,7 @@ class StackedWarped(StackedMapped):
 
     def _mapped(self, X: tf.Tensor) -> tf.Tensor:
         if len(self.kernels) == 1:  # at inputs of any leading length
-            found = _integrals(X, self.kernels[0].knots)
+            result = _integrals(X, self.kernels[0].knots)
         else:
-            found = tf.stack([_integrals(X[g], k.knots) for g, k in enumerate(self.kernels)])
-        return tf.linalg.matvec(found, self._speeds)[..., None]
+            result = tf.stack([_integrals(X[g], k.knots) for g, k in enumerate(self.kernels)])
+        return tf.linalg.matvec(result, self._speeds)[..., None]

@@ -223,10 +223,10 @@ def terms(case: Case, table: pd.DataFrame) -> Any:
         "factor": factor,
         "random_effect": random_effect,
     }
-    found = [made[kind](name) for kind, name in zip(case.terms, names)]
+    result = [made[kind](name) for kind, name in zip(case.terms, names)]
     if case.pair and len(names) > 1:
         a, b = names[:2]
-        found.append(
+        result.append(
             {
                 "te": lambda: te(a, b, k=8),
                 "ti": lambda: ti(a, b, k=8),
@@ -235,7 +235,7 @@ def terms(case: Case, table: pd.DataFrame) -> Any:
                 "sz": lambda: s(a, b, bs="sz", k=5),
             }[case.pair]()
         )
-    return gg.terms.Terms(found)
+    return gg.terms.Terms(result)
 
 
 def held(case: Case, table: pd.DataFrame) -> Any:
@@ -380,13 +380,13 @@ def _changed(case: Case, table: pd.DataFrame) -> tuple[pd.DataFrame | None, floa
         both = pd.concat([table, table], ignore_index=True)
         return both.assign(w=0.5), 1.0
     if case.relation == "unit":
-        table, found = table.copy(), 1.0
+        table, result = table.copy(), 1.0
         for name, kind, term in zip(table.columns, case.columns, case.terms):
             if kind in ("uniform", "normal", "skewed", "far", "single") and term != "factor":
                 table[name] = 1024.0 * table[name].astype(float)
         if case.family in (*IDENTITY, "heteroskedastic"):
-            table["target"], found = 0.125 * table["target"], 0.125
-        return table, found
+            table["target"], result = 0.125 * table["target"], 0.125
+        return table, result
     if case.relation == "labels":
         table = table.copy()
         for name, kind in zip(table.columns, case.columns):
@@ -492,7 +492,7 @@ def change(case: Case, relation: str) -> float:
         that it has not converged.
     """
     table, other, rows = pair_of(case, relation)
-    found = []
+    result = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for data, weighted in ((table, relation in ("twice", "zero")), (other, False)):
@@ -503,12 +503,12 @@ def change(case: Case, relation: str) -> float:
                 gam.fit(data, "target", progress=False)
                 if not gam.fitted.result.converged:
                     return float("nan")
-                found.append(gam.predict(asked, "link", se=True, unconditional=False))
+                result.append(gam.predict(asked, "link", se=True, unconditional=False))
             except ValueError:
-                found.append(None)
-    if found[0] is None or found[1] is None:
-        return float("nan" if found[0] is found[1] else "inf")
-    (mean, se), (again, _) = found
+                result.append(None)
+    if result[0] is None or result[1] is None:
+        return float("nan" if result[0] is result[1] else "inf")
+    (mean, se), (again, _) = result
     again = np.asarray(again)[rows[rows >= 0]]
     if not all(np.all(np.isfinite(v)) for v in (mean, se, again)):
         return float("inf")

@@ -52,8 +52,8 @@ def test_what_does_not_matter_changes_nothing(seed: int, relation: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_what_does_not_matter_changes_little_of_many(relation: str) -> None:
-    found = np.array([change(mild_case(seed), relation) for seed in range(40)])
-    assert np.sum(found > SAME) <= 1, np.flatnonzero(found > SAME)
+    result = np.array([change(mild_case(seed), relation) for seed in range(40)])
+    assert np.sum(result > SAME) <= 1, np.flatnonzero(result > SAME)
 
 
 PLAIN = Case(

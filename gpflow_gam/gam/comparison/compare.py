@@ -94,10 +94,10 @@ def compare(*fits: Any, groups: Any = None) -> Comparison:
         names, models = [], list(fits)
     if len(models) < 2:
         raise ValueError(f"compare needs at least two fits; got {len(models)}.")
-    found = [_left_out(model, groups) for model in models]
-    names = names or _by_terms(found)
-    check_same(names, [own.observed for own in found])
-    return _compared(names, found)
+    result = [_left_out(model, groups) for model in models]
+    names = names or _by_terms(result)
+    check_same(names, [own.observed for own in result])
+    return _compared(names, result)
 
 
 def _left_out(model: Any, groups: Any) -> LeaveOneOut:
@@ -112,19 +112,19 @@ def _left_out(model: Any, groups: Any) -> LeaveOneOut:
     return fit.loo(groups)
 
 
-def _by_terms(found: list[LeaveOneOut]) -> list[str]:
+def _by_terms(result: list[LeaveOneOut]) -> list[str]:
     """Names by terms, with families where these differ, and counted where that is not enough."""
-    families = len({own.family for own in found}) > 1
-    names = [f"{own.terms}, {own.family}" if families else own.terms for own in found]
+    families = len({own.family for own in result}) > 1
+    names = [f"{own.terms}, {own.family}" if families else own.terms for own in result]
     if len(set(names)) == len(names):
         return names
     return [f"{i}: {name}" for i, name in enumerate(names, 1)]
 
 
-def _compared(names: list[str], found: list[LeaveOneOut]) -> Comparison:
-    best = max(found, key=lambda own: own.elpd)
+def _compared(names: list[str], result: list[LeaveOneOut]) -> Comparison:
+    best = max(result, key=lambda own: own.elpd)
     rows = []
-    for own in found:
+    for own in result:
         difference, se = (0.0, 0.0)
         if own is not best:
             difference, se = total(own.pointwise - best.pointwise, own.weights)

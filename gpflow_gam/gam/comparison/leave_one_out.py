@@ -55,14 +55,14 @@ def folds_of(fit: FittedGAM, groups: Any) -> Neighbourhoods:
 def _labels(fit: FittedGAM, column: Column) -> Any:
     """A column of the data, as the fit holds it."""
     keys = list(fit.spec.encoder.columns)
-    found = [i for i, (name, _) in enumerate(keys) if name == column]
-    for place in found:
+    result = [i for i, (name, _) in enumerate(keys) if name == column]
+    for place in result:
         if not isinstance(fit.data, CodedData):
             return fit.X[:, place]
         bins = fit.data.columns.coded.get((place,))
         if bins is not None and bins.exact:
             return bins.codes
-    if found:
+    if result:
         raise ValueError(
             f"groups: of {column!r} the fit holds ranges of values alone, as there are many rows; "
             "pass the labels of all rows."
@@ -194,13 +194,13 @@ class ShapedCavities:
         """
         own, number = self._posterior, len(self._sites.weight)
         outputs = range(self._sites.weight.shape[1])
-        found = [self._projection(i, *own.moments(i)).draws(_DRAWS) for i in outputs]
+        result = [self._projection(i, *own.moments(i)).draws(_DRAWS) for i in outputs]
         for start in range(0, number, _TOGETHER):
             which = np.arange(start, min(start + _TOGETHER, number))
             phi, left = own.features(which)
             mean, var, posterior = (np.zeros((len(which), len(outputs))) for _ in range(3))
             heavy = np.zeros(len(which), bool)
-            for i, draws in enumerate(found):
+            for i, draws in enumerate(result):
                 w, s = self._sites.weight[which, i], self._sites.shift[which, i]
                 of_mean, spread = np.zeros(len(which)), np.zeros(len(which))
                 z = draws.root @ own.of(i, phi)  # [P, n]
@@ -374,16 +374,16 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
         )
     folds = None if groups is None else folds_of(fit, groups)
     with one_blas_thread(), np.errstate(over="ignore"):
-        found = _left_out(fit, folds)
-    if found.untrusted:
+        result = _left_out(fit, folds)
+    if result.untrusted:
         warn_caller(
-            f"{found.untrusted} of {found.number} rows could not be left out: what the fit says of "
-            "them is no more certain than what they say themselves, and they were predicted from "
+            f"{result.untrusted} of {result.number} rows could not be left out: what the fit says "
+            "of them is no more certain than what they say themselves; they were predicted from "
             "the prior. If they are many, fit until it converges (of engine='iterncgp', with more "
             "sweeps), or compare fits on held-out data.",
             LeaveOneOutWarning,
         )
-    return found
+    return result
 
 
 def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
@@ -435,8 +435,8 @@ def _density(
     likelihood: Likelihood, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray, Y: AnyNDArray
 ) -> AnyNDArray:
     labels = checked_observations(tf.constant(Y), likelihood)
-    found: AnyNDArray = np.asarray(likelihood.predict_log_density(X, mean, var, labels))
-    return found
+    result: AnyNDArray = np.asarray(likelihood.predict_log_density(X, mean, var, labels))
+    return result
 
 
 def _weights(fit: FittedGAM) -> AnyNDArray:
@@ -497,9 +497,9 @@ def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
     for X, Y in zip(fit.blocks(fit.X), fit.blocks(fit.Y)):
         mean, var = moments.total(X)
         given = fit.model.likelihood, X, mean + np.asarray(fit.model.mean_function(X)), var, Y
-        found = expectations(*given, ())
-        weight.append(found.precision)
-        shift.append(found.slope + found.precision * mean)
+        result = expectations(*given, ())
+        weight.append(result.precision)
+        shift.append(result.slope + result.precision * mean)
         if fit.num_predictors > 1:
             curvature.append(mean_curvature(*given))
     whole = np.concatenate(curvature) if curvature else None

@@ -298,16 +298,16 @@ def fewer_points(
         return points[rows], np.full(number, 1.0 / number)
     each = next(n for n in range(number, 0, -1) if np.minimum(sizes, n).sum() <= number)
     numbers = [i for i in range(points.shape[1]) if i not in levels]
-    found, masses = [], []
+    result, masses = [], []
     for group in range(len(sizes)):
         own, mass = points[groups.ravel() == group], weights[groups.ravel() == group]
         if len(own) > each:
             values, shares = _clusters(own[:, numbers], mass, each, seed)
             own, mass = np.repeat(own[:1], len(values), axis=0), mass.sum() * shares
             own[:, numbers] = values
-        found.append(own)
+        result.append(own)
         masses.append(mass)
-    return np.concatenate(found), np.concatenate(masses) / weights.sum()
+    return np.concatenate(result), np.concatenate(masses) / weights.sum()
 
 
 def _clusters(

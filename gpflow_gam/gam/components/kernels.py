@@ -313,12 +313,12 @@ def _trends(component: Component, size: float, prior: VariancePrior) -> list[Ker
     """The straight parts of a smooth: what is left to its deviation from them may vanish."""
     if component.form not in ("smooth", "tensor"):
         return []
-    found: list[Kernel] = []
+    result: list[Kernel] = []
     for margin in component.margins:
         if has_line(margin.kind):
             line = _line(margin.centre, [margin.column])
-            found.append(_set_variance(line, (size / margin.span) ** 2, prior))
-    return found
+            result.append(_set_variance(line, (size / margin.span) ** 2, prior))
+    return result
 
 
 def _walk(component: Component, size: float, varying: bool, prior: VariancePrior) -> Kernel:

@@ -119,19 +119,19 @@ def entering(
     every = tuple(range(number))
     shared = (0,) if of_first else every
     without = {i for n in terms.without for i in ((places[n],) if n in places else shared)}
-    found = [dataclasses.replace(c, predictors=own.get(c.term, ())) for c in components]
+    result = [dataclasses.replace(c, predictors=own.get(c.term, ())) for c in components]
     if without:
         left = tuple(i for i in every if i not in without)
-        found[0] = dataclasses.replace(found[0], predictors=left)
-        found = found[0 if left else 1 :]
-    entered = {i for c in found for i in c.predictors_of(number)}
+        result[0] = dataclasses.replace(result[0], predictors=left)
+        result = result[0 if left else 1 :]
+    entered = {i for c in result for i in c.predictors_of(number)}
     for name, i in places.items():
         if i not in entered:
             which = f"{name!r} has" if name else "there are"
             raise ValueError(
                 f"terms: {which} neither terms nor an intercept; leave the intercept in."
             )
-    return tuple(found)
+    return tuple(result)
 
 
 def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Table) -> Encoder:

@@ -222,10 +222,10 @@ class Averaged:
     def _beyond(self, c: int, X: AnyNDArray, phi: AnyNDArray) -> AnyNDArray:
         """Rows at which a component is not settled by its inducing values, [N]."""
         component, solve = self._components[c], self._solvers[c]
-        found = _outside(component, X)
+        result = _outside(component, X)
         if solve is not None and len(component.margins) > 1:
-            found |= np.sum(np.abs(solve.T @ phi), axis=0) > _SPREAD
-        return found
+            result |= np.sum(np.abs(solve.T @ phi), axis=0) > _SPREAD
+        return result
 
     def _drawn(self, names: list[str], X: AnyNDArray, mean: AnyNDArray) -> AnyNDArray:
         """The averaged variance [N, L] of a sum of components by every draw itself."""
@@ -237,9 +237,9 @@ class Averaged:
             at = tangents
             if not draw.shares_kernel:
                 at = [moments.tangents(name, X) for name in names]
-            found = [moments.features_and_prior(n, t) for n, t in zip(names, at)]
-            phi = np.concatenate([phi for phi, _ in found])
-            left = [prior - np.sum(np.square(own), axis=0) for own, prior in found]
+            result = [moments.features_and_prior(n, t) for n, t in zip(names, at)]
+            phi = np.concatenate([phi for phi, _ in result])
+            left = [prior - np.sum(np.square(own), axis=0) for own, prior in result]
             inner = _squares(phi, moments.covariance[:, where[:, None], where])
             away = phi.T @ moments.mean[where] - mean
             open_ = np.maximum(left, 0.0).T @ moments.entering(names)
@@ -317,15 +317,15 @@ def _least_squares(phi: AnyNDArray) -> AnyNDArray:
 
 def _outside(component: Component, X: AnyNDArray) -> AnyNDArray:
     """Rows at which a smooth function is asked for beyond its data, [N]."""
-    found = np.zeros(len(X), dtype=bool)
+    result = np.zeros(len(X), dtype=bool)
     if component.form in _SCALED:
-        return found
+        return result
     for margin in component.margins:
         if margin.kind not in ("levels", "cyclic"):
             values, (low, high) = X[:, margin.column], margin.ends
-            found |= (values < low) | (values > high)
+            result |= (values < low) | (values > high)
     by = component.by
-    return found if by is None or by.code is None else found & (X[:, by.column] == by.code)
+    return result if by is None or by.code is None else result & (X[:, by.column] == by.code)
 
 
 def _outer(means: AnyNDArray) -> AnyNDArray:

@@ -88,11 +88,11 @@ def averages(
             values = _component_draws(moments, places, tangents, pivots, each, int(own))
             still = sum((v[:, p.index] for v, p in zip(values, places) if p.index.ndim == 1), 0.0)
             moving = [(v, p.index) for v, p in zip(values, places) if p.index.ndim == 2]
-            found = []
+            result = []
             for g, shift in enumerate(known):
                 F = still + sum((v[:, index[g]] for v, index in moving), 0.0) + shift
-                found.append(averaged(_quantities(fit, likelihood, F, scale)))
-            draws.append(np.stack(found, axis=1))
+                result.append(averaged(_quantities(fit, likelihood, F, scale)))
+            draws.append(np.stack(result, axis=1))
     return Averages(estimate, np.concatenate(draws))
 
 
@@ -128,8 +128,8 @@ def _estimated(
         factor, shift = fit.units
         return np.asarray(shift + factor * mean)
     counted = fit.predictive_share * var
-    found = np.asarray(expected_response(fit.likelihood, X, mean, counted, seed=seed))
-    return found if found.ndim == 2 else found[:, None]
+    result = np.asarray(expected_response(fit.likelihood, X, mean, counted, seed=seed))
+    return result if result.ndim == 2 else result[:, None]
 
 
 def _quantities(fit: FittedGAM, likelihood: Likelihood, F: AnyNDArray, scale: str) -> AnyNDArray:
@@ -137,8 +137,8 @@ def _quantities(fit: FittedGAM, likelihood: Likelihood, F: AnyNDArray, scale: st
     if scale == "link":
         factor, shift = fit.units
         return np.asarray(shift + factor * F)
-    found = np.asarray(fit.spec.family.mean(likelihood, F))
-    return found if found.ndim == 3 else found[..., None]
+    result = np.asarray(fit.spec.family.mean(likelihood, F))
+    return result if result.ndim == 3 else result[..., None]
 
 
 def _places(fit: FittedGAM, name: str, settings: Sequence[AnyNDArray]) -> _Places:
@@ -179,7 +179,7 @@ def _component_draws(
     """Joint draws of the components at their places, [s, U, L] each."""
     V = moments.sample(number, seed)
     rng = np.random.default_rng([seed, 1])
-    found = []
+    result = []
     for place, at, few in zip(places, tangents, pivots):
         phi, prior = moments.features_and_prior(place.name, at)
         own = V[:, moments.block(place.name)]
@@ -192,8 +192,8 @@ def _component_draws(
         if rest.any():
             noise = enters * rng.standard_normal(values.shape)
             values = values + np.sqrt(rest)[:, None] * noise
-        found.append(values)
-    return found
+        result.append(values)
+    return result
 
 
 _ROWS = 2000
@@ -261,29 +261,29 @@ def readers_of(fit: FittedGAM, name: Column) -> dict[int, NumericColumn | LevelC
     read = {c for component in spec.components for c in component.columns}
     read |= {spec.place(c) for c in spec.offset}
     every = list(enumerate(spec.encoder.columns.values()))
-    found = {i: reader for i, reader in every if i in read and reader.name == name}
+    result = {i: reader for i, reader in every if i in read and reader.name == name}
     computed = [
-        r.name for i, r in every if i in read - set(found) and name in variables_of([r.name])
+        r.name for i, r in every if i in read - set(result) and name in variables_of([r.name])
     ]
-    if found and computed:
+    if result and computed:
         raise ValueError(
             f"column {name!r} is also what {', '.join(map(str, computed))} is computed of, which "
             "would stay as it is; make these columns in the data."
         )
-    if not found:
+    if not result:
         there = dict.fromkeys(repr(reader.name) for i, reader in every if i in read)
         raise ValueError(f"no term reads a column {name!r}; there are {', '.join(there)}.")
-    return found
+    return result
 
 
 def _any_value(fit: FittedGAM, name: Column) -> Any:
     """A value that a column may have."""
-    found = readers_of(fit, name)
-    for reader in found.values():
+    result = readers_of(fit, name)
+    for reader in result.values():
         if isinstance(reader, LevelColumn):
             return reader.levels[0]
-    margins = (m for c in fit.spec.components for m in c.margins if m.column in found)
-    return _shown(found, np.array([next((m.centre for m in margins), 0.0)]))[0]
+    margins = (m for c in fit.spec.components for m in c.margins if m.column in result)
+    return _shown(result, np.array([next((m.centre for m in margins), 0.0)]))[0]
 
 
 def set_columns(
@@ -299,17 +299,17 @@ def set_columns(
             "over; pass fewer rows, such as data.sample(2000), or fewer values."
         )
     encoded = {place: v for name, own in points.items() for place, v in _codes(fit, name, own)}
-    found = [rows.X.copy() for _ in range(number)]
+    result = [rows.X.copy() for _ in range(number)]
     for place, values in encoded.items():
-        for X, value in zip(found, values):
+        for X, value in zip(result, values):
             X[:, place] = value
-    warn_if_far(fit, np.concatenate([X[:1] for X in found]))
-    return found
+    warn_if_far(fit, np.concatenate([X[:1] for X in result]))
+    return result
 
 
 def _codes(fit: FittedGAM, name: Column, values: Sequence[Any]) -> list[tuple[int, AnyNDArray]]:
     """Values of a column as X has them, by place."""
-    found = []
+    result = []
     for place, reader in readers_of(fit, name).items():
         column: Any = list(values)
         if isinstance(reader, LevelColumn):
@@ -317,8 +317,8 @@ def _codes(fit: FittedGAM, name: Column, values: Sequence[Any]) -> list[tuple[in
         table = Table({name: column})
         if table.missing(name).any():
             raise ValueError(f"column {name!r} cannot be set to a missing value.")
-        found.append((place, reader.encode(table)))
-    return found
+        result.append((place, reader.encode(table)))
+    return result
 
 
 def combined(at: Mapping[Column, Any] | None) -> dict[Column, list[Any]]:
@@ -449,10 +449,10 @@ def partial_dependence(
         points = dict(zip(names, map(list, zip(*itertools.product(*axes)))))
     else:
         points = points_of(grid, names)
-    found = averages(fit, set_columns(fit, rows, points), rows.weights[None], **options)
-    frame = _frame(fit, pd.DataFrame(points), found, level, options)
-    several = len(found.estimate) > 1
-    low, high = simultaneous_bands(found.draws[:, :, 0], level) if several else (None, None)
+    result = averages(fit, set_columns(fit, rows, points), rows.weights[None], **options)
+    frame = _frame(fit, pd.DataFrame(points), result, level, options)
+    several = len(result.estimate) > 1
+    low, high = simultaneous_bands(result.draws[:, :, 0], level) if several else (None, None)
     for end, values, side in (("lower", low, np.minimum), ("upper", high, np.maximum)):
         own = frame[end].to_numpy()
         frame[f"{end}_simultaneous"] = own if values is None else side(own, values.T.ravel())
@@ -474,9 +474,9 @@ def avg_predictions(
     points = combined(at)
     rows = population(fit, data, points, drop)
     groups, weights = groups_of(fit, rows, by)
-    found = averages(fit, set_columns(fit, rows, points), weights, **options)
+    result = averages(fit, set_columns(fit, rows, points), weights, **options)
     settings = pd.DataFrame(points) if points else pd.DataFrame(index=range(1))
-    return _frame(fit, settings.merge(groups, how="cross"), found, level, options)
+    return _frame(fit, settings.merge(groups, how="cross"), result, level, options)
 
 
 def avg_comparisons(
@@ -506,11 +506,11 @@ def avg_comparisons(
         rows = population(fit, data, [name] if fixed else [], drop)
         groups, weights = groups_of(fit, rows, by)
         settings, labels = _compared(fit, rows, name, change, comparison)
-        found = averages(fit, settings, weights, **options)
+        result = averages(fit, settings, weights, **options)
         compare = np.subtract if comparison == "difference" else np.divide
         compared = Averages(
-            compare(found.estimate[1:], found.estimate[:1]),
-            compare(found.draws[:, 1:], found.draws[:, :1]),
+            compare(result.estimate[1:], result.estimate[:1]),
+            compare(result.draws[:, 1:], result.draws[:, :1]),
         )
         contrasts = pd.DataFrame({"column": [name] * len(labels), "contrast": labels})
         own = contrasts.merge(groups, how="cross")
@@ -571,26 +571,26 @@ def _compared(
 def _frame(
     fit: FittedGAM,
     labels: pd.DataFrame,
-    found: Averages,
+    result: Averages,
     level: float,
     options: Mapping[str, Any],
     comparison: str = "",
 ) -> pd.DataFrame:
     """A row an average, one class or predictor after the other."""
     tail = 0.5 * (1.0 - level)
-    lower, upper = np.quantile(found.draws, [tail, 1.0 - tail], axis=0)
-    se = found.draws.std(axis=0)
+    lower, upper = np.quantile(result.draws, [tail, 1.0 - tail], axis=0)
+    se = result.draws.std(axis=0)
     if comparison == "ratio" or (fit.spec.family.heavy_tailed and options.get("scale") != "link"):
         beyond = 0.5 * (1.0 - CENTRAL)
-        low, high = np.quantile(found.draws, [beyond, 1.0 - beyond], axis=0)
+        low, high = np.quantile(result.draws, [beyond, 1.0 - beyond], axis=0)
         se = meaningful(se, low, high, positive=comparison != "difference")
     parts = {
-        "estimate": found.estimate,
+        "estimate": result.estimate,
         "se": se,
         "lower": lower,
         "upper": upper,
     }
-    K = found.estimate.shape[-1]
+    K = result.estimate.shape[-1]
     if options.get("scale") == "link":
         names: Sequence[Any] = fit.spec.predictor_names
     else:

@@ -98,5 +98,5 @@ def _few_directions(seed: int) -> AnyNDArray:
 
 
 def _directions(rank: int, seed: int) -> AnyNDArray:
-    found: AnyNDArray = _standard_normal(rank, _NUM_DRAWS, seed).astype(np.float32)
-    return found
+    result: AnyNDArray = _standard_normal(rank, _NUM_DRAWS, seed).astype(np.float32)
+    return result

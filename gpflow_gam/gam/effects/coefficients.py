@@ -179,7 +179,7 @@ def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level]) -> di
                 f"reference={{{next(iter(names.values()), 'g')!r}: {reference!r}}}."
             )
         reference = {next(iter(names)): reference}
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for key, value in reference.items():
         own = [name for name, column in names.items() if key in (name, column)]
         if not own:  # perhaps a term as it was typed
@@ -198,5 +198,5 @@ def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level]) -> di
                     f"reference: {name} has no level {value!r}; its levels are {shown}"
                     f"{', ...' if len(labels) > 12 else ''}."
                 )
-            found[name] = places[0]
-    return found
+            result[name] = places[0]
+    return result

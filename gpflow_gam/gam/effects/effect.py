@@ -37,28 +37,28 @@ def transformed(frame: pd.DataFrame, fun: Transform | None) -> pd.DataFrame:
     if fun is None:
         return frame
     estimate = "estimate" if "estimate" in frame else CENTRED
-    found = {estimate: applied(fun, frame[estimate].to_numpy())}
+    result = {estimate: applied(fun, frame[estimate].to_numpy())}
     for which in _LIMITS:
         if f"lower{which}" in frame:
             ends = [applied(fun, frame[f"{e}{which}"].to_numpy()) for e in ("lower", "upper")]
             # a function that falls swaps them
-            found |= {f"lower{which}": np.minimum(*ends), f"upper{which}": np.maximum(*ends)}
-    return frame.assign(**found).drop(columns="se")
+            result |= {f"lower{which}": np.minimum(*ends), f"upper{which}": np.maximum(*ends)}
+    return frame.assign(**result).drop(columns="se")
 
 
 def applied(fun: Transform, values: AnyNDArray) -> AnyNDArray:
     """``fun(values)``, of the same shape."""
     if not callable(fun):
         raise TypeError(f"fun must be a function such as numpy.exp; got {fun!r}.")
-    found = np.asarray(fun(values), dtype=np.float64)
-    if found.shape != values.shape:
+    result = np.asarray(fun(values), dtype=np.float64)
+    if result.shape != values.shape:
         raise ValueError(
-            f"fun must give a number for each of {values.shape}; got shape {found.shape}."
+            f"fun must give a number for each of {values.shape}; got shape {result.shape}."
         )
-    if np.any(np.isnan(found) & ~np.isnan(values)):
-        at = float(values[np.isnan(found)][0])
+    if np.any(np.isnan(result) & ~np.isnan(values)):
+        at = float(values[np.isnan(result)][0])
         raise ValueError(f"fun is not a number at {at:g}, where an effect or a limit of it is.")
-    return found
+    return result
 
 
 _POINTS = {1: 100, 2: 40}
@@ -391,10 +391,10 @@ def differences(
     group_means: bool = False,
 ) -> Differences:
     """``f(level_1) - f(level_2)`` for every pair of levels of a factor, or of a ``by=`` factor."""
-    found = fit.spec.called(term)
-    if len(found) > 1:  # a curve for each level
+    result = fit.spec.called(term)
+    if len(result) > 1:  # a curve for each level
         return _curve_differences(
-            fit, found, level, grid, num_points, seed, unconditional, group_means
+            fit, result, level, grid, num_points, seed, unconditional, group_means
         )
     component = effect_component(fit, term)
     if component.form in ("curves", "deviations"):

@@ -133,11 +133,11 @@ def pointwise_moments(
         states = _states(fit, blocks, unconditional)
         fitted, tangents = next(states)
         own = fitted.joint_parts(blocks, tangents, pointwise=True)
-        found = [
+        result = [
             parts.inner + np.square((parts.mean - own.mean).T) + parts.open
             for parts in (moments.joint_parts(blocks, at, pointwise=True) for moments, at in states)
         ]
-    variance = np.mean(found, axis=0) if found else own.inner + own.open
+    variance = np.mean(result, axis=0) if result else own.inner + own.open
     if unconditional:
         variance = variance + _between(
             fit, blocks, lambda m, at: m.joint_parts(blocks, at, pointwise=True)
@@ -194,15 +194,15 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
         x, y = rows[:, : X.shape[1]], rows[:, X.shape[1] :]
         labels = checked_observations(y, fit.likelihood)
         shift = np.asarray(fit.model.mean_function(x))
-        found = []
+        result = []
         tangents = inducing_moments(fit).all_tangents(x)
         for draw in draws:
             with one_blas_thread(len(draw.moments.mean) <= SMALL):
                 mean, var = draw.moments.total(x, tangents if draw.shares_kernel else None)
             likelihood = unwrapped(draw.likelihood)
             density = likelihood.predict_log_density(x, mean + shift, np.maximum(var, 0.0), labels)
-            found.append(np.asarray(density))
-        parts.append(logsumexp(found, axis=0) - np.log(len(found)))
+            result.append(np.asarray(density))
+        parts.append(logsumexp(result, axis=0) - np.log(len(result)))
     whole: AnyNDArray = np.concatenate(parts)
     return whole
 
@@ -242,15 +242,15 @@ def shaped_draws(
     tangents = fitted.tangents(component.name, X)
     members = [d.moments for d in hyperparameter_draws(fit)] or [fitted]
     numbers = np.bincount(np.arange(num_samples) % len(members), minlength=len(members))
-    found = []
+    result = []
     with one_blas_thread():
         for moments, number in zip(members, numbers):
             if number:
                 V = moments.sample(int(number), int(rng.integers(2**31)))
                 phi, _ = moments.features_and_prior(component.name, tangents)
                 own = V[:, moments.block(component.name)]
-                found.append(np.einsum("mn,sml->snl", phi, own, optimize=True))
-    draws = np.concatenate(found)[rng.permutation(num_samples)]
+                result.append(np.einsum("mn,sml->snl", phi, own, optimize=True))
+    draws = np.concatenate(result)[rng.permutation(num_samples)]
     factor: AnyNDArray = np.asarray(fit.units[0])
     whole: AnyNDArray = factor * draws
     return whole

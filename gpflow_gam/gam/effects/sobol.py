@@ -102,10 +102,10 @@ def sobol(
             known | {c: Discrete(pairs[c][0], w) for c, w in weights.items()}
             for weights in _bootstrapped(fit, pairs, len(response), seed)
         ]
-    found = pick_freeze(response, each, num_points, min(num_samples, 128), seed)
-    classes = tuple(map(str, fit.spec.levels or ())) if found.total.shape[1] > 1 else ("",)
+    result = pick_freeze(response, each, num_points, min(num_samples, 128), seed)
+    classes = tuple(map(str, fit.spec.levels or ())) if result.total.shape[1] > 1 else ("",)
     predictor = anova.variances(num_samples, seed)
-    return response_table(found, predictor, anova.name, level, classes)
+    return response_table(result, predictor, anova.name, level, classes)
 
 
 def functional_anova(
@@ -123,7 +123,7 @@ def functional_anova(
     grid = ProductGrid(input_measures(fit) | given, subsets)
     replicates = []
     if bootstrap:
-        nodes = {c: found for c, found in grid.all.items() if c not in given}
+        nodes = {c: result for c, result in grid.all.items() if c not in given}
         drawn = _bootstrapped(fit, nodes, REPLICATES, seed)
         replicates = [grid.reweighted(weights) for weights in drawn]
     return FunctionalANOVA(
@@ -150,7 +150,7 @@ def given_measures(fit: FittedGAM, measures: Mapping[str, Measure] | None) -> di
     keys = list(fit.spec.encoder.columns)
     used = {c for component in fit.spec.components for c in component.columns}
     names = sorted({str(keys[c][0]) for c in used})
-    found: dict[int, Measure] = {}
+    result: dict[int, Measure] = {}
     for name, measure in (measures or {}).items():
         places = [c for c in used if keys[c][0] == name]
         if not places:
@@ -167,8 +167,8 @@ def given_measures(fit: FittedGAM, measures: Mapping[str, Measure] | None) -> di
                 f"measures: column {name!r} needs a measure of one column, such as "
                 f"gg.measures.Uniform(0, 1); got {measure!r}."
             )
-        found |= {c: measure for c in places}
-    return found
+        result |= {c: measure for c in places}
+    return result
 
 
 def posterior_members(fit: FittedGAM, unconditional: bool) -> list[Member]:
@@ -190,14 +190,14 @@ def input_measures(fit: FittedGAM) -> dict[int, Measure]:
             f"column {twice!r} is read both as numbers and as levels, which are not independent; "
             "use inputs='data'."
         )
-    found: dict[int, Measure] = {}
+    result: dict[int, Measure] = {}
     for c in used:
         if keys[c][1] == "level":
             levels = Empirical(*fit.marginal(c))
-            found[c] = Discrete(levels.points, levels.probabilities)
+            result[c] = Discrete(levels.points, levels.probabilities)
         else:
-            found[c] = Empirical.from_data(*fit.marginal(c))
-    return found
+            result[c] = Empirical.from_data(*fit.marginal(c))
+    return result
 
 
 def _response(fit: FittedGAM, likelihood: Likelihood, shift: AnyNDArray) -> Response:

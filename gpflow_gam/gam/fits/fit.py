@@ -385,29 +385,29 @@ def fit_refined(
     for as much again.
     """
     begun, ahead = budget.seconds, list(numbers)
-    found = fit(refined, None)
-    while _affords(found.result, budget, begun):
-        rough = _rough(found.result, refined)
-        coarse = len(ahead) > 0 and _coarse(found.result)
+    result = fit(refined, None)
+    while _affords(result.result, budget, begun):
+        rough = _rough(result.result, refined)
+        coarse = len(ahead) > 0 and _coarse(result.result)
         if not (rough or coarse):
             break
         begun, refined = budget.seconds, (*refined, *rough)
-        model = None if rough else found.model
+        model = None if rough else result.model
         if coarse:
-            del found  # its solution holds codes: two sets of them are not needed at once
+            del result  # its solution holds codes: two sets of them are not needed at once
             rebin(ahead.pop(0))
-        found = fit(refined, model)
-    if not found.result.converged and not found.result.ended:
-        _check_finite(found)
-    return found._replace(result=_checked(found.result))
+        result = fit(refined, model)
+    if not result.result.converged and not result.result.ended:
+        _check_finite(result)
+    return result._replace(result=_checked(result.result))
 
 
-def _check_finite(found: Attempt) -> None:
+def _check_finite(result: Attempt) -> None:
     """Check, of a fit that found no optimum, that the rows' expected responses are numbers."""
-    if not found.spec.family.log_link:
+    if not result.spec.family.log_link:
         return
-    factor, shift = found.spec.family.units(found.model.likelihood)
-    solution, rows, over = found.solution, found.solution.rows, 0
+    factor, shift = result.spec.family.units(result.model.likelihood)
+    solution, rows, over = result.solution, result.solution.rows, 0
     for at, mean, var in rows.marginals(solution.values, solution.q):
         f = shift[0] + factor[0] * (mean + rows.mean[at])[:, 0]
         over += int(np.sum(~(f + 0.5 * factor[0] ** 2 * var[:, 0] < _OVERFLOW)))
@@ -426,8 +426,8 @@ def _rough(result: FitResult, refined: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     parts = sorted(result.interpolation_by.items(), key=lambda part: part[1])
     losses = np.cumsum([lost for _, lost in parts])
-    found = [name for (name, _), all_lost in zip(parts, losses) if all_lost > MAX_INTERPOLATED / 2]
-    return tuple(name for name in found if name not in refined)
+    values = [name for (name, _), all_lost in zip(parts, losses) if all_lost > MAX_INTERPOLATED / 2]
+    return tuple(name for name in values if name not in refined)
 
 
 def _coarse(result: FitResult) -> bool:

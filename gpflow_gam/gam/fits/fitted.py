@@ -363,16 +363,16 @@ class FittedGAM:
         if moments is None:
             chosen = [self.spec.names.index(name) for name in names]
             return self.predict_components(X)[0][:, chosen]
-        found = np.empty((len(X), len(names), self.num_predictors))
+        result = np.empty((len(X), len(names), self.num_predictors))
 
         def evaluate(start: int) -> None:
             rows = slice(start, start + _CACHED)
             for c, name in enumerate(names):
                 phi = moments.features(name, X[rows])
-                found[rows, c] = phi.T @ moments.mean[moments.block(name)]
+                result[rows, c] = phi.T @ moments.mean[moments.block(name)]
 
         each(evaluate, range(0, len(X), _CACHED))
-        return found
+        return result
 
     def sum_means(self, X: AnyNDArray, names: Sequence[str]) -> AnyNDArray:
         """Means of the sum of some components alone, [N, L]; m(x) is left out."""
@@ -502,11 +502,11 @@ def pearson(
     family: Family, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray, weights: AnyNDArray
 ) -> Pearson | None:
     """Pearson's statistic of rows in memory: as :func:`discrepancies`."""
-    found = family.pearson(likelihood, Y, F)
-    if found is None:
+    result = family.pearson(likelihood, Y, F)
+    if result is None:
         return None
-    known = np.isfinite(found[0])
-    square, variance = (np.sum(weights[known] * part[known]) for part in found)
+    known = np.isfinite(result[0])
+    square, variance = (np.sum(weights[known] * part[known]) for part in result)
     return Pearson(float(square), float(variance), float(np.sum(weights[known])))
 
 
@@ -524,10 +524,10 @@ def discrepancies_of_rows(
         if isinstance(likelihood, Weighted):
             w = likelihood.weights(rows.X[at]).numpy()
         known = rows.mean[at] - constant + null
-        found = discrepancies(spec.family, likelihood, rows.Y[at], F, known, w)
-        defined, scattered = found.deviance is not None, found.pearson is not None
-        deviance += np.array(found.deviance or (0.0, 0.0))
-        statistics += np.array(found.pearson or (0.0, 0.0, 0.0))
+        result = discrepancies(spec.family, likelihood, rows.Y[at], F, known, w)
+        defined, scattered = result.deviance is not None, result.pearson is not None
+        deviance += np.array(result.deviance or (0.0, 0.0))
+        statistics += np.array(result.pearson or (0.0, 0.0, 0.0))
     deviance, statistics = rows.communicator.total([deviance, statistics])
     return Discrepancies(
         (float(deviance[0]), float(deviance[1])) if defined else None,
@@ -552,10 +552,10 @@ def _climbed(
     likelihood: Likelihood, rows: Rows, constant: AnyNDArray, c: AnyNDArray
 ) -> tuple[float, AnyNDArray]:
     """The log-likelihood where a search ends, minus infinity for NaN, and the constant there."""
-    found = _summed(likelihood, rows, c - constant)
+    result = _summed(likelihood, rows, c - constant)
     for _ in range(_STEPS):
-        value, slope, curvature = found
-        if not all(np.all(np.isfinite(a)) for a in found):
+        value, slope, curvature = result
+        if not all(np.all(np.isfinite(a)) for a in result):
             break
         # where it is flat, as in a direction that the likelihood does not see, it stays
         sizes, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
@@ -571,8 +571,8 @@ def _climbed(
             step = 0.5 * step
         else:
             break
-        c, found = c + step, following
-    value = float(found[0])
+        c, result = c + step, following
+    value = float(result[0])
     return (value if np.isfinite(value) else -np.inf), c
 
 
@@ -647,10 +647,10 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
     error = None if header["error"] is None else tuple(header["error"])
     rest: dict[str, Any] = {name: arrays.get(name) for name in ("hessian", "unshaped", "between")}
     if not _same_places(arrays, rows):
-        found = present_solution(model, rows, header["error"] is not None)
-        return dataclasses.replace(found, q=q, **rest)
-    found = solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
-    return dataclasses.replace(found, **rest)
+        result = present_solution(model, rows, header["error"] is not None)
+        return dataclasses.replace(result, q=q, **rest)
+    result = solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
+    return dataclasses.replace(result, **rest)
 
 
 def between_of(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> AnyNDArray | None:

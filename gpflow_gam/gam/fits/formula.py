@@ -47,9 +47,9 @@ def in_memory(data: Any) -> Table:
 
 def with_response_as(data: Any, y: Any, name: Column) -> Table:
     """Data in memory that hold the response under a name."""
-    found, own = with_response(in_memory(data), y, name)
+    result, own = with_response(in_memory(data), y, name)
     assert not isinstance(own, Surv)  # of which callers say that it is of no use to them
-    table = Table(found)
+    table = Table(result)
     if own == name:
         return table
     columns = {n: v for n, v in table.columns().items() if n != own}
@@ -138,10 +138,10 @@ def expand_formula(terms: Terms, roles: Roles, table: Table) -> Terms:
     if not any(isinstance(t, AllColumns) for t in terms):
         return terms
     others: list[Column] = [*roles.response_columns, *(name for name, _ in roles.numeric)]
-    found: list[Term] = []
+    result: list[Term] = []
     for term in terms:
         if not isinstance(term, AllColumns):
-            found.append(term)
+            result.append(term)
             continue
         taken = [*others, *term.without]
         taken += columns_of(t for t in terms if t.parameter == term.parameter)
@@ -150,8 +150,8 @@ def expand_formula(terms: Terms, roles: Roles, table: Table) -> Terms:
         rest = [name for name in table.names if name not in names]
         _check_not_the_response(rest, roles, table)
         own = [factor(name) if is_levels(table, name) else linear(name) for name in rest]
-        found += [dataclasses.replace(t, parameter=term.parameter) for t in own]
-    return terms.of(found)
+        result += [dataclasses.replace(t, parameter=term.parameter) for t in own]
+    return terms.of(result)
 
 
 def design_columns(terms: Terms, table: Table) -> tuple[Terms, Table, Design | None]:

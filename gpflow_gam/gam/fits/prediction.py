@@ -97,7 +97,7 @@ def _effects(spec: Specification, argument: str, value: Selection) -> set[str]:
         value = (value,)
     if not isinstance(value, Iterable):
         raise TypeError(f"{argument} must name terms, such as ['s(x)']; got {value!r}.")
-    found: set[str] = set()
+    result: set[str] = set()
     for one in value:
         if not isinstance(one, (str, Term)):
             raise TypeError(f"{argument} must name terms, such as ['s(x)']; got {one!r} in it.")
@@ -108,10 +108,10 @@ def _effects(spec: Specification, argument: str, value: Selection) -> set[str]:
                 "otherwise it stays."
             )
         try:
-            found |= {c.name for c in spec.called(one)}
+            result |= {c.name for c in spec.called(one)}
         except ValueError as error:
             raise ValueError(f"{argument}: {error}") from None
-    return found
+    return result
 
 
 def known_part(fit: FittedGAM, X: AnyNDArray, part: Part | None) -> AnyNDArray:
@@ -553,11 +553,11 @@ def _expected_survival(
         _NODES[mean.shape[1]]
     )
     weights = weights / weights.sum()
-    found, sd = np.zeros((len(mean), len(t))), np.sqrt(var)
+    result, sd = np.zeros((len(mean), len(t))), np.sqrt(var)
     for at in itertools.product(range(len(nodes)), repeat=mean.shape[1]):
         F = mean + nodes[list(at)] * sd
-        found += np.prod(weights[list(at)]) * family.survival(fit.likelihood, t, F[:, None])
-    return found
+        result += np.prod(weights[list(at)]) * family.survival(fit.likelihood, t, F[:, None])
+    return result
 
 
 def _survival_interval(
@@ -582,11 +582,11 @@ def _survival_interval(
 
     def variance(likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
         """Of what is known of the predictors, [N, T]."""
-        found, sd = np.zeros((len(mean), len(t))), np.sqrt(np.maximum(var, 0.0))
+        result, sd = np.zeros((len(mean), len(t))), np.sqrt(np.maximum(var, 0.0))
         for own in np.eye(mean.shape[1]):
             ends = [scaled(likelihood, mean + sign * own * sd) for sign in (-1.0, 1.0)]
-            found += np.square(0.5 * (ends[1] - ends[0]))
-        return found
+            result += np.square(0.5 * (ends[1] - ends[0]))
+        return result
 
     shift = np.asarray(fit.model.mean_function(X))
     mean, var = fit.predict_link(X)
@@ -678,8 +678,8 @@ def sample(
     """:func:`sample_table` of rows in whatever they come in."""
     columns = _columns(fit, type, part)
     draw = partial(sample_table, fit, num_samples=num_samples, type=type, seed=seed, part=part)
-    found: AnyNDArray = _answered(fit, in_memory(data), columns, draw, drop, axis=1)
-    return found
+    result: AnyNDArray = _answered(fit, in_memory(data), columns, draw, drop, axis=1)
+    return result
 
 
 def log_density(
@@ -715,9 +715,9 @@ def survival(
     parts = []
     for start, table in _blocks(data, _columns(fit, "response", None)):
         with located(start, table.num_rows):
-            found = survival_of_table(fit, table, times, level, draws)
-            found["row"] += start
-            parts.append(found)
+            result = survival_of_table(fit, table, times, level, draws)
+            result["row"] += start
+            parts.append(result)
     whole: pd.DataFrame = _joined(parts)
     return whole
 
@@ -725,9 +725,9 @@ def survival(
 def _columns(fit: FittedGAM, type: str, part: Part | None) -> list[Column]:
     """The columns that a prediction reads."""
     spec = fit.spec
-    found = spec.inputs if part is None else spec.inputs_of(part.names)
+    result = spec.inputs if part is None else spec.inputs_of(part.names)
     trials = spec.trials if type == "observation" else None
-    return found if trials is None else variables_of([*found, trials])
+    return result if trials is None else variables_of([*result, trials])
 
 
 def _answered(
@@ -761,14 +761,14 @@ def _blocks(data: Any, columns: list[Column], step: int = BLOCK) -> Iterator[tup
         yield start, table if whole else table.part(start, start + step)
 
 
-def _labelled(found: Any, data: Any) -> Any:
+def _labelled(result: Any, data: Any) -> Any:
     """Frames with the labels of the rows of pandas' data, by which pandas puts columns together."""
     index = getattr(data, "index", None)
     if not isinstance(index, pd.Index):
-        return found
-    if isinstance(found, tuple):
-        return tuple(_labelled(part, data) for part in found)
-    return found.set_axis(index) if isinstance(found, pd.DataFrame) else found
+        return result
+    if isinstance(result, tuple):
+        return tuple(_labelled(part, data) for part in result)
+    return result.set_axis(index) if isinstance(result, pd.DataFrame) else result
 
 
 def _joined(parts: list[Any]) -> Any:
@@ -796,15 +796,15 @@ def at_complete_rows(
     return _spread(answer(table.rows(~lacking)), np.flatnonzero(~lacking), len(lacking), axis)
 
 
-def _spread(found: Any, places: AnyNDArray, number: int, axis: int) -> Any:
+def _spread(result: Any, places: AnyNDArray, number: int, axis: int) -> Any:
     """Rows at their places among ``number``."""
-    if isinstance(found, tuple):
-        return tuple(_spread(part, places, number, axis) for part in found)
-    if isinstance(found, pd.DataFrame):
-        return found.set_axis(places).reindex(range(number))
-    shape = list(found.shape)
+    if isinstance(result, tuple):
+        return tuple(_spread(part, places, number, axis) for part in result)
+    if isinstance(result, pd.DataFrame):
+        return result.set_axis(places).reindex(range(number))
+    shape = list(result.shape)
     shape[axis] = number
-    numeric = np.issubdtype(found.dtype, np.floating)
+    numeric = np.issubdtype(result.dtype, np.floating)
     whole: AnyNDArray = np.full(shape, np.nan if numeric else None, float if numeric else object)
-    whole[(slice(None),) * axis + (places,)] = found
+    whole[(slice(None),) * axis + (places,)] = result
     return whole

@@ -304,7 +304,7 @@ def with_trials(
 
 def _sizes(source: Any, roles: Roles) -> set[str]:
     """Whether a response has fractions, and numbers that are neither these nor 0 nor 1."""
-    found: set[str] = set()
+    result: set[str] = set()
     columns = [roles.response, *roles.counting]
     named = all(isinstance(c, str) for c in columns)
     for block in blocks_of(source, columns if named else None, BLOCK):
@@ -313,9 +313,9 @@ def _sizes(source: Any, roles: Roles) -> set[str]:
             break  # labels, whatever they are called
         y = pd.to_numeric(pd.Series(table.values(roles.response)), errors="coerce").to_numpy(float)
         inside = (y > 0.0) & (y < 1.0)
-        found |= {"fractions"} if inside.any() else set()
-        found |= {"counts"} if np.any((y < 0.0) | (y > 1.0)) else set()
-    return found
+        result |= {"fractions"} if inside.any() else set()
+        result |= {"counts"} if np.any((y < 0.0) | (y > 1.0)) else set()
+    return result
 
 
 # --- first pass: kinds, levels, ranges and quantiles of columns ----------------------------------
@@ -391,7 +391,7 @@ def summarise_columns(
     columns = columns_needed(terms, roles)
     holes = Holes()
     few: list[Table] | None = [] if gather else None
-    found: PartialSummary | None = None
+    result: PartialSummary | None = None
     for block in reading(blocks, "reading, pass 1 of 2", progress, budget=budget):
         start = holes.num_rows
         if few is not None:
@@ -407,8 +407,8 @@ def summarise_columns(
                 block = block.rows(~bad)
             if block.num_rows == 0:
                 continue
-            found = PartialSummary(terms, family, roles, block) if found is None else found
-            found.add(block)
+            result = PartialSummary(terms, family, roles, block) if result is None else result
+            result.add(block)
     if few is not None:
         if not few:
             check_enough_rows(0, roles)
@@ -419,8 +419,8 @@ def summarise_columns(
             "the values in where the blocks are made, or take missing='drop'."
         )
     holes.check(missing)
-    assert found is not None
-    return found.whole(terms, roles, holes.incomplete)
+    assert result is not None
+    return result.whole(terms, roles, holes.incomplete)
 
 
 def reading(
@@ -511,10 +511,10 @@ class PartialSummary:
     @property
     def kinds(self) -> dict[Column, tuple[str, ...]]:
         """As what each column is read."""
-        found: dict[Column, tuple[str, ...]] = {}
+        result: dict[Column, tuple[str, ...]] = {}
         for name, kind in [*((name, "level") for name in self._levels), *self.numbers]:
-            found[name] = (*found.get(name, ()), f"{kind}s")
-        return found
+            result[name] = (*result.get(name, ()), f"{kind}s")
+        return result
 
     def merged(self, other: PartialSummary) -> PartialSummary:
         """Those of both parts of the rows; none comes after."""
@@ -555,15 +555,15 @@ class Wanted:
     :param family: the response's; one of the user's may read any column.
     """
 
-    def __init__(self, terms: Terms, found: ColumnSummary, roles: Roles, family: Family) -> None:
-        encoder = found.encoder
+    def __init__(self, terms: Terms, result: ColumnSummary, roles: Roles, family: Family) -> None:
+        encoder = result.encoder
         self.joint: set[tuple[int, ...]] = set()
         self.ranges: set[tuple[int, int | None]] = set()
         self.used: set[int] = set()
         self.weights = None if roles.weights is None else encoder.index(roles.weights, "number")
         held = {encoder.index(name, "number") for name, _ in roles.numeric}
         for term in terms:
-            keys = keys_of(term, found.table)
+            keys = keys_of(term, result.table)
             places = [encoder.index(*key) for key in keys]
             own = places[: len(term.columns)]
             self.joint.add(tuple(own))
@@ -600,7 +600,7 @@ def encode_share(
     family: Family,
     roles: Roles,
     blocks: Blocks,
-    found: ColumnSummary,
+    result: ColumnSummary,
     levels: Levels | None,
     share: Share,
     number: int | None = NUM_BINS,
@@ -608,9 +608,9 @@ def encode_share(
     budget: TimeBudget | None = None,
 ) -> Encoding:
     """Read a share of the rows a second time."""
-    wanted = Wanted(terms, found, roles, family)
+    wanted = Wanted(terms, result, roles, family)
     assert number is not None  # rows in codes have no bin a value
-    encoding = Encoding(found, wanted, number, share.number, share.start)
+    encoding = Encoding(result, wanted, number, share.number, share.start)
     columns, holes, total = columns_needed(terms, roles), Holes(), share.number
     expected = total + share.dropped
     for block in reading(blocks, "reading, pass 2 of 2", progress, expected, budget):
@@ -623,7 +623,7 @@ def encode_share(
             if block.num_rows == 0:
                 continue
             response = roles.encoded(family, block, levels)
-            encoding.add(found.encoder.encode(block), response.Y)
+            encoding.add(result.encoder.encode(block), response.Y)
     seen = holes.num_rows - holes.incomplete
     if seen != total or holes.incomplete != share.dropped:
         more = "more than that" if seen > total else f"{seen} and {holes.incomplete}"
@@ -673,14 +673,14 @@ class Encoding:
 
     def __init__(
         self,
-        found: ColumnSummary,
+        result: ColumnSummary,
         wanted: Wanted,
         number: int,
         total: int | None = None,
         start: int = 0,
     ) -> None:
-        self._found, self._wanted, self._number = found, wanted, number
-        self._total = total = found.summary.number if total is None else total
+        self._found, self._wanted, self._number = result, wanted, number
+        self._total = total = result.summary.number if total is None else total
         self._coders = {places: Coder(self._grid(places), total) for places in wanted.joint}
         for place in wanted.used:  # of columns that are in joint bins alone no code is kept
             if (place,) not in self._coders:
@@ -688,7 +688,7 @@ class Encoding:
         self._masses = {p: np.zeros(self._coders[p,].grid.number) for p in wanted.used}
         self._held = {place: Store((total,)) for place in wanted.held}
         self._ranges = {key: self._range(key[1]) for key in wanted.ranges}
-        self._halvings = found.summary.sample.halvings
+        self._halvings = result.summary.sample.halvings
         self._kept: list[tuple[AnyNDArray, AnyNDArray, AnyNDArray]] = []
         self._Y: Store | None = None
         self._start, self._filled = start, 0

@@ -209,7 +209,7 @@ def _summarised(
 ) -> PartialSummary:
     """What this process's rows have."""
     columns, holes = columns_needed(terms, roles), Holes()
-    found: PartialSummary | None = None
+    result: PartialSummary | None = None
     for block in reading(blocks, "reading, pass 1 of 2", progress):
         with located(holes.num_rows, block.num_rows):
             bad = holes.add(block, columns)
@@ -217,16 +217,18 @@ def _summarised(
                 block = block.rows(~bad)
             if block.num_rows == 0:
                 continue
-            found = (
-                PartialSummary(terms, family, roles, block, share.start) if found is None else found
+            result = (
+                PartialSummary(terms, family, roles, block, share.start)
+                if result is None
+                else result
             )
-            found.add(block)
+            result.add(block)
     holes.check(missing)
-    if found is None or found.summary is None or found.summary.number != share.number:
+    if result is None or result.summary is None or result.summary.number != share.number:
         raise ValueError("data gave other rows the second time; it must give the same each time.")
-    sample = found.summary.sample.of_total(total)
-    found.summary = dataclasses.replace(found.summary, sample=sample)
-    return found
+    sample = result.summary.sample.of_total(total)
+    result.summary = dataclasses.replace(result.summary, sample=sample)
+    return result
 
 
 def _check_kinds(parts: Sequence[PartialSummary]) -> None:

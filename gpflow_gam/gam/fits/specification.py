@@ -190,11 +190,11 @@ class Specification(Roles):
 
     def has_constant(self, names: Collection[str]) -> AnyNDArray:
         """Whether one of some components carries the constant of each predictor, [L]."""
-        found = np.zeros(len(self.constant), dtype=bool)
+        result = np.zeros(len(self.constant), dtype=bool)
         for c in self.components:
             if c.carries_constant and c.name in names:
-                found[c.predictors_of(len(found))] = True
-        return found
+                result[c.predictors_of(len(result))] = True
+        return result
 
     @property
     def predictor_names(self) -> tuple[str, ...]:
@@ -219,12 +219,12 @@ class Specification(Roles):
     def dependent(self) -> list[str]:
         """What a formula makes of columns that are read otherwise as well."""
         names = dict.fromkeys(name for name, _ in self.encoder.columns)
-        found = [] if self.design is None else [self.design.text]
+        result = [] if self.design is None else [self.design.text]
         for name in names:
             others = variables_of(other for other in names if other != name)
             if isinstance(name, Expression) and set(name.variables) & set(others):
-                found.append(str(name))
-        return found
+                result.append(str(name))
+        return result
 
     def place(self, column: Column) -> int:
         """Where in X a numeric column stands."""
@@ -237,11 +237,11 @@ class Specification(Roles):
                 f"an effect is asked for by its name, a string; got {name!r}; there are "
                 f"{', '.join(self.effect_names)}."
             )
-        found = self.called(name)
-        if len(found) > 1:
-            names = ", ".join(c.name for c in found)
+        result = self.called(name)
+        if len(result) > 1:
+            names = ", ".join(c.name for c in result)
             raise ValueError(f"{name!r} is several effects, one a level; ask for one of {names}.")
-        return found[0]
+        return result[0]
 
     def called(self, name: str | Term) -> tuple[Component, ...]:
         """
@@ -251,13 +251,13 @@ class Specification(Roles):
         ``random_effect(g)``, where no other term is of the same columns.
         """
         label = name.label if isinstance(name, Term) else name
-        found = [c for c in self.components if c.name == label]
-        found = found or [c for c in self.effects if c.term == label]
-        found = found or self._typed(name)
-        if not found:
+        result = [c for c in self.components if c.name == label]
+        result = result or [c for c in self.effects if c.term == label]
+        result = result or self._typed(name)
+        if not result:
             every, meant = ", ".join(self.effect_names), self._meant(label)
             raise ValueError(f"there is no effect {label!r}; there are {every}.{meant}")
-        return tuple(found)
+        return tuple(result)
 
     def _typed(self, name: str | Term) -> list[Component]:
         """The components of the only term of the same columns as ``name``; none otherwise."""
@@ -280,21 +280,21 @@ class Specification(Roles):
         own = [t for t in alike if t.function == asked.function] or alike
         if len(own) != 1:
             return []
-        found = [c for c in self.effects if c.term == own[0].label]
+        result = [c for c in self.effects if c.term == own[0].label]
         if level:  # without its spaces, as here
-            found = [c for c in found if c.by is not None and _plain(c.by.level) == level]
-        return found
+            result = [c for c in result if c.by is not None and _plain(c.by.level) == level]
+        return result
 
     def _meant(self, name: str) -> str:
         """A question after an effect of that column or, in short, of that name; or nothing."""
         names = self.effect_names
         keys = list(self.encoder.columns)
         reads = {c.name: {str(keys[i][0]) for i in c.columns} for c in self.effects}
-        found = [n for n in names if reads[n] == {name}] or [n for n in names if name in reads[n]]
-        found = found or [n for n in names if n.startswith(f"{name}:")]
-        found = found or [n for n in names if len(name) > 1 and name in n]
-        found = found or difflib.get_close_matches(name, names, n=1)
-        return f" Did you mean {found[0]!r}?" if found else ""
+        result = [n for n in names if reads[n] == {name}] or [n for n in names if name in reads[n]]
+        result = result or [n for n in names if n.startswith(f"{name}:")]
+        result = result or [n for n in names if len(name) > 1 and name in n]
+        result = result or difflib.get_close_matches(name, names, n=1)
+        return f" Did you mean {result[0]!r}?" if result else ""
 
     def term(self, label: str) -> Term:
         """The term with a label."""

@@ -124,7 +124,7 @@ def _carry(known: dict[str, AnyNDArray], trained: tf.Module | None, new: tf.Modu
 
 def _recoded(X: AnyNDArray, encoder: Encoder, other: Encoder) -> AnyNDArray | None:
     """Rows of X as another encoder has them; None where it does not know a level or a column."""
-    found = np.zeros((len(X), other.width))
+    result = np.zeros((len(X), other.width))
     for i, (key, reader) in enumerate(other.columns.items()):
         if key not in encoder.columns:
             return None
@@ -135,8 +135,8 @@ def _recoded(X: AnyNDArray, encoder: Encoder, other: Encoder) -> AnyNDArray | No
             values = place[values.astype(int)]
             if np.any(values < 0.0):
                 return None
-        found[:, i] = values
-    return found
+        result[:, i] = values
+    return result
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -257,17 +257,17 @@ def _with_levels(levels: tuple[Any, ...], codes: AnyNDArray, data: Table, name: 
 def _labels(spec: Specification, codes: AnyNDArray, data: Table) -> Any:
     """The response, whose labels are in the fit's order where further rows state none."""
     assert spec.levels is not None
-    found = _with_levels(spec.levels, codes, data, spec.response)
+    result = _with_levels(spec.levels, codes, data, spec.response)
     if not isinstance(spec.family, Ordinal) or data.ordered(spec.response):
-        return found
+        return result
     if any(isinstance(level, str) for level in spec.levels):
         known = list(spec.levels)
-        new = [v for v in dict.fromkeys(np.asarray(found, dtype=object)) if v not in known]
+        new = [v for v in dict.fromkeys(np.asarray(result, dtype=object)) if v not in known]
         if any(not pd.isna(v) for v in new):
             raise ValueError(
                 f"update: {spec.response!r} has the label {new[0]!r}, which is none of the fit's "
                 f"({', '.join(map(repr, known))}), and no order; make it an ordered categorical of "
                 "all labels."
             )
-        return pd.Categorical(found, categories=known, ordered=True)
-    return np.asarray(found, dtype=object)
+        return pd.Categorical(result, categories=known, ordered=True)
+    return np.asarray(result, dtype=object)

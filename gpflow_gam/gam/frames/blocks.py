@@ -169,7 +169,7 @@ class _Joined(Blocks):
 
     def _common_levels(self) -> dict[Any, pd.CategoricalDtype]:
         """Of every categorical column all levels."""
-        found: dict[Any, dict[tuple[Any, ...], pd.CategoricalDtype]] = {}
+        result: dict[Any, dict[tuple[Any, ...], pd.CategoricalDtype]] = {}
         if self._levels_read is not None:
             tables = (Table(data) for data in self._levels_read())
         else:
@@ -181,11 +181,11 @@ class _Joined(Blocks):
                 if table.levels(name) is None:
                     continue
                 dtype = table.raw(name).dtype
-                found.setdefault(name, {})[dtype.ordered, *dtype.categories] = dtype
+                result.setdefault(name, {})[dtype.ordered, *dtype.categories] = dtype
             # a column that is categorical later only is refused when it comes
-            if index == 0 and not found and not _may_be_categorical(table):
+            if index == 0 and not result and not _may_be_categorical(table):
                 break
-        return {name: merged_categories(list(own.values()), name) for name, own in found.items()}
+        return {name: merged_categories(list(own.values()), name) for name, own in result.items()}
 
 
 def _may_be_categorical(table: Table) -> bool:

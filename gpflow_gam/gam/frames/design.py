@@ -154,11 +154,11 @@ def _matrix(
     )
     try:
         with np.errstate(all="ignore"):  # what is not finite is named with its row
-            found = spec.get_model_matrix(pd.DataFrame(frame), context=_FUNCTIONS)
+            result = spec.get_model_matrix(pd.DataFrame(frame), context=_FUNCTIONS)
     except FormulaicError as error:
         raise ValueError(f"formula {text!r}: {error}") from None
-    state.update(found.model_spec.transform_state)
-    made = pd.DataFrame(found)
+    state.update(result.model_spec.transform_state)
+    made = pd.DataFrame(result)
     return made.drop(columns="Intercept") if constant else made
 
 

@@ -35,9 +35,9 @@ class NumericColumn:
     def encode(self, table: Table) -> AnyNDArray:
         """The column as floats [N]."""
         values = table.values(self.name)
-        found = kind_of_time(table, self.name)
-        if found != self.time:
-            held = found or ("levels" if is_levels(table, self.name) else "numbers")
+        result = kind_of_time(table, self.name)
+        if result != self.time:
+            held = result or ("levels" if is_levels(table, self.name) else "numbers")
             needed = f"{self.time}, as in the fit" if self.time else "numbers"
             how = "pandas.to_timedelta" if self.time == _SPANS else "pandas.to_datetime"
             remedy = f"by {how}" if self.time else "to days since its start for instance"

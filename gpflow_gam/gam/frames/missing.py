@@ -113,8 +113,8 @@ def learn_fills(
 def _most_frequent(column: Distinct, sort: bool) -> Any:
     """Of equally frequent levels the first in the categories' order, or once they are sorted."""
     counts = np.where(pd.isna(column.values), 0, column.counts())
-    found = column.values[counts == counts.max()]
-    return pd.Series(found).mode().iloc[0] if sort else found[0]
+    result = column.values[counts == counts.max()]
+    return pd.Series(result).mode().iloc[0] if sort else result[0]
 
 
 def filled(table: Table, fills: Iterable[Fill]) -> Table:

@@ -45,11 +45,11 @@ def distinct(values: AnyNDArray) -> Distinct:
     if values.dtype.kind not in "biuf":
         values = values.astype(object)
     try:
-        codes, found = pd.factorize(values, use_na_sentinel=False)
+        codes, result = pd.factorize(values, use_na_sentinel=False)
     except TypeError as error:
         kinds = {type(v).__name__ for v in values.tolist() if getattr(v, "__hash__", None) is None}
         raise TypeError(", ".join(sorted(kinds)) or str(error)) from None
-    return Distinct(codes, np.asarray(found, dtype=values.dtype))
+    return Distinct(codes, np.asarray(result, dtype=values.dtype))
 
 
 def named_distinct(values: AnyNDArray, name: object) -> Distinct:
@@ -73,11 +73,11 @@ def distinct_categories(column: pd.Categorical) -> Distinct:
 def merged_categories(parts: Sequence[pd.CategoricalDtype], name: object) -> pd.CategoricalDtype:
     """The categories of all parts of a column, in their common order if all are ordered."""
     stated = list(dict.fromkeys(tuple(part.categories) for part in parts))
-    found = list(dict.fromkeys(level for own in stated for level in own))
+    result = list(dict.fromkeys(level for own in stated for level in own))
     ordered = all(part.ordered for part in parts)
     if ordered and len(stated) > 1:
-        found = _common_order(stated, name)
-    return pd.CategoricalDtype(pd.Index(found, dtype=object).infer_objects(), ordered)
+        result = _common_order(stated, name)
+    return pd.CategoricalDtype(pd.Index(result, dtype=object).infer_objects(), ordered)
 
 
 def _common_order(stated: list[tuple[Any, ...]], name: object) -> list[Any]:
@@ -85,9 +85,9 @@ def _common_order(stated: list[tuple[Any, ...]], name: object) -> list[Any]:
     for own in stated:
         for one, next_one in itertools.pairwise(own):
             lower[next_one].add(one)
-    found: list[Any] = []
+    result: list[Any] = []
     while lower:
-        lowest = [level for level, below in lower.items() if not below.difference(found)]
+        lowest = [level for level, below in lower.items() if not below.difference(result)]
         if not lowest:
             raise ValueError(
                 f"column {name!r} is ordered, and its parts state contradictory orders, of "
@@ -99,15 +99,15 @@ def _common_order(stated: list[tuple[Any, ...]], name: object) -> list[Any]:
                 f"not say which of {lowest[0]!r} and {lowest[1]!r} is lower; give all parts all "
                 "categories, in order."
             )
-        found += lowest
+        result += lowest
         del lower[lowest[0]]
-    return found
+    return result
 
 
 def distinct_text(column: Any) -> Distinct:
     """Of a series or an array of pandas' type for text, without an object a row."""
-    codes, found = pd.factorize(column, use_na_sentinel=False)
-    return Distinct(codes, np.asarray(found, dtype=object))
+    codes, result = pd.factorize(column, use_na_sentinel=False)
+    return Distinct(codes, np.asarray(result, dtype=object))
 
 
 def plain(value: Any) -> Any:
@@ -204,13 +204,13 @@ def _arrow_categories(values: Any, name: object) -> pd.Categorical:
         chunks = values.chunks or [values.combine_chunks()]
         values = values.unify_dictionaries()  # which may differ from chunk to chunk
     try:
-        found = pd.Categorical(values.to_pandas())
+        result = pd.Categorical(values.to_pandas())
     except ValueError:  # a dictionary that holds a value twice, or a null
         decoded = _converted(values.cast(values.type.value_type))
         return pd.Categorical(decoded, dtype=_arrow_dtype(chunks, name))
-    if not found.ordered or len(chunks) == 1:
-        return found
-    return found.set_categories(_arrow_dtype(chunks, name).categories)
+    if not result.ordered or len(chunks) == 1:
+        return result
+    return result.set_categories(_arrow_dtype(chunks, name).categories)
 
 
 def _arrow_dtype(chunks: list[Any], name: object) -> pd.CategoricalDtype:
@@ -222,8 +222,8 @@ def _arrow_dtype(chunks: list[Any], name: object) -> pd.CategoricalDtype:
 
 def _polars_categories(values: Any) -> pd.Categorical:
     """An Enum's categories in its order, or a Categorical's that occur, in that of their text."""
-    found, ordered = values.unique().drop_nulls(), type(values.dtype).__name__ == "Enum"
-    numbers, names = found.to_physical().to_numpy(), found.to_list()
+    result, ordered = values.unique().drop_nulls(), type(values.dtype).__name__ == "Enum"
+    numbers, names = result.to_physical().to_numpy(), result.to_list()
     levels = list(values.dtype.categories) if ordered else sorted(names)
     where = {name: i for i, name in enumerate(levels)}
     place = np.full(int(numbers.max()) + 2 if len(numbers) else 1, -1)
@@ -393,10 +393,10 @@ class Table:
         def later(name: Any) -> Deferred:
             return Deferred(count, lambda: _kept(self.raw(name), keep))
 
-        found = Table._of({name: later(name) for name in self._columns}, count)
+        result = Table._of({name: later(name) for name in self._columns}, count)
         places = np.flatnonzero(keep)
-        found.origin = places if self.origin is None else self.origin[places]
-        return found
+        result.origin = places if self.origin is None else self.origin[places]
+        return result
 
     def counted(self, columns: Iterable[Column]) -> Table:
         """
@@ -441,14 +441,14 @@ class Table:
             return self._crossed(expression.parts)
         try:
             with np.errstate(all="ignore"):  # what is not finite is named with its row
-                found = expression.evaluate(self._operand, functools.partial(getattr, np))
+                result = expression.evaluate(self._operand, functools.partial(getattr, np))
         except TypeError:
             held = {v: self._operand(v) for v in expression.variables}
             others = ", ".join(repr(v) for v, own in held.items() if own.dtype == object)
             raise ValueError(
                 f"{expression} needs numbers, which {others} does not hold; convert it."
             ) from None
-        return np.asarray(found)
+        return np.asarray(result)
 
     def _operand(self, name: str) -> AnyNDArray:
         values = self.values(name)

@@ -45,14 +45,14 @@ class Dispersion:
         return float(np.sqrt(self.value))
 
 
-def dispersion(fit: FittedGAM, found: Discrepancies | None = None) -> Dispersion | None:
+def dispersion(fit: FittedGAM, result: Discrepancies | None = None) -> Dispersion | None:
     """
     The dispersion of a fit, over all rows.
 
     None where the variance is no function of the mean, where each row is one trial, and where the
     dispersion is a learnt parameter.
     """
-    return _judged(fit, (found or fit.discrepancies()).pearson, 1.0)
+    return _judged(fit, (result or fit.discrepancies()).pearson, 1.0)
 
 
 def sample_dispersion(fit: FittedGAM) -> Dispersion | None:

@@ -146,11 +146,11 @@ def as_columns(argument: str, names: Any) -> list[Column]:
     if one is not None:
         return [one]
     given = list(names) if isinstance(names, Iterable) else [names]
-    found = [as_column(name) for name in given]
-    for name, column in zip(given, found):
+    result = [as_column(name) for name in given]
+    for name, column in zip(given, result):
         if column is None:
             raise TypeError(f"{argument} must be names or indices; got {name!r}.")
-    return found
+    return result
 
 
 def checked_columns(function: str, columns: Iterable[object], least: int = 1) -> tuple[Column, ...]:
@@ -315,18 +315,18 @@ def as_terms(value: object) -> Terms:
             f"as 'y ~ s(x)'; got {type(value).__name__}."
         )
     parts = list(value)
-    found = [term for part in parts for term in (part if isinstance(part, Terms) else (part,))]
-    for term in found:
+    result = [term for part in parts for term in (part if isinstance(part, Terms) else (part,))]
+    for term in result:
         if not isinstance(term, Term):
             raise _no_term(term)
-    if not found:
+    if not result:
         raise ValueError(
             "terms is empty (a generator is, once it has been used); for the intercept alone pass "
             "the formula 'y ~ 1'."
         )
     whole = [part for part in parts if isinstance(part, Terms)]
     without = (name for part in whole for name in part.without)
-    return Terms(found, without, any(part.select for part in whole))
+    return Terms(result, without, any(part.select for part in whole))
 
 
 def checked_k(function: str, k: object, columns: int = 1) -> int | None:

@@ -85,10 +85,10 @@ class Expression(str):
 
 def variables_of(columns: Iterable[Column]) -> list[Column]:
     """The columns that data must have for these to be read, each once."""
-    found: dict[Column, None] = {}
+    result: dict[Column, None] = {}
     for column in columns:
-        found |= dict.fromkeys(column.variables if isinstance(column, Expression) else [column])
-    return list(found)
+        result |= dict.fromkeys(column.variables if isinstance(column, Expression) else [column])
+    return list(result)
 
 
 def to_json(column: Column | None) -> Any:
@@ -104,22 +104,22 @@ def from_json(value: Any) -> Any:
 def hidden(text: str) -> str:
     """Text in which names and signs that are none of Python's have become some."""
 
-    def replaced(found: re.Match[str]) -> str:
-        if found[3]:
+    def replaced(result: re.Match[str]) -> str:
+        if result[3]:
             return "**"
-        name = found[1] if found[2] is None else found[2]
-        return found[0] if name is None else f"_quoted_{name.encode().hex()}_"
+        name = result[1] if result[2] is None else result[2]
+        return result[0] if name is None else f"_quoted_{name.encode().hex()}_"
 
     return _HIDE.sub(replaced, text)
 
 
 def shown(text: str) -> str:
     """What :func:`hidden` was given."""
-    return _HIDDEN.sub(lambda found: f"`{bytes.fromhex(found[1]).decode()}`", text)
+    return _HIDDEN.sub(lambda result: f"`{bytes.fromhex(result[1]).decode()}`", text)
 
 
 def _revealed(identifier: str) -> str:
-    return _HIDDEN.sub(lambda found: bytes.fromhex(found[1]).decode(), identifier)
+    return _HIDDEN.sub(lambda result: bytes.fromhex(result[1]).decode(), identifier)
 
 
 def name_of(node: ast.expr) -> str | None:
@@ -135,10 +135,10 @@ def name_of(node: ast.expr) -> str | None:
 def expression_of(node: ast.expr) -> Expression:
     """The expression that a node of a formula is."""
     _check(node)
-    found = Expression(shown(ast.unparse(node)))
-    if not found.variables:
-        raise ValueError(f"{found} reads no column")
-    return found
+    result = Expression(shown(ast.unparse(node)))
+    if not result.variables:
+        raise ValueError(f"{result} reads no column")
+    return result
 
 
 def quoted(name: str) -> str:

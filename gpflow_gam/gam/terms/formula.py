@@ -252,12 +252,12 @@ def _censored(call: ast.Call, text: str) -> Surv:
 
 
 def _name(node: ast.expr, text: str) -> str:
-    found = name_of(node)
-    if found is None and isinstance(node, ast.Constant) and isinstance(node.value, str):
-        found = node.value
-    if found is None:
+    result = name_of(node)
+    if result is None and isinstance(node, ast.Constant) and isinstance(node.value, str):
+        result = node.value
+    if result is None:
         raise ValueError(f"formula {text!r}: {shown(ast.unparse(node))!r} is no column.")
-    return found
+    return result
 
 
 def _term(node: ast.expr, text: str) -> Term:
@@ -322,7 +322,7 @@ def _literal(node: ast.expr) -> Any:
 
 def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
     """Terms by parameter, each knowing its own."""
-    found: list[Term] = []
+    result: list[Term] = []
     gone: list[str] = []
     response: ResponseSpec | None = None
     offset: tuple[Column, ...] = ()
@@ -341,9 +341,9 @@ def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
             )
         offset += own.offset
         trials = own.trials if trials is None else trials
-        found += [dataclasses.replace(term, parameter=name) for term in own.terms]
+        result += [dataclasses.replace(term, parameter=name) for term in own.terms]
         gone += [name] if own.terms.without else []
-    return Formula(response, Terms(found, gone), offset, trials)
+    return Formula(response, Terms(result, gone), offset, trials)
 
 
 def _formula_of(parameter: str, value: Any) -> Formula:

@@ -238,32 +238,32 @@ class AllColumns(Term):
 @functools.lru_cache(256)
 def variables_of(text: str) -> tuple[str, ...]:
     """The columns that a formula's right-hand side reads."""
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     called: set[str] = set()
     for term in parsed(text):
         for factor in term.factors:
             if factor.eval_method.value == "literal":
                 continue
             if factor.eval_method.value == "lookup":
-                found[factor.expr] = None
+                result[factor.expr] = None
                 continue
             names, own = _names(factor.expr, text)
-            found |= dict.fromkeys(names)
+            result |= dict.fromkeys(names)
             called |= own
         if str(term) == _CONSTANT:
             raise ValueError(
                 f"formula {text!r}: {_CONSTANT!r} is what the constant is called there; rename the "
                 "column."
             )
-    if not found:
+    if not result:
         raise ValueError(f"formula {text!r} reads no column.")
-    taken = [name for name in found if name in called]
+    taken = [name for name in result if name in called]
     if taken:
         raise ValueError(
             f"formula {text!r}: {taken[0]!r} is the name of a column and of a function there; "
             "rename the column."
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def levels_of(text: str) -> tuple[str, ...]:
@@ -283,15 +283,15 @@ def parsed(text: str, constant: bool = False) -> Any:
             f"formulas that transform columns need formulaic ({error}): pip install formulaic."
         ) from None
     try:
-        found = formulaic.Formula(f"{text} + 1" if constant else f"{text} - 1")
+        result = formulaic.Formula(f"{text} + 1" if constant else f"{text} - 1")
     except (FormulaicError, SyntaxError):
-        found = None
-    if not isinstance(found, formulaic.SimpleFormula):
+        result = None
+    if not isinstance(result, formulaic.SimpleFormula):
         raise ValueError(
             f"formula {text!r} cannot be read; write columns made of others as log(x), "
             "poly(x, 3), a*b or a:b."
         )
-    return found
+    return result
 
 
 def _names(expression: str, text: str) -> tuple[list[str], set[str]]:

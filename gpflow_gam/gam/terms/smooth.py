@@ -168,26 +168,26 @@ def sharing_corners(polygons: Polygons) -> Neighbours:
 def _checked_neighbours(value: Any) -> Neighbours:
     if isinstance(value, pd.DataFrame):
         value = _of_matrix(value)
-    found: dict[Level, tuple[Level, ...]] = {}
+    result: dict[Level, tuple[Level, ...]] = {}
     for area, near in _pairs("neighbours", value):
         if isinstance(near, (str, bytes)) or not isinstance(near, Iterable):
             raise TypeError(f"s(): neighbours of {area!r} must be a list of areas; got {near!r}.")
-        found[area] = tuple(dict.fromkeys(_level("neighbours", other) for other in near))
-    for area, near in found.items():
+        result[area] = tuple(dict.fromkeys(_level("neighbours", other) for other in near))
+    for area, near in result.items():
         for other in near:
             if other == area:
                 raise ValueError(f"s(): neighbours has {area!r} as its own neighbour.")
-            if other not in found:
+            if other not in result:
                 raise ValueError(
                     f"s(): neighbours of {area!r} has {other!r}, which is no area; areas are "
-                    f"{_shown(found)}."
+                    f"{_shown(result)}."
                 )
-            if area not in found[other]:
+            if area not in result[other]:
                 raise ValueError(
                     f"s(): neighbours must be mutual; {area!r} has {other!r}, and {other!r} does "
                     f"not have {area!r}."
                 )
-    return tuple(found.items())
+    return tuple(result.items())
 
 
 def _of_matrix(frame: pd.DataFrame) -> dict[Any, list[Any]]:
@@ -204,7 +204,7 @@ def _of_matrix(frame: pd.DataFrame) -> dict[Any, list[Any]]:
 
 
 def _checked_polygons(value: Any) -> Polygons:
-    found: dict[Level, tuple[Ring, ...]] = {}
+    result: dict[Level, tuple[Ring, ...]] = {}
     for area, given in _pairs("polygons", value):
         parts = [given]
         if isinstance(given, (list, tuple)) and len(given) and np.ndim(given[0]) == 2:
@@ -212,8 +212,8 @@ def _checked_polygons(value: Any) -> Polygons:
         rings = tuple(ring for part in parts for ring in _rings(area, part))
         if not rings:
             raise ValueError(f"s(): polygons: {area!r} has no corners.")
-        found[area] = rings
-    return tuple(found.items())
+        result[area] = rings
+    return tuple(result.items())
 
 
 def _rings(area: Level, corners: Any) -> Iterator[Ring]:
