@@ -550,7 +550,7 @@ class Wanted:
     Which columns of X are wanted in which form.
 
     :param terms: the terms.
-    :param found: what the first pass found.
+    :param result: what the first pass found.
     :param roles: the columns that are no terms.
     :param family: the response's; one of the user's may read any column.
     """
@@ -664,7 +664,7 @@ class Encoding:
     """
     Takes rows as they come.
 
-    :param found: what a first pass over all rows found.
+    :param result: what a first pass over all rows found.
     :param wanted: which columns in which form.
     :param number: of bins of a column that has many values.
     :param total: how many rows come here; by default all of them.
