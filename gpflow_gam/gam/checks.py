@@ -1,4 +1,4 @@
-"""What is amiss with a fit, said as it ends: each once, with what to do."""
+"""Checks of a finished fit, each of which warns once and says what to do."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from .terms.base import column_of
 from .terms.smooth import SPLINES
 
 _ALIKE = 20.0
-"""How many times as long one span may be as another that shares its lengthscale."""
+"""Largest ratio of spans between columns that share a lengthscale."""
 _SHARP = 1.0 / 3.0
-"""How wide most residuals are, beside what the loss takes them for, where its bend is too wide."""
+"""Ratio of most residuals' spread to the loss's scale, below which smoothing may be too wide."""
 _ROWS = 10_000
 """Rows at which residuals are looked at."""
 _CENTRED = ("smooth", "tensor", "line", "curves", "areas")
@@ -110,7 +110,7 @@ def _check_dispersion(fit: FittedGAM) -> None:
 
 
 def _check_means(fit: FittedGAM) -> None:
-    """Of curves by level: a curve averages to zero, and cannot say how its level differs."""
+    """Warn of curves by level without their levels' means: a curve averages to zero."""
     spec = fit.spec
     split = {
         c.term: c.by

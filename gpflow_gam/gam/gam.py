@@ -372,7 +372,7 @@ class GAM(Inspector):
     # --- pickles and copies ------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is saved, and no caches: those hold what no pickle can."""
+        """State to save, without caches, which cannot be pickled."""
         state = dict(self.__dict__)
         fit = state.pop("_fit")
         if fit is not None:
@@ -393,7 +393,7 @@ class GAM(Inspector):
             self._fit = saving.from_parts(header, arrays, terms, family, "the pickle")
 
     def _options(self) -> dict[str, Any]:
-        """What every fit is given, and a file says."""
+        """Options of every fit, which a file holds."""
         return {
             "missing": self.missing,
             "engine": self.engine,

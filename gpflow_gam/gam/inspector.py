@@ -53,7 +53,7 @@ class Inspector:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether :meth:`fit` has been called."""
+        """True if :meth:`fit` has been called."""
         return self._fit is not None
 
     @property
@@ -217,7 +217,7 @@ class Inspector:
         :param unconditional: whether to average the density over uncertain hyperparameters, as
             :meth:`effects` does, rather than to take the fitted ones as known. Only with
             ``variational`` ``"exact"`` or ``"sites"`` (the defaults up to 5000 inducing values):
-            the other families of q(U) say nothing of other hyperparameters.
+            the other families of q(U) do not cover other hyperparameters.
         :return: [N].
         :raises ValueError: as :meth:`predict`; a response outside the family's support.
         """
@@ -398,7 +398,7 @@ class Inspector:
 
     def concurvity(self, full: bool = True) -> pd.DataFrame:
         """
-        How far each effect could be made of the others, or of each of them.
+        Concurvity: how well the other effects, all or each, reproduce each effect.
 
         See :func:`summaries.concurvity`.
 
@@ -408,7 +408,7 @@ class Inspector:
 
     def loo(self, groups: Any = None) -> LeaveOneOut:
         """
-        How well each row is predicted by the others: see :func:`comparison.leave_one_out`.
+        Leave-one-out predictive density of each row: see :func:`comparison.leave_one_out`.
 
         :param groups: rows that are left out together: a column that the model reads, labels of all
             rows [N], or an array of the indices of each row's neighbours; by default every row is

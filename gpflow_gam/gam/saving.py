@@ -58,7 +58,7 @@ def save(fit: FittedGAM, options: dict[str, Any], path: Path, overwrite: bool, d
 
 
 def _family_to_json(family: Family) -> dict[str, Any]:
-    """Of a likelihood of the user's the name of its class, whose code no file holds."""
+    """A family as JSON; of a user's likelihood its class's name, as no file holds its code."""
     if isinstance(family, Custom):
         return {"name": family.name, "likelihood": family.class_name}
     return family.to_json()
@@ -170,7 +170,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
 def from_parts(
     header: dict[str, Any], arrays: dict[str, Any], terms: Terms, family: Family, where: str
 ) -> FittedGAM:
-    """What :func:`parts` gave."""
+    """Read a fit that :func:`parts` gave."""
     with _lacking(where):
         levels, response = header["levels"], header["response"]
         roles = Roles.of(
@@ -248,7 +248,7 @@ def _data_from_parts(spec: Specification, header: dict[str, Any], arrays: dict[s
 
 
 def _without_data(fit: FittedGAM) -> Parts:
-    """What predictions and effects need in place of the data."""
+    """Numbers that predictions and effects need in place of the data."""
     if isinstance(fit.model, IterNCGP):
         raise ValueError(
             "data=False: the posterior of engine='iterncgp' is a function of the training rows; "
@@ -274,7 +274,7 @@ def _without_data(fit: FittedGAM) -> Parts:
 def _places(
     spec: Specification, kernel: AdditiveKernel, nodes: list[int], arrays: dict[str, Any]
 ) -> list[tuple[Kernel, Places]]:
-    """Where the evidence evaluates components, as :func:`_without_data` gave it."""
+    """Points at which the evidence evaluates components, as :func:`_without_data` gave them."""
     places = []
     for i, (component, number) in enumerate(zip(spec.components, nodes)):
         points = arrays[f"places {i}"]

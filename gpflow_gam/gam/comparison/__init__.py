@@ -1,4 +1,4 @@
-"""How well fits predict rows that they have not seen, and which of several does so best."""
+"""Leave-one-out scores of fits, and their comparison."""
 
 from .compare import Comparison, compare
 from .leave_one_out import LeaveOneOut, leave_one_out

@@ -20,7 +20,7 @@ _HEADER = ["", "elpd", "se", "difference", "its se", "edf", "AIC", "not trusted"
 
 
 class Fitted(Protocol):
-    """What can be left out of, as a fitted :class:`~gpflow_gam.GAM` can."""
+    """A fit with leave-one-out scores, such as a fitted :class:`~gpflow_gam.GAM`."""
 
     def loo(self, groups: Any = None) -> LeaveOneOut:
         """Predictive densities of rows left out."""

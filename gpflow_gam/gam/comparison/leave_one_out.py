@@ -75,7 +75,7 @@ def _labels(fit: FittedGAM, column: Column) -> Any:
 
 
 def described(folds: Neighbourhoods | None) -> str:
-    """What is left out at a time, in words."""
+    """Description of the rows that are left out at a time, in words."""
     if folds is None:
         return "one row at a time"
     sizes = np.array([len(part) for part in folds.out])
@@ -90,7 +90,7 @@ _BLOCK = 2**17
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """What was predicted."""
+    """Identity of the observations that a fit predicts, by which fits are comparable."""
 
     response: Column
     number: int
@@ -101,7 +101,7 @@ class Observed:
 
 
 def observed_of(fit: FittedGAM) -> Observed:
-    """What a fit predicts."""
+    """The observations that a fit predicts."""
     spec = fit.spec
     Y = fit.data.responses
     values = hashlib.blake2b(repr(spec.levels).encode() if spec.levels else b"", digest_size=16)
@@ -147,7 +147,7 @@ def check_same(names: list[str], all_observed: list[Observed]) -> None:
 
 
 _DRAWS = 1000
-"""Of functions, behind variances."""
+"""Number of draws of functions, behind variances."""
 _DRAWS_EACH = 400
 """The same, where each neighbourhood has draws of its own."""
 _TOGETHER = 1024
@@ -255,7 +255,7 @@ Blocks = Iterator[tuple[AnyNDArray, Cavity]]
 @dataclasses.dataclass(frozen=True, eq=False)
 class LeaveOneOut:
     """
-    How well the rows are predicted that were left out.
+    Leave-one-out predictive densities of the rows.
 
     :param pointwise: log predictive density of an observation of each row, by a fit without it (and
         without its neighbourhood), [N].
@@ -440,7 +440,7 @@ def _density(
 
 
 def _weights(fit: FittedGAM) -> AnyNDArray:
-    """How often each row counts, [N]."""
+    """Weight of each row, [N]."""
     return np.concatenate([w for _, w in fit.data.weights()])
 
 
@@ -483,7 +483,7 @@ def _weighted(fit: FittedGAM) -> Likelihood:
 
 
 def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
-    """Of families of q that keep no sites: those that the rows would have at q."""
+    """Sites that the rows would have at q, for families of q that keep none."""
     moments = inducing_moments(fit)
     assert isinstance(fit.posterior, SparseAdditivePosterior)
 
@@ -510,7 +510,7 @@ def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
 
 
 def _laplace(fit: FittedGAM) -> Cavity:
-    """Of Laplace's posterior, whose sites are the likelihood's curvature at its mean."""
+    """Leave-one-out cavities of Laplace's posterior, by the likelihood's curvature at its mean."""
     if fit.num_predictors > 1:
         raise ValueError(
             f"loo: engine='iterncgp' leaves out rows of one predictor only; family "

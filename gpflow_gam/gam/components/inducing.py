@@ -18,7 +18,7 @@ from ..terms import FactorSmooth, Smooth, Tensor, Term
 from ..terms.smooth import LEAST_SPLINES
 
 NUM_INDUCING = {1: 24, 2: 36}
-"""How many inducing inputs a component has unless told, by its number of columns; 50 beyond."""
+"""Default number of inducing inputs of a component, by its number of columns; 50 beyond."""
 
 Form = Literal[
     "constant",
@@ -69,7 +69,7 @@ class Margin:
 @dataclasses.dataclass(frozen=True)
 class By:
     """
-    What multiplies a component.
+    Multiplier of a component: a number, or the indicator of a level.
 
     :param column: its place in X.
     :param code: the code of the level on which the component acts; None for a number that
@@ -124,12 +124,12 @@ class Component:
 
     @property
     def carries_constant(self) -> bool:
-        """Whether the predictor's constant is part of it."""
+        """True if the predictor's constant is part of it."""
         return self.form in ("constant", "means")
 
     @property
     def shape(self) -> str:
-        """What the function is along one of its columns; empty for anything."""
+        """Shape of the function along one of its columns; empty for any."""
         return next((m.shape for m in self.margins if m.shape), "")
 
     def predictors_of(self, number: int) -> list[int]:
@@ -157,7 +157,7 @@ class Component:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Component:
-        """What :meth:`to_json` wrote."""
+        """Read a component that :meth:`to_json` wrote."""
 
         def frozen(v: Any) -> Any:
             return tuple(frozen(x) for x in v) if isinstance(v, list) else v
@@ -171,7 +171,7 @@ class Component:
 NUM_INDUCING_EACH = 10
 """Inducing inputs of each level's curve."""
 _ALL_INDUCING = 400
-"""Of all levels together, unless there are so many that each would have fewer than the least."""
+"""Inducing inputs of all levels together, unless each would have fewer than the least."""
 _LEAST_EACH = 4
 _NODES = 200
 """Nodes on which all curves together average to zero, about."""
@@ -185,17 +185,17 @@ NUM_INDUCING_ROUGH = 300
 """Inducing inputs of what has no slope: one for each value, up to so many."""
 NUM_INDUCING_ADAPTIVE = 60
 NUM_KNOTS = 6
-"""Where the speed of an adaptive smooth is learnt."""
+"""Most knots at which the speed of an adaptive smooth is learnt."""
 _MEMORY = 10.0
 """Spacings of values that count as the span of what forgets quickly."""
 NUM_SPLINES = {1: 24, 2: 9, 3: 6}
-"""How many splines a column has unless told, by the number of columns of numbers; 4 beyond."""
+"""Default number of splines of a column, by the number of columns of numbers; 4 beyond."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
     """
-    What a component sees.
+    Data of a component.
 
     :param reach: least, 2.5 % point, 97.5 % point and greatest of each column over all rows: the
         levels of a factor share their prior.
@@ -368,7 +368,7 @@ def speed_knots(points: AnyNDArray) -> tuple[float, ...]:
 
 
 def inducing_each(number: int) -> int:
-    """How many inducing inputs each of so many levels has, unless told."""
+    """Default number of inducing inputs of each of ``number`` levels."""
     return max(min(NUM_INDUCING_EACH, _ALL_INDUCING // number), _LEAST_EACH)
 
 

@@ -37,11 +37,11 @@ from ..terms.smooth import KINDS, has_line
 from .inducing import By, Component, Margin, bases_of
 
 LENGTHSCALE = 0.45, 0.9
-"""Where a lengthscale's prior peaks against its column's span; its deviation in logarithms."""
+"""Mode of a lengthscale's prior, as a share of its column's span, and its log-scale deviation."""
 START, SPACINGS = 0.35, 3.0
 """
-Where optimisation starts: at so much of the span, or at so many spacings between inducing inputs
-where that is less. From a long one it takes quick changes for noise, and stays.
+Initial lengthscale: so much of the span, or so many spacings between inducing inputs
+where that is less. From a long one optimisation takes quick changes for noise.
 """
 CYCLIC_LENGTHSCALE = 0.7, 0.6
 """The same of the dimensionless lengthscale of a periodic kernel."""
@@ -81,7 +81,7 @@ class VariancePriors(NamedTuple):
     other: VariancePrior
 
     def of_smooth(self, select: bool) -> tuple[VariancePrior, VariancePrior]:
-        """Of the straight part of a smooth and of its deviation from it."""
+        """Priors of the variances of a smooth's straight part and of its deviation from it."""
         if select:
             return self.selected_trend, self.selected_deviation
         return self.trend, self.deviation
@@ -116,13 +116,13 @@ UNPENALISED = 900.0
 INDEPENDENT = 0.5, 1.5
 """The same of what of areas is independent, against what is like their neighbours."""
 SINGLE_ROWS = LogNormal(0.5, 3.0, 2.0)
-"""Of areas with one row each, which neighbours alone tell from noise."""
+"""Variance prior of areas with one row each, which only their neighbours separate from noise."""
 SPEED = 1.0
 """The deviation, in logarithms, of an adaptive function's speeds."""
 INTERACTION_LENGTHSCALE = 0.7, 0.8
 """A lengthscale's prior in an interaction: few data tell its shape."""
 INTERACTION_VARIANCE = LogNormal(0.005, 2.0, 0.005)
-"""Of an interaction: most of what happens is in main effects."""
+"""Variance prior of an interaction, small because main effects explain most."""
 
 
 # --- parameters with priors ----------------------------------------------------------------------
@@ -289,7 +289,7 @@ def _constant(size: float) -> Kernel:
 
 
 def _level(size: float, prior: VariancePrior) -> Kernel:
-    """What a number multiplies is not confounded with the intercept, and has a level of its own."""
+    """The level of a function that a number multiplies, which the intercept does not confound."""
     return _set_variance(_bare(Constant, None), size**2, prior)
 
 
@@ -406,7 +406,7 @@ def _field(component: Component, size: float, prior: VariancePrior) -> Kernel:
 
 
 def _deviations(margin: Margin, size: float, prior: VariancePrior) -> Kernel:
-    """What a number or levels contribute to deviations that sum to zero over the levels."""
+    """Kernel of one margin of deviations that sum to zero over the levels."""
     kernel = _margin_kernel(margin)
     if margin.kind != "levels":
         return _set_variance(kernel, size**2, prior)

@@ -60,13 +60,13 @@ from .inducing import (
 )
 
 INTERCEPT = "intercept"
-"""What the constant is called, among components and in tables."""
+"""Name of the constant, among components and in tables."""
 _LEAST = 1e-100
 """Below which products of a few numbers may be zero."""
 
 
 def keys_of(term: Term, table: Table) -> list[Key]:
-    """How a term reads the columns of ``table``, ``by`` last."""
+    """Columns of ``table`` that a term reads, each as a number or a level, ``by`` last."""
     if isinstance(term, (Levels, MarkovField)):
         keys: list[Key] = [(term.columns[0], "level")]
     elif isinstance(term, FactorSmooth):
@@ -87,7 +87,7 @@ def keys_of(term: Term, table: Table) -> list[Key]:
 
 
 def _factor_of(term: FactorSmooth, table: Table) -> Column:
-    """Which of a term's two columns is the factor."""
+    """The factor among a term's two columns."""
     own = [c for c in term.columns if is_levels(table, c)]
     if len(own) == 2:
         raise ValueError(
@@ -206,7 +206,7 @@ def plan_columns(
 
 
 def _is_free(term: Term, terms: Terms) -> bool:
-    """Whether a term is not centred, for lack of an intercept: the first factor, or all lines."""
+    """True if a term is not centred for lack of an intercept: the first factor, or all lines."""
     carrier = terms.carrier(term.parameter)
     if carrier is not None:
         return term == carrier
@@ -352,7 +352,7 @@ def _margin(place: int, kind: str, period: float | None, data: Seen, i: int) -> 
 
 
 def _through_zero(margin: Margin, data: Seen) -> Margin:
-    """Of a line that is zero at zero: its natural length is the column's root mean square."""
+    """Margin of a line that is zero at zero, whose span is the column's root mean square."""
     values, weights = data.column(0)
     size = float(np.sqrt(np.average(np.square(values), weights=weights)))
     return dataclasses.replace(margin, centre=0.0, span=size)

@@ -26,7 +26,7 @@ _ROWS = 8192
 _CARRIED = 1e-7
 """The error of second moments, relative, at which no better features are looked for."""
 _SETTLED = 1e-6
-"""Of prior variances: if less is open at nodes, it is rounding."""
+"""Share of the prior variance below which the residual variance at nodes is rounding error."""
 _LOST, _CHECKED = 0.1, 50
 """Most mean relative error of variances, and the rows where it is measured."""
 _NODES = 400
@@ -308,7 +308,7 @@ def _parts(number: int) -> list[slice]:
 
 
 def _least_squares(phi: AnyNDArray) -> AnyNDArray:
-    """What takes values at N rows to the V that has them, nearly, [M, N], from features [M, N]."""
+    """Regularised least squares: map values at N rows to V, [M, N], given features [M, N]."""
     gram = phi @ phi.T
     gram[np.diag_indices_from(gram)] += _RIDGE * float(np.max(np.diag(gram)))
     solved: AnyNDArray = cho_solve(cho_factor(gram, lower=True), phi)

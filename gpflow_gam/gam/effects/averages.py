@@ -37,7 +37,7 @@ class Averages:
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-    """Where a component is needed."""
+    """Inputs at which a component is needed."""
 
     name: str
     X: AnyNDArray
@@ -123,7 +123,7 @@ def _predictors(
 def _estimated(
     fit: FittedGAM, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray, scale: str, seed: int
 ) -> AnyNDArray:
-    """What is predicted of rows whose predictors are N(mean, var), [N, K]."""
+    """Predictions at rows whose predictors are N(mean, var), [N, K]."""
     if scale == "link":
         factor, shift = fit.units
         return np.asarray(shift + factor * mean)
@@ -133,7 +133,7 @@ def _estimated(
 
 
 def _quantities(fit: FittedGAM, likelihood: Likelihood, F: AnyNDArray, scale: str) -> AnyNDArray:
-    """Of predictors [s, N, L] in the model's unit, [s, N, K]."""
+    """Predictions at predictors [s, N, L] in the model's unit, [s, N, K]."""
     if scale == "link":
         factor, shift = fit.units
         return np.asarray(shift + factor * F)
@@ -251,7 +251,7 @@ def population(
 
 
 def readers_of(fit: FittedGAM, name: Column) -> dict[int, NumericColumn | LevelColumn]:
-    """How the model reads a column, by its place in X."""
+    """Readers of a column, by its place in X."""
     spec = fit.spec
     if spec.design is not None and name in spec.design.variables:
         raise ValueError(
@@ -422,7 +422,7 @@ def _labels(fit: FittedGAM, rows: Population, name: Column) -> Any:
 
 
 _POINTS = {1: 50, 2: 15}
-"""Of a default grid, on each axis."""
+"""Number of points of a default grid, on each axis, by the number of columns."""
 _COMPARISONS = ("difference", "ratio")
 
 
@@ -529,7 +529,7 @@ def check(level: float, scale: str = "response", num_samples: int = 1000, **_: A
 
 
 def _is_step(fit: FittedGAM, name: Column, change: Any) -> bool:
-    """Whether a column is moved from where it is, and not set."""
+    """True if a column is shifted from its values, rather than set."""
     levels = any(isinstance(r, LevelColumn) for r in readers_of(fit, name).values())
     number = isinstance(change, (int, float, np.number)) and not isinstance(change, bool)
     if number and levels:

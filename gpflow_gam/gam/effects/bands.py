@@ -13,12 +13,12 @@ from ...threads import one_blas_thread
 
 _NUM_DRAWS = 4000
 _FEW_DIRECTIONS = 40
-"""Of which draws are kept from one band to the next: smooth functions have no more."""
+"""Directions whose draws are cached from one band to the next: smooth functions have no more."""
 
 
 def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[float, float]:
     """
-    How many standard errors a band extends, for each point alone and for all points together.
+    Half-widths of a band in standard errors, for each point alone and for all points together.
 
     The second is the ``level`` quantile of ``max_n |z_n| / sd(z_n)`` for ``z ~ N(0, covariance)``,
     by simulation (Ruppert, Wand & Carroll 2003, section 6.5).
@@ -32,11 +32,11 @@ def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[fl
 
 def simultaneous_bands(draws: AnyNDArray, level: float) -> tuple[AnyNDArray, AnyNDArray]:
     """
-    Limits between which a whole draw lies with probability ``level``.
+    Ends of the band in which a whole draw lies with probability ``level``.
 
     By ranks (Besag, Green, Higdon & Mengersen 1995, section 6.3): as far in from the extremes, in
     draws and the same at every point, as that share of them allows. Monotone functions of the draws
-    give the functions of the limits.
+    give the functions of the ends.
     """
     S = len(draws)
     flat = draws.reshape(S, draws.shape[1], -1)

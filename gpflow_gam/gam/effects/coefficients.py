@@ -1,4 +1,4 @@
-"""What can be read as single numbers: the intercept, slopes of lines, and effects of levels."""
+"""Coefficients: the intercept, slopes of lines, and effects of levels."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _reference_points(
     fit: FittedGAM, references: dict[str, int]
 ) -> list[tuple[Component, AnyNDArray, float]]:
     """
-    What the intercept of references has beside the average's: components, where, and how much.
+    Contributions to the intercept at reference levels: components, inputs, and weights.
 
     Named factors at their references and straight lines at zero of their columns. A line that only
     rows of one level have counts where that level is the reference, and as often as it is in the

@@ -24,13 +24,13 @@ Transform = Callable[[Any], Any]
 """A monotone function of an array, value by value."""
 
 CENTRED = "estimate_centred"
-"""What estimates are called that leave the means of levels out."""
+"""Column of estimates that leave out the means of levels."""
 _LIMITS = ("", "_simultaneous")
 
 
 def transformed(frame: pd.DataFrame, fun: Transform | None) -> pd.DataFrame:
     """
-    A table with its estimates and limits through ``fun``, without ``se``.
+    A table with its estimates and ends of intervals through ``fun``, without ``se``.
 
     A standard error is the predictor's own, and one of what ``fun`` makes of it would say little.
     """
@@ -176,13 +176,13 @@ class EffectTable:
         covariance: AnyNDArray,
         *others: Any,
     ) -> EffectTable:
-        """Of a covariance [L, n, n] that is there already."""
+        """Build a table from a covariance [L, n, n] that is known already."""
         variance = np.diagonal(covariance, axis1=1, axis2=2).T
         return cls(name, component, columns, estimate, variance, lambda: covariance, *others)
 
     @functools.cached_property
     def covariance(self) -> AnyNDArray:
-        """Of all points, [L, n, n]."""
+        """Posterior covariance of all points, [L, n, n]."""
         return self.joint()
 
     @property
@@ -192,12 +192,12 @@ class EffectTable:
         return se
 
     def critical(self, predictor: int = 0) -> tuple[float, float]:
-        """Standard errors on each side of pointwise and of simultaneous limits."""
+        """Half-widths of the pointwise and the simultaneous band, in standard errors."""
         return critical_values(self.covariance[predictor], self.level, self.seed)
 
     def frame(self) -> pd.DataFrame:
         """
-        Columns of the grid, ``estimate``, ``se``, and four limits.
+        Columns of the grid, ``estimate``, ``se``, and the ends of two credible intervals.
 
         ``lower`` to ``upper`` holds the effect at each point with probability ``level``;
         ``lower_simultaneous`` to ``upper_simultaneous`` the whole of it.
@@ -494,7 +494,7 @@ def _level_differences(
     unconditional: bool,
     group_means: bool,
 ) -> Differences:
-    """Of one component that has a curve for each level, whose own mean is part of it."""
+    """Differences between levels of one component that has a curve for each level."""
     number, factor = sorted(component.margins, key=lambda m: m.kind == "levels")
     name = list(fit.spec.encoder.columns)[number.column][0]
     shown = make_grid(fit, dataclasses.replace(component, margins=(number,)), grid, num_points)

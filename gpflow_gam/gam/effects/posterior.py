@@ -45,7 +45,7 @@ _BETWEEN: weakref.WeakKeyDictionary[FittedGAM, InducingMoments | None] = weakref
 
 def between_moments(fit: FittedGAM) -> InducingMoments | None:
     """
-    What predictors add to each other's covariances, as moments whose mean is zero.
+    Covariance that predictors add to each other, as moments whose mean is zero.
 
     Kept as long as the fit. None where they add nothing or nothing is known of it: of one
     predictor, of terms with a shape, and of fits that keep no sums over rows, of which IterNCGP's
@@ -151,7 +151,7 @@ def _between(
     blocks: Sequence[Block],
     parts: Callable[[InducingMoments, Sequence[FixedInputKernel]], JointParts],
 ) -> AnyNDArray | float:
-    """What predictors add to each other's covariances."""
+    """Covariance that predictors add to each other, between blocks."""
     moments = between_moments(fit)
     if moments is None:
         return 0.0
@@ -178,7 +178,7 @@ def hyperparameter_draws(fit: FittedGAM) -> list[HyperparameterDraw]:
     """
     The posterior of the inducing values at draws of the hyperparameters, kept as long as the fit.
 
-    Empty for fits without sums over rows, whose q says nothing of other hyperparameters.
+    Empty for fits without sums over rows, whose q does not cover other hyperparameters.
     """
     if fit not in _DRAWS:
         _DRAWS[fit] = _draw(fit)

@@ -42,9 +42,9 @@ def response_effect(
     """
     The expected response at the points of a grid, other effects at zero, offsets at their mean.
 
-    Estimates and limits are those of a prediction from the intercept and this effect alone. With
-    one predictor simultaneous limits are the images of the predictor's; otherwise they are of joint
-    draws.
+    Estimates and credible intervals are those of a prediction from the intercept and this effect
+    alone. With one predictor simultaneous bands are the images of the predictor's; otherwise they
+    are of joint draws.
     """
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
@@ -144,7 +144,7 @@ def with_outputs(var: AnyNDArray, shared: AnyNDArray) -> AnyNDArray:
 def _joint_draws(
     moments: InducingMoments, blocks: list[Block], A: AnyNDArray, number: int, seed: int
 ) -> list[AnyNDArray]:
-    """Of correlated predictors, about their means, [S, n] each."""
+    """Draws of correlated predictors about their means, [S, n] each."""
     V = moments.sample(number, seed) - moments.mean
     parts = [(moments.features(c, X), V[:, moments.block(c)]) for c, X in blocks]
     values = np.concatenate([np.einsum("mn,sml->snl", phi, v) for phi, v in parts], axis=1)

@@ -123,7 +123,7 @@ def family(spec: Family | str | Likelihood) -> Family:
 
 
 def from_json(data: Mapping[str, Any]) -> Family:
-    """What :meth:`Family.to_json` wrote; raises ValueError if the name or an option is unknown."""
+    """Read a family that :meth:`Family.to_json` wrote; raises ValueError if it is unknown."""
     if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
         raise ValueError(f"family must be a mapping with a 'name'; got {data!r}.")
     cls = _class(data["name"])

@@ -36,7 +36,7 @@ Reader = Callable[[AnyNDArray, str, str], AnyNDArray]
 FAMILIES: dict[str, type[Family]] = {}
 """Every family that has a name of its own."""
 _SYNONYMS = ("mean", "location", "mu"), ("scale", "dispersion", "sd", "sigma")
-"""Of the first and the second parameter of a family."""
+"""Synonyms of the first and the second parameter of a family."""
 
 
 class Response(NamedTuple):
@@ -63,23 +63,23 @@ class Family(abc.ABC):
 
     name: ClassVar[str]
     labelled: ClassVar[bool] = False
-    """Whether Y holds codes of labels."""
+    """True if Y holds codes of labels."""
     discrete: ClassVar[bool] = False
-    """Whether responses have probabilities, and not densities."""
+    """True if responses have probabilities rather than densities."""
     log_link: ClassVar[bool] = False
-    """Whether the mean of the response is the exponential of the first predictor, or a share."""
+    """True if the mean response is the exponential of the first predictor, or a share of it."""
     own_constant: ClassVar[str] = ""
-    """What replaces the intercept, where the family has a constant of its own."""
+    """Name of the family's own constant, which replaces the intercept; empty if it has none."""
     modelled: ClassVar[tuple[str, ...]] = ("mean",)
     """Parameters that may have terms: a predictor each, but for those that may be constants."""
     of_first: ClassVar[bool] = False
-    """Whether terms that are given for no parameter are of the first predictor alone."""
+    """True if terms given for no parameter enter the first predictor alone."""
     calibrated: ClassVar[bool] = False
-    """Whether its dispersion is no parameter of a likelihood, and is found by several fits."""
+    """True if the dispersion is no parameter of the likelihood, and is found by several fits."""
     needs_trials: ClassVar[bool] = False
-    """Whether there must be trials, or a substitute for them."""
+    """True if trials, or a substitute for them, are required."""
     takes_offset: ClassVar[bool] = True
-    """Whether offsets are in the unit in which the model has its first predictor."""
+    """True if offsets are in the unit in which the model has its first predictor."""
     _reads: ClassVar[Reader] = encoding.numbers
 
     def __init_subclass__(cls, listed: bool = True) -> None:
@@ -88,7 +88,7 @@ class Family(abc.ABC):
 
     @property
     def heavy_tailed(self) -> bool:
-        """Whether expected responses have a heavy tail where the predictor is uncertain."""
+        """True if expected responses have a heavy tail where the predictor is uncertain."""
         return self.log_link
 
     def to_json(self) -> dict[str, Any]:
@@ -234,12 +234,12 @@ class Family(abc.ABC):
 
     @property
     def reads_response(self) -> bool:
-        """Whether the likelihood has constants that all responses determine."""
+        """True if the likelihood has constants that all responses determine."""
         return self.calibrated
 
     @property
     def default_link(self) -> bool:
-        """Whether the likelihood has no other link around it than the family's first."""
+        """True if the link is the family's first, and no other link wraps the likelihood."""
         return True
 
     @property
@@ -249,7 +249,7 @@ class Family(abc.ABC):
 
     @property
     def conjugate(self) -> bool:
-        """Whether q is known in closed form: the response is normal around its predictor."""
+        """True if q is known in closed form: the response is normal around its predictor."""
         return False
 
     def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
@@ -307,7 +307,7 @@ class Family(abc.ABC):
         Squared Pearson residuals of ``Y`` at ``F`` and their variances under a ``likelihood``.
 
         ``(y - mu)^2 / V(mu)`` has mean one and variance ``2 + kurtosis``, the family's excess
-        kurtosis (McCullagh & Nelder 1989, section 4.5.2). [N] each, NaN in rows that say nothing of
+        kurtosis (McCullagh & Nelder 1989, section 4.5.2). [N] each, NaN in rows that do not show
         dispersion; None for families whose variance is no function of the mean. Of a family that
         is :attr:`calibrated` the second is the average of the first.
         """
@@ -417,7 +417,7 @@ class LinkedFamily(Family):
         return self._size(y)
 
     def _size(self, y: Observed) -> float:
-        """Of a predictor that is no logarithm, to first order what the response's size makes it."""
+        """Scale of the predictor: 1 for the log link, else to first order from the response."""
         mean, sd = self._moments(y)
         if self.link == "log" or not mean > 0.0:
             return 1.0
@@ -440,7 +440,7 @@ class Dispersed(Family):
     dispersion: ClassVar[str] = "dispersion"
     """The exponential of the second predictor."""
     varying: bool
-    """Whether the log dispersion has a predictor, instead of being a number that is learnt."""
+    """True if the log dispersion has a predictor, instead of being a number that is learnt."""
 
     def of_all(self) -> Family:
         return dataclasses.replace(self, varying=True)  # type: ignore[call-arg]

@@ -40,16 +40,16 @@ from .base import (
 from .encoding import Described, Observed, Sample
 
 _CELLS = 4096
-"""Of the logarithm of time, at whose ends intervals of a baseline may begin."""
+"""Number of cells of log time, at whose ends intervals of a baseline may begin."""
 _SHORT = 1e-6
 """The shortest time that they tell from zero, against the longest."""
 _SDS = np.geomspace(5e-3, 3.0, 60)
-"""Of steps of a log baseline, that are tried."""
+"""Candidate standard deviations of the steps of a log baseline."""
 _LOST = 1.0
 """Nats by which the evidence may be below the best: too smooth a baseline takes from slopes what
 too rough a one does not, so that of all that the events allow the roughest is taken."""
 _MAX_STEPS, _TOLERANCE = 100, 1e-8
-"""Of Newton's method."""
+"""Most steps and tolerance of Newton's method."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Survival(LocationScale, abc.ABC):
     start: ClassVar[float]
     """The scale at first, against the standard deviation of the response (or its logarithm)."""
     varying: bool = field(default=False, kw_only=True)
-    """Whether the logarithm of the scale has a predictor, the second."""
+    """True if the logarithm of the scale has a predictor, the second."""
 
     def axes(self, response: str) -> tuple[str, ...]:
         if not self.varying:
@@ -103,11 +103,11 @@ class Survival(LocationScale, abc.ABC):
         return location[..., None], scale[..., None] if self.varying else scale
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        """Of the response that nothing censors, which need not be the location."""
+        """Mean of the uncensored response, which need not be the location."""
         return Family.mean(self, likelihood, F)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """Of a censored row the saturated model is the location at which it is most probable."""
+        """Deviance; the saturated model of a censored row is its most probable location."""
         y = tf.constant(Y, dtype=default_float())
         best = base_of(likelihood).saturated(y, self._located(likelihood, F)[1])
         gap = np.asarray(best, dtype=np.float64) - self.log_density(likelihood, Y, F)
@@ -121,7 +121,7 @@ class Survival(LocationScale, abc.ABC):
         )
 
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
-        """Of a censored row, the probabilities between which that of its response is."""
+        """Bounds of the distribution function at each response; equal where it is not censored."""
         Y = np.asarray(Y, dtype=np.float64)
         low = self._below(likelihood, Y[:, :1], F)
         if Y.shape[1] == 1:
@@ -369,7 +369,7 @@ _MOST = 1e9
 _FAR = 9.0
 """Standard deviations of their number that a distribution function sums over."""
 _NEAR = 0.5
-"""Of the probability beyond a quantile, how much to either side the density at it is counted."""
+"""Half-width of the window for the density at a quantile, as a share of the smaller tail."""
 
 
 class _Normal(LocationScale, LinkedFamily):
@@ -489,7 +489,7 @@ class StudentT(LocationScale, LinkedFamily):
     df: float = 4.0
     link: str = "identity"
     varying: bool = field(default=False, kw_only=True)
-    """Whether the logarithm of the scale has a predictor, the second."""
+    """True if the logarithm of the scale has a predictor, the second."""
 
     def __post_init__(self) -> None:
         LinkedFamily.__post_init__(self)
@@ -536,7 +536,7 @@ class Gamma(Dispersed, LinkedFamily):
     _reads: ClassVar[Reader] = encoding.positive
     link: str = "log"
     varying: bool = field(default=False, kw_only=True)
-    """Whether the logarithm of the dispersion has a predictor, the second."""
+    """True if the logarithm of the dispersion has a predictor, the second."""
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         if self.varying:
@@ -663,7 +663,7 @@ class Quantile(QuasiFamily, LocationScale):
     tau: float = 0.5
     smoothing: float = SMOOTHING
     varying: bool = field(default=False, kw_only=True)
-    """Whether the logarithm of the scale has a predictor, the second."""
+    """True if the logarithm of the scale has a predictor, the second."""
 
     def __post_init__(self) -> None:
         Loss(self.tau, self.smoothing)

@@ -34,7 +34,7 @@ _DISCRETE = (
     likelihoods.Ordered,
 )
 _DRAWS, _SEED = 999, (19, 96)
-"""Of a distribution that has no distribution function."""
+"""Number and seed of the draws from a distribution that has no distribution function."""
 _DOUBLINGS, _HALVINGS = 60, 60
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 _FLAT = 1e-9
@@ -67,7 +67,7 @@ class Custom(Family, listed=False):
 
     @property
     def class_name(self) -> str:
-        """Of the likelihood, with its module."""
+        """Name of the likelihood's class, with its module."""
         return f"{type(self.base).__module__}.{type(self.base).__qualname__}"
 
     @property
@@ -138,7 +138,7 @@ class Custom(Family, listed=False):
         return "take family='negative_binomial'" if isinstance(self.base, Poisson) else ""
 
     def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair | None:
-        """Of the two of GPflow's likelihoods whose mean settles the variance."""
+        """Squared Pearson residuals and variances, for GPflow's Exponential and Poisson only."""
         if not isinstance(self.base, (Exponential, Poisson)):
             return None
         base, (X, F) = unwrapped(likelihood), tensors(F)

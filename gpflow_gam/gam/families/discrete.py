@@ -45,7 +45,7 @@ from .base import (
 from .encoding import Observed
 
 _ROUNDED = 1e-3
-"""How far successes of a proportion may be from a whole number, as in R's ``glm``."""
+"""Tolerance for successes of a proportion that are no whole number, as in R's ``glm``."""
 _BISECTIONS = 60
 _LEAST = 1e-300
 """A mean or variance below which squares of it, or over it, overflow."""
@@ -58,13 +58,13 @@ def _in_numpy(function: Any, link: str, f: AnyNDArray) -> AnyNDArray:
 probability = functools.partial(_in_numpy, links.probability)
 log_probability = functools.partial(_in_numpy, links.log_probability)
 log_failure = functools.partial(_in_numpy, links.log_failure)
-"""Of success and failure at predictors [...]; both logarithms keep their digits."""
+"""Log failure probability at predictors [...]; it and that of success keep their digits."""
 
 
 def _bisected(
     below: Callable[[AnyNDArray], AnyNDArray], low: AnyNDArray, high: AnyNDArray
 ) -> AnyNDArray:
-    """Where ``below``, true at ``low``, becomes false, [N]."""
+    """Boundary at which ``below``, true at ``low``, becomes false, by bisection, [N]."""
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
         under = below(middle)
@@ -329,7 +329,7 @@ class Beta(Dispersed):
     name: ClassVar[str] = "beta"
     link: str = "logit"
     varying: bool = field(default=False, kw_only=True)
-    """Whether the logarithm of the dispersion has a predictor, the second."""
+    """True if the logarithm of the dispersion has a predictor, the second."""
 
     def __post_init__(self) -> None:
         checked_link(self.link, SHARE_LINKS)
@@ -431,7 +431,7 @@ class NegativeBinomial(Dispersed, Poisson):
 
     name: ClassVar[str] = "negative_binomial"
     varying: bool = field(default=False, kw_only=True)
-    """Whether the logarithm of the dispersion has a predictor, the second."""
+    """True if the logarithm of the dispersion has a predictor, the second."""
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         if self.varying:
@@ -514,7 +514,7 @@ class ZeroAltered(Family, abc.ABC):
     kind: ClassVar[type[likelihoods.ZeroInflated | likelihoods.Hurdle]]
     """Its likelihood."""
     overdispersed_counts: ClassVar[bool] = False
-    """Whether counts are negative binomial."""
+    """True if counts are negative binomial."""
     _reads: ClassVar[Reader] = encoding.whole_counts
     link: str = "logit"
 
@@ -556,7 +556,7 @@ class ZeroAltered(Family, abc.ABC):
 
     @abc.abstractmethod
     def _share(self, counts: Any) -> Any:
-        """Of its distribution that a count is drawn from where there is one."""
+        """Share of the count distribution that counts are drawn from: all, or that above zero."""
 
 
 @dataclass(frozen=True)
@@ -607,7 +607,7 @@ class HurdlePoisson(ZeroAltered):
         return np.maximum(counts.sf(0.0), _LEAST)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """Against a mean for each row; zeros say nothing of it."""
+        """Against a mean for each row, which zeros do not determine."""
         y = first(Y)
 
         # the likeliest mean is that whose count above zero has the mean y

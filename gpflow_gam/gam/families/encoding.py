@@ -144,7 +144,7 @@ class Sample:
 
     @property
     def unweighted(self) -> Sample:
-        """Of rows that count once."""
+        """The same sample with every row counted once."""
         return Sample(self.Y)
 
     @property
@@ -195,7 +195,7 @@ class Sample:
         return mean, whole
 
     def occurring(self, number: int) -> AnyNDArray:
-        """How often each code occurs in the first column, [number]."""
+        """Weight of each code in the first column, [number]."""
         total: AnyNDArray = np.zeros(number)
         for block, w in self.blocks():
             total = total + np.bincount(block[:, 0].astype(np.int64), w, minlength=number)
@@ -220,14 +220,14 @@ class Described:
 
     moments: Moments
     counts: tuple[int, ...] = ()
-    """How often each code occurs in the first column, where it holds codes."""
+    """Weight of each code in the first column, where it holds codes."""
     width: float | None = None
-    """Of :attr:`Sample.robust`; None in files that have none."""
+    """Standard deviation of :attr:`Sample.robust`; None in files that have none."""
     centre: float | None = None
 
     @classmethod
     def of(cls, Y: RowArray, levels: Sequence[Level] | None) -> Described:
-        """Of a response Y [N, K], which may hold codes of ``levels``."""
+        """Summary of a response Y [N, K], which may hold codes of ``levels``."""
         sample = Sample(Y)
         occurring = () if levels is None else tuple(sample.occurring(len(levels)).tolist())
         centre, width = sample.robust

@@ -1,4 +1,4 @@
-"""What a fit refuses: options that there are not, and numbers that double precision cannot tell."""
+"""Checks of a fit's options, and of numbers that double precision cannot tell apart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OPTIONS = (
     "max_sweeps",
     "max_rounds",
 )
-"""Of ``GAM.fit``; which of them a fit has use for depends on its engine and q(U)."""
+"""Options of ``GAM.fit``; which of them a fit uses depends on its engine and q(U)."""
 _OF_GAM = (
     "family",
     "intercept",
@@ -57,7 +57,7 @@ _ELSEWHERE = {
     "offsets": "offset",
     "random_state": "seed",
 }
-"""What arguments of a GAM are called in other packages."""
+"""Names of GAM's arguments in other packages."""
 
 
 def check_names(options: Iterable[str]) -> None:
@@ -77,7 +77,7 @@ def check_names(options: Iterable[str]) -> None:
 
 
 CRITERIA = ("elbo", "ncv")
-"""What ``criterion`` may be."""
+"""Values of ``criterion``."""
 
 
 def check_criterion(variational: str | None, engine: str, options: dict[str, Any]) -> None:
@@ -153,7 +153,7 @@ _BROKEN = (
     OverflowError,
     FloatingPointError,
 )
-"""What linear algebra comes to on such numbers."""
+"""Exceptions that linear algebra raises on such numbers."""
 
 
 def check_response(family: Family, Y: RowArray, roles: Roles) -> None:
@@ -196,7 +196,7 @@ def explained(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Iterator[Non
 
 
 def _farthest(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> str:
-    """Which column has the value that is farthest from its others, and what to do."""
+    """Description of the column with the value farthest from its others, and of what to do."""
     columns: list[tuple[str, AnyNDArray]] = [(f"the response {spec.response!r}", Y[:, 0])]
     for i, (name, kind) in enumerate(spec.encoder.columns):
         if kind == "number":

@@ -44,11 +44,11 @@ class Pearson(NamedTuple):
     """Their sum's variance, where the family holds and its mean is known."""
 
     number: float
-    """How many rows are in it, weights counted."""
+    """Total weight of its rows."""
 
 
 class Discrepancies(NamedTuple):
-    """What one pass over the rows finds of how far responses are from the fit."""
+    """Deviance and Pearson statistics, from one pass over the rows."""
 
     deviance: tuple[float, float] | None
     """At the posterior mean of the predictor, and the null model's; None where none is defined."""
@@ -60,7 +60,7 @@ class Discrepancies(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class Communication:
     """
-    What the workers of a fit told each other.
+    Number and size of the messages between the workers of a fit.
 
     :param workers: how many there were.
     :param bytes_a_pass: what each contributes to the reduction of one pass over the rows.
@@ -92,17 +92,17 @@ class Data:
     responses: RowArray
     """Y of all rows (of this process), [N, K]."""
     complete: bool = False
-    """Whether X and Y are all rows."""
+    """True if X and Y are all rows."""
     available: bool = True
-    """Whether there are any rows."""
+    """True if there are any rows."""
     shared: bool = False
-    """Whether other processes have rows of it, too."""
+    """True if other processes have rows of it, too."""
     offset: AnyNDArray | None = None
     """The known part of the predictor, offsets at their mean, [L], where rows cannot be asked."""
     discrepancies: Discrepancies | None = None
     """Deviances and Pearson's statistic, where rows cannot be asked."""
     communication: Communication | None = None
-    """What the workers of a fit told each other."""
+    """Messages between the workers of a fit."""
 
     def rows(
         self, spec: Specification, model: AdditiveModel, known: Sequence[RowComponent] = ()
@@ -140,7 +140,7 @@ class HeldData(Data):
         weights: Column | None,
         number: int | None = NUM_BINS,
     ) -> HeldData:
-        """Of encoded rows."""
+        """Data of encoded rows."""
         w = None if weights is None else X[:, encoder.index(weights, "number")]
         return cls(X, Y, HeldColumns(X, w, number, encoder.places("level")))
 
@@ -260,7 +260,7 @@ class CodedData(Data):
 
     @classmethod
     def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> CodedData:
-        """What :meth:`to_arrays` wrote, with X and Y."""
+        """Read the data that :meth:`to_arrays` wrote, with X and Y."""
         coded = {
             tuple(b["columns"]): Bins(
                 arrays[f"whole codes {i}"], arrays[f"whole points {i}"], b["exact"]

@@ -78,7 +78,7 @@ def _warn(
 
 
 def _beyond(component: Component, column: int) -> str:
-    """What a component does outside its data."""
+    """Description of a component's extrapolation along a column."""
     shaped = {m.column: bool(m.shape) for m in component.margins if m.breaks}
     if column in shaped:  # splines
         return "the function goes on as a straight line" if shaped[column] else "it stays there"

@@ -192,7 +192,7 @@ def specify(
 
 
 def has_single_rows(component: Component, X: AnyNDArray, weights: AnyNDArray | None) -> bool:
-    """Whether each level or area of a component has but one row, which counts once at most."""
+    """True if each level or area of a component has one row only, with a weight of at most one."""
     places = [m.column for m in component.margins if m.kind == "levels"]
     if len(places) != 1 or component.by is not None:
         return False

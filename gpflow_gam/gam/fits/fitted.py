@@ -55,11 +55,11 @@ BLOCK = 10_000
 _CACHED = 5000
 """Rows whose features a thread holds: they stay in its core's cache."""
 Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]
-"""What JSON can hold, and arrays."""
+"""A header that JSON can hold, and arrays."""
 _STEPS, _HALVINGS, _GAIN = 50, 40, 1e-6
 """
-Of Newton's method, from the constant that suits the sample best, at the parameters that the family
-began with: most, halvings of one, and the nats that a further one has to promise.
+Newton's method for the constant, at the family's initial parameters: most steps, halvings of a
+step, and the nats that a further one has to promise.
 """
 _Q = ("mean", "covariance", "log_det", "precision", "shift")
 
@@ -123,7 +123,7 @@ class FittedGAM:
 
     @property
     def communication(self) -> Communication | None:
-        """What the workers of the fit told each other; None of a fit in one process."""
+        """Messages between the workers of the fit; None of a fit in one process."""
         return self.data.communication
 
     # --- the posterior --------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class FittedGAM:
     @functools.cached_property
     def solution(self) -> Solution | None:
         """
-        What the fit came to as sums over rows; None for engines and families of q that have none.
+        The solution as sums over rows; None for engines and families of q that have none.
 
         Made of what a file holds, or from the model's parameters where the fit did not leave it.
         """
@@ -178,7 +178,7 @@ class FittedGAM:
         return moments_at(model, *solution.at(solution.unshaped))
 
     def shape_tail(self, name: str, output: int) -> float:
-        """How often noise alone is as far from a component's shape as its estimate without is."""
+        """P value of a component's shape: how often noise deviates as far as the free estimate."""
         assert self._without_shapes is not None  # who asks for shapes has a solution
         place = self.model.kernel.names.index(name)
         return shaped_values(self._without_shapes).p_value(place, output)
@@ -285,7 +285,7 @@ class FittedGAM:
 
     def constant_of(self, component: Component) -> AnyNDArray:
         """
-        What is to be added to a component of the predictor's constant, in the response's unit, [L].
+        Constant to add to a component, in the response's unit, [L].
 
         Zero but for the intercept, and for the means of levels that are there in its place.
         """
@@ -346,7 +346,7 @@ class FittedGAM:
 
     @functools.cached_property
     def predictive_share(self) -> float:
-        """Which share of the predictor's variance predictions of classes count; else 1."""
+        """Share of the predictor's variance that predictions of classes count; else 1."""
         model = self.model
         return model.predictive_share() if isinstance(model, IterNCGP) else 1.0
 
@@ -489,7 +489,7 @@ def discrepancies(
     null: AnyNDArray,
     weights: AnyNDArray,
 ) -> Discrepancies:
-    """Of rows in memory."""
+    """Deviance and Pearson statistics of rows in memory."""
     deviance = None
     own = family.deviance(likelihood, Y, F)
     least = family.deviance(likelihood, Y, family.null_predictor(null, F))
@@ -513,7 +513,7 @@ def pearson(
 def discrepancies_of_rows(
     spec: Specification, likelihood: Likelihood, solution: Solution, q: GaussianPosterior
 ) -> Discrepancies:
-    """Of rows that are read in blocks."""
+    """Deviance and Pearson statistics of rows that are read in blocks."""
     rows, constant = solution.rows, np.array(spec.constant)
     null = null_constant(likelihood, rows, constant)
     deviance, statistics = np.zeros(2), np.zeros(3)
@@ -637,7 +637,7 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
 
 
 def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: Rows) -> Solution:
-    """What :func:`solution_to_parts` gave."""
+    """Read a solution that :func:`solution_to_parts` gave."""
     header, arrays = parts
     number = range(header["components"])
     roots = tuple(arrays[f"q root {i}"] for i in number)
@@ -654,7 +654,7 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
 
 
 def between_of(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> AnyNDArray | None:
-    """What predictors add to each other's covariances, [L, P, P]; None where they add nothing."""
+    """Covariance that predictors add to each other, [L, P, P]; None where they add nothing."""
     if solution.between is not None or solution.bound is not None:
         return solution.between
     with one_blas_thread():  # the same bits, whoever asks
@@ -663,7 +663,7 @@ def between_of(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> AnyNDA
 
 def _same_places(arrays: dict[str, AnyNDArray], rows: Rows) -> bool:
     """
-    Whether components are summed where those of a file were.
+    True if components are summed at the same points as in a file.
 
     On another machine ties between points may be broken otherwise; sums are then none of these
     rows' components, and have to be made anew.

@@ -119,7 +119,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def needs_table(terms: Terms) -> bool:
-    """Whether terms transform columns, or stand for all others: then rows have to be in memory."""
+    """True if terms transform columns or stand for all others, which needs rows in memory."""
     return any(isinstance(t, (Transformed, AllColumns)) for t in terms)
 
 

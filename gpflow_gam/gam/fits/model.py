@@ -33,7 +33,7 @@ from .specification import Specification
 Model = AdditiveSGPR | AdditiveSVGP | IterNCGP
 
 ENGINES = ("variational", "iterncgp")
-"""How the posterior is found."""
+"""Methods by which the posterior is found."""
 
 MAX_SITES = 5000
 """
@@ -48,7 +48,7 @@ VARIATIONAL: dict[str, type[VariationalFamily]] = {
     "covariance": CoupledCovariance,
     "precision": CoupledPrecision,
 }
-"""What ``variational`` may be called."""
+"""Variational families, by their names in ``variational``."""
 _NULL_ROWS = 20_000
 """Rows that settle where the intercept's prior is centred."""
 
@@ -184,7 +184,7 @@ def build_model(spec: Specification, data: Data) -> Model:
 
 
 def beside_null_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Specification:
-    """What is specified, with the constant predictor that explains the response best."""
+    """The specification, with the constant predictor that explains the response best."""
     stride = max(len(X) // _NULL_ROWS, 1)
     spec = dataclasses.replace(spec, constant=_constant(spec, X, Y, stride))
     return _without_constant(spec, Y[::stride])

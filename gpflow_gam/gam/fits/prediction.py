@@ -39,7 +39,7 @@ Selection = str | Term | Iterable[str | Term]
 """A term, its label or the name of one of its effects; or several."""
 
 OFFSET = "offset"
-"""What the offsets' part of the predictor is called."""
+"""Name of the offsets' part of the predictor."""
 _INTERCEPT = ("intercept", "(Intercept)", "1")
 _DRAWS = 1000
 _TOGETHER = 2**20
@@ -47,9 +47,9 @@ _TOGETHER = 2**20
 _MANY = 8 * BLOCK
 """Rows at a time where nothing is drawn."""
 _TIMES = 101
-"""Of a default grid of survival curves."""
+"""Number of times of a default grid of survival curves."""
 _NODES = {1: 32, 2: 12}
-"""Of quadrature over each of so many predictors."""
+"""Quadrature nodes for each predictor, by the number of predictors."""
 Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
 
 
@@ -59,7 +59,7 @@ Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
 @dataclasses.dataclass(frozen=True)
 class Part:
     """
-    What counts of a predictor; offsets always do.
+    Part of a predictor that counts; offsets always do.
 
     :param names: the effects that stay, in the model's order.
     :param intercept: whether the intercept does, with the constant about which it is.
@@ -116,7 +116,7 @@ def _effects(spec: Specification, argument: str, value: Selection) -> set[str]:
 
 def known_part(fit: FittedGAM, X: AnyNDArray, part: Part | None) -> AnyNDArray:
     """
-    What is known of the predictor at rows, [N, L]: a constant and offsets.
+    Known part of the predictor at rows, [N, L]: a constant and offsets.
 
     Without what carries the constant it is such that the predictor in the response's unit is the
     sum of effects and offsets alone.
@@ -148,12 +148,12 @@ class Uncertain(Protocol):
 
 class Summaries:
     """
-    Mean, standard deviation and limits of some quantity at N points.
+    Mean, standard deviation and credible interval of some quantity at N points.
 
     :param estimate: [N] or [N, K].
     :param se: the same.
-    :param lower: lower limits; None where no interval was asked.
-    :param upper: upper limits.
+    :param lower: lower ends of the intervals; None where no interval was asked.
+    :param upper: upper ends.
     :param names: of the K quantities.
     """
 
@@ -194,7 +194,7 @@ def predict_table(
     uncertain: Uncertain | None = None,
     part: Part | None = None,
 ) -> Any:
-    """What :meth:`gpflow_gam.GAM.predict` returns."""
+    """Predictions, as :meth:`gpflow_gam.GAM.predict` returns them."""
     if interval is not None and not 0.0 < interval < 1.0:
         raise ValueError(f"interval must be a probability between 0 and 1; got {interval}.")
     if type not in get_args(PredictionType):
@@ -233,7 +233,7 @@ def sample_table(
     seed: int,
     part: Part | None = None,
 ) -> AnyNDArray:
-    """What :meth:`gpflow_gam.GAM.sample` returns."""
+    """Posterior draws, as :meth:`gpflow_gam.GAM.sample` returns them."""
     family = fit.spec.family
     F: AnyNDArray
     if part is None:
@@ -281,7 +281,7 @@ def moments(
     between: bool = False,
 ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     """
-    Of the predictor, the mean, the variance that estimates take, and that of errors, [N, L];
+    Mean of the predictor, the variance that estimates take, and that of errors, [N, L];
     covariances [N, L, L] where predictors are correlated a posteriori.
     """
     names = None if part is None else part.components(fit.spec)
@@ -298,7 +298,7 @@ def moments(
 
 
 def _variances(var: AnyNDArray) -> AnyNDArray:
-    """Of variances or covariances, [N, L]."""
+    """Variances [N, L], from variances or covariances."""
     if var.ndim == 2:
         return var
     return np.maximum(np.diagonal(var, axis1=1, axis2=2), 0.0)
@@ -343,7 +343,7 @@ def response(
     errors: bool = False,
 ) -> Summaries:
     """
-    The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed limits.
+    The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed interval.
 
     The mean is at the fitted hyperparameters, whatever is known of them, and that of the model's
     ``predict_y``. See :func:`gpflow_gam.likelihoods.predictive.summarised_response`.
@@ -374,7 +374,7 @@ def observation(
     part: Part | None = None,
     errors: bool = False,
 ) -> Summaries:
-    """A new response at x: mean, deviation and limits of draws from the predictive distribution."""
+    """A new response at x: mean, deviation and interval of draws from its predictive density."""
     mean, _, var = moments(fit, X, uncertain, part)
     var = fit.predictive_share * var
     family, likelihood = fit.spec.family, fit.likelihood
@@ -405,7 +405,7 @@ def terms(
     fit: FittedGAM, X: AnyNDArray, uncertain: Uncertain | None = None, part: Part | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """
-    What components and offsets add to the predictor and its standard errors, a column each.
+    Contributions of components and offsets to the predictor and its errors, a column each.
 
     The columns' sum is the predictor: its constant is in the intercept's, or in that of the levels
     whose means stand in its place.
@@ -434,7 +434,7 @@ def _counted(fit: FittedGAM, part: Part | None) -> list[str]:
 def _contributions(
     fit: FittedGAM, X: AnyNDArray, mean: AnyNDArray, names: Sequence[str]
 ) -> pd.DataFrame:
-    """Of components to the predictor, from their means [N, C, L], and of offsets."""
+    """Contributions of components to the predictor, from their means [N, C, L], and of offsets."""
     factor, _ = fit.units
     constants = [fit.constant_of(fit.spec.component(name)) for name in names]
     whole = factor * mean + np.reshape(constants, (1, len(names), fit.num_predictors))
@@ -451,7 +451,7 @@ def _offset(fit: FittedGAM, frame: pd.DataFrame, values: AnyNDArray | float) -> 
 
 
 def _by_column(fit: FittedGAM, values: AnyNDArray, names: Sequence[str]) -> pd.DataFrame:
-    """Of components, [N, C, L]: a column each, or each predictor that they enter."""
+    """Table of components [N, C, L]: a column each, or one for each predictor that they enter."""
     if fit.num_predictors == 1:
         return pd.DataFrame(values[..., 0], columns=list(names))
     predictors = fit.spec.predictor_names
@@ -505,7 +505,7 @@ def survival_of_table(
     level: float,
     draws: Sequence[HyperparameterDraw] = (),
 ) -> pd.DataFrame:
-    """What :meth:`gpflow_gam.GAM.survival` returns."""
+    """Survival curves, as :meth:`gpflow_gam.GAM.survival` returns them."""
     family = fit.spec.family
     if not isinstance(family, (Survival, Cox)):
         raise ValueError(
@@ -527,7 +527,7 @@ def survival_of_table(
     z = norm.ppf(0.5 + 0.5 * level)
     if len(draws) or mean.shape[1] > 1:
         lower, upper = _survival_interval(fit, family, X, t, z, draws)
-    else:  # survival moves one way with the predictor, and limits go through
+    else:  # survival moves one way with the predictor, and ends of intervals go through
         ends = [
             family.survival(fit.likelihood, t, (mean + sign * z * np.sqrt(var))[:, None])
             for sign in (-1.0, 1.0)
@@ -581,7 +581,7 @@ def _survival_interval(
         return np.asarray(np.log(-np.log(S)) if hazards else ndtri(S))
 
     def variance(likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
-        """Of what is known of the predictors, [N, T]."""
+        """Variance that uncertain predictors cause, to first order, [N, T]."""
         result, sd = np.zeros((len(mean), len(t))), np.sqrt(np.maximum(var, 0.0))
         for own in np.eye(mean.shape[1]):
             ends = [scaled(likelihood, mean + sign * own * sd) for sign in (-1.0, 1.0)]
@@ -789,7 +789,7 @@ def at_complete_rows(
     answer: Callable[[Table], Any],
     axis: int = 0,
 ) -> Any:
-    """What ``answer`` says of the complete rows, and NaN (None among classes) of the others."""
+    """Result of ``answer`` at complete rows, and NaN (None among classes) at the others."""
     lacking = Holes().add(filled(table, spec.fills), columns)
     if not lacking.any():
         return answer(table)

@@ -83,7 +83,7 @@ class EncodedRows:
 
     @property
     def can_rebin(self) -> bool:
-        """Whether there can be other bins."""
+        """True if the data can be binned anew."""
         return self._encode is not None
 
     def rebin(self, number: int | None) -> None:
@@ -303,7 +303,7 @@ def with_trials(
 
 
 def _sizes(source: Any, roles: Roles) -> set[str]:
-    """Whether a response has fractions, and numbers that are neither these nor 0 nor 1."""
+    """Kinds of numbers in a response: fractions, and numbers that are neither these nor 0 nor 1."""
     result: set[str] = set()
     columns = [roles.response, *roles.counting]
     named = all(isinstance(c, str) for c in columns)
@@ -339,7 +339,7 @@ def read_in_blocks(
 @dataclasses.dataclass(frozen=True)
 class ColumnSummary:
     """
-    What a first pass found.
+    Summary of each column from the first pass.
 
     :param table: a table that has every level and label that occurs, and of columns of numbers
         nothing but their kind.
@@ -362,7 +362,7 @@ class ColumnSummary:
         return roles.encoded(family, self.table, roles.labels(family, self.table)).levels
 
     def place(self, column: int) -> int | None:
-        """Where in the summary a column of X stands; None for columns of levels."""
+        """Place of a column of X in the summary; None for columns of levels."""
         key = list(self.encoder.columns)[column]
         return self.numbers.index(key) if key in self.numbers else None
 
@@ -464,7 +464,7 @@ def located(start: int, number: int) -> Iterator[None]:
 
 class PartialSummary:
     """
-    What blocks have; those of parts of the rows merge.
+    Summary of blocks of rows; those of parts of the rows merge.
 
     :param terms: the terms.
     :param family: the response's.
@@ -525,7 +525,7 @@ class PartialSummary:
         return both
 
     def whole(self, terms: Terms, roles: Roles, dropped: int) -> ColumnSummary:
-        """What follows from them."""
+        """Summary of each column, and the encoder that follows from it."""
         assert self.summary is not None
         table = self._table()
         encoder = learn_encoder(terms, roles.numeric, table)
@@ -547,7 +547,7 @@ class PartialSummary:
 
 class Wanted:
     """
-    Which columns of X are wanted in which form.
+    Columns of X, and the forms in which they are needed.
 
     :param terms: the terms.
     :param result: what the first pass found.
@@ -583,7 +583,7 @@ class Wanted:
 @dataclasses.dataclass(frozen=True)
 class Share:
     """
-    Which of all rows are read here.
+    Share of all rows that is read here.
 
     :param number: how many, all of them complete.
     :param start: the number of the first one among all complete ones.
@@ -637,7 +637,7 @@ def encode_share(
 @dataclasses.dataclass(frozen=True)
 class Totals:
     """
-    What settles the bins that rows have codes of; those of parts of the rows merge.
+    Totals that determine the bins of coded rows; those of parts of the rows merge.
 
     :param sums: what is in joint bins, by their columns.
     :param masses: the rows' weight in each cell of every column that is read, by its place.
@@ -649,7 +649,7 @@ class Totals:
     ranges: dict[tuple[int, int | None], tuple[AnyNDArray, AnyNDArray]]
 
     def merged(self, other: Totals) -> Totals:
-        """Of the rows of both."""
+        """Totals of the rows of both."""
         return Totals(
             {places: own.merged(other.sums[places]) for places, own in self.sums.items()},
             {place: own + other.masses[place] for place, own in self.masses.items()},
@@ -746,7 +746,7 @@ class Encoding:
         self._kept.append((which - self._start, X[which - first], Y[which - first]))
 
     def totals(self) -> Totals:
-        """What settles the bins, of these rows."""
+        """Totals of these rows, which determine the bins."""
         sums = {places: coder.sums() for places, coder in self._coders.items()}
         return Totals(sums, self._masses, self._ranges)
 

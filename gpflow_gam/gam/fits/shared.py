@@ -171,7 +171,7 @@ def _shares(
     progress: bool | None,
 ) -> list[Share]:
     """
-    Which rows each process has, in their order.
+    Rows of each process, in their order.
 
     Rows' numbers settle the sample, and so bins: they must be known before it is drawn, which
     takes a pass of its own where rows are dropped or nobody knows how many there are.
@@ -207,7 +207,7 @@ def _summarised(
     progress: bool | None,
     total: int,
 ) -> PartialSummary:
-    """What this process's rows have."""
+    """Summary of this process's rows."""
     columns, holes = columns_needed(terms, roles), Holes()
     result: PartialSummary | None = None
     for block in reading(blocks, "reading, pass 1 of 2", progress):
@@ -256,7 +256,7 @@ def _arguments(
     seed: int,
     options: Mapping[str, Any],
 ) -> dict[str, str]:
-    """What must be the same on all processes, as text."""
+    """Arguments that must be the same on all processes, as text."""
     own = {k: v for k, v in options.items() if k not in ("callback", "progress", "max_seconds")}
     stated = {
         "terms": terms,

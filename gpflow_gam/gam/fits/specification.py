@@ -1,4 +1,4 @@
-"""What a GAM is, apart from its parameters' values."""
+"""Specification of a GAM, apart from its parameters' values."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Roles:
         weights: Column | None = None,
         trials: Column | None = None,
     ) -> Roles:
-        """Of a response as users name it: a column, or both of a censored one."""
+        """Roles with a response as users name it: a column, or both of a censored one."""
         if isinstance(response, Surv):
             return cls(response.first, offset, weights, trials, response)
         return cls(response, offset, weights, trials)
@@ -189,7 +189,7 @@ class Specification(Roles):
         return next((c.name for c in self.components if c.form == "constant"), None)
 
     def has_constant(self, names: Collection[str]) -> AnyNDArray:
-        """Whether one of some components carries the constant of each predictor, [L]."""
+        """True, [L], for predictors whose constant one of some components carries."""
         result = np.zeros(len(self.constant), dtype=bool)
         for c in self.components:
             if c.carries_constant and c.name in names:
@@ -198,7 +198,7 @@ class Specification(Roles):
 
     @property
     def predictor_names(self) -> tuple[str, ...]:
-        """What the predictors are called; one empty name where there is one."""
+        """Names of the predictors; one empty name where there is one."""
         return self.family.predictor_names(self.levels)
 
     @property
@@ -217,7 +217,7 @@ class Specification(Roles):
 
     @property
     def dependent(self) -> list[str]:
-        """What a formula makes of columns that are read otherwise as well."""
+        """Formula columns that are computed from columns that are read otherwise as well."""
         names = dict.fromkeys(name for name, _ in self.encoder.columns)
         result = [] if self.design is None else [self.design.text]
         for name in names:
@@ -227,7 +227,7 @@ class Specification(Roles):
         return result
 
     def place(self, column: Column) -> int:
-        """Where in X a numeric column stands."""
+        """Place of a numeric column in X."""
         return self.encoder.index(column, "number")
 
     def component(self, name: str) -> Component:
@@ -302,7 +302,7 @@ class Specification(Roles):
 
 
 def _columns(term: Term, by: str | None = None) -> tuple[frozenset[str], str]:
-    """What a term is of, as text without spaces: its columns and ``by``, empty for none."""
+    """Columns and ``by`` of a term as text without spaces, ``by`` empty for none."""
     other = column_of(term.by) if by is None and term.by is not None else by or ""
     return frozenset(_plain(c) for c in term.columns), _plain(other)
 

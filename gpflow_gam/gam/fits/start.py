@@ -57,7 +57,7 @@ def same_components(
     names: Sequence[str],
     of_first: bool,
 ) -> Specification | None:
-    """What an earlier fit was of, where another one is of the same components at the same rows."""
+    """Specification of an earlier fit with the same components at the same rows, or None."""
     if start is None or not (start.data.complete and data.complete):
         return None
     spec = start.spec
@@ -72,7 +72,7 @@ def same_components(
 
 
 def has_same_sites(start: FittedGAM, spec: Specification, data: Data) -> bool:
-    """Whether the sites of an earlier fit are sites of another one at the same X."""
+    """True if the sites of an earlier fit are sites of another one at the same X."""
     old = start.spec
     return (
         old.variational == spec.variational == "sites"
@@ -84,7 +84,7 @@ def has_same_sites(start: FittedGAM, spec: Specification, data: Data) -> bool:
 def marginals_at(
     start: FittedGAM, spec: Specification, model: Model, X: AnyNDArray
 ) -> Marginals | None:
-    """What an earlier fit says of the predictor at rows, in the unit of another model."""
+    """Marginals of an earlier fit's predictor at rows, in the unit of another model."""
     if start.num_predictors != len(spec.constant):
         return None
     own = _recoded(X, spec.encoder, start.spec.encoder)
@@ -101,7 +101,7 @@ def marginals_at(
 
 
 def marginals_of_rows(solution: Solution) -> Marginals:
-    """What a fit says of the predictor at its own rows, by its own bins and in its own unit."""
+    """Marginals of a fit's predictor at its own rows, by its own bins and in its own unit."""
     parts = [part[1:] for part in solution.rows.marginals(solution.values, solution.q)]
     mean, var = (np.concatenate(part) for part in zip(*parts))
     return mean, var

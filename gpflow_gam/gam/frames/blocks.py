@@ -43,7 +43,7 @@ class Blocks(abc.ABC):
 
     @property
     def num_rows(self) -> int | None:
-        """How many rows there are; None where only reading tells."""
+        """Number of rows; None where only reading tells."""
         return None
 
 
@@ -67,7 +67,7 @@ class Counted(Blocks):
 
 
 def in_blocks(source: Any) -> bool:
-    """Whether a source is a path, a data set or tables one after the other, not one table."""
+    """True if a source is a path, a data set or tables one after the other, not one table."""
     if _is_table(source) or source is None:
         return False
     dataset = hasattr(source, "scanner") and hasattr(source, "schema")
@@ -106,7 +106,7 @@ def blocks_of(source: Any, columns: Iterable[Column] | None, rows: int) -> Block
 
 
 class _Slices(Blocks):
-    """Of one table in memory."""
+    """Blocks of one table in memory."""
 
     def __init__(self, table: Table, rows: int) -> None:
         self._table, self._rows = table, rows
@@ -121,7 +121,7 @@ class _Slices(Blocks):
 
 
 class _Joined(Blocks):
-    """Of tables that come one after the other."""
+    """Blocks of tables that come one after the other."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _Joined(Blocks):
             yield index, table
 
     def _common_levels(self) -> dict[Any, pd.CategoricalDtype]:
-        """Of every categorical column all levels."""
+        """All levels of every categorical column."""
         result: dict[Any, dict[tuple[Any, ...], pd.CategoricalDtype]] = {}
         if self._levels_read is not None:
             tables = (Table(data) for data in self._levels_read())
@@ -189,12 +189,12 @@ class _Joined(Blocks):
 
 
 def _may_be_categorical(table: Table) -> bool:
-    """Whether a block without categories has a column that says nothing of its kind."""
+    """True if a block without categories has a column of unknown kind, all of it missing."""
     return any(not _kind(table, name) for name in table.names)
 
 
 def _kind(table: Table, name: Any) -> str:
-    """What a column holds, in words; empty where all of it is missing."""
+    """Kind of values in a column, in words; empty where all of it is missing."""
     if table.levels(name) is not None:
         return "categories"
     if table.missing(name).all():
@@ -219,7 +219,7 @@ def _with_levels(table: Table, levels: Mapping[Any, pd.CategoricalDtype]) -> Tab
 
 
 def _is_table(source: Any) -> bool:
-    """Whether :class:`Table` takes it as one table; a list is one where its items are rows."""
+    """True if :class:`Table` takes it as one table; a list is one where its items are rows."""
     if isinstance(source, (Table, Mapping, np.ndarray)) or foreign_columns(source) is not None:
         return True
     if isinstance(source, (list, tuple)):

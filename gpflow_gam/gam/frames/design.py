@@ -112,7 +112,7 @@ class Design:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Design:
-        """What :meth:`to_json` wrote."""
+        """Read a design that :meth:`to_json` wrote."""
         text = value["text"]
         variables_of(text)  # which lets no other code pass
         readers: list[NumericColumn | LevelColumn] = []

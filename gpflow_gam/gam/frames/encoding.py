@@ -91,7 +91,7 @@ class NumericColumn:
 
     @property
     def outside(self) -> str:
-        """What is said of values beyond the limits, up to the value."""
+        """Error message for values outside the range of the column, up to the value."""
         low, high = self.limits or (-np.inf, np.inf)
         return (
             f"column {self.name!r} must be within {low:g} and {high:g}, degrees in {self.use}; got"
@@ -187,7 +187,7 @@ Key = tuple[Column, str]
 
 
 class Encoder:
-    """How named columns become the columns of X."""
+    """Map from named columns to the columns of X."""
 
     def __init__(self, columns: Mapping[Key, NumericColumn | LevelColumn]) -> None:
         self.columns = dict(columns)
@@ -198,11 +198,11 @@ class Encoder:
         return len(self.columns)
 
     def index(self, name: Column, kind: str) -> int:
-        """Where in X a column stands, read as ``kind``."""
+        """Place in X of a column that is read as ``kind``."""
         return list(self.columns).index((name, kind))
 
     def places(self, kind: str) -> list[int]:
-        """Where in X the columns stand that are read as ``kind``."""
+        """Places in X of the columns that are read as ``kind``."""
         return [i for i, (_, k) in enumerate(self.columns) if k == kind]
 
     def levels(self, name: Column) -> tuple[Any, ...]:
@@ -225,7 +225,7 @@ class Encoder:
 
     @classmethod
     def from_json(cls, values: list[dict[str, Any]]) -> Encoder:
-        """What :meth:`to_json` wrote."""
+        """Read an encoder that :meth:`to_json` wrote."""
         columns: dict[Key, NumericColumn | LevelColumn] = {}
         for value in values:
             kind, name = value["kind"], expression.from_json(value["name"])
@@ -265,7 +265,7 @@ def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColu
 
 
 def is_levels(table: Table, name: Column) -> bool:
-    """Whether a column is of levels by its type: text, categories or truth values."""
+    """True if a column is of levels by its type: text, categories or truth values."""
     dtype = getattr(table.raw(name), "dtype", None)
     values = table.values(name)
     if isinstance(dtype, pd.BooleanDtype) or values.dtype.kind == "b":
@@ -274,7 +274,7 @@ def is_levels(table: Table, name: Column) -> bool:
 
 
 def _holds(table: Table, name: Column, kinds: tuple[type, ...]) -> bool:
-    """Whether a column is categorical, or holds objects of one of these kinds."""
+    """True if a column is categorical or text, or holds objects of one of these kinds."""
     dtype = getattr(table.raw(name), "dtype", None)
     if isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)):
         return True
@@ -286,7 +286,7 @@ def _holds(table: Table, name: Column, kinds: tuple[type, ...]) -> bool:
 
 
 def kind_of_time(table: Table, name: Column) -> str:
-    """What times a column holds, with or without a zone, or spans; empty for none."""
+    """Kind of times in a column, with or without a zone, or spans; empty for none."""
     values = table.values(name)
     if values.dtype.kind in "mM":
         return _TIMES if values.dtype.kind == "M" else _SPANS
@@ -302,7 +302,7 @@ def kind_of_time(table: Table, name: Column) -> str:
 def numeric_column(
     table: Table, name: Column, term: Term, limits: tuple[float, float] | None = None
 ) -> NumericColumn:
-    """How a term reads a column as numbers, or as times."""
+    """Reader of a column that a term takes as numbers, or as times."""
     time = kind_of_time(table, name) if name in term.columns else ""
     return NumericColumn(name, term.label, limits, time)
 
@@ -329,7 +329,7 @@ def _check_written(levels: Iterable[Any], name: Column) -> None:
 
 
 def _kind(level: Any) -> str:
-    """What sort of level this is, levels of other sorts being equal to none of it."""
+    """Kind of a level; levels of different kinds are never equal."""
     if isinstance(level, str):
         return "text"
     if isinstance(level, Number):

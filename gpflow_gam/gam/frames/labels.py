@@ -27,7 +27,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """What :func:`to_json` wrote."""
+    """Read a level that :func:`to_json` wrote."""
     if not isinstance(value, (dict, list)):
         return value
     if isinstance(value, dict) and len(value) == 1:

@@ -85,7 +85,7 @@ def complete_rows(table: Table, columns: Iterable[Column], missing: str) -> tupl
 
 @dataclasses.dataclass(frozen=True)
 class Fill:
-    """What a column's missing values are replaced by."""
+    """Replacement of a column's missing values."""
 
     name: Column
     value: Any
@@ -111,7 +111,7 @@ def learn_fills(
 
 
 def _most_frequent(column: Distinct, sort: bool) -> Any:
-    """Of equally frequent levels the first in the categories' order, or once they are sorted."""
+    """The most frequent level; of several the first in the categories' order, or sorted."""
     counts = np.where(pd.isna(column.values), 0, column.counts())
     result = column.values[counts == counts.max()]
     return pd.Series(result).mode().iloc[0] if sort else result[0]

@@ -30,13 +30,13 @@ class Distinct(NamedTuple):
         return np.asarray(self.values[pd.unique(self.codes)])
 
     def counts(self) -> AnyNDArray:
-        """How often each value occurs, [K]."""
+        """Number of times that each value occurs, [K]."""
         size = len(self.values)
         return np.bincount(self.codes.astype(np.intp) % max(size, 1), minlength=size)
 
 
 def distinct(values: AnyNDArray) -> Distinct:
-    """What a column holds, as Python compares it: of 1, 1.0 and True the first stands for all."""
+    """Distinct values of a column, as Python compares them: of 1, 1.0 and True the first stays."""
     if values.dtype.kind in "mM":  # pandas would convert the unit, and so what values turn into
         codes, whole = pd.factorize(values.view(np.int64))
         return Distinct(codes, whole.view(values.dtype))
@@ -105,7 +105,7 @@ def _common_order(stated: list[tuple[Any, ...]], name: object) -> list[Any]:
 
 
 def distinct_text(column: Any) -> Distinct:
-    """Of a series or an array of pandas' type for text, without an object a row."""
+    """Distinct values of a pandas text series or array, without an object a row."""
     codes, result = pd.factorize(column, use_na_sentinel=False)
     return Distinct(codes, np.asarray(result, dtype=object))
 
@@ -188,7 +188,7 @@ def _converted(values: Any) -> Any:
 
 
 def _to_numpy(values: Any) -> AnyNDArray:
-    """Of a column of polars, or of an array or chunks of Arrow's, whose signatures differ."""
+    """Array of a polars column, or of an array or chunks of Arrow's, whose signatures differ."""
     whole = hasattr(values, "type") and not hasattr(values, "chunks")
     return np.asarray(values.to_numpy(zero_copy_only=False) if whole else values.to_numpy())
 
@@ -314,7 +314,7 @@ class Table:
 
     def name(self, name: Column) -> Any:
         """
-        What a column is called here, which an index into named columns is not.
+        The column's own name here, for a name or an index.
 
         :param name: of the column, or its place.
         :raises ValueError: there is no such column; names the nearest.
@@ -350,7 +350,7 @@ class Table:
 
     def ordered(self, name: Column) -> bool:
         """
-        Whether a column is of categories that are ordered.
+        True if a column is of categories that are ordered.
 
         :param name: of the column, or its place.
         """
@@ -374,7 +374,7 @@ class Table:
 
     def missing(self, name: Column) -> AnyNDArray:
         """
-        Which values of a column are missing, [N].
+        Mask of the missing values of a column, [N].
 
         :param name: of the column, or its place.
         """
@@ -479,7 +479,7 @@ class Table:
 
 
 def resolved(name: Column, names: list[Any]) -> Any:
-    """Which of the names a column is meant by, as :meth:`Table.name`."""
+    """The one of the names that is meant by a column, as :meth:`Table.name`."""
     name = as_column(name, name)
     if name in names:
         return name
@@ -519,7 +519,7 @@ def _array(values: Any) -> AnyNDArray:
 
 
 def _unmasked(values: Any) -> Any:
-    """What numpy's masked arrays mask is missing: below a mask there may be anything."""
+    """Values with numpy's masked ones missing: below a mask there may be anything."""
     return pd.Series(values) if isinstance(values, np.ma.MaskedArray) else values
 
 

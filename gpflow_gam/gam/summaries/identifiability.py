@@ -106,7 +106,7 @@ def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]],
 
 
 def _beside(fit: FittedGAM, first: str, second: str) -> bool:
-    """Whether two different effects share a predictor."""
+    """True if two different effects share a predictor."""
     places = [fit.spec.component(n).predictors_of(fit.num_predictors) for n in (first, second)]
     return first != second and bool(set(places[0]) & set(places[1]))
 
@@ -293,7 +293,7 @@ def _dependent(A: AnyNDArray) -> AnyNDArray:
 
 def _paired(A: AnyNDArray) -> AnyNDArray:
     """
-    How well levels of one column predict those of another, [C, C] (Goodman & Kruskal 1954).
+    Accuracy with which levels of a column predict another's, [C, C] (Goodman & Kruskal 1954).
 
     Over rows whose level of the first occurs more than once.
     """

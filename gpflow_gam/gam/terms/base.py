@@ -30,9 +30,9 @@ class Term(abc.ABC):
     """
 
     function: ClassVar[str]
-    """How users write it."""
+    """Name of the function by which users write it."""
     parameter: str = dataclasses.field(default="", kw_only=True)
-    """Of the response's distribution that it is a term of; empty where there is one predictor."""
+    """Parameter of the response's distribution that it models; empty if there is one predictor."""
 
     @property
     @abc.abstractmethod
@@ -382,7 +382,7 @@ class Surv:
       known; where lower is missing, -inf or, of times, 0, it is below upper, and where upper is
       missing or inf it is above lower.
 
-    Censoring must say nothing of the response beyond that (Klein & Moeschberger 2003, section 3.2).
+    Censoring must not depend on the response beyond that (Klein & Moeschberger 2003, section 3.2).
 
     :param first: the column of times, or of lower ends.
     :param second: the column of events, 0 or 1 (or truth values), or of upper ends.
@@ -429,4 +429,4 @@ class Surv:
 
 
 ResponseSpec = Column | Surv
-"""What a response is called."""
+"""Name of a response: a column, or the two of a censored one."""

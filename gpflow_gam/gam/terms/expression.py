@@ -14,9 +14,9 @@ Column = str | int
 """A column's name, or its index where the data are an array."""
 
 FUNCTIONS = ("log", "log10", "log2", "log1p", "exp", "expm1", "sqrt", "sin", "cos", "tan", "abs")
-"""What an expression may call, each a function of one number."""
+"""Functions of one number that an expression may call."""
 LEARNT = ("poly", "center", "scale", "standardize")
-"""What else the parametric part of a formula may call."""
+"""Other functions that the parametric part of a formula may call."""
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -56,7 +56,7 @@ class Expression(str):
 
     @classmethod
     def crossed(cls, columns: Iterable[Column]) -> Expression:
-        """Of the combinations of levels of several columns."""
+        """Expression for the combinations of levels of several columns."""
         return cls(":".join(quoted(str(c)) for c in columns))
 
     @property
@@ -71,7 +71,7 @@ class Expression(str):
 
     @property
     def of_levels(self) -> bool:
-        """Whether it combines levels, or compares with one."""
+        """True if it combines levels, or compares with one."""
         node = _parsed(self)[1]
         return node is None or any(
             isinstance(part, ast.Constant) and isinstance(part.value, str)
@@ -79,7 +79,7 @@ class Expression(str):
         )
 
     def evaluate(self, column: Callable[[str], Any], function: Callable[[str], Any]) -> Any:
-        """What arithmetic comes to."""
+        """Value of the arithmetic."""
         return _evaluated(_parsed(self)[1], column, function)
 
 
@@ -97,7 +97,7 @@ def to_json(column: Column | None) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """What :func:`to_json` wrote."""
+    """Read a name or an expression that :func:`to_json` wrote."""
     return Expression(value["expression"]) if isinstance(value, dict) else value
 
 
@@ -114,7 +114,7 @@ def hidden(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """What :func:`hidden` was given."""
+    """Undo :func:`hidden`."""
     return _HIDDEN.sub(lambda result: f"`{bytes.fromhex(result[1]).decode()}`", text)
 
 

@@ -32,12 +32,12 @@ FUNCTIONS: dict[str, Any] = {
     "C": factor,
     "t2": te,
 }
-"""What a term may be called in a formula or a file: the last two are R's."""
+"""Functions that write a term in a formula or a file: the last two are R's."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Formula:
-    """What a formula says."""
+    """Parts of a parsed formula."""
 
     response: ResponseSpec | None
     terms: Terms
@@ -47,7 +47,7 @@ class Formula:
 
 _SMOOTH = re.compile(rf"\b({'|'.join(FUNCTIONS)}|offset)\s*\(")
 _SPELLINGS = re.compile(r"\b(?:np\.|numpy\.|as\.(?=factor))(?=\w+\s*\()")
-"""What stands before a function in other languages."""
+"""Prefix of a function in other languages."""
 _FACTOR = re.compile(r"\b(factor|C)\s*\(")
 _OPERATORS = re.compile(r"[:*/^]|%in%")
 
@@ -155,7 +155,7 @@ def _counted(call: ast.Call, text: str) -> tuple[Column, Column]:
 
 
 def _random_effects(inside: str, text: str) -> list[Term]:
-    """Of ``(1 | g)``, ``(x | g)``, ``(1 | a/b)``, ``(1 | a:b)``; all independent."""
+    """Terms of ``(1 | g)``, ``(x | g)``, ``(1 | a/b)``, ``(1 | a:b)``; all independent."""
     left, _, right = inside.replace("||", "|").partition("|")
     groups: list[list[Column]] = []
     for part in right.split("/"):
@@ -200,7 +200,7 @@ def _pieces(right: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _transforms(piece: str, text: str) -> bool:
-    """Whether a summand is for ``formulaic`` to read."""
+    """True if a summand is for ``formulaic`` to read."""
     try:
         node = ast.parse(hidden(piece), mode="eval").body
     except SyntaxError:

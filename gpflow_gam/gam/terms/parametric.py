@@ -64,7 +64,7 @@ class Linear(_OneColumn):
 
     @property
     def shrinks(self) -> bool:
-        """Whether the slope's variance is learnt."""
+        """True if the slope's variance is learnt."""
         return self.shrink
 
 
@@ -87,7 +87,7 @@ class Levels(_OneColumn):
 
     @property
     def shrinks(self) -> bool:
-        """Whether the effects' variance is learnt, as new levels need it."""
+        """True if the effects' variance is learnt, as new levels need it."""
         return self.shrink or self.unseen == "prior"
 
 
@@ -174,14 +174,14 @@ def random_effect(
 
 
 FUNCTIONS = (*ROWWISE, *LEARNT, "I", "C")
-"""What a formula may call. A formula is text, also that of a file: nothing else is run."""
+"""Functions that a formula may call. A formula is text, also from a file: no other code runs."""
 
 _ALLOWED = (
     ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp,
     ast.Compare, ast.operator, ast.unaryop, ast.cmpop,
 )  # fmt: skip
 _CONSTANT = "Intercept"
-"""What ``formulaic`` calls it."""
+"""Name of the intercept in ``formulaic``."""
 _FACTOR = re.compile(r"\bfactor\s*\(")
 _SPLINES = ("bs", "cr", "cc", "cs", "ns")
 
@@ -328,7 +328,7 @@ def _names(expression: str, text: str) -> tuple[list[str], set[str]]:
 
 
 def no_transform(name: str) -> str:
-    """What is said of a call of what is no transform."""
+    """Error message for a call of a function that is no transform."""
     if name in _SPLINES:
         return f"{name}() is a spline's basis; for a smooth curve write s()."
     return f"{name}() is no transform; there are {', '.join(FUNCTIONS)}."

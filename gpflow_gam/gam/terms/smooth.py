@@ -26,18 +26,18 @@ class SmoothKind:
     kernel: type[Kernel] | None = None
     """A stationary kernel with a variance and lengthscales; None where it is built otherwise."""
     tensor: bool = True
-    """Whether ``te`` and ``ti`` take it, too, and not ``s`` alone."""
+    """True if ``te`` and ``ti`` take it, too, and not ``s`` alone."""
     one_column: bool = False
     has_line: bool = False
-    """Whether it has a straight part of its own, of another size."""
+    """True if it has a straight part of its own, of another size."""
     has_slope: bool = True
-    """Whether functions drawn from it are differentiable."""
+    """True if functions drawn from it are differentiable."""
     shapeable: bool = False
-    """Whether it can be made increasing, decreasing, convex or concave."""
+    """True if it can be made increasing, decreasing, convex or concave."""
     rough: bool = False
-    """Whether it has an inducing input at every value, and is told from a smooth of its column."""
+    """True if it has an inducing input at every value, and is identified beside a smooth."""
     outside: str = ""
-    """What it does beyond the data, in words; empty where it goes back to its line, or to zero."""
+    """Behaviour outside the data, in words; empty if it reverts to its straight part or to zero."""
 
 
 _GPFLOW = gpflow.kernels
@@ -62,11 +62,11 @@ KINDS = {
         SmoothKind("ad", _GPFLOW.SquaredExponential, tensor=False, one_column=True, has_line=True),
     )
 }
-"""What ``bs`` may be, by name."""
+"""Kinds of smooths that ``bs`` names."""
 
 
 def has_line(name: str) -> bool:
-    """Whether a margin's kind has a straight part of its own; levels and lines have none."""
+    """True if a margin's kind has a straight part of its own; levels and lines have none."""
     return name in KINDS and KINDS[name].has_line
 
 
@@ -333,7 +333,7 @@ class FactorSmooth(FunctionOf):
 
     @property
     def policy(self) -> str:
-        """What is done with levels that were not there."""
+        """Policy for levels that were not in the data."""
         return self.unseen or ("prior" if self.bs == "fs" else "error")
 
 
@@ -347,7 +347,7 @@ SPLINES = ("tp", "cr", "ps", "ds", "bs", *_SHRINKING)
 
 
 def checked_kind(function: str, bs: object) -> str:
-    """What ``bs`` asks for: a kind of kernel, or one of mgcv's bases."""
+    """The kind of kernel that ``bs`` names, or one of mgcv's bases."""
     kind = _ALIASES.get(str(bs), bs)
     names = [name for name, known in KINDS.items() if known.tensor or function == "s"]
     if kind not in (*names, *SPLINES):
@@ -462,7 +462,7 @@ class Smooth(FunctionOf):
 
     @property
     def select(self) -> bool:
-        """Whether it shall vanish where it is not there."""
+        """True if the term shrinks to zero where the data do not support it."""
         return self.bs in _SHRINKING
 
     @property
@@ -545,7 +545,7 @@ class Tensor(FunctionOf):
 
     @property
     def select(self) -> bool:
-        """Whether it shall vanish where it is not there."""
+        """True if the term shrinks to zero where the data do not support it."""
         return any(bs in _SHRINKING for bs in self.bases)
 
     @property
@@ -559,7 +559,7 @@ class Tensor(FunctionOf):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Interaction(Tensor):
-    """What several columns do together beyond their main effects: see :func:`ti`."""
+    """Interaction of several columns beyond their main effects: see :func:`ti`."""
 
     function: ClassVar[str] = "ti"
 
@@ -587,7 +587,7 @@ def s(
     A smooth function of a column, zero on average over the data.
 
     It is a straight line and a deviation from it, each of a size that is learnt and may vanish:
-    what is straight, or absent, comes out so, and outside the data it goes back to its line.
+    what is straight, or absent, comes out so, and far outside the data only the line is left.
 
     :param columns: one column; several share one lengthscale, so have them in one unit, or learn a
         lengthscale for each by ``isotropic=False``.
