@@ -42,7 +42,7 @@ _BROKEN = (
     RuntimeError,  # a flag that says the entry is encrypted, or an unknown compression
     SyntaxError,  # in the header of an array
 )
-"""What reading a damaged archive may come to."""
+"""Exceptions that reading a damaged archive may raise."""
 
 
 def write(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _OTHERS = ("jax", "jaxlib", "torch", "openvino")
-"""What Keras imports for its other backends."""
+"""Modules that Keras imports for its other backends."""
 
 
 def require_tensorflow() -> None:

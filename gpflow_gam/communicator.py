@@ -36,12 +36,12 @@ class Communicator:
 
     @property
     def alone(self) -> bool:
-        """Whether this process holds all rows."""
+        """True if this process holds all rows."""
         return self._reduce is None
 
     @property
     def first(self) -> bool:
-        """Whether values of this process count for all."""
+        """True if the values of this process count for all."""
         return self.place == 0
 
     def close(self, why: str) -> None:

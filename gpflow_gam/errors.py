@@ -86,7 +86,7 @@ def warn_caller(text: str, kind: type[UserWarning]) -> None:
 # --- TensorFlow does not survive a fork ----------------------------------------------------------
 
 _orphaned = False
-"""Whether this process was forked from one in which TensorFlow was at work."""
+"""True if this process was forked from one in which TensorFlow was at work."""
 
 
 def _forked() -> None:

@@ -53,7 +53,7 @@ class BlockLayout:
 
     @cached_property
     def offsets(self) -> AnyNDArray:
-        """Where each component's block begins, in component order, and P at the end: [C + 1]."""
+        """Offset of each component's block, in component order, and P at the end: [C + 1]."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     @cached_property
@@ -71,7 +71,7 @@ class BlockLayout:
         return _permuted(x, np.argsort(self.order), axis)
 
     def spread(self, members: AnyNDArray | None) -> AnyNDArray | None:
-        """Which components enter which outputs, [L, C], for each entry in group order, [L, P]."""
+        """Mask of the components of each output, [L, C], for each entry in group order, [L, P]."""
         if members is None:
             return None
         whole = np.repeat(members, self.sizes, axis=1)

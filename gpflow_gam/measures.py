@@ -21,7 +21,7 @@ class Measure(abc.ABC):
     @property
     @abc.abstractmethod
     def dimension(self) -> int:
-        """How many columns the measure lives on."""
+        """Number of columns of the measure."""
 
     @abc.abstractmethod
     def nodes(self) -> tuple[AnyNDArray | tf.Tensor, AnyNDArray | tf.Tensor]:

@@ -1,4 +1,4 @@
-"""How good predicted class probabilities are."""
+"""Scores of predicted class probabilities."""
 
 from __future__ import annotations
 

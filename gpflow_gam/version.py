@@ -1,4 +1,4 @@
 """The version, in one place."""
 
 __version__ = "0.1.0"
-"""Of this package."""
+"""Version of this package."""

@@ -120,7 +120,7 @@ class StopSync:
         self._handler: Any = None
 
     def __call__(self, progress: FitProgress) -> bool | str:
-        """Whether the fit ends, and why; RuntimeError if workers went apart or one failed."""
+        """True, or a reason, if the fit ends; RuntimeError if workers went apart or one failed."""
         failed: Exception | None = None
         asked = False
         try:
@@ -170,7 +170,7 @@ class StepProgress:
     """Steps done, counted from 1 over all restarts."""
 
     loss: float
-    """Of the step's batch, at the parameters before the step."""
+    """Loss of the step's batch, at the parameters before the step."""
 
     seconds: float
     """Time since this start of the fit."""
@@ -211,7 +211,7 @@ class DistributedFit:
     """The step of the checkpoint that this start went on from; 0 without one."""
 
     seconds: float = 0.0
-    """How long this start took."""
+    """Duration of this start, in seconds."""
 
 
 @overload

@@ -550,7 +550,7 @@ class FitState:
 
     @property
     def remedy(self) -> str:
-        """What to do when a worker is lost."""
+        """Advice for users when a worker is lost."""
         if self._folder is None:
             return "Start all workers again; with checkpoint=folder they would go on from there."
         return (

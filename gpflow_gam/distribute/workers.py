@@ -21,7 +21,7 @@ _LOST = (
     tf.errors.InternalError,
     tf.errors.FailedPreconditionError,
 )
-"""What TensorFlow raises where another process does not answer; which, depends on the moment."""
+"""Errors of TensorFlow where another process does not answer; which one depends on the moment."""
 
 _FEW, _MANY = 64, 4096  # lengths up to which vectors are padded, as each is compiled anew
 
@@ -70,12 +70,12 @@ class Workers:
 
     @property
     def chief(self) -> bool:
-        """Whether this process is the one that writes checkpoints."""
+        """True in the process that writes checkpoints."""
         return 0 in self.local
 
     @property
     def several(self) -> bool:
-        """Whether there are other processes."""
+        """True if there are other processes."""
         return self.replicas > len(self.local)
 
     @property
@@ -85,7 +85,7 @@ class Workers:
 
     @property
     def number(self) -> int:
-        """How many processes there are."""
+        """Number of processes."""
         return self.replicas // len(self.local)
 
     def context(self) -> tf.distribute.InputContext:

@@ -95,12 +95,12 @@ class AdditiveKernel(Kernel):
 
     @property
     def num_components(self) -> int:
-        """How many components there are, C."""
+        """Number of components, C."""
         return len(self.components)
 
     @property
     def members(self) -> AnyNDArray | None:
-        """Which components enter which latent outputs, [L, C] of bool; None: all of them all."""
+        """Mask of the components of each latent output, [L, C] of bool; None if all enter all."""
         return None
 
     def __getitem__(self, name: str) -> Kernel:

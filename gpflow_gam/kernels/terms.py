@@ -337,9 +337,7 @@ def _walk(kernel: RandomWalk, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -
 
 
 _NEAR, _SERIES = 0.5, 12
-"""
-Where the closed form would be a difference of nearly equal numbers, and terms of the series there.
-"""
+"""Argument below which a series replaces the closed form (cancellation); number of its terms."""
 
 
 class IntegratedOU(Kernel):

@@ -16,7 +16,7 @@ from gpflow.utilities import positive
 from numpy.polynomial.hermite import hermgauss
 
 NODES = 12
-"""Of quadrature over each of two predictors."""
+"""Number of quadrature nodes for each of two predictors."""
 
 
 class GaussHermite(NDiagGHQuadrature):
@@ -54,7 +54,7 @@ class Dispersed(ScalarLikelihood, abc.ABC):
     """
 
     mean_of_first: ClassVar[bool] = True
-    """Whether the mean of the response is a monotone function of the first predictor alone."""
+    """True if the mean of the response is a monotone function of the first predictor alone."""
     scale_nodes: ClassVar[int] = 20
     """Nodes of quadrature over g, where the expectation over f is in closed form."""
 
@@ -246,6 +246,6 @@ def unwrapped(likelihood: Likelihood) -> Likelihood:
 
 
 def is_scalar(likelihood: Likelihood) -> bool:
-    """Whether each predictor has a column of Y of its own."""
+    """True if each predictor has its own column of Y."""
     likelihood = unwrapped(likelihood)
     return isinstance(likelihood, ScalarLikelihood) and likelihood.latent_dim is None

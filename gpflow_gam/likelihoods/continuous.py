@@ -26,11 +26,11 @@ from .links import SHARE_LINKS, checked_link, log_failure, log_ndtr, probability
 from .row_terms import Batch, ParameterTerms, PositiveParameter, Terms
 
 POWERS = 1.01, 1.99
-"""Of Tweedie's variance, where the density is far enough from Poisson's and gamma's."""
+"""Range of Tweedie's variance power: the density is far enough from Poisson's and gamma's."""
 SMOOTHING = 0.1
 """Width of the bend of a quantile's loss, in standard deviations of normal noise."""
 _TERMS = 128
-"""Of Tweedie's series; where it is wider, spread over 8 standard deviations each way."""
+"""Number of terms of Tweedie's series; wider ones are thinned, over 8 deviations each way."""
 _LEAST = 1e-300
 """Share below which the gamma function overflows."""
 
@@ -123,7 +123,7 @@ class MeanGamma(Dispersed):
             self.invlink = tf.exp
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Which ``Y`` are possible, element by element, and what they must be."""
+        """Mask of the possible elements of ``Y``, and in words what they must be."""
         return Y > 0.0, "positive"
 
     def _log_dispersion(self) -> tf.Tensor:
@@ -168,7 +168,7 @@ class LogitBeta(Dispersed):
             self.invlink = functools.partial(probability, link)
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Which ``Y`` are possible, element by element, and what they must be."""
+        """Mask of the possible elements of ``Y``, and in words what they must be."""
         return (Y > 0.0) & (Y < 1.0), "strictly between 0 and 1"
 
     def _log_dispersion(self) -> tf.Tensor:
@@ -223,7 +223,7 @@ class Tweedie(ScalarLikelihood):
         self.invlink = tf.exp
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Which ``Y`` are possible, element by element, and what they must be."""
+        """Mask of the possible elements of ``Y``, and in words what they must be."""
         return Y >= 0.0, "not negative"
 
     def scaled(self) -> tf.Tensor:
@@ -285,7 +285,7 @@ class Tweedie(ScalarLikelihood):
 def _exponent(
     inverse: tf.Tensor, rate: tf.Tensor, Y: tf.Tensor, p: tf.Tensor, phi: tf.Tensor
 ) -> tf.Tensor:
-    """Of ``mu^(1 - p)`` and ``mu^(2 - p)``, or their means."""
+    """Exponent of Tweedie's density, from ``mu^(1 - p)`` and ``mu^(2 - p)`` or their means."""
     return (Y * inverse / (1.0 - p) - rate / (2.0 - p)) / phi
 
 
@@ -386,8 +386,8 @@ it, less than it, or between the first and the second (as R's ``survival::Surv``
 """
 _NODES, _PLANE_NODES = 32, 20
 """
-Of quadrature over the location, alone and beside that over the scale: logarithms of probabilities
-bend within a scale, which predictors may exceed.
+Quadrature nodes over the location, alone and beside those over the scale: logarithms of
+probabilities bend within a scale, which predictors may exceed.
 """
 _NARROW = 1e-5
 """Width of an interval, in scales, below which a density times it has more digits."""
@@ -412,7 +412,7 @@ class Censored(LocationScale, abc.ABC):
     """
 
     logarithm: ClassVar[bool] = False
-    """Whether t is the logarithm; the density then is that of y itself, not of its logarithm."""
+    """True if t is the logarithm; the density then is that of y itself, not of its logarithm."""
 
     def __init__(
         self,
@@ -461,7 +461,7 @@ class Censored(LocationScale, abc.ABC):
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
         """
-        Which ``Y`` are possible, element by element, and what they must be.
+        Mask of the possible elements of ``Y``, and in words what they must be.
 
         :raises ValueError: another number of columns.
         """
@@ -605,7 +605,7 @@ class Censored(LocationScale, abc.ABC):
 
 
 def _occurs(rows: tf.Tensor) -> bool:
-    """Whether there may be such rows; most data have one kind, and work for others is spared."""
+    """True if there may be such rows; most data have one kind, and work for others is spared."""
     return not tf.executing_eagerly() or bool(tf.reduce_any(rows))
 
 
@@ -737,11 +737,11 @@ class Intervals:
     edges: AnyNDArray
     """From zero to the longest time, [J + 1]; later times are in the last interval."""
     shares: AnyNDArray
-    """Of all time at risk, [J]."""
+    """Shares of all time at risk, [J]."""
     hazard: float
     """Events over time at risk, of all rows."""
     sd: float = 1.0
-    """Of the prior of steps of the log hazard between neighbouring intervals."""
+    """Standard deviation of the prior of steps of the log hazard between neighbouring intervals."""
 
 
 class Cox(QuadratureLikelihood):
@@ -777,7 +777,7 @@ class Cox(QuadratureLikelihood):
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
         """
-        Which ``Y`` are possible, element by element, and what they must be.
+        Mask of the possible elements of ``Y``, and in words what they must be.
 
         :raises ValueError: another number of columns.
         """

@@ -60,7 +60,7 @@ class Bernoulli(gpflow.likelihoods.Bernoulli):
         super().__init__(invlink=functools.partial(probability, link), **kwargs)
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Which ``Y`` are possible, element by element, and what they must be."""
+        """Mask of the possible elements of ``Y``, and in words what they must be."""
         return tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"
 
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
@@ -83,7 +83,7 @@ class Bernoulli(gpflow.likelihoods.Bernoulli):
         return tf.reduce_sum(log_probability("probit", margin), axis=-1)
 
     def row_terms(self, rows: Batch) -> Terms | None:
-        """Of ``rows``, in closed form but for softplus; under the logit link only."""
+        """Terms of ``rows``, in closed form but for softplus; under the logit link only."""
         y = rows.Y[:, 0]
         if self.link != "logit" or not np.all((y == 0.0) | (y == 1.0)):
             return None
@@ -108,7 +108,7 @@ class Binomial(QuadratureLikelihood):
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
         """
-        Which ``Y`` are possible, element by element, and what they must be.
+        Mask of the possible elements of ``Y``, and in words what they must be.
 
         :raises ValueError: another number of columns.
         """
@@ -142,7 +142,7 @@ class Binomial(QuadratureLikelihood):
         return self.invlink(F)[..., 0]
 
     def row_terms(self, rows: Batch) -> Terms | None:
-        """Of ``rows``, in closed form but for softplus; under the logit link only."""
+        """Terms of ``rows``, in closed form but for softplus; under the logit link only."""
         y, trials = rows.Y[:, 0], rows.Y[:, 1]
         if self.link != "logit" or not np.all((y >= 0.0) & (y <= trials)):
             return None
@@ -159,7 +159,7 @@ def _one_trial(p: tf.Tensor) -> MeanAndVariance:
 SMALLEST = 1e-6
 """Dispersions nearer to Poisson's lose the digits of lgamma(y + 1/alpha) - lgamma(1/alpha)."""
 _TINY = 1e-30
-"""Of the probability of a count above zero."""
+"""Smallest probability of a count above zero that is computed with."""
 _CHUNK = 64
 """Rows whose quadrature nodes, a gross each, stay in a core's cache."""
 
@@ -169,7 +169,7 @@ def _whole_counts(Y: tf.Tensor) -> tuple[tf.Tensor, str]:
 
 
 def _log_probability(f: tf.Tensor, log_alpha: tf.Tensor | None, y: tf.Tensor) -> tf.Tensor:
-    """Of a count of mean exp(f); Poisson where there is no dispersion."""
+    """Log-probability of a count of mean exp(f); Poisson where there is no dispersion."""
     lgamma = tf.math.lgamma
     if log_alpha is None:
         return y * f - tf.exp(f) - lgamma(y + 1.0)
@@ -193,7 +193,7 @@ class NegativeBinomial(Dispersed):
             self.invlink = tf.exp
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Which ``Y`` are possible, element by element, and what they must be."""
+        """Mask of the possible elements of ``Y``, and in words what they must be."""
         return _whole_counts(Y)
 
     def _log_dispersion(self) -> tf.Tensor:
@@ -215,7 +215,7 @@ class NegativeBinomial(Dispersed):
         return mean, mean + (1.0 + self.alpha) * square - tf.square(mean)
 
     def row_terms(self, rows: Batch) -> Terms | None:
-        """Of ``rows``, in closed form but for softplus; not where the dispersion varies."""
+        """Terms of ``rows``, in closed form but for softplus; not where the dispersion varies."""
         y = rows.Y[:, 0]
         if self.varying or not are_counts(y):
             return None
@@ -250,7 +250,7 @@ class ZeroAltered(Dispersed, abc.ABC):
             self.alpha = Parameter(alpha, transform=positive(lower=SMALLEST))
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Which ``Y`` are possible, element by element, and what they must be."""
+        """Mask of the possible elements of ``Y``, and in words what they must be."""
         return _whole_counts(Y)
 
     def _log_alpha(self) -> tf.Tensor | None:
@@ -277,7 +277,7 @@ class ZeroAltered(Dispersed, abc.ABC):
         """The log-density and its derivatives, given ``links`` (of P(zero)) and 1 / dispersion."""
 
     def row_terms(self, rows: Batch) -> Terms | None:
-        """Of ``rows``, by the nodes of the likelihood's own rule."""
+        """Terms of ``rows``, by the nodes of the likelihood's own rule."""
         y, mean = rows.Y[:, 0], rows.mean
         rule = self.quadrature
         if not isinstance(rule, NDiagGHQuadrature) or rows.Y.shape[1] != 1 or not are_counts(y):
@@ -431,7 +431,7 @@ class CountSlopes(NamedTuple):
 
 
 def _count(f: AnyNDArray, y: AnyNDArray, size: float | None) -> CountSlopes:
-    """Of Poisson counts, or negative binomial ones of variance ``mu + mu^2 / size``."""
+    """Log-probability, and derivatives, of counts: Poisson, or of variance ``mu + mu^2 / size``."""
     if size is None:
         mean, none = np.exp(f), 0.0 * f
         return CountSlopes(y * f - mean - gammaln(y + 1.0), y - mean, none, -mean, none, none)
@@ -457,7 +457,7 @@ _FAR = 80.0
 
 
 def possible_labels(number: int, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-    """Which Y are labels, element by element, and what they must be."""
+    """Mask of the elements of Y that are labels, and in words what they must be."""
     inside = tf.equal(Y, tf.round(Y)) & (Y >= 0.0) & (number > Y)
     return inside, f"whole labels 0 to {number - 1}, one a class"
 
@@ -493,7 +493,7 @@ class Ordered(ScalarLikelihood):
             self.increments = Parameter(increments, transform=positive(lower=_SMALLEST))
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Which ``Y`` are possible, element by element, and what they must be."""
+        """Mask of the possible elements of ``Y``, and in words what they must be."""
         return possible_labels(self.num_classes, Y)
 
     @check_shapes("return: [K]")

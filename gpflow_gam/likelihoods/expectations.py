@@ -21,7 +21,7 @@ from .row_terms import Batch, Terms, are_counts, weighted
 from .support import checked_observations
 
 _DIFFERENCE = 1e-5
-"""Of differences in a likelihood's (unconstrained) parameter, and in predictors."""
+"""Step of finite differences in a likelihood's (unconstrained) parameter, and in predictors."""
 _NEWTON, _FLAT = 5, 1e-6
 """Steps of Newton's method, and curvature, against the largest, that is none."""
 
@@ -36,11 +36,11 @@ class Expectations(NamedTuple):
     precision: AnyNDArray
     """Minus twice the slope in variances, [n, L]."""
     own_slope: AnyNDArray
-    """Of the sum in the likelihood's parameters, [K]."""
+    """Derivatives of the sum in the likelihood's parameters, [K]."""
     own_curvature: AnyNDArray
     """Second derivatives of the sum in them, [K, K]."""
     across: list[AnyNDArray]
-    """How the slope in means changes with each of them, [n, L]."""
+    """Derivatives of the slope in means in each of these parameters, [n, L]."""
 
 
 def expectations(
@@ -253,7 +253,7 @@ def _level(base: Likelihood, weights: AnyNDArray | None, offset: tf.Tensor, Y: t
 def _unit(
     likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor, number: float
 ) -> AnyNDArray:
-    """How far each predictor may move until log-densities bend, [L]; 1 where they do not."""
+    """Scale of each predictor: inverse root of the mean absolute curvature, [L]; 1 without any."""
     F = tf.convert_to_tensor(F)
     units = []
     for i in range(F.shape[1]):

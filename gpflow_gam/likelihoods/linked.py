@@ -17,15 +17,15 @@ from .links import checked_link
 
 MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
 POWERS = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}
-"""Of the mean, that predictors are."""
+"""Power of the mean that is the predictor, by link."""
 _FACTOR = 100.0
 """By which the mean of a row may differ from that of all before a link gives way."""
 _LEAST_FIRST = 0.3
-"""Of the mean of all, that a row's is taken to be where a fit starts."""
+"""Smallest mean of a row where a fit starts, as a share of the mean or median of all."""
 _MOST_UNSURE = 0.5
-"""Of a predictor, its deviation there; of one that is a logarithm, by itself."""
+"""Largest standard deviation of a predictor there, as a share of it; absolute under "log"."""
 _SURE_INVERSE = 1e-3
-"""The same, against that of the mean, under "inverse" and a likelihood of a mean."""
+"""Standard deviation there under "inverse" and a likelihood of a mean, as a share of 1 / mean."""
 _SURE = 1e-2
 """The variance of the logarithm of a scale there."""
 _FENCE = 3.0
@@ -140,7 +140,7 @@ class MeanLink(ScalarLikelihood):
         middle = float(np.median(Y))  # noise has brought some near zero
         least = _LEAST_FIRST * (middle if middle > 0.0 else float(np.mean(np.abs(Y))))
         mean = np.maximum(Y, least)
-        if isinstance(self.base, StudentT):  # of which an outlier says nothing
+        if isinstance(self.base, StudentT):  # an outlier does not estimate its mean
             low, high = np.quantile(Y, [0.25, 0.75])
             mean = np.minimum(mean, max(high + _FENCE * (high - low), least))
         if self.link == "log":
@@ -164,7 +164,7 @@ class MeanLink(ScalarLikelihood):
         return parts
 
     def _base_predictors(self, F: TensorType) -> tf.Tensor:
-        """What ``base`` has for predictors, [..., L]."""
+        """Predictors of ``base``, [..., L]."""
         first = self.log_mean(F[..., :1] if self.varying else F)
         if isinstance(self.base, _OF_MEAN):
             first = tf.exp(first)

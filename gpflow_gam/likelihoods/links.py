@@ -14,11 +14,11 @@ from gpflow.quadrature import GaussianQuadrature
 from scipy import special
 
 LINKS = ("logit", "probit", "cloglog", "cauchit", "log")
-"""Of probabilities."""
+"""Links of probabilities."""
 SHARE_LINKS = ("logit", "probit", "cloglog", "cauchit")
-"""Of means that are proportions."""
+"""Links of means that are proportions."""
 ORDERED_LINKS = ("probit", "logit", "cloglog", "cauchit")
-"""Of ordered classes."""
+"""Links of ordered classes."""
 SYMMETRIC = ("logit", "probit", "cauchit")
 """Links under which failure at a predictor is as probable as success at minus that."""
 LARGEST = 0.99
@@ -26,7 +26,7 @@ LARGEST = 0.99
 _LEAST = -700.0
 """Predictor below which its exponential underflows."""
 _EDGE = math.log(LARGEST)
-"""Of the logarithm, as a predictor."""
+"""Predictor at which the logarithm gives way: that of ``LARGEST``."""
 
 
 def checked_link(link: str, links: Sequence[str] = LINKS, of: str = "") -> str:
@@ -112,7 +112,7 @@ def expected_probability(
 
 
 class Log(NamedTuple):
-    """Of a logarithm at predictors: value, first and second derivative, [...] each."""
+    """A logarithm at predictors: its value, first and second derivative, [...] each."""
 
     value: AnyNDArray
     first: AnyNDArray
@@ -120,7 +120,7 @@ class Log(NamedTuple):
 
 
 def log_probabilities(link: str, g: AnyNDArray) -> tuple[Log, Log]:
-    """Of success and of failure at predictors [...]."""
+    """Log-probabilities of success and of failure at predictors [...]."""
     if link == "cloglog":
         return _cloglog(g)
     if link == "log":

@@ -65,12 +65,12 @@ def conditional_distribution(likelihood: Likelihood, F: tf.Tensor) -> Any:
 
 
 def is_joint(likelihood: Likelihood, num_predictors: int) -> bool:
-    """Whether a response depends on several predictors together, and so on their covariances."""
+    """True if a response depends on several predictors together, and so on their covariances."""
     return num_predictors > 1 and not is_scalar(likelihood)
 
 
 def needed(likelihood: Likelihood, mean: TensorType, var: TensorType) -> tf.Tensor:
-    """Of covariances the variances, where these are all that matters."""
+    """Variances in place of covariances where the response needs no more; else ``var`` as it is."""
     if _is_covariance(mean, var) and not is_joint(likelihood, int(mean.shape[-1])):
         return tf.linalg.diag_part(var)
     return var
@@ -148,7 +148,7 @@ def _is_covariance(mean: TensorType, var: TensorType) -> bool:
 
 
 def _suits_gpflow(base: Likelihood, mean: TensorType, var: TensorType) -> bool:
-    """Whether GPflow's interface will do: of fresh random draws no two calls are equal."""
+    """True if GPflow's own methods serve: no covariances, no fresh random draws at each call."""
     drawn = isinstance(base, MonteCarloLikelihood) and not isinstance(base, FixedSoftmax)
     return not (_is_covariance(mean, var) or drawn)
 

@@ -38,22 +38,22 @@ class Batch(NamedTuple):
     weights: AnyNDArray | None
     """[n], of sums over rows."""
     variables: Sequence[tf.Variable]
-    """Of the likelihood's parameters, in which derivatives are wanted."""
+    """Variables of the likelihood's parameters in which derivatives are wanted."""
 
 
 class ParameterTerms(NamedTuple):
     """Derivatives in the K unconstrained parameters of a likelihood."""
 
     slope: AnyNDArray
-    """Of the sum over rows, [K]."""
+    """First derivatives of the sum over rows, [K]."""
     curvature: AnyNDArray
     """Its second derivatives, [K, K]."""
     across: list[AnyNDArray]
-    """How rows' slopes in their means change with each, [n] or [n, L], without weights."""
+    """Derivatives of rows' slopes in their means, [n] or [n, L] each, without weights."""
 
 
 class Terms(NamedTuple):
-    """Of each row, without weights: [n], and [n] or [n, L] of slopes and precisions."""
+    """Terms of each row, without weights: values [n], slopes and precisions [n] or [n, L]."""
 
     value: AnyNDArray
     slope: AnyNDArray
@@ -120,7 +120,7 @@ def weighted(values: AnyNDArray, weights: AnyNDArray | None) -> AnyNDArray:
 
 
 def are_counts(y: AnyNDArray) -> bool:
-    """Whether all are whole and not negative."""
+    """True if all are whole and not negative."""
     return bool(np.all((y >= 0.0) & (np.round(y) == y)))
 
 
@@ -168,7 +168,11 @@ def logistic_terms(
     shift: float = 0.0,
     parameters: Callable[[Softplus], ParameterTerms] | None = None,
 ) -> Terms | None:
-    """Of ``log p = level + hits f - total log(1 + exp(f + shift))``; None under another rule."""
+    """
+    Terms of ``log p = level + hits f - total log(1 + exp(f + shift))``.
+
+    None under another quadrature rule than Gauss-Hermite.
+    """
     if not isinstance(quadrature, NDiagGHQuadrature):
         return None
     mean = rows.mean[:, 0]

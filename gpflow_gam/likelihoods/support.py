@@ -19,7 +19,7 @@ from .discrete import Binomial, Ordered, possible_labels
 from .linked import MeanLink
 
 Support = tuple[tf.Tensor, str]
-"""Which responses are possible, element by element, and what they must be."""
+"""Mask of the possible elements of a response, and in words what they must be."""
 _OF_GPFLOW: dict[type[Likelihood], Callable[[tf.Tensor], Support]] = {
     gpl.Poisson: lambda Y: (tf.equal(Y, tf.round(Y)) & (Y >= 0.0), "whole counts, not negative"),
     gpl.Bernoulli: lambda Y: (tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"),
@@ -201,7 +201,7 @@ def in_dtype_of(likelihood: Likelihood, Y: tf.Tensor) -> tf.Tensor:
 
 
 def possible_observations(Y: tf.Tensor, likelihood: Likelihood) -> tf.Tensor:
-    """Which rows of Y [N, K] are finite and possible, [N]: for code that cannot raise errors."""
+    """Mask [N] of rows of Y [N, K] that are finite and possible: for code that cannot raise."""
     holds = tf.math.is_finite(Y)
     support = _support(unwrapped(likelihood), Y)
     return tf.reduce_all(holds if support is None else holds & support[0], axis=-1)

@@ -216,7 +216,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return LaplaceProblem(self.operator(), self.likelihood, self.data[1], self.mean_function)
 
     def run(self, before: ActionPosteriorState | None = None) -> Run:
-        """The solver's run at the present parameters: the one in hand, or one from ``before``."""
+        """The solver's run at the present parameters: the cached one, or one from ``before``."""
         return self._kept("run", None, lambda: self.solver.start(self.problem(), before))
 
     def accept(self, state: ActionPosteriorState, complete: bool = False) -> None:
@@ -486,7 +486,7 @@ class Fit:
     state: ActionPosteriorState
     at: Snapshot
     complete: bool = False
-    """Whether the solver has nothing more to do there."""
+    """True if the solver has no steps left at these parameters."""
 
 
 @dataclass

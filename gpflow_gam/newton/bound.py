@@ -12,7 +12,7 @@ from .problem import ActionPosteriorState, LaplaceProblem
 from .variational import normal_points
 
 _SMALLEST = 1e-9
-"""Of the noise of a combination of actions, against the largest: less is taken for none at all."""
+"""Smallest noise of a combination of actions that counts, relative to the largest."""
 
 
 def noisy_basis(noise: tf.Tensor) -> AnyNDArray:

@@ -34,11 +34,11 @@ __all__ = [
 ]
 
 _ENTRIES = 2**23
-"""Of products with blocks that are held at a time."""
+"""Number of entries of products with blocks that are in memory at a time."""
 _TOLERANCE = 1e-6
 """
-How negative a curvature may be, against the largest and the squared gradients, which are in the
-same unit, and still be rounding.
+Largest negative curvature that is taken as rounding, relative to the largest of all curvatures and
+squared gradients, which are in the same unit.
 """
 
 
@@ -405,7 +405,7 @@ def _of_trials(
     hits: TensorType,
     misses: TensorType,
 ) -> Curvature:
-    """Of hits and misses in independent trials, [N, 1] each."""
+    """Curvature of hits and misses in independent trials, [N, 1] each."""
     if likelihood.link == "logit":
         p, q = tf.sigmoid(F), tf.sigmoid(-F)
         return _separate(likelihood, X, F, Y, hits * q - misses * p, (hits + misses) * p * q)

@@ -55,7 +55,7 @@ class Buffers:
     def posterior(
         self, v: tf.Tensor, precision: Precision, target: tf.Tensor
     ) -> ActionPosteriorState:
-        """Of these actions, weights v [Q, N] and pseudo-observations yhat - m [Q, N]."""
+        """Posterior of these actions, weights v [Q, N] and pseudo-observations yhat - m [Q, N]."""
         S, T, F = self.taken()
         noise = pairs(S, noise_products(precision, S))
         seen = tf.linalg.matvec(flat(S), tf.reshape(target, [-1]))

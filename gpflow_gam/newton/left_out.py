@@ -21,9 +21,9 @@ _KEPT = 1e-6
 _AT_ONCE = 2**23
 """Numbers of a block of data."""
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.0)
-"""Of the variance, that may count; the posterior's own, all of it, comes first."""
+"""Shares of the variance that may count; all of it, the posterior's own, comes first."""
 _MOST_ROWS = 1000
-"""Of those that are left out."""
+"""Largest number of rows that are left out."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class LeftOutRows:
     """Log-probabilities of left-out rows, by the share of the variance that counts."""
 
     log_probabilities: AnyNDArray
-    """Of what was observed, by share in the order of :data:`SHARES`, [S, M]."""
+    """Log-probabilities of the responses, by share in the order of :data:`SHARES`, [S, M]."""
 
     weights: AnyNDArray
-    """Of the rows, [M], which add up to one."""
+    """Weights of the rows, [M], which add up to one."""
 
     def means(self) -> dict[float, float]:
         """Over the rows, by share."""

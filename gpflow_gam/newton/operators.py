@@ -420,7 +420,7 @@ class KernelPrograms:
     products: Sequence[KernelProduct]  # of a kernel's matrix with vectors, one a kernel
     pivotings: Sequence[Pivoting]  # partial Cholesky factors, one a kernel
     solvers: dict[Hashable, Callable[..., Any]] = field(default_factory=dict)
-    """What solvers have compiled of products with these kernels, by what tells it apart."""
+    """Functions that solvers compiled of products with these kernels, by key."""
 
     @classmethod
     def of(cls, latents: LatentKernels) -> KernelPrograms:
@@ -447,7 +447,7 @@ class KernelOperator:
         self.latents = latents
         self.X = X
         self.sweeps = 0.0
-        """How often all kernel entries have been evaluated, parts of them counted as fractions."""
+        """Number of evaluations of all kernel entries; parts of them count as fractions."""
         self._programs = programs or KernelPrograms.of(latents)
         self._noise = self._white()
 
@@ -472,7 +472,7 @@ class KernelOperator:
         return self._programs.solvers
 
     dtype = tf.float64
-    """Of products, columns and whatever is made of them."""
+    """Data type of products, columns and all that is computed from them."""
 
     @property
     def num_latents(self) -> int:

@@ -92,22 +92,22 @@ class UnitVectors(Policy):
 
 class Informative(Policy):
     """
-    Actions of which the data say most: one sweep serves them all.
+    Actions about which the data are most informative: one sweep serves them all.
 
     The variance that an action s takes away is large where it sees much prior variance through
     little noise: the best J are ``s = W u``, u the first generalised eigenvectors of (K W K, K).
     Here K is replaced, in this choice only, by its partial Cholesky factor, ``K ~ P P'``, so that u
     comes from an eigenproblem in P's columns. Their noise, ``s'W^+ s = u'W u``, needs no
-    pseudo-inverse, which is huge wherever a class is improbable, and they ask nothing of which W
-    says nothing (a common shift of a softmax). The posterior uses the actions with the whole K,
-    so it stays one that never claims more than the data say.
+    pseudo-inverse, which is huge wherever a class is improbable, and they lie in the range of W,
+    which excludes a common shift of a softmax. The posterior uses the actions with the whole K, so
+    its variances are never below those with all actions.
 
     :param num_pivots: of the partial Cholesky factor; fewer where there are many latent functions.
     :raises ValueError: fewer than one pivot.
     """
 
     max_size = 1024
-    """Of the eigenproblem, pivots times latent functions."""
+    """Largest size of the eigenproblem, pivots times latent functions."""
 
     def __init__(self, num_pivots: int = 256) -> None:
         if num_pivots < 1:

@@ -185,13 +185,13 @@ class StepReport:
     mode. Where K is singular v is not unique, and this need not vanish."""
 
     converged: bool
-    """Whether the solver would stop here."""
+    """True if the solver would stop here."""
 
     inner_steps: int
     """Inner iterations of this step."""
 
     inner_residuals: tuple[float, ...] = ()
-    """Of the inner loop, where it is iterative."""
+    """Residuals of the inner loop, where it is iterative."""
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,7 @@ from .problem import (
 )
 
 _CHEAP_SIZE, _CHEAP_ROWS, _CHEAP_SHARE = 200, 700, 4
-"""
-Of a cheap posterior: data times latent functions at least; data at most, and of how many there is
-one, where they are a share.
-"""
+"""Rows of a cheap posterior of Q latent functions: size / Q, or min(N / share, rows) if larger."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +235,7 @@ something better than the first to be wanted meanwhile.
 _COARSE_STEPS, _COARSE_GAIN = 8, 1e-3
 """Sweeps on some of the data, and the gain in nats a datum at which they end."""
 _MOST_STEPS = 100
-"""Of Newton's in the coefficients, at most."""
+"""Largest number of Newton steps in the coefficients."""
 _ENTRIES = 100
 """Right-hand sides whose products take as long as the entries of K that a sweep makes."""
 
@@ -321,7 +318,7 @@ class ReducedNewtonRun(Run):
         self._step = 0
         self._sizes: list[int] | None = None
         self._weights: tf.Tensor | None = None
-        """What the last of the searches of some of the data has found."""
+        """Weights [Q, n] that the last search on a part of the data found; None without one."""
         self._last, self._gain = np.inf, np.inf
         self._move: tf.Tensor | None = None
         self._may_be_early = options.early_covariance and problem.operator.num_data >= _MANY

@@ -32,7 +32,7 @@ _NUM_HERMITE = 20
 _NUM_POINTS = 64
 """The least, of rules in several dimensions."""
 _ENTRIES = 2**22
-"""Of curvatures that are held at a time."""
+"""Number of entries of curvatures that are in memory at a time."""
 
 
 class ExpectedProblem(LaplaceProblem):
@@ -195,7 +195,7 @@ class VariationalRun(Run):
         self._before = before
         self._round, self._step = 0, 0
         self._searched = False
-        """Whether the search of a round before the last has ended."""
+        """True if the search of the present round has converged, and it is not the last."""
 
     def steps(self) -> Iterator[StepReport]:
         self._skip()

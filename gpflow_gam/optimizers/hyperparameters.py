@@ -117,14 +117,14 @@ class Hyperparameters:
         return result
 
     def prior_modes(self, u: AnyNDArray) -> AnyNDArray:
-        """Where log-normal priors are highest in the coordinates, [K]; others stay as in ``u``."""
+        """Coordinates ``u``, those with log-normal priors moved to the modes of these, [K]."""
         result = np.array(u)
         result[self._log_normal] = self._loc - np.square(self._scale)
         return result
 
     def elsewhere(self, u: AnyNDArray) -> list[tuple[int, float, float]]:
         """
-        Where other optima may lie: a coordinate, its value there, how much worse it may look.
+        Places of possible other optima: a coordinate, its value, how much worse it may look.
 
         Lengthscales at their priors' modes, if not much worse, or halved; vanished variances at
         small ones.
@@ -140,7 +140,7 @@ class Hyperparameters:
         return result
 
     def prior_precision(self) -> AnyNDArray:
-        """How sharp priors that are normal in the coordinates are, [K]; zero of others."""
+        """Precisions of priors that are normal in the coordinates, [K]; zero of others."""
         result = np.zeros(len(self))
         result[self._log_normal] = 1.0 / np.square(self._scale)
         # log-logistic priors add at most 1 / (2 width^2), which is left out
@@ -230,7 +230,7 @@ def _prior(parameter: Parameter, x: AnyNDArray) -> tuple[float, AnyNDArray]:
 
 
 def places_of(learnt: Hyperparameters, module: tf.Module) -> list[int]:
-    """Where parameters stand among all of a module's, as they do in any copy of it."""
+    """Indices of parameters among all of a module's; the same in any copy of it."""
     every = [id(p) for p in module.parameters]
     return [every.index(id(p)) for p in learnt.parameters]
 
@@ -247,10 +247,10 @@ def differenced(
     return rows if which is not None else 0.5 * (rows + rows.T)
 
 
-_FARTHEST = 32.0  # distance, in (logarithmic) coordinates, at which a limit is last looked for
+_FARTHEST = 32.0  # distance, in (logarithmic) coordinates, at which an end is last looked for
 _PROFILE_STEPS, _PROFILE_TOLERANCE = 30, 0.1
-"""Of the search for the others, in iterations and nats of which it is a hundredth that counts."""
-_ACCURACY = 0.003  # of a limit's distance
+"""Iterations, and nats of which a hundredth counts, of the search over the other coordinates."""
+_ACCURACY = 0.003  # relative, of the distance of an end of the interval
 
 
 def profile_limits(
@@ -261,10 +261,10 @@ def profile_limits(
     metric: Callable[[AnyNDArray], AnyNDArray | None],
 ) -> tuple[float, float]:
     """
-    Limits of one coordinate by the profile of a loss, which is minimised over all others.
+    Ends of the profile interval of one coordinate: the loss is minimised over all others.
 
-    Where it has risen by ``z^2 / 2`` (Bates, Mächler, Bolker & Walker 2015); infinite if it never
-    has.
+    The profile has risen there by ``z^2 / 2`` (Bates, Mächler, Bolker & Walker 2015); an end is
+    infinite if it never has.
     """
     profile = _Profile(loss, optimum, place, metric)
     return optimum[place] - profile.distance(-1.0, z), optimum[place] + profile.distance(1.0, z)
@@ -290,7 +290,7 @@ class _Profile:
         self._direction: AnyNDArray = along / along[self.place]
 
     def distance(self, sign: float, z: float) -> float:
-        """How far the limit is on one side."""
+        """Distance from the optimum to one end of the interval; infinite if it is too far away."""
         known = {0.0: (-z, self.optimum)}
 
         def excess(distance: float) -> float:

@@ -124,7 +124,7 @@ class FitResult:
     """The result of a fit: how it ended, its objective and its history."""
 
     converged: bool
-    """Whether the objective had stopped improving."""
+    """True if the objective had stopped improving."""
 
     message: str
     """Why it ended, in words."""
@@ -134,13 +134,13 @@ class FitResult:
     where hyperparameters were held and the fit had no need of it."""
 
     num_iterations: int
-    """How many iterations there were."""
+    """Number of iterations."""
 
     seconds: float
-    """How long it took."""
+    """Duration of the fit, in seconds."""
 
     method: str
-    """What was done."""
+    """Method of the fit, in words."""
 
     history: AnyNDArray = field(repr=False, default_factory=lambda: np.zeros(0))
     """The objective after each iteration: under minibatches the mean of each epoch, then the steps
@@ -151,12 +151,12 @@ class FitResult:
     """Passes over the kernel's entries, where kernel matrices are not held."""
 
     steps: list[dict[str, Any]] = field(repr=False, default_factory=list)
-    """Of Newton steps, a dict each: the fields of :class:`~gpflow_gam.newton.solvers.StepReport`,
+    """Newton steps, a dict each: the fields of :class:`~gpflow_gam.newton.solvers.StepReport`,
     ``seconds`` and ``round``; ``pandas.DataFrame(result.steps)`` is a
     table."""
 
     discretisation: float | None = None
-    """How much rounding inputs to bins adds to the noise, as a share of it, measured at a thousand
+    """Noise that rounding inputs to bins adds, as a share of the noise, measured at a thousand
     rows: posterior means move by about its square root in posterior standard deviations. 0 where
     nothing was rounded, None for fits that do not. Predictions are at exact inputs, always."""
 
@@ -172,14 +172,14 @@ class FitResult:
     """By how many of its standard errors that moves an effect, at most and to first order."""
 
     ended: bool = False
-    """Whether time, the callback or Ctrl-C asked for the end."""
+    """True if the time budget, the callback or Ctrl-C requested the end."""
 
 
 _REDRAW = 0.1  # seconds between two looks of the bar within a pass
 
 
 OnInterrupt = Literal["raise", "keep"]
-"""What becomes of a fit that Ctrl-C ends: see :func:`~gpflow_gam.optimizers.fit`."""
+"""Choices for a fit that Ctrl-C interrupts: see :func:`~gpflow_gam.optimizers.fit`."""
 INTERRUPTED = "interrupted; what was best so far is kept"
 
 
@@ -219,7 +219,7 @@ class Tracker:
         self.callback = callback
         self.history: list[float] = []
         self.stopped: bool | str | None = False
-        """Whether the callback has asked for the end, or why."""
+        """Last answer of the callback: true, or a text that says why, if it requests the end."""
         self.ended = False  # whether time, the callback or Ctrl-C has ended the fit
         self._best: tuple[float, list[AnyNDArray]] = (-np.inf, [])
         self._bar = progress_bar(method, "it", progress)
@@ -618,7 +618,7 @@ class Ended(NamedTuple):
     converged: bool
     message: str
     slope: float | None = None
-    """Where a line search found nothing lower: the norm of the gradient there."""
+    """Norm of the gradient, if the run ended where a line search found nothing lower."""
 
 
 class LBFGS:

@@ -80,7 +80,7 @@ class _Place:
         self._model, self._fit, self._at = model, model.last_fit, Snapshot(model)
         self._values = [(v, v.numpy()) for v in model.variables]
         self.at_its_parameters = self._fit is not None and self._fit.at.is_present(model)
-        """Whether the posterior was computed at these parameters."""
+        """True if the posterior was computed at these parameters."""
 
     @property
     def is_present(self) -> bool:
@@ -239,7 +239,7 @@ class _Round:
     begun: _Place
     bound: float  # where it began
     some: IterNCGP | None = None
-    """Of some of the rows, from which it learns first; None for all, or once it has."""
+    """Model of some of the rows, which learns first; None for all rows, or once it has."""
 
     whole: bool = False  # whether L-BFGS, on all rows, was ended by nothing but itself
 

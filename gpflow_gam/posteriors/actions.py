@@ -341,7 +341,7 @@ class ActionPosterior(AdditivePosterior):
 
 
 def _left(prior: tf.Tensor, h: tf.Tensor, full_cov: bool) -> tf.Tensor:
-    """What h [..., N, R] leaves of prior covariances [..., N, N], or of variances [..., N]."""
+    """Prior covariances [..., N, N], or variances [..., N], less ``h h'`` of h [..., N, R]."""
     if full_cov:
         return prior - tf.matmul(h, h, transpose_b=True)
     return tf.maximum(prior - tf.reduce_sum(tf.square(h), axis=-1), tf.zeros([], h.dtype))

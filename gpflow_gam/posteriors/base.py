@@ -32,7 +32,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
     kernel: AdditiveKernel
     num_latent_gps: int
     couples_outputs: bool = False
-    """Whether outputs are correlated a posteriori: responses of several need their covariance."""
+    """True if outputs are correlated a posteriori: responses of several need their covariance."""
 
     @property
     def names(self) -> tuple[str, ...]:

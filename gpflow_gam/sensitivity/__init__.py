@@ -1,4 +1,4 @@
-"""Which inputs a prediction depends on: functional ANOVA and Sobol indices."""
+"""Dependence of predictions on inputs: functional ANOVA and Sobol indices."""
 
 from .anova import FunctionalANOVA, functional_anova
 from .variances import VarianceDraws

@@ -84,7 +84,7 @@ class ProductGrid:
         return self._nodes[column][1]
 
     def shape(self, columns: Columns) -> tuple[int, ...]:
-        """How many nodes each column has."""
+        """Number of nodes of each column."""
         return tuple(len(self.weights(c)) for c in columns)
 
     def points(self, columns: Columns, width: int) -> AnyNDArray:

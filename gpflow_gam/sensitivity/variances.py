@@ -114,7 +114,7 @@ class VarianceDraws:
 
 
 def varying(total: AnyNDArray) -> list[int]:
-    """Which outputs have a variance of which there may be shares; the others are constant."""
+    """Indices of the outputs whose variance is positive; the others are constant."""
     result = [i for i, own in enumerate(total.T) if np.any(own > 0.0)]
     if not result or not np.all(total[:, result] > 0.0):
         raise ValueError(

@@ -124,7 +124,7 @@ def _traced(
 # --- warm-up -------------------------------------------------------------------------------------
 
 WARMUP = Path("assets.extra") / "tf_serving_warmup_requests"
-"""Where in a SavedModel TensorFlow Serving looks for requests."""
+"""Path in a SavedModel of the warm-up requests of TensorFlow Serving."""
 
 
 def write_warmup(
@@ -388,7 +388,7 @@ def _state_copies(functions: list[Any]) -> list[tf.Variable]:
 def _description(
     source: Servable, functions: dict[str, tuple[Any, dict[str, str]]], **about: Any
 ) -> dict[str, Any]:
-    """What a file says of itself: of functions by name, with the meanings of their outputs."""
+    """Description stored in a file: kind, inputs, components, functions with their outputs."""
     return {
         "kind": source.kind,
         "format": FORMAT,

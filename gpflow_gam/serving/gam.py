@@ -64,7 +64,7 @@ def without_missing(
 
 
 def within_limits(values: tf.Tensor, column: NumericColumn, rows: Rows) -> tf.Tensor:
-    """A column of numbers [N]; rows outside of its limits are bad ones."""
+    """A column of numbers [N]; rows outside of its ``limits`` are invalid."""
     if column.limits is None:
         return values
     low, high = (tf.constant(v, values.dtype) for v in column.limits)

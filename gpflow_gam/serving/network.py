@@ -210,6 +210,6 @@ class FeaturesOfHeads:
 
 
 def _said(error: Exception) -> str:
-    """What an error says, without what Keras adds: colours, and the arguments."""
+    """Message of an error without what Keras adds: colours, and the arguments."""
     text = re.sub("\x1b\\[[0-9;]*m", "", str(error)).split("Arguments received by")[0]
     return " ".join(text.split()) or type(error).__name__

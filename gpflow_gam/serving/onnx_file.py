@@ -225,7 +225,7 @@ def _gather(b: Builder, op: tf.Operation, x: list[str]) -> str:
 
 
 def _strided_slice(b: Builder, op: tf.Operation, x: list[str]) -> str:
-    """Of slices without new axes, which :mod:`~gpflow_gam.serving.portable` adds afterwards."""
+    """Slices without new axes, which :mod:`~gpflow_gam.serving.portable` adds afterwards."""
     begin, end, strides = (_known(b, op, v) for v in x[1:4])
     most, least = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 

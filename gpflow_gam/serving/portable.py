@@ -197,7 +197,7 @@ def _matmul(op: tf.Operation, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def product(x: Any, y: Any) -> Any:
-    """Of matrices [..., N, M] and [..., M, P]."""
+    """Product of matrices [..., N, M] and [..., M, P]."""
     # LiteRT gets a product wrong that sums over one and repeats one factor along the others' batch
     if x.shape[-1] == 1:
         return x * y
@@ -240,7 +240,7 @@ def _strided_slice(op: tf.Operation, x: tf.Tensor, *bounds: tf.Tensor) -> tf.Ten
 
 @_stands_for("UpperBound", "LowerBound")
 def _place(op: tf.Operation, bounds: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """How many of sorted numbers, [B, K], are below others, [B, M]."""
+    """Number of sorted ``bounds``, [B, K], below (UpperBound: at most) each ``x``, [B, M]."""
     x, bounds = tf.expand_dims(x, 2), tf.expand_dims(bounds, 1)
     below = bounds <= x if op.type == "UpperBound" else bounds < x
     return tf.reduce_sum(tf.cast(below, op.get_attr("out_type")), axis=-1)
@@ -305,7 +305,7 @@ def _swapped(rank: int) -> list[int]:
 
 
 def inverse_of(op: tf.Operation, matrix: AnyNDArray) -> AnyNDArray:
-    """What a triangular solve multiplies by, [..., M, M]."""
+    """Inverse, or its transpose, by which a triangular solve multiplies, [..., M, M]."""
     lower, adjoint = op.get_attr("lower"), op.get_attr("adjoint")
     eye = np.eye(matrix.shape[-1], dtype=matrix.dtype)
     flat = [
@@ -483,7 +483,7 @@ def _content(value: AnyNDArray) -> Any:
 
 
 def _inverse(graph: PortableGraph, op: tf.Operation) -> AnyNDArray:
-    """Of the matrix of a triangular solve: no other format has a solver."""
+    """Inverse of the matrix of a triangular solve, a constant: no other format has a solver."""
     name = op.inputs[0].name
     if name not in graph.constants:
         raise ValueError(

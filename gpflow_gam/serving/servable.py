@@ -1,4 +1,4 @@
-"""What a model has to provide to be exported."""
+"""Interface of models that can be exported."""
 
 from __future__ import annotations
 

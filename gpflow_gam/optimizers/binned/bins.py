@@ -241,7 +241,7 @@ class Grid:
 
     @property
     def exact(self) -> bool:
-        """Whether all rows of a cell have the same values."""
+        """True if all rows of a cell have the same values."""
         return all(m.exact for m in self.margins)
 
     @property

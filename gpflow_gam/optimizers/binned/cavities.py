@@ -158,7 +158,7 @@ def _padded(parts: Sequence[AnyNDArray]) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 def _are_lists(groups: Any) -> bool:
-    """Whether there is a list of rows, rather than a label, for each row; a Series has labels."""
+    """True if each row has a list of rows rather than a label; a Series has labels."""
     kind = getattr(getattr(groups, "dtype", None), "kind", "O")
     if isinstance(groups, pd.Series) or kind != "O":
         return False

@@ -118,7 +118,7 @@ class Checkpoint:
 
     def knows(self, name: str) -> bool:
         """
-        Whether an earlier run had begun a stage.
+        True if an earlier run had begun a stage.
 
         :param name: of the stage.
         """

@@ -365,7 +365,7 @@ class Rows:
         return some
 
     def _here(self, which: AnyNDArray) -> AnyNDArray:
-        """Which of some rows are in this process, [n] of bool."""
+        """Mask of the rows that are in this process, [n] of bool."""
         return (which >= self.start) & (which < self.start + len(self.Y))
 
     def evidence(self, jitter: float) -> Evidence:

@@ -118,7 +118,7 @@ class ShapeCriterion:
 
 
 def has_shapes(model: AdditiveSGPR | AdditiveSVGP) -> bool:
-    """Whether a component of a model has a shape."""
+    """True if a component of a model has a shape."""
     return any(shaped_part(kernel) is not None for kernel in model.kernel.components.values())
 
 

@@ -289,7 +289,7 @@ def present_posterior(model: AdditiveSVGP) -> GaussianPosterior:
 
 
 def _equal(one: AnyNDArray, other: AnyNDArray) -> bool:
-    """Whether factors [G, M, M] are the same up to rounding."""
+    """True if factors [G, M, M] are equal up to rounding."""
     return float(np.max(np.abs(one - other))) <= 1e-9 * float(np.max(np.abs(other)))
 
 
