@@ -239,7 +239,7 @@ def _rings(area: Level, corners: Any) -> Iterator[Ring]:
 
 
 def _pairs(argument: str, value: Any) -> Iterator[tuple[Level, Any]]:
-    """Areas with what is said of them, from a mapping or what files hold of it."""
+    """Areas by name, each with its value in the mapping or list of pairs that was given."""
     if isinstance(value, Mapping):
         value = list(value.items())
     if not isinstance(value, (list, tuple)) or not all(
