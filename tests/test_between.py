@@ -113,7 +113,7 @@ def test_probabilities_are_of_predictors_that_add_nothing(gam, data, monkeypatch
     """What several predictors make together would be too uncertain: nothing says they make up."""
     _, wide = gam.predict(data, "link", se=True)
     _, result = gam.predict(data, "response", se=True)
-    module = importlib.import_module("gpflow_gam.gam.effects.averaged")
+    module = importlib.import_module("gpflow_gam.gam.effects.posterior")
     monkeypatch.setattr(module, "between_moments", lambda fit: None)
     monkeypatch.setattr(module, "_AVERAGED", {})
     _, narrow = gam.predict(data, "link", se=True)

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
-from gpflow_gam.gam.comparison.leave_one_out import total
+from gpflow_gam.gam.comparison import total
 from gpflow_gam.gam.effects import inducing_moments
 from gpflow_gam.likelihoods.base import unwrapped
 from gpflow_gam.likelihoods.expectations import expectations

@@ -131,7 +131,7 @@ def test_weights_that_are_none() -> None:
 
 
 def test_a_stream_is_read_in_its_order_and_in_turns() -> None:
-    batches = gg.distribute.batches.batches_of(script.stream(), 80, 2, [0, 1], 0)
+    batches = gg.distribute.workers.batches_of(script.stream(), 80, 2, [0, 1], 0)
     for step, start in ((0, 0), (1, 80), (2, 0), (5, 80)):  # 40 rows are left over
         shares = batches.shares(step, [0, 1])
         np.testing.assert_array_equal(
@@ -140,8 +140,8 @@ def test_a_stream_is_read_in_its_order_and_in_turns() -> None:
 
 
 def test_the_union_of_shares_is_the_batch_of_one_device() -> None:
-    one = gg.distribute.batches.batches_of(DATA, 40, 1, [0], 7)
-    four = gg.distribute.batches.batches_of(DATA, 40, 4, [2, 3], 7)
+    one = gg.distribute.workers.batches_of(DATA, 40, 1, [0], 7)
+    four = gg.distribute.workers.batches_of(DATA, 40, 4, [2, 3], 7)
     seen = []
     for step in range(10):
         whole = one.shares(step, [0])[0]

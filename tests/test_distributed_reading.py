@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
-from gpflow_gam.distribute.batches import Reader
+from gpflow_gam.distribute.workers import Reader
 
 fit = gg.distribute.fit
 OPTIONS: dict[str, Any] = {"batch_size": 20, "save_every": 6}

@@ -21,7 +21,7 @@ from gpflow_gam.gam.effects import (
     posterior,
 )
 from gpflow_gam.gam.frames import Table
-from gpflow_gam.gam.summaries.components import _tail, effective_dof, variance_shares
+from gpflow_gam.gam.summaries.summary import _tail, effective_dof, variance_shares
 
 QUICK = {"max_iterations": 15, "progress": False}
 

@@ -18,8 +18,7 @@ from exported_files import arguments, description, exported, prior_variance, run
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP
-from gpflow_gam.serving.litert_file import check_litert, litert_bytes
-from gpflow_gam.serving.portable import FORMULAS
+from gpflow_gam.serving.portable import FORMULAS, check_litert, litert_bytes
 from gpflow_gam.serving.servable import Input, Rows, servable
 
 pytestmark = pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")

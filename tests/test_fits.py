@@ -17,10 +17,10 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s
-from gpflow_gam.optimizers.binned import components
+from gpflow_gam.optimizers.binned import evidence
 from gpflow_gam.optimizers.binned import fit as optimizers_rows
 from gpflow_gam.optimizers.binned.bins import HeldColumns
-from gpflow_gam.optimizers.binned.components import identity
+from gpflow_gam.optimizers.binned.evidence import identity
 from gpflow_gam.optimizers.binned.rounds import Rounds
 from gpflow_gam.threads import one_blas_thread
 
@@ -180,7 +180,7 @@ def test_rough_curves_are_those_of_a_node_at_every_value(monkeypatch, family, te
     assert gam.fitted.result.converged
     assert gam.fitted.spec.refined
     assert gam.fitted.result.interpolation < 1e-3
-    monkeypatch.setattr(components, "_nodes", lambda kernel, points, *_: identity(len(points)))
+    monkeypatch.setattr(evidence, "_nodes", lambda kernel, points, *_: identity(len(points)))
     every = gg.GAM(terms, family=family).fit(data, y="y")
     assert every.fitted.result.interpolation == 0.0
     assert not every.fitted.spec.refined
@@ -239,7 +239,7 @@ def test_many_rows_of_a_rough_curve_are_fitted_without_a_false_alarm(monkeypatch
     assert result.converged
     assert result.interpolation_shift < 1e-3
     # without a node at every value estimates do move, and it is said by how much at most
-    monkeypatch.setattr(components, "_ALL_VALUES", {1: 0})
+    monkeypatch.setattr(evidence, "_ALL_VALUES", {1: 0})
     with pytest.warns(gg.ConvergenceWarning, match="^effects are rougher .* of its standard err"):
         coarse = gg.GAM("s(distance)").fit(data, y="y")
     values, exact = coarse.effects("s(distance)"), gam.effects("s(distance)")
@@ -266,10 +266,10 @@ def test_smooth_curves_need_no_fine_nodes():
 
 
 def test_a_fit_that_fine_nodes_do_not_do_for_says_so(monkeypatch):
-    monkeypatch.setattr(components, "_REFINED", {})
-    monkeypatch.setattr(components, "_REFINED_OF_MANY", 1.0)
-    monkeypatch.setattr(components, "_REFINED_TOLERANCE", 1e-6)
-    monkeypatch.setattr(components, "_ALL_VALUES", {1: 0})
+    monkeypatch.setattr(evidence, "_REFINED", {})
+    monkeypatch.setattr(evidence, "_REFINED_OF_MANY", 1.0)
+    monkeypatch.setattr(evidence, "_REFINED_TOLERANCE", 1e-6)
+    monkeypatch.setattr(evidence, "_ALL_VALUES", {1: 0})
     with pytest.warns(gg.ConvergenceWarning, match="off by up to .* of its standard errors"):
         gam = gg.GAM("s(x) + s(z, k=8)", family="poisson").fit(narrow(400, "poisson"), y="y")
     assert not gam.fitted.result.converged

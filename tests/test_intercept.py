@@ -13,7 +13,7 @@ import tensorflow as tf
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s
 from gpflow_gam.gam.terms import parse_formula, terms_from_json
-from gpflow_gam.serving.gam import GAMServable
+from gpflow_gam.serving.servable import GAMServable
 
 matplotlib.use("Agg")
 

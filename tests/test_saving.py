@@ -23,7 +23,7 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import archive, factor, s, te
-from gpflow_gam.gam.frames import labels
+from gpflow_gam.gam.frames.encoding import value_from_json, value_to_json
 
 QUICK = {"max_iterations": 3, "progress": False}
 
@@ -171,7 +171,7 @@ LEVELS = [
 
 @pytest.mark.parametrize("level", LEVELS, ids=repr)
 def test_levels_come_back_as_they_were(level):
-    again = labels.from_json(json.loads(json.dumps(labels.to_json(level))))
+    again = value_from_json(json.loads(json.dumps(value_to_json(level))))
     assert again == level
     assert hash(again) == hash(level)
     assert isinstance(level, datetime.datetime) or type(again) is type(level)
@@ -420,7 +420,7 @@ def test_bands_over_even_points_are_those_of_the_fit(even, tmp_path, family, res
 def test_a_machine_that_takes_other_nodes_sums_anew(even, tmp_path, monkeypatch, family, response):
     gam = gg.GAM(s("x", k=10), family).fit(even, response, progress=False)
     gam.save(tmp_path / "a.gam")
-    rough = gg.optimizers.binned.components._ROUGHEST
+    rough = gg.optimizers.binned.evidence._ROUGHEST
     monkeypatch.setitem(rough, 1, 0.8 * rough[1])
     again = gg.GAM.load(tmp_path / "a.gam")
     one, other = (g.fitted.solution.rows.components[1].places.points for g in (gam, again))

@@ -15,12 +15,12 @@ from scipy.stats import chi2
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, ti
 from gpflow_gam.gam.effects import inducing_moments
-from gpflow_gam.gam.screening import screen_interactions
-from gpflow_gam.gam.screening.screen import (
+from gpflow_gam.gam.screening import (
     evidence_gain,
     expand,
     margin_features,
     product,
+    screen_interactions,
 )
 from gpflow_gam.gam.terms import Terms
 from gpflow_gam.likelihoods.expectations import expectations
@@ -374,7 +374,7 @@ def test_a_second_round_sees_what_the_first_took_for_noise(monkeypatch):
         rounds.append(screen_interactions(*arguments, **options))
         return rounds[-1]
 
-    monkeypatch.setattr("gpflow_gam.gam.screening.proposal.screen_interactions", seen)
+    monkeypatch.setattr("gpflow_gam.gam.screening.screen_interactions", seen)
     options = {"k": 5, "k_interaction": 9, "max_iterations": 20, "progress": False}
     terms = gg.anova(NAMES[:4], data=df, y="y", rounds=2, **options)
     assert Terms(terms[4:]) == Terms([ti("x0", "x1", k=9), ti("x2", "x3", k=9)])

@@ -11,7 +11,7 @@ from scipy.linalg import null_space
 from scipy.stats import multivariate_normal
 
 import gpflow_gam as gg
-from gpflow_gam.optimizers.binned.shaped import ShapeCriterion
+from gpflow_gam.optimizers.binned.solution import ShapeCriterion
 from gpflow_gam.posteriors.shaped import Projection, constraint_evidence
 
 GRID = np.linspace(0.02, 0.98, 97)

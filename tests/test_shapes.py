@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 import gpflow_gam as gg
-from gpflow_gam.gam.comparison.leave_one_out import ShapedCavities
+from gpflow_gam.gam.comparison import ShapedCavities
 from gpflow_gam.gam.terms.formula import parse_formula
 from gpflow_gam.kernels import Shaped, ZeroMean
 from gpflow_gam.kernels.fixed_inputs import _Automatic, _Known

@@ -23,8 +23,7 @@ from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.optimizers.binned import bins, passes
 from gpflow_gam.optimizers.binned import passes as rows_module
 from gpflow_gam.optimizers.binned.bins import Bins, HeldColumns, bin_columns
-from gpflow_gam.optimizers.binned.components import row_component
-from gpflow_gam.optimizers.binned.evidence import Evidence, PseudoData
+from gpflow_gam.optimizers.binned.evidence import Evidence, PseudoData, row_component
 from gpflow_gam.optimizers.binned.passes import Rows
 from gpflow_gam.optimizers.binned.rounds import FitState, Rounds
 from gpflow_gam.optimizers.binned.solution import CollapsedBound, present_posterior
@@ -243,8 +242,7 @@ def gaussian_problem(number: int = 120):
 
 def exact_nodes(rows: Rows) -> Rows:
     """Every point is a node and a point of open variance: nothing is approximated."""
-    from gpflow_gam.optimizers.binned.components import identity
-    from gpflow_gam.optimizers.binned.evidence import Places
+    from gpflow_gam.optimizers.binned.evidence import Places, identity
 
     parts = []
     for c in rows.components:
@@ -364,7 +362,7 @@ def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
 
 def test_priors_are_counted_as_gpflow_counts_them():
     _, kernel, _, _ = prepared(60)
-    rounds = gg.optimizers.hyperparameters.Hyperparameters(kernel.trainable_parameters)
+    rounds = gg.optimizers.binned.rounds.Hyperparameters(kernel.trainable_parameters)
     u = rounds.get()
     value, slope = rounds.log_prior(u)
     assert value == pytest.approx(float(prior_of(kernel)), rel=1e-10)

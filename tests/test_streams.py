@@ -389,7 +389,7 @@ def test_other_things_that_are_refused(few, monkeypatch):
     with pytest.raises(ValueError, match="batch_size=100 needs all rows"):
         gg.GAM(s("x"), "poisson").fit(pieces(data), "count", batch_size=100)
     many = data.assign(r=np.arange(N) % 1600)
-    monkeypatch.setattr("gpflow_gam.gam.fits.model.MAX_SITES", 1500)
+    monkeypatch.setattr("gpflow_gam.gam.fits.specification.MAX_SITES", 1500)
     with pytest.raises(ValueError, match="variational='block' needs all rows"):
         gg.GAM(random_effect("r"), "poisson").fit(pieces(many), "count")
     with pytest.raises(ValueError, match="'x' is also in a term"):
@@ -404,7 +404,7 @@ def test_of_a_table_there_are_numbers_for_what_needs_them(few, monkeypatch):
     monkeypatch.setattr(fits, "fit_from_null_model", lambda rows, *_, **__: taken.append(rows.data))
     monkeypatch.setattr(sys.modules["gpflow_gam.gam.gam"], "check_fit", lambda fit: None)
     monkeypatch.setattr(sys.modules["gpflow_gam.gam.gam"], "calibrated", lambda fit, *_: fit)
-    monkeypatch.setattr("gpflow_gam.gam.fits.model.MAX_SITES", 1500)
+    monkeypatch.setattr("gpflow_gam.gam.fits.specification.MAX_SITES", 1500)
     data, many = table(), table().assign(r=np.arange(N) % 1600)
     gg.GAM(s("x"), "poisson", variational="block").fit(data, "count")
     gg.GAM(s("x"), "poisson").fit(data, "count", batch_size=100)

@@ -17,7 +17,7 @@ import gpflow_gam as gg
 from gpflow_gam.bijectors import exponential, softplus
 from gpflow_gam.likelihoods import support
 from gpflow_gam.models.base import log_prior_density
-from gpflow_gam.optimizers.hyperparameters import Hyperparameters
+from gpflow_gam.optimizers.binned.rounds import Hyperparameters
 
 vi = gg.variational
 LIKELIHOODS = {

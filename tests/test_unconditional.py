@@ -161,7 +161,7 @@ def test_rows_within_and_beyond_the_data_in_any_order(gam, data, monkeypatch, ki
     table = pd.concat([data.head(40), far_away(), data.tail(13)], ignore_index=True)
     alone = [gam.predict(table.iloc[[i]], kind, se=True) for i in range(len(table))]
     order = np.random.default_rng(0).permutation(len(table))
-    monkeypatch.setattr(importlib.import_module("gpflow_gam.gam.effects.averaged"), "_ROWS", 7)
+    monkeypatch.setattr(importlib.import_module("gpflow_gam.gam.effects.posterior"), "_ROWS", 7)
     together = gam.predict(table.iloc[order], kind, se=True)
     for i, result in enumerate(together):
         expected = np.concatenate([np.asarray(one[i]) for one in alone])[order]
@@ -186,7 +186,7 @@ def test_classes_and_observations(data):
 
 def test_where_nothing_is_known_of_other_hyperparameters(data, monkeypatch):
     gam = gg.GAM(s("x", k=5)).fit(data, "y", **QUIET)
-    module = importlib.import_module("gpflow_gam.gam.effects.averaged")
+    module = importlib.import_module("gpflow_gam.gam.effects.posterior")
     monkeypatch.setattr(module, "hyperparameter_draws", lambda fit: [])
     assert averaged(gam.fitted) is None
     for a, b in zip(*(gam.predict(data, se=True, unconditional=u) for u in (True, False))):

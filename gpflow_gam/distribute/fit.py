@@ -18,7 +18,7 @@ from gpflow.base import AnyNDArray
 
 from ..communicator import Communicator
 from ..gam import GAM
-from ..gam.fits.checks import check_names
+from ..gam.fits.specification import check_names
 from ..optimizers import TimeBudget
 from ..optimizers.minimizers import (
     INTERRUPTED,
@@ -27,9 +27,8 @@ from ..optimizers.minimizers import (
     OnInterrupt,
     check_on_interrupt,
 )
-from .batches import Data, batches_of
 from .training import FitState, LearningRate, Metrics, Model, TrainableModel, Validation
-from .workers import Workers, workers_of
+from .workers import Data, Workers, batches_of, workers_of
 
 _MINIBATCH = (
     "batch_size",

@@ -22,18 +22,18 @@ from ..models import AdditiveSVGP
 from ..optimizers.minimizers import Traced
 from ..variational import OptimalPrecision
 from ..version import __version__
-from .batches import (
+from .workers import (
     ArrayBatches,
     Batches,
     Share,
     StreamBatches,
+    Workers,
     arrays_of,
     checksum,
     named,
     number_of_rows,
     rows_of,
 )
-from .workers import Workers
 
 Model: TypeAlias = "AdditiveSVGP | keras.Model"
 LearningRate = float | Callable[[], keras.optimizers.Optimizer] | None

@@ -12,19 +12,17 @@ from gpflow.likelihoods import Likelihood
 from ..communicator import Communicator
 from ..errors import check_process
 from . import saving
-from .checks import check_fit
 from .families import Family
 from .families import family as as_family
 from .fits import FittedGAM
-from .fits.checks import check_names
 from .fits.fit import fit_gam, refit, update
 from .fits.formula import as_written, with_response, with_response_as
-from .fits.model import ENGINES, VARIATIONAL
+from .fits.model import check_same_criterion
 from .fits.shared import fit_share
-from .fits.specification import Roles
-from .fits.start import check_same_criterion
+from .fits.specification import ENGINES, VARIATIONAL, Roles, check_names
 from .inspector import Inspector
-from .summaries.dispersion import calibrated
+from .summaries.checks import check_fit
+from .summaries.summary import calibrated
 from .terms import (
     Column,
     Formula,

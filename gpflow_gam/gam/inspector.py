@@ -16,11 +16,10 @@ from .comparison import LeaveOneOut, leave_one_out
 from .effects import EffectTable
 from .effects.effect import Transform
 from .fits import FittedGAM, prediction
-from .fits.model import Model
 from .fits.prediction import Selection, part_of
-from .summaries.components import variance_components
-from .summaries.identifiability import concurvity, pairwise_concurvity
-from .summaries.summary import Summary, summarise
+from .fits.specification import Model
+from .summaries.checks import concurvity, pairwise_concurvity
+from .summaries.summary import Summary, summarise, variance_components
 from .terms import Column
 from .terms.base import Level
 

@@ -31,8 +31,9 @@ from .fits.data import CodedData, Data, HeldData, MissingData, MissingRows
 from .fits.fitted import Parts, solution_from_parts, solution_to_parts
 from .fits.model import build_model
 from .fits.specification import Roles
-from .frames import Design, Encoder, Fill, labels, level_to_json
-from .terms import Surv, Terms, expression, terms_from_json
+from .frames import Design, Encoder, Fill, level_to_json, value_from_json
+from .terms import Surv, Terms, terms_from_json
+from .terms.base import column_from_json, column_to_json
 
 FORMAT = 1
 """Raised when older code could no longer read the files."""
@@ -118,9 +119,9 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "scale": spec.scale,
         "priors": spec.priors.to_json(),
         "constant": list(spec.constant),
-        "offset": [*map(expression.to_json, spec.offset)],
+        "offset": [*map(column_to_json, spec.offset)],
         "weights": spec.weights,
-        "trials": expression.to_json(spec.trials),
+        "trials": column_to_json(spec.trials),
         "variational": spec.variational,
         "fills": [
             {"name": f.name, "value": level_to_json(f.value, f.name), "count": f.count}
@@ -175,15 +176,15 @@ def from_parts(
         levels, response = header["levels"], header["response"]
         roles = Roles.of(
             Surv(**response) if isinstance(response, dict) else response,
-            tuple(map(expression.from_json, header["offset"])),
+            tuple(map(column_from_json, header["offset"])),
             header["weights"],
-            expression.from_json(header["trials"]),
+            column_from_json(header["trials"]),
         )
         spec = Specification(
             **vars(roles),
             terms=terms,
             family=family,
-            levels=None if levels is None else tuple(labels.from_json(v) for v in levels),
+            levels=None if levels is None else tuple(value_from_json(v) for v in levels),
             encoder=Encoder.from_json(header["encoder"]),
             components=tuple(Component.from_json(c) for c in header["components"]),
             scale=header["scale"],
@@ -193,7 +194,7 @@ def from_parts(
             null_offset=header.get("away", 0.0),
             refined=tuple(header.get("fine", ())),
             fills=tuple(
-                Fill(f["name"], labels.from_json(f["value"]), f["count"]) for f in header["fills"]
+                Fill(f["name"], value_from_json(f["value"]), f["count"]) for f in header["fills"]
             ),
             design=Design.from_json(header["design"]) if "design" in header else None,
         )

@@ -16,7 +16,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..gam.components import Component, build_inducing
 from ..gam.families import Family
-from ..gam.fits.model import MAX_SITES, VARIATIONAL
+from ..gam.fits.specification import MAX_SITES, VARIATIONAL
 from ..gam.terms import Term, Terms
 from ..kernels.shaped import shaped_part
 from ..models import AdditiveSVGP

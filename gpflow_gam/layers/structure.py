@@ -19,7 +19,7 @@ from scipy.stats import qmc
 
 from ..gam import families
 from ..gam.components import Component, build_kernel, learn_encoder, plan_columns
-from ..gam.components.inducing import LATITUDE, LONGITUDE, inducing_each
+from ..gam.components.plan import LATITUDE, LONGITUDE, inducing_each
 from ..gam.families import Family
 from ..gam.families import family as as_family
 from ..gam.fits.model import OffsetMean

@@ -23,9 +23,8 @@ from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments
 from ..posteriors.inducing import Block
 from ..threads import SMALL, one_blas_thread
-from .binned.shaped import ShapeCriterion
-from .binned.solution import Solution, moments_at
-from .hyperparameters import Hyperparameters, differenced
+from .binned.rounds import Hyperparameters, differenced
+from .binned.solution import ShapeCriterion, Solution, moments_at
 from .minimizers import Loss, VectorLoss, descend
 
 Posterior = TypeVar("Posterior")

@@ -1,4 +1,4 @@
-"""Interface of models that can be exported."""
+"""GAMs, models and networks as functions of tensors that can be exported."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ import dataclasses
 import functools
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import keras
 import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from scipy.stats import norm
 
-from ..gam.terms import Column
+from ..gam import GAM
+from ..gam.fits import FittedGAM
+from ..gam.fits.prediction import OFFSET
+from ..gam.frames import Key, LevelColumn, NumericColumn
+from ..gam.terms import Column, Expression, variables_of
+from ..layers import GPHead
+from ..layers.head import HeadInput, trace_heads
 from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import conditional_response, expected_response, summarised_response
 from ..models import AdditiveModel, IterNCGP
@@ -343,3 +351,505 @@ def _width(model: AdditiveModel) -> int:
 @servable.register(AdditiveModel)
 def _model(model: AdditiveModel) -> ModelServable:
     return ModelServable(model)
+
+
+# --- GAMs: their columns are the arguments --------------------------------------------------------
+
+
+# --- the encoding of columns inside a graph ------------------------------------------------------
+
+
+def input_dtype(column: Column, levels: Sequence[Any] | None) -> tf.DType:
+    """A column's type: double precision, or that of its levels, which are None for numbers."""
+    if levels is None or any(isinstance(v, float) for v in levels):
+        kinds: set[type] = {float} | {type(v) for v in levels or () if isinstance(v, str)}
+    else:
+        kinds = {type(v) for v in levels}
+    dtype = {
+        frozenset([str]): tf.string,
+        frozenset([bool]): tf.bool,
+        frozenset([int]): tf.int64,
+        frozenset([bool, int]): tf.int64,
+        frozenset([float]): tf.float64,
+    }.get(frozenset(kinds))
+    if dtype is None:
+        raise ValueError(
+            f"column {column!r} has levels of several types "
+            f"({', '.join(sorted(k.__name__ for k in kinds))}), which no input can take; convert "
+            "it to text before the fit."
+        )
+    return dtype
+
+
+def without_missing(
+    values: tf.Tensor, column: Column, fill: Any, rows: Rows, levels: Sequence[Any] = ()
+) -> tf.Tensor:
+    """A column [N], ``fill`` for missing values; else rows with one are bad, as infinite ones."""
+    if values.dtype in (tf.int64, tf.bool):
+        return values
+    if values.dtype == tf.string:
+        missing = tf.equal(values, "") & ("" not in levels)
+        message = f"column {column!r} has missing values (empty text); leave those rows out"
+    else:
+        missing = tf.math.is_nan(values)
+        message = f"column {column!r} must be finite; got NaN or infinite values in row"
+    if fill is not None:
+        values = tf.where(missing, tf.constant(fill, values.dtype), values)
+        missing = tf.zeros_like(missing)
+    bad = missing
+    if values.dtype.is_floating:
+        bad |= ~tf.math.is_finite(values)
+    other = "" if values.dtype == tf.string else 0.0
+    return rows.require(values, bad, [message, tf.where(bad)[:1, 0]], other)
+
+
+def within_limits(values: tf.Tensor, column: NumericColumn, rows: Rows) -> tf.Tensor:
+    """A column of numbers [N]; rows outside of its ``limits`` are invalid."""
+    if column.limits is None:
+        return values
+    low, high = (tf.constant(v, values.dtype) for v in column.limits)
+    bad = (values < low) | (values > high)
+    message = [column.outside, tf.boolean_mask(values, bad)[:1], "in row", tf.where(bad)[:1, 0]]
+    return rows.require(values, bad, message, 0.0)
+
+
+class Codes:
+    """
+    Levels to codes 0, 1, ..., as :class:`gpflow_gam.gam.frames.LevelColumn` does it.
+
+    New levels get further codes where the policy takes them; else their rows are bad.
+    """
+
+    def __init__(self, column: LevelColumn, dtype: tf.DType) -> None:
+        self.column = column
+        self._is_text = dtype == tf.string
+        self.table: tf.lookup.StaticHashTable | None = None
+        if not dtype.is_floating:
+            kind = tf.string if dtype == tf.string else tf.int64
+            levels = [v if kind == tf.string else int(v) for v in column.levels]
+            codes = tf.range(len(levels), dtype=tf.int64)
+            pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(levels, kind), codes)
+            self.table = tf.lookup.StaticHashTable(pairs, default_value=-1)
+
+    def __call__(self, values: tf.Tensor, rows: Rows) -> tf.Tensor:
+        """Codes [N] in double precision of values [N], or of codes of levels that are text."""
+        if values.dtype == tf.bool:
+            values = tf.cast(values, tf.int64)
+        codes = self._known(values, rows.plain)
+        unknown = codes < 0
+        number = len(self.column.levels)
+        if self.column.unseen == "error":
+            shown = ", ".join(repr(level) for level in self.column.levels[:12])
+            message = f"column {self.column.name!r} has a level never seen in the fit, first"
+            first = tf.boolean_mask(values, unknown)[:1]
+            rest = f"in row; the levels are {shown}{', ...' if number > 12 else ''}"
+            row = tf.where(unknown)[:1, 0]
+            codes = rows.require(codes, unknown, [message, first, row, rest], 0)
+        elif rows.plain:
+            codes = tf.where(unknown, tf.constant(number, codes.dtype), codes)
+        else:
+            _, new = tf.unique(tf.boolean_mask(values, unknown), tf.int64)
+            codes = tf.tensor_scatter_nd_update(codes, tf.where(unknown), number + new)
+        return tf.cast(codes, tf.float64)
+
+    def _known(self, values: tf.Tensor, plain: bool) -> tf.Tensor:
+        """Codes [N] of the levels that were there, and -1."""
+        if self._is_text and values.dtype == tf.int64:  # they came as codes
+            there = (values >= 0) & (values < len(self.column.levels))
+            return tf.where(there, values, -tf.ones_like(values))
+        if self.table is not None and not plain:
+            return self.table.lookup(values)
+        # in the values' own precision: 0.1 is another number in another one
+        kind = str if values.dtype == tf.string else values.dtype.as_numpy_dtype
+        levels = tf.constant([kind(v) for v in self.column.levels], values.dtype)
+        same = tf.equal(values[:, None], levels)
+        code = tf.argmax(tf.cast(same, tf.int8), axis=1)
+        return tf.where(tf.reduce_any(same, axis=1), code, -tf.ones_like(code))
+
+
+# --- the model -----------------------------------------------------------------------------------
+
+
+class GAMServable(PosteriorServable):
+    """A GAM, with an argument for each column, or one for a matrix of numbered columns."""
+
+    kind: ClassVar[str] = "GAM"
+
+    def __init__(self, gam: GAM) -> None:
+        fit = gam.fitted
+        if fit.spec.design is not None:
+            raise ValueError(
+                f"gam: its formula makes columns of others ({fit.spec.design.text}) in Python, "
+                "which no SavedModel holds; make them in the data, and name them."
+            )
+        super().__init__(fit.posterior, fit.model.likelihood, gam.seed, fit.predictive_share)
+        self._fit = fit
+        self._units = fit.units
+        # of each component, so that their sum is the predictor
+        self._constants = np.array([fit.constant_of(c) for c in fit.spec.components])
+        self._offset = [fit.spec.place(c) for c in fit.spec.offset]
+        self.names = (*self.names, *([OFFSET] if self._offset else []))
+        self._fills = {fill.name: fill.value for fill in fit.spec.fills}
+        self._keys = _read_keys(fit)
+        names = list(dict.fromkeys(name for name, _ in self._keys))
+        columns = variables_of(names)
+        if not columns:
+            raise ValueError(
+                "gam: it reads no column, so that no request would say for how many rows; its "
+                "prediction is one number, gam.predict(data)[0]."
+            )
+        dtypes = {c: self._dtype(c) for c in dict.fromkeys([*columns, *names])}
+        self._computed = [name for name in names if isinstance(name, Expression)]
+        for name in self._computed:
+            if name.of_levels or any(dtypes[v] == tf.string for v in name.variables):
+                raise ValueError(
+                    f"gam: its formula makes {name} of levels, which no SavedModel holds; make "
+                    "that column in the data, and name it."
+                )
+        self.is_matrix = bool(columns) and all(isinstance(c, int) for c in columns)
+        if self.is_matrix:
+            text = [c for c, dtype in dtypes.items() if dtype == tf.string]
+            if text:
+                raise ValueError(
+                    f"column {text[0]} of the matrix holds text, which cannot be served beside "
+                    "numbers; fit on a DataFrame or a dict of named columns."
+                )
+            dtypes |= dict.fromkeys(columns, tf.float64)
+            width = 1 + max(c for c in columns if isinstance(c, int))
+            meaning = f"the first {width} columns of the data, of which {columns} are read"
+            self.inputs = (Input("inputs", tf.float64, (None, width), meaning),)
+        else:
+            arguments = argument_names(columns)
+            self.inputs = tuple(self._input(c, arguments[c], dtypes[c]) for c in columns)
+        self._codes = {
+            c: Codes(column, dtypes[c])
+            for (c, _), column in self._keys.items()
+            if isinstance(column, LevelColumn)
+        }
+
+    def _levels(self, column: Column) -> LevelColumn | None:
+        encoded = self._keys.get((column, "level"))
+        return encoded if isinstance(encoded, LevelColumn) else None
+
+    def _dtype(self, column: Column) -> tf.DType:
+        levels = self._levels(column)
+        if levels is None:
+            return tf.float64
+        dtype = input_dtype(column, levels.levels)
+        return tf.float64 if (column, "number") in self._keys else dtype
+
+    def _input(self, column: Column, name: str, dtype: tf.DType) -> Input:
+        levels = self._levels(column)
+        if levels is None:
+            reader = self._keys.get((column, "number"))
+            time = getattr(reader, "time", "")
+            since = " since 1970-01-01" + ", UTC" * time.endswith("zone")
+            what = f"days{since * time.startswith('times')}" if time else "numbers"
+            meaning = f"column {column!r}, {what}"
+        else:
+            others = "no others" if levels.unseen == "error" else "new ones have the prior's effect"
+            meaning = f"column {column!r}, levels {list(levels.levels)}; {others}"
+        known = () if levels is None else tuple(levels.levels)
+        return Input(name, dtype, (None,), meaning, column, self._fills.get(column), known)
+
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
+        raw: dict[Column, tf.Tensor]
+        if self.is_matrix:
+            matrix = inputs["inputs"]
+            raw = {c: matrix[:, c] for c, _ in self._keys}
+            number = tf.shape(matrix)[0]
+        else:
+            raw = {i.column: inputs[i.name] for i in self.inputs if i.column is not None}
+            number = tf.shape(next(iter(raw.values())))[0]
+        whole = {}
+        for column, values in raw.items():
+            levels = self._levels(column)
+            known = () if levels is None else levels.levels
+            whole[column] = without_missing(values, column, self._fills.get(column), rows, known)
+        for name in self._computed:
+            values = name.evaluate(lambda v: tf.cast(whole[v], tf.float64), _function)
+            whole[name] = without_missing(values, name, None, rows)
+        zeros = tf.zeros([number], tf.float64)
+        parts = []
+        for key in self._fit.spec.encoder.columns:  # weights and the like are read by nobody
+            column, kind = key
+            if key not in self._keys:
+                parts.append(zeros)
+            elif kind == "level":
+                parts.append(self._codes[column](whole[column], rows))
+            else:
+                parts.append(
+                    within_limits(tf.cast(whole[column], tf.float64), self._keys[key], rows)
+                )
+        return tf.stack(parts, axis=1)
+
+    # predictors are in the response's unit, as in the GAM's own answers
+
+    def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
+        outputs = super().predict(X, level, plain)
+        factor, shift = self._units
+        moved = {k: _scaled(outputs[k], factor, shift) for k in LINES if k in outputs}
+        return outputs | moved | {"variance": _scaled(outputs["variance"], factor**2)}
+
+    def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = super().components(X)
+        factor, _ = self._units
+        mean = _scaled(outputs["mean"], factor, self._single(self._constants))
+        variance = _scaled(outputs["variance"], factor**2)
+        if self._offset:  # which is known, and part of the first predictor
+            offset = tf.reduce_sum(tf.gather(X, self._offset, axis=1), axis=1)
+            first = tf.constant(factor[0] * np.eye(1, self.num_predictors), mean.dtype)
+            added = self._single(offset[:, None, None] * first)
+            mean = tf.concat([mean, added], axis=1)
+            variance = tf.concat([variance, tf.zeros_like(added)], axis=1)
+        return {"mean": mean, "variance": variance}
+
+    def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        draws = super().sample(X, num_samples, seed)
+        return draws | {"predictor": _scaled(draws["predictor"], *self._units)}
+
+    def resources(self) -> list[Any]:
+        return [c.table for c in self._codes.values() if c.table is not None]
+
+    def description(self) -> dict[str, Any]:
+        spec = self._fit.spec
+        return {
+            "terms": [term.label for term in spec.terms],
+            "family": spec.family.name,
+            "response": spec.response,
+            "predictors": list(spec.predictor_names),
+            "classes": None if spec.levels is None else list(spec.levels),
+        }
+
+
+def _function(name: str) -> Any:
+    """TensorFlow's function for a name in an expression."""
+    base = {"log2": 2.0, "log10": 10.0}.get(name)
+    if base is not None:
+        return lambda x: tf.math.log(x) / tf.constant(np.log(base), x.dtype)
+    return getattr(tf.math, name)
+
+
+def _scaled(values: tf.Tensor, factor: AnyNDArray, shift: AnyNDArray | float = 0.0) -> tf.Tensor:
+    """``shift + factor values``, with no operation for ones and zeros."""
+    if np.any(factor != 1.0):
+        values = tf.constant(factor, values.dtype) * values
+    return tf.constant(shift, values.dtype) + values if np.any(shift) else values
+
+
+def _read_keys(fit: FittedGAM) -> dict[Key, Any]:
+    """The columns that terms and offsets read, and how, in the encoder's order."""
+    spec = fit.spec
+    keys = list(spec.encoder.columns)
+    wanted = {keys[i] for component in spec.components for i in component.columns}
+    wanted |= {(column, "number") for column in spec.offset}
+    return {key: column for key, column in spec.encoder.columns.items() if key in wanted}
+
+
+@servable.register(GAM)
+def _gam(gam: GAM) -> GAMServable:
+    return GAMServable(gam)
+
+
+# --- Keras models with heads ----------------------------------------------------------------------
+
+
+_BETWEEN = 1_000_003
+"""Between the seeds of heads, whose draws have nothing to do with each other."""
+
+
+class _Head(PosteriorAnswers):
+    """A head's answers, and X of its features."""
+
+    def __init__(self, head: GPHead) -> None:
+        if not head.is_ready:
+            raise ValueError(
+                f"{head.name} does not know its features yet: call {head._first} first."
+            )
+        super().__init__(head.posterior(), head.likelihood, share=float(head.predictive_share))
+        self.head, self._constants = head, np.asarray(head.constants())
+
+    def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = super().components(X)
+        constants = self._single(tf.constant(self._constants, outputs["mean"].dtype))
+        return outputs | {"mean": outputs["mean"] + constants}
+
+    def read(self, features: tf.Tensor, rows: Rows) -> tf.Tensor:
+        if rows.invalid == "nan":  # the head itself would fail
+            strange = ~self.head.readable(features)
+            features = rows.require(features, strange, [], 0.0)
+        X = self.head.scaled(features)
+        strange = ~tf.reduce_all(tf.math.is_finite(X), axis=1)
+        message = f"the features of {self.head.name} must be finite; look at the inputs of row"
+        return rows.require(X, strange, [message, tf.where(strange)[:1, 0]], 0.0)
+
+
+class NetworkServable(Servable):
+    """
+    A network up to its heads' features, which are X, a tuple, and the heads' posteriors behind
+    it.
+
+    Its outputs are those of one head each, called once, itself or inside of models and layers.
+    """
+
+    kind: ClassVar[str] = "keras"
+
+    def __init__(self, model: keras.Model) -> None:
+        if not any(isinstance(layer, GPHead) for layer in model._flatten_layers()):
+            raise ValueError(
+                f"model must hold a head of gpflow_gam.layers; {model.name} holds 0; model.export "
+                "writes other Keras models."
+            )
+        self.model = model
+        self._tensors = _declared_inputs(model)
+        self._features = FeaturesOfHeads(model)
+        heads = self._features.heads
+        names = argument_names(head.name for head in heads)
+        self._heads = [_Head(head) for head in heads]
+        if len(heads) > 1:
+            self.heads = tuple(names[head.name] for head in heads)
+        self.names = tuple(name for head in self._heads for name in head.names)
+        arguments = argument_names(self._tensors)
+        self.inputs = tuple(
+            Input(
+                arguments[key],
+                tf.float64 if tf.as_dtype(t.dtype).is_floating else tf.as_dtype(t.dtype),
+                (None, *t.shape[1:]),
+                f"input {key!r} of the network",
+                key,
+            )
+            for key, t in self._tensors.items()
+        )
+
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tuple[tf.Tensor, ...]:
+        tensors = self._tensors.values()
+        values = [tf.cast(inputs[i.name], t.dtype) for i, t in zip(self.inputs, tensors)]
+        pairs = zip(self._heads, self._features(values), strict=True)
+        return tuple(head.read(features, rows) for head, features in pairs)
+
+    def resources(self) -> list[Any]:
+        return [
+            value
+            for layer in self.model._flatten_layers()
+            for value in vars(layer).values()
+            if isinstance(value, tf.saved_model.experimental.TrackableResource)
+        ]
+
+    def predict(
+        self, X: tuple[tf.Tensor, ...], level: float, plain: bool = False
+    ) -> dict[str, tf.Tensor]:
+        return self._named(h.predict(x, level, plain) for h, x in zip(self._heads, X))
+
+    def components(self, X: tuple[tf.Tensor, ...]) -> dict[str, tf.Tensor]:
+        return self._named(h.components(x) for h, x in zip(self._heads, X))
+
+    def sample(
+        self, X: tuple[tf.Tensor, ...], num_samples: tf.Tensor, seed: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        return self._named(
+            h.sample(x, num_samples, seed + _BETWEEN * i)
+            for i, (h, x) in enumerate(zip(self._heads, X))
+        )
+
+    def _named(self, answers: Iterable[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
+        """In double precision, by the heads' names where there are several; each name once."""
+        named: dict[str, tf.Tensor] = {}
+        for name, outputs in zip(self.heads or ("",), answers):
+            for key, value in outputs.items():
+                key = f"{name}_{key}" if name else key
+                if key in named:
+                    raise ValueError(f"model: two outputs would be called {key!r}; rename a head.")
+                named[key] = tf.cast(value, tf.float64)
+        return named
+
+    def description(self) -> dict[str, Any]:
+        kinds = [type(h.likelihood).__name__ for h in self._heads]
+        if not self.heads:
+            return {"model": self.model.name, "likelihood": kinds[0]}
+        return {
+            "model": self.model.name,
+            "heads": list(self.heads),
+            "likelihood": dict(zip(self.heads, kinds)),
+            "components": {name: list(h.names) for name, h in zip(self.heads, self._heads)},
+        }
+
+
+def _declared_inputs(model: keras.Model) -> dict[str, Any]:
+    """A model's symbolic inputs, flat, by the keys of a dict or else by their names."""
+    try:
+        tensors = list(model.inputs)
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(
+            f"model {model.name} does not say what its inputs are; export "
+            "keras.Model(x, model(x)) with x = keras.Input(...)."
+        ) from None
+    # a sequential model has none of its own before it was called, and never a dict
+    inputs = None if isinstance(model, keras.Sequential) else model.input
+    if isinstance(inputs, Mapping):
+        return dict(zip(_keys(inputs), tensors, strict=True))
+    return {t.name: t for t in tensors}
+
+
+def _keys(inputs: Mapping[str, Any]) -> list[str]:
+    paths = [path for path, _ in keras.tree.flatten_with_path(inputs)]
+    return ["/".join(str(part) for part in path) for path in paths]
+
+
+@servable.register(keras.Model)
+def _network(model: keras.Model) -> NetworkServable:
+    return NetworkServable(model)
+
+
+class FeaturesOfHeads:
+    """
+    From a model's inputs to what its heads are given in the call whose output the model
+    returns.
+
+    The model is called, and its heads give back their inputs in place of predictions.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self._name = model.name
+        self._model = keras.Model(model.inputs, model.outputs)  # both of them flat
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in model.inputs]
+        self.heads: list[GPHead] = []
+        """In the order of the outputs."""
+
+        def call(*values: tf.Tensor) -> None:
+            self.heads = [traced.head for traced in self._traced(values)]
+
+        tf.function(call, autograph=False).get_concrete_function(*specs)
+
+    def __call__(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Features [N, F] for each of :attr:`heads`; ``values`` of the inputs in a flat list."""
+        return [traced.features for traced in self._traced(values)]
+
+    def _traced(self, values: Sequence[tf.Tensor]) -> list[HeadInput]:
+        try:
+            with trace_heads():
+                outputs: list[Any] = keras.tree.flatten(self._model(list(values), training=False))
+        except Exception as error:  # layers have their own ways of taking no such input
+            raise ValueError(self._cannot(_said(error))) from error
+        for output in outputs:
+            if not isinstance(output, HeadInput):
+                raise ValueError(self._cannot("an output is not what a head returns"))
+        for traced in outputs:
+            times = sum(other.head is traced.head for other in outputs)
+            if times > 1:
+                raise ValueError(self._cannot(f"{traced.head.name} is called {times} times"))
+        return outputs
+
+    def _cannot(self, why: str) -> str:
+        return (
+            f"{self._name} has to return what its heads return and nothing else, each called once, "
+            "on what Keras layers or functions of TensorFlow compute outside of a tf.function, a "
+            "loop or a condition; what comes behind or beside heads would not be served. Export "
+            "keras.Model(inputs, head(features)), which may have several heads for outputs, or all "
+            f"of the network, without draws and components, by model.export(path). ({why})"
+        )
+
+
+def _said(error: Exception) -> str:
+    """Message of an error without what Keras adds: colours, and the arguments."""
+    text = re.sub("\x1b\\[[0-9;]*m", "", str(error)).split("Arguments received by")[0]
+    return " ".join(text.split()) or type(error).__name__

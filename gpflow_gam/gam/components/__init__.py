@@ -1,8 +1,17 @@
 """Components: terms made concrete by data, and the kernels and inducing variables they become."""
 
-from .inducing import By, Component, Margin, shaped_term
 from .kernels import build_inducing, build_kernel, interaction_margin, positive_parameter
-from .plan import INTERCEPT, entering, keys_of, learn_encoder, plan_columns
+from .plan import (
+    INTERCEPT,
+    By,
+    Component,
+    Margin,
+    entering,
+    keys_of,
+    learn_encoder,
+    plan_columns,
+    shaped_term,
+)
 
 __all__ = [
     "INTERCEPT",

@@ -34,7 +34,7 @@ from ...kernels import (
 )
 from ...measures import Discrete
 from ..terms.smooth import KINDS, has_line
-from .inducing import By, Component, Margin, bases_of
+from .plan import By, Component, Margin, bases_of
 
 LENGTHSCALE = 0.45, 0.9
 """Mode of a lengthscale's prior, as a share of its column's span, and its log-scale deviation."""

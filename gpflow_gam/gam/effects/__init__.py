@@ -4,20 +4,20 @@ Components of a fitted GAM with their uncertainty: curves, slopes, differences, 
 Users call them as methods of :class:`gpflow_gam.GAM`, which say what arguments mean.
 """
 
-from .averaged import averaged as averaged
 from .averages import avg_comparisons as avg_comparisons
 from .averages import avg_predictions as avg_predictions
 from .averages import partial_dependence as partial_dependence
-from .bands import critical_values as critical_values
-from .bands import max_deviations as max_deviations
-from .bands import simultaneous_bands as simultaneous_bands
 from .coefficients import coefficients as coefficients
 from .effect import EffectTable, applied, make_grid, sample_effect, transformed
+from .effect import critical_values as critical_values
 from .effect import derivative as derivative
 from .effect import differences as differences
 from .effect import effect as effect
+from .effect import max_deviations as max_deviations
+from .effect import response_effect as response_effect
+from .effect import simultaneous_bands as simultaneous_bands
+from .posterior import averaged as averaged
 from .posterior import averaged_log_density, hyperparameter_draws, inducing_moments, joint_moments
-from .response import response_effect as response_effect
 from .sobol import sobol as sobol
 
 __all__ = [

@@ -18,13 +18,12 @@ from ...likelihoods.predictive import expected_response
 from ...posteriors import InducingMoments
 from ...threads import one_blas_thread
 from ..fits import FittedGAM
-from ..fits.extrapolation import CENTRAL, meaningful, warn_if_far
+from ..fits.fitted import CENTRAL, meaningful, warn_if_far
 from ..fits.formula import in_memory
 from ..frames import Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_columns, variables_of
-from .bands import simultaneous_bands
+from .effect import simultaneous_bands, with_outputs
 from .posterior import hyperparameter_draws, inducing_moments
-from .response import with_outputs
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,14 +11,122 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
+from scipy.linalg import lapack
+from scipy.stats import norm
 
+from ...likelihoods.predictive import (
+    conditional_response,
+    expected_response,
+    response_interval,
+    summarised_response,
+)
+from ...posteriors import InducingMoments
+from ...posteriors.inducing import Block
+from ...threads import one_blas_thread
 from ..components import Component, Margin
 from ..fits import FittedGAM
+from ..fits.fitted import response_errors
 from ..frames import LevelColumn, NumericColumn, Table
 from ..terms import Column
 from ..terms.smooth import KINDS
-from .bands import critical_values, normal_draws
-from .posterior import joint_moments, pointwise_moments, shaped_draws
+from .posterior import inducing_moments, joint_moments, pointwise_moments, shaped_draws
+
+# --- pointwise and simultaneous bands of jointly normal values ------------------------------------
+
+
+_NUM_DRAWS = 4000
+_FEW_DIRECTIONS = 40
+"""Directions whose draws are cached from one band to the next: smooth functions have no more."""
+
+
+def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[float, float]:
+    """
+    Half-widths of a band in standard errors, for each point alone and for all points together.
+
+    The second is the ``level`` quantile of ``max_n |z_n| / sd(z_n)`` for ``z ~ N(0, covariance)``,
+    by simulation (Ruppert, Wand & Carroll 2003, section 6.5).
+    """
+    pointwise = float(norm.ppf(0.5 + 0.5 * level))
+    deviations = max_deviations(covariance, seed)
+    if len(deviations) == 0:
+        return pointwise, pointwise
+    return pointwise, max(pointwise, float(np.quantile(deviations, level)))
+
+
+def simultaneous_bands(draws: AnyNDArray, level: float) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Ends of the band in which a whole draw lies with probability ``level``.
+
+    By ranks (Besag, Green, Higdon & Mengersen 1995, section 6.3): as far in from the extremes, in
+    draws and the same at every point, as that share of them allows. Monotone functions of the draws
+    give the functions of the ends.
+    """
+    S = len(draws)
+    flat = draws.reshape(S, draws.shape[1], -1)
+    ordered = np.sort(flat, axis=0)
+    varies = ordered[-1] > ordered[0]
+    ranks = np.argsort(np.argsort(flat, axis=0), axis=0) + 1
+    farthest = np.where(varies, np.maximum(ranks, S + 1 - ranks), 0).max(axis=1)  # [S, K]
+    least = np.sort(farthest, axis=0)[int(np.ceil(level * S)) - 1]
+    k = np.broadcast_to(np.maximum(least, (S + 1) // 2), flat.shape[1:])[None]
+    lower = np.take_along_axis(ordered, S - k, axis=0)[0]
+    upper = np.take_along_axis(ordered, k - 1, axis=0)[0]
+    return lower.reshape(draws.shape[1:]), upper.reshape(draws.shape[1:])
+
+
+def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
+    """Draws of ``max_n |z_n| / sd(z_n)``; none where no value varies."""
+    sd = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    alive = sd > 1e-6 * max(sd.max(initial=0.0), 1e-300)
+    if not alive.any():
+        return np.zeros(0)
+    correlation = covariance[np.ix_(alive, alive)] / np.outer(sd[alive], sd[alive])
+    with one_blas_thread():
+        root = _root(correlation)
+        rank = root.shape[1]
+        known = rank <= _FEW_DIRECTIONS
+        z = _few_directions(seed)[:rank] if known else _directions(rank, seed)
+        # a simulated quantile has no more digits than single precision
+        draws = root.astype(np.float32) @ z
+    deviations: AnyNDArray = np.maximum(draws.max(axis=0), -draws.min(axis=0)).astype(float)
+    return deviations
+
+
+def normal_draws(covariance: AnyNDArray, num_samples: int, seed: int) -> AnyNDArray:
+    """Draws [S, N] from N(0, covariance), which may be singular."""
+    with one_blas_thread():
+        root = _root(covariance)
+        draws: AnyNDArray = (root @ _standard_normal(root.shape[1], num_samples, seed)).T
+    return draws
+
+
+def _root(covariance: AnyNDArray) -> AnyNDArray:
+    """``R`` [N, rank] with ``R R'`` the covariance."""
+    largest = float(np.max(np.diag(covariance)))
+    # a pivoted Cholesky decomposition stops at the rank, of which smooth functions have little
+    factor, pivots, rank, _ = lapack.dpstrf(covariance, tol=1e-12 * largest, lower=1)
+    root = np.zeros((len(covariance), rank))
+    root[pivots - 1] = np.tril(factor)[:, :rank]
+    return root
+
+
+def _standard_normal(rank: int, num_samples: int, seed: int) -> AnyNDArray:
+    """Direction by direction, so that one more at the end, where rounding decides, changes none."""
+    return np.random.default_rng(seed).standard_normal((rank, num_samples))
+
+
+@functools.lru_cache(maxsize=2)
+def _few_directions(seed: int) -> AnyNDArray:
+    return _directions(_FEW_DIRECTIONS, seed)
+
+
+def _directions(rank: int, seed: int) -> AnyNDArray:
+    result: AnyNDArray = _standard_normal(rank, _NUM_DRAWS, seed).astype(np.float32)
+    return result
+
+
+# --- effects on a grid ----------------------------------------------------------------------------
+
 
 Transform = Callable[[Any], Any]
 """A monotone function of an array, value by value."""
@@ -522,3 +630,144 @@ def _level_differences(
 def _level(component: Component) -> str:
     assert component.by is not None
     return component.by.level
+
+
+# --- on the scale of the response -----------------------------------------------------------------
+
+
+_DRAWS = 4000
+_ENTRIES = 2**22
+"""Numbers that draws of several predictors or classes may be, together."""
+
+
+def response_effect(
+    fit: FittedGAM,
+    term: str,
+    grid: Any = None,
+    level: float = 0.95,
+    num_points: int | None = None,
+    seed: int = 0,
+    unconditional: bool = True,
+) -> pd.DataFrame:
+    """
+    The expected response at the points of a grid, other effects at zero, offsets at their mean.
+
+    Estimates and credible intervals are those of a prediction from the intercept and this effect
+    alone. With one predictor simultaneous bands are the images of the predictor's; otherwise they
+    are of joint draws.
+    """
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    component = effect_component(fit, term)
+    where = make_grid(fit, component, grid, num_points)
+    number, likelihood = len(where.X), fit.likelihood
+    blocks, A = _predictor(fit, component.name, where.X)
+    moments = inducing_moments(fit)
+    mean, known = _moments(fit, blocks, A, False)
+    covariance = _moments(fit, blocks, A, True)[1] if unconditional else known
+    at_fit, var = (np.maximum(np.diagonal(c, axis1=1, axis2=2).T, 0.0) for c in (known, covariance))
+    shared = moments.shared_parts(blocks)
+    if shared is not None:  # predictors are correlated, and nothing is known of hyperparameters
+        at_fit = var = with_outputs(var, A @ shared)
+    summary = summarised_response(likelihood, where.X, mean, var, level, seed=seed)
+    share = fit.predictive_share
+    estimate = np.asarray(expected_response(likelihood, where.X, mean, share * at_fit, seed=seed))
+    se = response_errors(fit, where.X, mean, var, np.asarray(summary.sd), seed)
+    assert summary.lower is not None
+    assert summary.upper is not None
+    lower, upper = np.asarray(summary.lower), np.asarray(summary.upper)
+    if fit.num_predictors == 1 and estimate.ndim == 1:
+        _, wide = critical_values(covariance[0], level, seed)
+        inside = float(2.0 * norm.cdf(wide) - 1.0)
+        ends = response_interval(likelihood, where.X, mean, var, inside, seed=seed)
+        low, high = (np.asarray(end) for end in ends)
+    else:
+        S = int(np.clip(_ENTRIES // (number * max(len(covariance), 1)), 500, _DRAWS))
+        if shared is None:
+            away = [normal_draws(c, S, seed + i) for i, c in enumerate(covariance)]
+        else:
+            away = _joint_draws(moments, blocks, A, S, seed)
+        F = mean + np.stack(away, axis=-1)
+        draws = np.asarray(conditional_response(likelihood, where.X, F))
+        low, high = simultaneous_bands(draws, level)
+        low, high = np.minimum(low, lower), np.maximum(high, upper)
+    parts = {
+        "estimate": estimate,
+        "se": se,
+        "lower": lower,
+        "upper": upper,
+        "lower_simultaneous": low,
+        "upper_simultaneous": high,
+    }
+    return classes_frame(fit, where.columns, parts)
+
+
+def classes_frame(
+    fit: FittedGAM, columns: dict[Column, AnyNDArray], parts: dict[str, AnyNDArray]
+) -> pd.DataFrame:
+    """Numbers [n] beside the columns of a grid, or [n, K], one class after the other."""
+    first = next(iter(parts.values()))
+    if first.ndim == 1:
+        return pd.DataFrame(columns | parts)
+    levels = fit.spec.levels or tuple(range(first.shape[1]))
+    frames = []
+    for k, label in enumerate(levels):
+        own = {name: values[:, k] for name, values in parts.items()}
+        frames.append(pd.DataFrame(columns | {"class": [label] * len(first)} | own))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _predictor(fit: FittedGAM, name: str, X: AnyNDArray) -> tuple[list[Block], AnyNDArray]:
+    """
+    Components at points, m in all, and A [n, m] that sums them up to intercept and effect.
+
+    Means of levels that are there in the intercept's place are averaged over the data.
+    """
+    blocks, parts = [(name, X)], [np.eye(len(X))]
+    for component in fit.spec.components:
+        if component.carries_constant and component.name != name:
+            points, weights = _average(component)
+            blocks.append((component.name, component.full(points, X.shape[1])))
+            parts.append(np.tile(weights, (len(X), 1)))
+    return blocks, np.concatenate(parts, axis=1)
+
+
+def _moments(
+    fit: FittedGAM, blocks: list[Block], A: AnyNDArray, unconditional: bool
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Mean [n, L] and covariance [L, n, n] in the model's unit; offsets are at their mean."""
+    # of which quantities of several predictors are computed
+    mean, covariance = joint_moments(fit, blocks, unconditional, between=False)
+    factor, _ = fit.units
+    whole = A @ mean / factor + fit.mean_offset()
+    return whole, A @ covariance @ A.T / np.square(factor)[:, None, None]
+
+
+def with_outputs(var: AnyNDArray, shared: AnyNDArray) -> AnyNDArray:
+    """Variances [n, L] with the covariances between outputs, [n, L, L], by B [L, n, R]."""
+    cov = -np.einsum("lnr,knr->nlk", shared, shared)
+    at = np.arange(var.shape[1])
+    cov[:, at, at] = var
+    return cov
+
+
+def _joint_draws(
+    moments: InducingMoments, blocks: list[Block], A: AnyNDArray, number: int, seed: int
+) -> list[AnyNDArray]:
+    """Draws of correlated predictors about their means, [S, n] each."""
+    V = moments.sample(number, seed) - moments.mean
+    parts = [(moments.features(c, X), V[:, moments.block(c)]) for c, X in blocks]
+    values = np.concatenate([np.einsum("mn,sml->snl", phi, v) for phi, v in parts], axis=1)
+    left = moments.residual_covariance(blocks)
+    return [
+        (values[..., i] + normal_draws(left, number, seed + 1 + i)) @ A.T
+        for i in range(values.shape[2])
+    ]
+
+
+def _average(component: Component) -> tuple[AnyNDArray, AnyNDArray]:
+    """Points [n, d] and weights [n] whose sum is what the intercept would be."""
+    if component.form == "constant":
+        return np.zeros((1, 0)), np.ones(1)
+    (margin,) = component.margins
+    return np.array(margin.nodes)[:, None], np.array(margin.weights)

@@ -13,8 +13,7 @@ from gpflow.kernels import Kernel
 from ...kernels import AdditiveKernel
 from ...models import AdditiveModel
 from ...optimizers.binned.bins import NUM_BINS, Bins, CodedColumns, Columns, HeldColumns, code_type
-from ...optimizers.binned.components import RowComponent, row_component
-from ...optimizers.binned.evidence import Places
+from ...optimizers.binned.evidence import Places, RowComponent, row_component
 from ...optimizers.binned.passes import BLOCK, Rows
 from ...storage import Inputs, Offsets, RowArray, Stored
 from ...threads import one_blas_thread

@@ -22,19 +22,21 @@ from ..components import Component, entering, plan_columns, shaped_term
 from ..families import Family
 from ..frames import Table
 from ..terms import Terms, as_column
-from .checks import (
-    check_criterion,
-    check_response,
-    explained,
-    needs_all_rows,
-    needs_sites,
-    too_many,
-    without_checkpoint,
-)
 from .data import Data, HeldData
 from .fitted import FittedGAM
 from .formula import with_variables
-from .model import beside_null_model, build_model, choose_variational
+from .model import (
+    Marginals,
+    beside_null_model,
+    build_model,
+    carry_over,
+    check_rows,
+    check_same_criterion,
+    has_same_sites,
+    joined,
+    marginals_at,
+    same_components,
+)
 from .reading import (
     IN_MEMORY,
     EncodedRows,
@@ -44,16 +46,17 @@ from .reading import (
     read_table,
     with_trials,
 )
-from .specification import Roles, Specification
-from .start import (
-    Marginals,
-    carry_over,
-    check_rows,
-    check_same_criterion,
-    has_same_sites,
-    joined,
-    marginals_at,
-    same_components,
+from .specification import (
+    Roles,
+    Specification,
+    check_criterion,
+    check_response,
+    choose_variational,
+    explained,
+    needs_all_rows,
+    needs_sites,
+    too_many,
+    without_checkpoint,
 )
 
 WITHOUT_NOISE = ("poisson", "binomial", "zero_inflated_poisson", "hurdle_poisson")

@@ -28,8 +28,7 @@ from ...optimizers.laplace import HyperparameterDraw
 from ..families import Cox, Survival, Weibull
 from ..frames import Holes, NumericColumn, Table, blocks_of, filled, in_blocks, recut
 from ..terms import Column, Term, variables_of
-from .extrapolation import encoded, response_errors, warn_of_tails
-from .fitted import BLOCK, FittedGAM
+from .fitted import BLOCK, FittedGAM, encoded, response_errors, warn_of_tails
 from .formula import in_memory
 from .reading import located
 from .specification import Specification

@@ -17,7 +17,6 @@ from ...storage import Stored
 from ..families import Family
 from ..frames import Blocks, Holes
 from ..terms import Column, ResponseSpec, Terms
-from .checks import needs_all_rows, too_many
 from .data import CodedData, Communication
 from .fit import BY_SUMS, fit_from_null_model, specify
 from .fitted import FittedGAM
@@ -38,7 +37,7 @@ from .reading import (
     reading,
     with_trials,
 )
-from .specification import Roles
+from .specification import Roles, needs_all_rows, too_many
 
 _APART = "needs all rows in one memory, which rows shared out among workers are not."
 _CLOSED = (

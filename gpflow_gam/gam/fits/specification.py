@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
+from ...errors import NotPositiveDefinite
+from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
+from ...optimizers.binned.rounds import StartError
+from ...storage import RowArray
+from ...variational import (
+    BlockPrecision,
+    CoupledCovariance,
+    CoupledPrecision,
+    MeanField,
+    OptimalPrecision,
+    VariationalFamily,
+)
 from ..components import Component
 from ..components.kernels import PRIORS, VariancePriors
-from ..families import Family, Levels
+from ..families import CensoredGaussian, Family, Gaussian, Heteroskedastic, Levels, StudentT
 from ..families.base import Response
+from ..families.encoding import Sample, check_events
 from ..frames import Design, Encoder, Fill, NumericColumn, Table
 from ..terms import (
     Column,
@@ -31,6 +47,26 @@ from ..terms import (
 )
 from ..terms import Levels as LevelsTerm
 from ..terms.base import column_of
+
+Model = AdditiveSGPR | AdditiveSVGP | IterNCGP
+
+ENGINES = ("variational", "iterncgp")
+"""Methods by which the posterior is found."""
+
+MAX_SITES = 5000
+"""
+Inducing values up to which q is kept dense, as sites: six minutes and five gigabytes at 4200.
+
+Blocks are far behind in the same time, in more memory, wherever both were measured.
+"""
+VARIATIONAL: dict[str, type[VariationalFamily]] = {
+    "sites": OptimalPrecision,
+    "block": BlockPrecision,
+    "mean_field": MeanField,
+    "covariance": CoupledCovariance,
+    "precision": CoupledPrecision,
+}
+"""Variational families, by their names in ``variational``."""
 
 _TYPED = re.compile(
     r"(?:(?P<parameter>\w+):)?(?P<call>\w*\(.*\)|[^:()=]+)(?::(?P<by>[^=]+)(?:=(?P<level>.+))?)?"
@@ -310,3 +346,256 @@ def _columns(term: Term, by: str | None = None) -> tuple[frozenset[str], str]:
 def _plain(name: Column) -> str:
     """Without spaces."""
     return re.sub(r"\s", "", str(name))
+
+
+def choose_variational(
+    family: Family,
+    size: int,
+    asked: str | None,
+    engine: str = "variational",
+    shaped: str = "",
+) -> str:
+    """
+    The family of q(U): collapsed for Gaussian data, sites up to 5000 values, block precision.
+
+    The other engine has none, and its name stands here.
+    """
+    if shaped:
+        _check_shapes(asked, engine, shaped)
+    if engine == "iterncgp":
+        if asked is not None:
+            raise ValueError(
+                f"variational={asked!r} is of engine='variational'; leave one of the two out."
+            )
+        return engine
+    if asked is not None:
+        known = ("exact", *VARIATIONAL)
+        if asked not in known:
+            raise ValueError(f"variational must be one of {', '.join(known)}; got {asked!r}.")
+        if asked == "exact" and not family.conjugate:
+            raise ValueError("variational='exact' is for family='gaussian'; use 'sites'.")
+        return asked
+    if family.conjugate:
+        return "exact"
+    if shaped and size > MAX_SITES:
+        raise ValueError(
+            f"{shaped} has a shape, for which q is kept dense: {size} inducing values are more "
+            f"than {MAX_SITES}; give terms a smaller k, or leave shape out."
+        )
+    return "sites" if size <= MAX_SITES else "block"
+
+
+def _check_shapes(asked: str | None, engine: str, shaped: str) -> None:
+    if engine == "iterncgp":
+        raise ValueError(
+            f"{shaped} has a shape, which engine='iterncgp' does not hold to; leave engine out."
+        )
+    if asked not in (None, "exact", "sites"):
+        raise ValueError(
+            f"{shaped} has a shape, which variational={asked!r} does not hold to; leave "
+            "variational out."
+        )
+
+
+# --- checks of a fit's options --------------------------------------------------------------------
+
+
+OPTIONS = (
+    "max_iterations",
+    "tolerance",
+    "max_seconds",
+    "callback",
+    "progress",
+    "on_interrupt",
+    "criterion",
+    "groups",
+    "checkpoint",
+    "batch_size",
+    "learning_rate",
+    "rho",
+    "patience",
+    "hyperparameters",
+    "max_sweeps",
+    "max_rounds",
+)
+"""Options of ``GAM.fit``; which of them a fit uses depends on its engine and q(U)."""
+_OF_GAM = (
+    "family",
+    "intercept",
+    "offset",
+    "weights",
+    "trials",
+    "missing",
+    "engine",
+    "variational",
+    "seed",
+)
+_ELSEWHERE = {
+    "sample_weight": "weights",
+    "sample_weights": "weights",
+    "weight": "weights",
+    "exposure": "offset",
+    "offsets": "offset",
+    "random_state": "seed",
+}
+"""Names of GAM's arguments in other packages."""
+
+
+def check_names(options: Iterable[str]) -> None:
+    """Refuse options of ``GAM.fit`` that there are not, before any data are read."""
+    for name in options:
+        if name in OPTIONS:
+            continue
+        own = _ELSEWHERE.get(name, name)
+        if own in _OF_GAM:
+            raise TypeError(
+                f"fit() has no option {name!r}: it belongs to the model; give GAM(...) {own}=, "
+                "then fit."
+            )
+        near = difflib.get_close_matches(name, OPTIONS, 1)
+        guess = f"is it {near[0]!r}? It" if near else "it"
+        raise TypeError(f"fit() has no option {name!r}; {guess} takes {', '.join(OPTIONS)}.")
+
+
+CRITERIA = ("elbo", "ncv")
+"""Values of ``criterion``."""
+
+
+def check_criterion(variational: str | None, engine: str, options: dict[str, Any]) -> None:
+    """Raise ValueError if a criterion is unknown, or does not go with the other options."""
+    criterion = options.get("criterion", "elbo")
+    if criterion not in CRITERIA:
+        raise ValueError(f"criterion must be one of {', '.join(CRITERIA)}; got {criterion!r}.")
+    if criterion == "elbo":
+        if options.get("groups") is not None:
+            raise ValueError(
+                "groups: the ELBO leaves no rows out; add criterion='ncv', or leave groups out."
+            )
+        return
+    if engine != "variational":
+        raise ValueError(needs_sites(f"engine={engine!r}"))
+    if variational not in (None, "exact", "sites"):
+        raise ValueError(needs_sites(f"variational={variational!r}"))
+    if options.get("batch_size") is not None:
+        raise ValueError(needs_sites(f"batch_size={options['batch_size']!r}"))
+
+
+def needs_sites(what: str) -> str:
+    """The message of a fit without sites, for which an argument is the reason."""
+    return (
+        f"criterion='ncv' divides rows' sites out, which a fit with {what} does not keep; leave "
+        "one of the two out."
+    )
+
+
+def needs_all_rows(variational: str | None, engine: str, options: dict[str, Any]) -> str:
+    """The argument that sums over rows do not serve; empty where there is none."""
+    if engine != "variational":
+        return f"engine={engine!r}"
+    if options.get("criterion", "elbo") != "elbo":
+        return f"criterion={options['criterion']!r}"
+    if options.get("batch_size") is not None:
+        return f"batch_size={options['batch_size']!r}"
+    if variational in VARIATIONAL and variational != "sites":
+        return f"variational={variational!r}"
+    return ""
+
+
+def too_many(remedy: str) -> str:
+    """The message of terms for which q(U) would need all rows as numbers."""
+    return (
+        f"the terms have more than {MAX_SITES} inducing values in all, for which "
+        f"variational='block' {remedy} Or give the terms a smaller k."
+    )
+
+
+def without_checkpoint(what: str) -> str:
+    """The message of a fit that writes no checkpoint, for which an argument is the reason."""
+    return (
+        f"checkpoint: a fit with {what} writes none; leave the argument out, or bound the fit by "
+        "max_seconds."
+    )
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+LEAST, GREATEST = 1e-70, 1e70
+"""Sizes of a response whose variance has a square that is neither zero nor infinite."""
+_RESOLVED = 1e-10
+"""Against its size, what a response has to vary by to be more than rounding."""
+_FAR = 1e3
+"""Distances from the median, against half of the values' range, that are worth a word."""
+_BROKEN = (
+    StartError,
+    NotPositiveDefinite,
+    np.linalg.LinAlgError,
+    tf.errors.InvalidArgumentError,
+    OverflowError,
+    FloatingPointError,
+)
+"""Exceptions that linear algebra raises on such numbers."""
+
+
+def check_response(family: Family, Y: RowArray, roles: Roles) -> None:
+    """Check that there is something in a response that double precision can tell."""
+    if family.labelled:
+        return
+    name = roles.response
+    if roles.censoring is not None:
+        check_events(Y, roles.censoring)
+    with np.errstate(over="ignore", invalid="ignore"):
+        _, variance, largest = Sample(Y).moments
+    if not largest < GREATEST:
+        raise ValueError(
+            f"the response {name!r} reaches {largest:g}, whose powers overflow; divide it by a "
+            "power of ten."
+        )
+    if not isinstance(family, (Gaussian, StudentT, Heteroskedastic, CensoredGaussian)):
+        return
+    sd = float(np.sqrt(variance))
+    if sd < LEAST:
+        raise ValueError(
+            f"the response {name!r} varies by less than {LEAST:g}, whose powers underflow; "
+            "multiply it by a power of ten."
+        )
+    if sd < _RESOLVED * largest:
+        raise ValueError(
+            f"the response {name!r} varies by {sd:g} around {largest:g}, which is near to rounding "
+            "errors; subtract its mean."
+        )
+
+
+@contextlib.contextmanager
+def explained(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Iterator[None]:
+    """Says of numbers on which linear algebra breaks down which column they are in."""
+    try:
+        yield
+    except _BROKEN as error:
+        why = "double precision does not suffice for these numbers"
+        raise ValueError(f"{why}: {_farthest(spec, X, Y)}") from error
+
+
+def _farthest(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> str:
+    """Description of the column with the value farthest from its others, and of what to do."""
+    columns: list[tuple[str, AnyNDArray]] = [(f"the response {spec.response!r}", Y[:, 0])]
+    for i, (name, kind) in enumerate(spec.encoder.columns):
+        if kind == "number":
+            columns.append((f"column {name!r}", X[:, i]))
+    worst, text = _FAR, ""
+    for what, values in columns:
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+        distance = np.abs(values - middle)
+        row = int(np.argmax(distance))
+        spread = high - low if high > low else float(np.std(np.delete(values, row)))
+        if distance[row] > worst * spread:
+            worst = float(distance[row] / spread) if spread > 0.0 else np.inf
+            text = (
+                f"{what} has {values[row]:g} in row {row}, while half of its values are between "
+                f"{low:g} and {high:g}; leave such rows out, or transform the column (to ranks, "
+                "for instance)."
+            )
+    if text:
+        return text
+    listed = ", ".join(f"{what} from {v.min():g} to {v.max():g}" for what, v in columns)
+    return f"standardise them, and look for extreme values ({listed})."

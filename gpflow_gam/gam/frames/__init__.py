@@ -1,19 +1,23 @@
 """Tables of named columns, and how they become the matrix that kernels read."""
 
-from . import labels
 from .blocks import Blocks, Counted, Occurring, blocks_of, concatenated, in_blocks, recut
-from .design import Design
 from .encoding import (
+    Design,
     Encoder,
+    Fill,
+    Holes,
     Key,
     LevelColumn,
     NumericColumn,
+    complete_rows,
+    filled,
     is_levels,
+    learn_fills,
     learn_levels,
     level_to_json,
     numeric_column,
+    value_from_json,
 )
-from .missing import Fill, Holes, complete_rows, filled, learn_fills
 from .table import Table
 
 __all__ = [
@@ -34,10 +38,10 @@ __all__ = [
     "filled",
     "in_blocks",
     "is_levels",
-    "labels",
     "learn_fills",
     "learn_levels",
     "level_to_json",
     "numeric_column",
     "recut",
+    "value_from_json",
 ]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import copy
 import dataclasses
 import datetime
-from collections.abc import Iterable, Mapping
+import decimal
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Number
 from typing import Any
 
@@ -12,9 +16,96 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..terms import Column, Term, expression
-from . import labels
+from ..terms import Column, Expression, Term
+from ..terms.base import column_from_json, column_to_json
+from ..terms.parametric import levels_of, parsed, variables_of
 from .table import Distinct, Table, plain
+
+# --- levels as JSON: text, numbers and truth values as they are, others as an object --------------
+
+
+_PLAIN = (str, int, float, type(None))  # a bool is an int
+
+
+def value_to_json(value: Any) -> Any:
+    """A level, or what stands in for a missing value, as JSON can hold it."""
+    if isinstance(value, np.generic) and not isinstance(value, (np.datetime64, np.timedelta64)):
+        value = value.item()
+    if type(value) in (*_PLAIN, bool):
+        return value
+    for name, (kinds, write, _) in _CODECS.items():
+        if isinstance(value, kinds):
+            return {name: write(value)}
+    raise TypeError(type(value).__name__)
+
+
+def value_from_json(value: Any) -> Any:
+    """Read a level that :func:`value_to_json` wrote."""
+    if not isinstance(value, (dict, list)):
+        return value
+    if isinstance(value, dict) and len(value) == 1:
+        ((name, content),) = value.items()
+        if name in _CODECS:
+            return _CODECS[name][2](content)
+    raise ValueError(f"{value!r} is no level")
+
+
+def _instant(value: Any) -> list[Any]:
+    stamp = pd.Timestamp(value)
+    zone = None if stamp.tz is None else str(stamp.tz)
+    return [int(stamp.asm8.view(np.int64)), stamp.unit, zone]
+
+
+def _from_instant(content: list[Any]) -> pd.Timestamp:
+    number, unit, zone = content
+    stamp = pd.Timestamp(np.datetime64(number, unit))
+    return stamp if zone is None else stamp.tz_localize("UTC").tz_convert(zone)
+
+
+def _span(value: Any) -> list[Any]:
+    delta = pd.Timedelta(value)
+    return [int(delta.asm8.view(np.int64)), delta.unit]
+
+
+_Codec = tuple[type | tuple[type, ...], Callable[[Any], Any], Callable[[Any], Any]]
+_CODECS: dict[str, _Codec] = {
+    # datetimes of Python are equal to pandas' of the same instant, and hash alike
+    "timestamp": ((datetime.datetime, np.datetime64), _instant, _from_instant),
+    "date": (datetime.date, lambda v: v.isoformat(), datetime.date.fromisoformat),
+    "time": (datetime.time, lambda v: v.isoformat(), datetime.time.fromisoformat),
+    "timedelta": (
+        (datetime.timedelta, np.timedelta64),
+        _span,
+        lambda c: pd.Timedelta(np.timedelta64(c[0], c[1])),
+    ),
+    "period": (
+        pd.Period,
+        lambda v: [int(v.ordinal), v.freqstr],
+        lambda c: pd.Period(ordinal=c[0], freq=c[1]),
+    ),
+    "interval": (
+        pd.Interval,
+        lambda v: [value_to_json(v.left), value_to_json(v.right), v.closed],
+        lambda c: pd.Interval(value_from_json(c[0]), value_from_json(c[1]), closed=c[2]),
+    ),
+    "bytes": (
+        bytes,
+        lambda v: base64.b64encode(v).decode("ascii"),
+        lambda c: base64.b64decode(c, validate=True),
+    ),
+    "decimal": (decimal.Decimal, str, decimal.Decimal),
+    "tuple": (
+        tuple,
+        lambda v: [value_to_json(x) for x in v],
+        lambda c: tuple(value_from_json(x) for x in c),
+    ),
+    "text": (str, str, str),  # of a class derived from it
+    "number": ((int, float), lambda v: int(v) if isinstance(v, int) else float(v), lambda c: c),
+}
+
+
+# --- columns of X ---------------------------------------------------------------------------------
+
 
 _TIMES, _ZONED, _SPANS = "times", "times with a time zone", "spans of time"
 _DAY = 86_400e6
@@ -70,7 +161,7 @@ class NumericColumn:
             ) from None
         if not np.all(np.isfinite(numbers)):
             row = int(np.flatnonzero(~np.isfinite(numbers))[0])
-            own = self.name.variables if isinstance(self.name, expression.Expression) else ()
+            own = self.name.variables if isinstance(self.name, Expression) else ()
             where = ", ".join(f"{v} = {table.values(v)[row]}" for v in own)
             raise ValueError(
                 f"column {self.name!r} must be finite; got {numbers[row]} in row {row}"
@@ -101,7 +192,7 @@ class NumericColumn:
         """As JSON can hold it."""
         own: dict[str, Any] = {} if self.limits is None else {"limits": list(self.limits)}
         own |= {"time": self.time} if self.time else {}
-        return {"name": expression.to_json(self.name), "use": self.use, **own}
+        return {"name": column_to_json(self.name), "use": self.use, **own}
 
     def shown(self, values: AnyNDArray) -> AnyNDArray:
         """Values as users know them: times where they are days."""
@@ -165,7 +256,7 @@ class LevelColumn:
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
         return {
-            "name": expression.to_json(self.name),
+            "name": column_to_json(self.name),
             "levels": [level_to_json(level, self.name) for level in self.levels],
             "unseen": self.unseen,
         }
@@ -174,7 +265,7 @@ class LevelColumn:
 def level_to_json(level: Any, name: Column) -> Any:
     """A level as JSON can hold it."""
     try:
-        return labels.to_json(level)
+        return value_to_json(level)
     except TypeError as error:
         raise ValueError(
             f"column {name!r} has levels of type {error}, which no file can hold; make it text "
@@ -228,9 +319,9 @@ class Encoder:
         """Read an encoder that :meth:`to_json` wrote."""
         columns: dict[Key, NumericColumn | LevelColumn] = {}
         for value in values:
-            kind, name = value["kind"], expression.from_json(value["name"])
+            kind, name = value["kind"], column_from_json(value["name"])
             if kind == "level":
-                levels = tuple(labels.from_json(level) for level in value["levels"])
+                levels = tuple(value_from_json(level) for level in value["levels"])
                 column = LevelColumn(name, levels, value["unseen"])
                 columns[name, kind] = column
             else:
@@ -339,3 +430,291 @@ def _kind(level: Any) -> str:
     if isinstance(level, datetime.date):
         return "dates"
     return f"values of type {type(level).__name__}"
+
+
+# --- missing values -------------------------------------------------------------------------------
+
+
+class Holes:
+    """Missing values, counted over the blocks of a table."""
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self.incomplete = 0
+        """Rows that lack a value."""
+        self._counts: dict[Any, int] = {}
+
+    def add(self, table: Table, columns: Iterable[Column]) -> AnyNDArray:
+        """Count a block's."""
+        bad = np.zeros(table.num_rows, dtype=bool)
+        for name in dict.fromkeys(columns):
+            holes = table.missing(name)
+            count = int(np.count_nonzero(holes))
+            self._counts[name] = self._counts.get(name, 0) + count
+            if count:
+                bad |= holes
+        self.num_rows += table.num_rows
+        self.incomplete += int(np.count_nonzero(bad))
+        return bad
+
+    def merged(self, other: Holes) -> Holes:
+        """The counts of both."""
+        both = Holes()
+        both.num_rows = self.num_rows + other.num_rows
+        both.incomplete = self.incomplete + other.incomplete
+        for part in (self, other):
+            for name, count in part._counts.items():
+                both._counts[name] = both._counts.get(name, 0) + count
+        return both
+
+    def check(self, missing: str) -> None:
+        """Check that what is missing may be."""
+        counts = {name: count for name, count in self._counts.items() if count}
+        empty = [n for n, count in counts.items() if count == self.num_rows]
+        if empty:
+            raise ValueError(f"column {empty[0]!r} has no value at all; leave it out of the model.")
+        if not counts:
+            return
+        if missing == "impute":
+            raise ValueError(
+                "missing='impute' fills in what terms read, not the response, offsets or weights: "
+                + ", ".join(f"{count} missing in {n!r}" for n, count in counts.items())
+                + "; leave those rows out."
+            )
+        if missing != "drop":
+            raise ValueError(
+                "data has missing values: "
+                + ", ".join(f"{count} in {n!r}" for n, count in counts.items())
+                + f" ({self.incomplete} of {self.num_rows} rows); fill them in, drop those rows "
+                "with missing='drop', or let missing='impute' fill in what terms read."
+            )
+        if self.incomplete == self.num_rows:
+            raise ValueError(
+                "no row is complete: missing='drop' would leave nothing; drop the columns with "
+                f"most missing values ({max(counts, key=lambda n: counts[n])!r}) instead."
+            )
+
+
+def complete_rows(table: Table, columns: Iterable[Column], missing: str) -> tuple[Table, int]:
+    """The rows without missing values in ``columns``."""
+    holes = Holes()
+    bad = holes.add(table, columns)
+    holes.check(missing)
+    return (table.rows(~bad) if holes.incomplete else table), holes.incomplete
+
+
+@dataclasses.dataclass(frozen=True)
+class Fill:
+    """Replacement of a column's missing values."""
+
+    name: Column
+    value: Any
+    count: int
+
+
+def learn_fills(
+    table: Table, columns: Iterable[Column], levels: Collection[Column] = ()
+) -> tuple[Fill, ...]:
+    """The (lower) median of numbers, the most frequent level of others: values that occur."""
+    fills = []
+    for name in dict.fromkeys(table.name(c) for c in columns):
+        holes = table.missing(name)
+        if holes.all():
+            continue
+        if name in levels or is_levels(table, name):
+            value = _most_frequent(table.distinct(name), table.levels(name) is None)
+        else:
+            values = pd.Series(table.values(name)[~holes])
+            value = values.sort_values().iloc[(len(values) - 1) // 2]
+        fills.append(Fill(name, plain(value), int(holes.sum())))
+    return tuple(fills)
+
+
+def _most_frequent(column: Distinct, sort: bool) -> Any:
+    """The most frequent level; of several the first in the categories' order, or sorted."""
+    counts = np.where(pd.isna(column.values), 0, column.counts())
+    result = column.values[counts == counts.max()]
+    return pd.Series(result).mode().iloc[0] if sort else result[0]
+
+
+def filled(table: Table, fills: Iterable[Fill]) -> Table:
+    """
+    The table without missing values in the columns that have a fill, where it has them.
+
+    :param table: the data.
+    :param fills: a stand-in a column.
+    """
+    columns = table.columns()
+    for fill in fills:
+        if fill.name in table and (holes := table.missing(fill.name)).any():
+            values = pd.Series(table.raw(fill.name)).reset_index(drop=True)
+            columns[fill.name] = values.mask(np.asarray(holes), fill.value)
+    return Table(columns)
+
+
+# --- columns that a formula makes of others -------------------------------------------------------
+
+
+_FUNCTIONS = {
+    name: getattr(np, name) for name in ("log1p", "expm1", "sqrt", "sin", "cos", "tan", "abs")
+}
+"""Beside those that formulaic has."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """The columns of a parametric formula."""
+
+    text: str
+    columns: tuple[NumericColumn | LevelColumn, ...]
+    names: tuple[str, ...]
+    state: dict[str, Any]
+    constant: bool = False
+
+    @classmethod
+    def learn(cls, text: str, table: Table, constant: bool = True) -> Design:
+        """From the data of a fit."""
+        stated = levels_of(text)
+        readers = tuple(
+            learn_levels(table, name)
+            if name in stated or is_levels(table, name)
+            else NumericColumn(name, text)
+            for name in variables_of(text)
+        )
+        state: dict[str, Any] = {}
+        matrix = _matrix(text, readers, table, state, constant)
+        if not len(matrix.columns):
+            raise ValueError(f"formula {text!r} makes no columns.")
+        return cls(text, readers, tuple(map(str, matrix.columns)), state, constant)
+
+    @property
+    def variables(self) -> tuple[Column, ...]:
+        """The columns that it reads."""
+        return tuple(reader.name for reader in self.columns)
+
+    @functools.cached_property
+    def made(self) -> tuple[str, ...]:
+        """The columns that it makes beside those that it reads."""
+        return tuple(name for name in self.names if name not in self.variables)
+
+    def extended(self, table: Table) -> Table:
+        """A table with the columns that the formula makes."""
+        holes = {name: int(table.missing(name).sum()) for name in self.variables}
+        if any(holes.values()):
+            raise ValueError(
+                "new data has missing values: "
+                + ", ".join(f"{count} in {name!r}" for name, count in holes.items() if count)
+                + "; fill them in or leave those rows out."
+            )
+        taken = next((name for name in self.made if name in table), None)
+        if taken is not None:
+            raise ValueError(
+                f"data has a column {taken!r}, which the formula makes as well; rename it."
+            )
+        if table.num_rows == 0:
+            values: dict[str, AnyNDArray] = {name: np.zeros(0) for name in self.names}
+        else:
+            state = copy.deepcopy(self.state)
+            matrix = _matrix(self.text, self.columns, table, state, self.constant)
+            values = {str(name): matrix[name].to_numpy(np.float64) for name in matrix.columns}
+        if tuple(values) != self.names:
+            raise ValueError(
+                f"formula {self.text!r} makes other columns ({', '.join(values)}) than in the fit "
+                f"({', '.join(self.names)})."
+            )
+        for name in self.made:
+            bad = ~np.isfinite(values[name])
+            if bad.any():
+                row = int(np.flatnonzero(bad)[0])
+                own = ", ".join(f"{v} = {table.values(v)[row]!s}" for v in self.variables)
+                raise ValueError(f"{name} is {values[name][row]} in row {row}, where {own}.")
+        whole = Table({**table.columns(), **{name: values[name] for name in self.made}})
+        whole.origin = table.origin
+        return whole
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        readers = []
+        for reader in self.columns:
+            own: dict[str, Any] = {"name": reader.name}
+            if isinstance(reader, LevelColumn):
+                own["levels"] = [level_to_json(v, reader.name) for v in reader.levels]
+            readers.append(own)
+        return {
+            "text": self.text,
+            "columns": readers,
+            "names": list(self.names),
+            "state": _plain(self.state),
+            "constant": self.constant,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Design:
+        """Read a design that :meth:`to_json` wrote."""
+        text = value["text"]
+        variables_of(text)  # which lets no other code pass
+        readers: list[NumericColumn | LevelColumn] = []
+        for own in value["columns"]:
+            if "levels" in own:
+                levels = tuple(value_from_json(v) for v in own["levels"])
+                readers.append(LevelColumn(own["name"], levels))
+            else:
+                readers.append(NumericColumn(own["name"], text))
+        names, state = tuple(value["names"]), _restored(value["state"])
+        return cls(text, tuple(readers), names, state, value.get("constant", False))
+
+
+def _matrix(
+    text: str,
+    readers: tuple[NumericColumn | LevelColumn, ...],
+    table: Table,
+    state: dict[str, Any],
+    constant: bool,
+) -> pd.DataFrame:
+    """The columns, and in ``state`` what transforms have learnt where they knew nothing."""
+    import formulaic
+    from formulaic.errors import FormulaicError
+
+    frame: dict[str, Any] = {}
+    for reader in readers:
+        values = reader.encode(table)
+        if isinstance(reader, LevelColumn):
+            named = np.array([str(level) for level in reader.levels], dtype=object)
+            frame[str(reader.name)] = pd.Categorical(named[values.astype(int)], categories=named)
+        else:
+            frame[str(reader.name)] = values
+    spec = formulaic.ModelSpec(
+        formula=parsed(text, constant),
+        materializer="pandas",
+        output="pandas",
+        na_action="ignore",
+        transform_state=state,
+    )
+    try:
+        with np.errstate(all="ignore"):  # what is not finite is named with its row
+            result = spec.get_model_matrix(pd.DataFrame(frame), context=_FUNCTIONS)
+    except FormulaicError as error:
+        raise ValueError(f"formula {text!r}: {error}") from None
+    state.update(result.model_spec.transform_state)
+    made = pd.DataFrame(result)
+    return made.drop(columns="Intercept") if constant else made
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {"dict": [[_plain(k), _plain(v)] for k, v in value.items()]}
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist()}
+    if isinstance(value, (np.floating, np.integer, np.bool_)):
+        return value.item()
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    raise ValueError(f"a transform's state of type {type(value).__name__} cannot be saved.")
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict) and "dict" in value:
+        return {_restored(k): _restored(v) for k, v in value["dict"]}
+    if isinstance(value, dict) and "array" in value:
+        return np.array(value["array"])
+    return value

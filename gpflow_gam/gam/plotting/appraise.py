@@ -10,8 +10,8 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import beta
 
 from ..fits import FittedGAM, prediction
+from .draw import LARGEST, observed, quantile_residuals
 from .figures import Axes, Figure, clip_to, faintness, panels, put_labels, short
-from .residuals import LARGEST, observed, quantile_residuals
 
 _Z = 1.96
 _NAMED = 10

@@ -12,17 +12,22 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import Normalize
 from matplotlib.path import Path
 from scipy.spatial import cKDTree
+from scipy.special import ndtri
+from scipy.stats import norm
 
 from ...threads import one_blas_thread
-from ..components import Component
-from ..effects import applied
+from ..components import Component, Margin
+from ..effects import EffectTable, applied, effect, inducing_moments, make_grid
 from ..effects.effect import Transform
 from ..fits import FittedGAM
-from ..terms import MarkovField
+from ..frames import LevelColumn, NumericColumn
+from ..summaries.summary import effective_dof
+from ..terms import Column, MarkovField
 from ..terms.smooth import Polygons
 from .figures import (
     Axes,
     Colormap,
+    ConciseDateFormatter,
     Figure,
     ListedColormap,
     clip_to,
@@ -34,8 +39,303 @@ from .figures import (
     short,
     thinned,
 )
-from .residuals import acting, partial_residuals, working_residuals
-from .views import Axis, Series, View, is_map, view
+
+# --- residuals ------------------------------------------------------------------------------------
+
+
+_STEP = 1e-5
+"""Half the width of a central difference against the predictor's natural size."""
+
+_STREAM = 1996
+"""Seeds the uniform draws, beside the user's seed."""
+_TAIL = 1e-16
+"""Probabilities are kept this far from 0 and 1, so that residuals are finite."""
+LARGEST = float(-ndtri(_TAIL))
+"""Quantile residuals are cut off here, where distribution functions have no more digits."""
+
+
+def quantile_residuals(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
+    """
+    Randomised quantile residuals, standard normal where the model is right (Dunn & Smyth 1996).
+
+    ``Phi^-1(u)`` with u uniform between P(y' < y) and P(y' <= y), both at the posterior mean of the
+    predictor; the two are equal for a continuous response, and nothing is random.
+
+    :param fit: the fitted GAM.
+    :param seed: of the uniform draws.
+    :return: [N], within 8.2 of zero.
+    :raises ValueError: a family without a distribution function.
+    """
+    F, _ = fit.predict_link(fit.X)
+    probabilities = fit.spec.family.cdf(fit.likelihood, fit.Y, F)
+    if probabilities is None:
+        raise ValueError(
+            f"family {fit.spec.family.name!r} has no distribution function, so there are no "
+            "quantile residuals."
+        )
+    lower, upper = probabilities
+    # not the stream of the seed alone: a column that was simulated with it would be the same draws
+    rng = np.random.default_rng([seed, _STREAM])
+    u = lower + (upper - lower) * rng.uniform(size=len(F))
+    residuals: AnyNDArray = np.clip(ndtri(u), -LARGEST, LARGEST)
+    return residuals
+
+
+def working_residuals(fit: FittedGAM) -> AnyNDArray:
+    """
+    Residuals on the predictor's scale, ``(y - mu) / (d mu / d rho)`` (Wood 2017, section 3.1.2).
+
+    At the posterior mean of the predictor; of a binomial y is the share of successes.
+    """
+    family, likelihood = fit.spec.family, fit.likelihood
+    if fit.num_predictors > 1:
+        raise ValueError(
+            f"residuals: family {family.name!r} has {fit.num_predictors} predictors, and working "
+            "residuals are for one; take residuals=False."
+        )
+    F, _ = fit.predict_link(fit.X)
+    h = _STEP * fit.spec.scale
+    mean, low, high = (np.asarray(family.mean(likelihood, F + d)) for d in (0.0, -h, h))
+    if mean.ndim > 1:
+        raise ValueError(
+            f"residuals: family {family.name!r} is of classes, which have no working residuals; "
+            "take residuals=False."
+        )
+    y = observed(fit)
+    if np.all(np.isnan(y)):
+        raise ValueError(
+            "residuals: every response is censored, and there are no residuals on the predictor's "
+            "scale; take residuals=False."
+        )
+    slope = (high - low) / (2.0 * h)
+    residuals = np.full(len(mean), np.nan)
+    np.divide(y - mean, slope, out=residuals, where=slope != 0.0)
+    return residuals
+
+
+def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
+    """
+    Working residuals plus a component's estimate (Wood 2017, section 7.2.1).
+
+    Of a function multiplied by a number, the residuals are divided by that number, so that they
+    scatter around the function itself.
+
+    :param fit: the fitted GAM.
+    :param term: the component's name.
+    :return: [N]; NaN on rows on which the component does not act.
+    :raises ValueError: an unknown name, or a family as in :func:`working_residuals`.
+    """
+    component = fit.spec.component(term)
+    residuals = working_residuals(fit)
+    rows = acting(fit, component)
+    moments = inducing_moments(fit)
+    points = fit.X[rows][:, [m.column for m in component.margins]]
+    features = moments.features(component.name, component.full(points, fit.spec.encoder.width))
+    by = component.by
+    if by is not None and by.code is None:
+        residuals = residuals / np.where(rows, fit.X[:, by.column], 1.0)
+    partial = np.full(len(residuals), np.nan)
+    estimate = features.T @ moments.mean[moments.block(component.name), 0]
+    if component.form == "means":  # of one predictor, in whose unit residuals are
+        estimate = estimate + fit.spec.constant[0]
+    partial[rows] = residuals[rows] + estimate
+    return partial
+
+
+def observed(fit: FittedGAM) -> AnyNDArray:
+    """The response [N], comparable with the family's mean; NaN where it is censored."""
+    return fit.spec.family.observed(fit.Y)
+
+
+def acting(fit: FittedGAM, component: Component) -> AnyNDArray:
+    """The rows of the data on which a component acts, [N] truth values."""
+    by = component.by
+    if by is None:
+        return np.ones(len(fit.X), dtype=bool)
+    multiplier = fit.X[:, by.column]
+    return multiplier != 0.0 if by.code is None else multiplier == by.code
+
+
+# --- effects over one or two axes -----------------------------------------------------------------
+
+
+_MAP_POINTS = 30
+"""On each axis of a map: a joint covariance is [n, n], and colours are interpolated anyway."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """A column on one axis."""
+
+    name: str
+    values: AnyNDArray
+    """Numbers, or the codes of levels."""
+    levels: tuple[str, ...] | None
+    """The levels' names; None for numbers."""
+    margin: Margin
+    time: str = ""
+    """As :class:`~gpflow_gam.gam.frames.NumericColumn` has it: times or spans of time, in days."""
+
+    def write(self, axis: Any) -> None:
+        """The column's name, and dates where it holds times, on an axis of matplotlib's."""
+        axis.set_label_text(self.name + (" (days)" if self.time == "spans of time" else ""))
+        if self.time.startswith("times"):  # which matplotlib counts in days, too
+            axis.axis_date()
+            dates = ConciseDateFormatter(axis.get_major_locator())  # type: ignore[no-untyped-call]
+            axis.set_major_formatter(dates)
+
+    def place(self, values: AnyNDArray) -> AnyNDArray:
+        """Data on this axis: other turns of a cycle are brought to the one that is drawn."""
+        period = self.margin.period
+        if self.margin.kind != "cyclic" or period is None:
+            return values
+        low, high = self.values[0], self.values[-1]
+        inside = (values >= low) & (values <= high)
+        return np.where(inside, values, low + np.mod(values - low, period))
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """An estimate [n] over one axis, with its standard error [n]."""
+
+    label: str
+    estimate: AnyNDArray
+    se: AnyNDArray
+    pointwise: float
+    """Standard errors on each side of pointwise bands."""
+    simultaneous: float | None
+    """Those of simultaneous bands, where they are wanted."""
+    fun: Transform | None = None
+    """Applied to all that is drawn."""
+
+    def shown(self, values: AnyNDArray) -> AnyNDArray:
+        """Values on the predictor's scale, as drawn."""
+        return values if self.fun is None else applied(self.fun, values)
+
+    def band(self, width: float) -> tuple[AnyNDArray, AnyNDArray]:
+        """The estimate minus and plus ``width`` standard errors, as drawn."""
+        ends = [self.shown(self.estimate + sign * width * self.se) for sign in (-1.0, 1.0)]
+        return np.minimum(*ends), np.maximum(*ends)
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """An effect over its first two columns."""
+
+    component: Component
+    table: EffectTable
+    """The effect at all combinations of the axes' values."""
+    axes: tuple[Axis, ...]
+    fixed: str
+    """Values that further columns are held at, such as ``"w = 0.5"``."""
+    dof: AnyNDArray
+    """Effective degrees of freedom of each predictor that the component enters."""
+    fun: Transform | None = None
+
+    def title(self, predictor: int | None = None) -> str:
+        """The effect, the predictor where there are several, and the slice."""
+        title = self.component.name
+        if predictor is not None and len(self.table.predictors) > 1:
+            title += f", {self.table.predictors[predictor]}"
+        return f"{title} at {self.fixed}" if self.fixed else title
+
+    def critical(self, predictor: int, simultaneous: bool) -> tuple[float, float | None]:
+        """Standard errors on each side of bands; simultaneous ones are simulated."""
+        if simultaneous:
+            return self.table.critical(predictor)
+        return float(norm.ppf(0.5 + 0.5 * self.table.level)), None
+
+    def surface(self, values: AnyNDArray) -> AnyNDArray:
+        """Values [n] of two axes as [n_1, n_2]."""
+        return values.reshape([len(axis.values) for axis in self.axes])
+
+    def series(self, predictors: list[int], simultaneous: bool) -> tuple[Axis, str, list[Series]]:
+        """
+        The axis to draw over, a title of the legend, and the series.
+
+        Over one axis there is one for each predictor; over two, one for each level of one of them.
+        """
+        estimate, se = self.table.estimate, self.table.se
+        if len(self.axes) == 1:
+            several = len(self.table.predictors) > 1
+            series = [
+                Series(
+                    f"{self.table.predictors[i]} [edf {self.dof[i]:.1f}]" if several else "",
+                    estimate[:, i],
+                    se[:, i],
+                    *self.critical(i, simultaneous),
+                    self.fun,
+                )
+                for i in predictors
+            ]
+            return self.axes[0], "", series
+        (i,) = predictors
+        means, errors = self.surface(estimate[:, i]), self.surface(se[:, i])
+        along, across = self.axes
+        if across.levels is None:
+            along, across, means, errors = across, along, means.T, errors.T
+        critical = self.critical(i, simultaneous)
+        names = across.levels or ()
+        series = [
+            Series(n, means[:, k], errors[:, k], *critical, self.fun) for k, n in enumerate(names)
+        ]
+        return along, across.name, series
+
+
+def view(
+    fit: FittedGAM,
+    component: Component,
+    level: float,
+    num_points: int | None,
+    seed: int,
+    fun: Transform | None = None,
+) -> View:
+    """A component to draw; columns after the second stay at their median or commonest level."""
+    shown, fixed_margins = component.margins[:2], component.margins[2:]
+    if num_points is None and is_map(component):
+        num_points = _MAP_POINTS
+    where = make_grid(fit, dataclasses.replace(component, margins=shown), None, num_points)
+    grid, fixed = dict(where.columns), []
+    for margin in fixed_margins:
+        name, value = _middle(fit, component, margin)
+        grid[name] = np.repeat(value, len(where.X))
+        fixed.append(f"{name} = {value:.3g}" if isinstance(value, float) else f"{name} = {value}")
+    # without further columns the default grid is the same one
+    table = effect(fit, component.name, grid if fixed_margins else None, level, num_points, seed)
+    axes = []
+    for margin, values in zip(shown, where.axes or ()):
+        reader = _reader(fit, margin)
+        names = None
+        if isinstance(reader, LevelColumn):
+            names = tuple(str(reader.levels[int(v)]) for v in values)
+        time = reader.time if isinstance(reader, NumericColumn) else ""
+        axes.append(Axis(str(reader.name), values, names, margin, time))
+    dof = effective_dof(fit, component)[component.predictors_of(fit.num_predictors)]
+    return View(component, table, tuple(axes), ", ".join(fixed), dof, fun)
+
+
+def is_map(component: Component) -> bool:
+    """True if a component is drawn over two numbers."""
+    margins = component.margins
+    return len(margins) > 1 and all(m.kind != "levels" for m in margins[:2])
+
+
+def _reader(fit: FittedGAM, margin: Margin) -> NumericColumn | LevelColumn:
+    return list(fit.spec.encoder.columns.values())[margin.column]
+
+
+def _middle(fit: FittedGAM, component: Component, margin: Margin) -> tuple[Column, Any]:
+    """A column's name with its median, a float, or its commonest level."""
+    reader = _reader(fit, margin)
+    values = fit.X[acting(fit, component), margin.column]
+    if isinstance(reader, NumericColumn):
+        return reader.name, reader.shown(np.median(values, keepdims=True))[0]
+    codes, counts = np.unique(values, return_counts=True)
+    return reader.name, reader.levels[int(codes[counts.argmax()])]
+
+
+# --- panels ---------------------------------------------------------------------------------------
+
 
 _TICKS = 500
 _BANDED = 8

@@ -1,6 +1,5 @@
 """Numbers that a fitted GAM is summed up by."""
 
-from .dispersion import Dispersion
-from .summary import Summary
+from .summary import Dispersion, Summary
 
 __all__ = ["Dispersion", "Summary"]

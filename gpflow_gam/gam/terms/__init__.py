@@ -2,6 +2,7 @@
 
 from .base import (
     Column,
+    Expression,
     ResponseSpec,
     Surv,
     Term,
@@ -10,8 +11,8 @@ from .base import (
     as_columns,
     as_terms,
     columns_of,
+    variables_of,
 )
-from .expression import Expression, variables_of
 from .formula import Formula, parse_formula, parse_parameters, terms_from_json
 from .parametric import (
     AllColumns,

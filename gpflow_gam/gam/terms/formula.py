@@ -15,9 +15,22 @@ from typing import Any
 
 from gpflow.kernels import Kernel
 
-from . import expression
-from .base import NO_INTERCEPT, SELECT, Column, ResponseSpec, Surv, Term, Terms, as_terms
-from .expression import Expression, expression_of, hidden, name_of, shown
+from .base import (
+    NO_INTERCEPT,
+    SELECT,
+    Column,
+    Expression,
+    ResponseSpec,
+    Surv,
+    Term,
+    Terms,
+    as_terms,
+    column_from_json,
+    expression_of,
+    hidden,
+    name_of,
+    shown,
+)
 from .parametric import FUNCTIONS as TRANSFORMS
 from .parametric import AllColumns, Transformed, Variable, factor, linear, random_effect
 from .smooth import s, te, ti
@@ -383,10 +396,10 @@ def _term_from_json(value: Any, kernels: Mapping[str, Kernel]) -> Term:
         for name, option in value.items()
         if name not in ("term", "columns", "parameter")
     }
-    columns = [expression.from_json(column) for column in value["columns"]]
+    columns = [column_from_json(column) for column in value["columns"]]
     by = options.get("by")
     if isinstance(by, dict):
-        options["by"] = _term_from_json(by, kernels) if "term" in by else expression.from_json(by)
+        options["by"] = _term_from_json(by, kernels) if "term" in by else column_from_json(by)
     if "kernel" in options:
         kind = value["kernel"]["own"]
         del options["kernel"]

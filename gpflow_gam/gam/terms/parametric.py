@@ -8,9 +8,8 @@ import functools
 import re
 from typing import Any, ClassVar
 
-from .base import Column, Term, as_column, checked_columns
-from .expression import FUNCTIONS as ROWWISE
-from .expression import LEARNT, Expression
+from .base import FUNCTIONS as ROWWISE
+from .base import LEARNT, Column, Expression, Term, as_column, checked_columns
 
 UNSEEN = ("error", "prior")
 

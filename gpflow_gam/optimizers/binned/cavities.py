@@ -16,8 +16,7 @@ from scipy.linalg import cholesky, lapack, solve_triangular
 
 from ...kernels.correlation import Values
 from ...likelihoods.expectations import mean_curvature
-from .components import features_at_bins, times
-from .evidence import GaussianPosterior, slices
+from .evidence import GaussianPosterior, features_at_bins, slices, times
 from .passes import Rows
 
 _ENTRIES = 2**21  # number of entries of the largest array of a batch of folds

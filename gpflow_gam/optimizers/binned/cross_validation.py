@@ -19,11 +19,10 @@ from ...likelihoods.base import unwrapped
 from ...likelihoods.support import checked_observations
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
-from ..hyperparameters import differenced
 from ..minimizers import Callback, FitResult, OnInterrupt, StopFit, TimeBudget, Tracker, descend
 from .cavities import Batch, Neighbourhoods, Sites, divided_out, signs_of, sites_of
 from .evidence import added
-from .rounds import Evaluation, Rounds
+from .rounds import Evaluation, Rounds, differenced
 from .solution import CollapsedBound, Solution
 
 

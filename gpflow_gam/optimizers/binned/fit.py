@@ -31,12 +31,10 @@ from ..minimizers import (
     other_optimum,
 )
 from .checkpoint import Checkpoint, Snapshot, fingerprint
-from .components import RowComponent, encoded, features_at_bins, times
-from .evidence import PseudoData, slices
+from .evidence import PseudoData, RowComponent, encoded, features_at_bins, slices, times
 from .passes import Rows
 from .rounds import MANY_ROWS, START_ROWS, Evaluation, FitState, Point, Rounds, StartError
-from .shaped import has_shapes, learn_under_shapes
-from .solution import CollapsedBound, Solution, assign_posterior
+from .solution import CollapsedBound, Solution, assign_posterior, has_shapes, learn_under_shapes
 
 _MEASURED = 1000  # number of rows at which the errors of bins and nodes are measured
 _SHIFTED = 10_000  # number of rows at which shifts of effects by nodes are measured

@@ -18,8 +18,18 @@ from ...kernels.correlation import Values
 from ...likelihoods.expectations import Expectations, expectations
 from ...storage import RowArray
 from ...threads import each
-from .components import Encoded, RowComponent, encoded, features_at_bins, times
-from .evidence import Evidence, GaussianPosterior, PseudoData, posterior_of, slices
+from .evidence import (
+    Encoded,
+    Evidence,
+    GaussianPosterior,
+    PseudoData,
+    RowComponent,
+    encoded,
+    features_at_bins,
+    posterior_of,
+    slices,
+    times,
+)
 
 FLOPS = 2e10  # floating-point operations a second, in products of matrices
 LOOKUP = 3e-9  # seconds for reading or adding to one number at an index
@@ -34,7 +44,7 @@ Basis = Sequence[AnyNDArray | None]  # matrices [G, J] in which bins are express
 Watch = Callable[[int], None]  # called after every block of a pass, with the number of rows so far
 
 
-# --- the predictor at rows ------------------------------------------------------------------------
+# --- the predictor at rows -----------------------------------------------------------------------
 
 
 class Tables:
@@ -203,7 +213,7 @@ class Tables:
                 total[:, i] += times(covariance, *factors)
 
 
-# --- sums of sites over rows ----------------------------------------------------------------------
+# --- sums of sites over rows ---------------------------------------------------------------------
 
 
 class Sums:
