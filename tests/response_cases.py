@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
 import pytest
 import scipy.stats as st
-from scipy.special import expit, ndtr, softmax
+from scipy.special import expit, logsumexp, softmax
 
 import gpflow_gam as gg
 from gpflow_gam import families as fam
@@ -18,6 +18,16 @@ from gpflow_gam import likelihoods as lk
 
 INCREMENTS = np.array([0.4, 1.3])
 CUTPOINTS = np.array([0.0, 0.4, 1.7])
+LATENT = {"logit": st.logistic, "probit": st.norm, "cloglog": st.gumbel_l, "cauchit": st.cauchy}
+"""Of a threshold model (McCullagh & Nelder 1989, section 4.3)."""
+MEAN = {
+    "log": np.exp,
+    "identity": lambda f: f,
+    "inverse": lambda f: 1.0 / f,
+    "sqrt": np.square,
+    **{link: latent.cdf for link, latent in LATENT.items()},
+}
+POWER, SCALE, D = 1.6, 0.7, 0.4
 
 
 class Labels:
@@ -41,9 +51,76 @@ class Labels:
         return self.p @ np.arange(self.p.shape[-1]) ** 2.0 - self.mean() ** 2
 
 
-def ordered(F: np.ndarray) -> Labels:
-    edges = np.concatenate([[-np.inf], CUTPOINTS, [np.inf]])
-    return Labels(np.diff(ndtr(edges - F[..., :1]), axis=-1))
+class Amounts:
+    """Poisson numbers of gamma amounts (Tweedie's), term by term."""
+
+    def __init__(self, mu: np.ndarray, phi: float, power: float = POWER) -> None:
+        self.mu, self.phi, self.power = mu, phi, power
+        self.numbers = st.poisson(mu ** (2.0 - power) / (phi * (2.0 - power)))
+        self.shape = (2.0 - power) / (power - 1.0)
+        self.scale = phi * (power - 1.0) * mu ** (power - 1.0)
+        self.j = np.arange(1.0, 200.0).reshape(-1, *[1] * np.ndim(mu))
+
+    def logpdf(self, y: np.ndarray) -> np.ndarray:
+        each = st.gamma.logpdf(y, self.j * self.shape, scale=self.scale)
+        some = logsumexp(self.numbers.logpmf(self.j) + each, axis=0)
+        return np.where(y > 0.0, some, self.numbers.logpmf(0))
+
+    def cdf(self, y: np.ndarray) -> np.ndarray:
+        each = st.gamma.cdf(y, self.j * self.shape, scale=self.scale)
+        some = self.numbers.pmf(0) + np.sum(self.numbers.pmf(self.j) * each, axis=0)
+        return np.where(y < 0.0, 0.0, some)
+
+    def mean(self) -> np.ndarray:
+        return self.mu
+
+    def var(self) -> np.ndarray:
+        return self.phi * self.mu**self.power
+
+    def rvs(self, random_state: np.random.Generator) -> np.ndarray:
+        number = self.numbers.rvs(random_state=random_state)
+        amounts = random_state.gamma(np.maximum(number, 1) * self.shape, self.scale)
+        return np.where(number > 0, amounts, 0.0)
+
+
+class Zeros(NamedTuple):
+    """Counts with zeros of a probability of their own, written out."""
+
+    counts: Any
+    zero: np.ndarray
+    hurdle: bool
+
+    @property
+    def others(self) -> np.ndarray:
+        """What counts are multiplied by."""
+        return (1.0 - self.zero) / (self.counts.sf(0) if self.hurdle else 1.0)
+
+    def logpmf(self, y: np.ndarray) -> np.ndarray:
+        none = self.zero + (0.0 if self.hurdle else self.others * self.counts.pmf(0))
+        return np.where(y == 0.0, np.log(none), np.log(self.others) + self.counts.logpmf(y))
+
+    def cdf(self, y: np.ndarray) -> np.ndarray:
+        below = self.counts.cdf(y) - (self.counts.pmf(0) if self.hurdle else 0.0)
+        return np.where(y < 0.0, 0.0, self.zero + self.others * below)
+
+    def mean(self) -> np.ndarray:
+        return self.others * self.counts.mean()
+
+    def var(self) -> np.ndarray:
+        second = self.others * (self.counts.var() + self.counts.mean() ** 2)
+        return second - self.mean() ** 2
+
+    def rvs(self, random_state: np.random.Generator) -> np.ndarray:
+        u, v = random_state.uniform(size=(2, *np.shape(self.zero)))
+        counts = self.counts.isf(u * (self.counts.sf(0) if self.hurdle else 1.0))
+        return np.where(v < self.zero, 0.0, counts)
+
+
+def ordered(F: np.ndarray, latent: Any = st.norm) -> Labels:
+    """Differences from the tail in which digits are."""
+    edges = np.concatenate([[-np.inf], CUTPOINTS, [np.inf]]) - F[..., :1]
+    below, above = np.diff(latent.cdf(edges)), -np.diff(latent.sf(edges))
+    return Labels(np.where(edges[..., :-1] > 0.0, above, below))
 
 
 @dataclass
@@ -53,11 +130,14 @@ class Case:
     family: fam.Family
     likelihood: Callable[[], gpflow.likelihoods.Likelihood]
     reference: Callable[[np.ndarray], Any]  # F [..., L] -> frozen distribution
-    observe: Callable[[np.random.Generator, np.ndarray], np.ndarray]  # F [N, L] -> y [N]
-    grid: np.ndarray  # values of y that (nearly) exhaust the distribution at small F
+    observe: Callable[[np.random.Generator, np.ndarray], np.ndarray] | None = None  # F -> y [N]
     L: int = 1
     trials: int | None = None
     levels: tuple[Any, ...] | None = None
+    between: tuple[float, float] | None = None  # predictors; else normal ones
+    variance: tuple[float, float] = (0.05, 0.5)  # of predictors in expectations
+    rtol: float = 3e-5  # of expectations
+    spread: bool = True  # the response has a variance that quadrature finds
 
     @property
     def discrete(self) -> bool:
@@ -72,13 +152,27 @@ class Case:
             return np.asarray(y, dtype=float)[:, None]
         return np.stack([y, np.full(len(y), float(self.trials))], axis=1)
 
+    def predictors(self, rng: np.random.Generator, *shape: int) -> np.ndarray:
+        if self.between is None:
+            return 0.8 * rng.standard_normal((*shape, self.L))
+        return rng.uniform(*self.between, (*shape, self.L))
+
     def data(self, rng: np.random.Generator, n: int = 40) -> tuple[np.ndarray, np.ndarray]:
-        F = 0.8 * rng.standard_normal((n, self.L))
-        return self.Y(self.observe(rng, F)), F
+        F = self.predictors(rng, n)
+        return self.Y(self.drawn(rng, F)), F
+
+    def drawn(self, rng: np.random.Generator, F: np.ndarray) -> np.ndarray:
+        if self.observe is not None:
+            return self.observe(rng, F)
+        return self.reference(F).rvs(random_state=rng).astype(float)
 
 
-def drawn(reference: Callable[[np.ndarray], Any]) -> Callable[..., np.ndarray]:
-    return lambda rng, F: reference(F).rvs(random_state=rng).astype(float)
+LOCATED = (
+    (lk.CensoredGaussian, fam.CensoredGaussian, st.norm),
+    (lk.LogNormal, fam.LogNormal, lambda f, g: st.lognorm(g, scale=np.exp(f))),
+    (lk.Weibull, fam.Weibull, lambda f, g: st.weibull_min(1.0 / g, scale=np.exp(f))),
+)
+"""Likelihood, family and distribution of responses that may be censored, by location and scale."""
 
 
 def _cases() -> dict[str, Case]:
@@ -92,111 +186,197 @@ def _cases() -> dict[str, Case]:
         likelihood.scale.assign(0.6)
         return likelihood
 
-    def scipy_case(family, likelihood, reference, grid, **options) -> Case:
-        return Case(family, likelihood, reference, drawn(reference), grid, **options)
-
-    ints, line = np.arange(400.0), np.linspace(-60.0, 60.0, 60_001)
     cases = {
-        "gaussian": scipy_case(
-            fam.Gaussian(), gaussian, lambda F: st.norm(F[..., 0], np.sqrt(0.7)), line
+        "gaussian": Case(fam.Gaussian(), gaussian, lambda F: st.norm(F[..., 0], np.sqrt(0.7))),
+        "poisson": Case(
+            fam.Poisson(), gpflow.likelihoods.Poisson, lambda F: st.poisson(np.exp(F[..., 0]))
         ),
-        "poisson": scipy_case(
-            fam.Poisson(), gpflow.likelihoods.Poisson, lambda F: st.poisson(np.exp(F[..., 0])), ints
-        ),
-        "negative_binomial": scipy_case(
+        "negative_binomial": Case(
             fam.NegativeBinomial(),
             lambda: lk.NegativeBinomial(0.6),
             lambda F: st.nbinom(1 / 0.6, 1 / (1 + 0.6 * np.exp(F[..., 0]))),
-            ints,
         ),
-        "gamma": scipy_case(
+        "gamma": Case(
             fam.Gamma(),
             lambda: lk.MeanGamma(2.3),
             lambda F: st.gamma(2.3, scale=np.exp(F[..., 0]) / 2.3),
-            np.linspace(1e-9, 120.0, 200_001),
         ),
-        "beta": scipy_case(
+        "beta": Case(
             fam.Beta(),
             lambda: lk.LogitBeta(6.0),
             lambda F: st.beta(6 * expit(F[..., 0]), 6 * expit(-F[..., 0])),
-            expit(np.linspace(-60.0, 36.0, 20_001)),
         ),
-        "student_t": scipy_case(
-            fam.StudentT(5.0),
-            student,
-            lambda F: st.t(5.0, F[..., 0], 0.6),
-            np.sinh(np.linspace(-9.0, 9.0, 20_001)),
+        "tweedie": Case(
+            fam.Tweedie(),
+            lambda: lk.Tweedie(0.8, 1.4),
+            lambda F: Amounts(np.exp(F[..., 0]), 0.8, 1.4),
         ),
-        "heteroskedastic": scipy_case(
+        "student_t": Case(fam.StudentT(5.0), student, lambda F: st.t(5.0, F[..., 0], 0.6)),
+        "heteroskedastic": Case(
             fam.Heteroskedastic(),
             lambda: lk.Heteroskedastic(2.0),
             lambda F: st.norm(2 * F[..., 0], 2 * np.exp(F[..., 1])),
-            line,
             L=2,
-        ),
-        "lognormal": scipy_case(
-            fam.LogNormal(),
-            lambda: lk.LogNormal(0.4),
-            lambda F: st.lognorm(0.4, scale=np.exp(F[..., 0])),
-            np.exp(np.linspace(-12.0, 12.0, 200_001)),
-        ),
-        "weibull": scipy_case(
-            fam.Weibull(),
-            lambda: lk.Weibull(0.6),
-            lambda F: st.weibull_min(1.0 / 0.6, scale=np.exp(F[..., 0])),
-            np.exp(np.linspace(-25.0, 8.0, 200_001)),
-        ),
-        "censored_gaussian": scipy_case(
-            fam.CensoredGaussian(),
-            lambda: lk.CensoredGaussian(0.8),
-            lambda F: st.norm(F[..., 0], 0.8),
-            line,
-        ),
-        "censored_gaussian_scale": scipy_case(
-            fam.CensoredGaussian(varying=True),
-            lambda: lk.CensoredGaussian(unit=0.8, varying=True),
-            lambda F: st.norm(0.8 * F[..., 0], 0.8 * np.exp(F[..., 1])),
-            line,
-            L=2,
-        ),
-        "ordinal": Case(
-            fam.Ordinal(),
-            lambda: lk.Ordered(4, INCREMENTS),
-            ordered,
-            lambda rng, F: np.digitize(F[:, 0] + rng.standard_normal(len(F)), CUTPOINTS) * 1.0,
-            np.arange(4.0),
-            levels=(0, 1, 2, 3),
         ),
         "categorical": Case(
             fam.Categorical(),
             lambda: lk.FixedSoftmax(3),
             lambda F: Labels(softmax(F, axis=-1)),
             lambda rng, F: np.argmax(F + rng.gumbel(size=F.shape), axis=1) * 1.0,
-            np.arange(3.0),
             L=3,
             levels=("a", "b", "c"),
         ),
     }
-    for link, p in (("logit", expit), ("probit", ndtr)):
-        cases[f"bernoulli_{link}"] = scipy_case(
+    for kind, family, located in LOCATED:
+        cases[family.name] = Case(
+            family(),
+            lambda kind=kind: kind(SCALE),
+            lambda F, located=located: located(F[..., 0], SCALE),
+        )
+        cases[f"{family.name}-scale"] = Case(
+            family(varying=True),
+            lambda kind=kind: kind(unit=SCALE, varying=True),
+            lambda F, located=located: located(SCALE * F[..., 0], SCALE * np.exp(F[..., 1])),
+            L=2,
+            between=(-0.7, 0.7),
+            variance=(0.01, 0.03),
+            spread=kind is lk.CensoredGaussian,
+        )
+    for link, latent in LATENT.items():
+        mark = "_" if link in ("logit", "probit") else "-"
+        options = {"between": (-1.0, 0.8), "variance": (0.05, 0.1), "rtol": 1e-4}
+        cases[f"bernoulli{mark}{link}"] = Case(
             fam.Bernoulli(link),
             lambda link=link: lk.Bernoulli(link),
-            lambda F, p=p: st.bernoulli(p(F[..., 0])),
-            np.arange(2.0),
-            levels=(0, 1),
+            lambda F, p=latent.cdf: st.bernoulli(p(F[..., 0])),
+            **options,
         )
-        cases[f"binomial_{link}"] = scipy_case(
+        cases[f"binomial{mark}{link}"] = Case(
             fam.Binomial(link),
             lambda link=link: lk.Binomial(link),
-            lambda F, p=p: st.binom(7, p(F[..., 0])),
-            np.arange(8.0),
+            lambda F, p=latent.cdf: st.binom(7, p(F[..., 0])),
             trials=7,
+            **options,
+        )
+        cases["ordinal" if link == "probit" else f"ordinal-{link}"] = Case(
+            fam.Ordinal(link=link),
+            lambda link=link: lk.Ordered(4, INCREMENTS, link),
+            lambda F, latent=latent: ordered(F, latent),
+            lambda rng, F, latent=latent: (
+                1.0 * np.digitize(F[:, 0] + latent.rvs(size=len(F), random_state=rng), CUTPOINTS)
+            ),
+            levels=(0, 1, 2, 3),
+            rtol=2e-4,
         )
     return cases
 
 
-CASES = _cases()
+DENSITY = {
+    "gaussian": st.norm,
+    "heteroskedastic": st.norm,
+    "student_t": lambda mu, d: st.t(4.0, mu, d),
+    "gamma": lambda mu, d: st.gamma(1.0 / d, scale=mu * d),
+    "poisson": lambda mu, d: st.poisson(mu),
+    "negative_binomial": lambda mu, d: st.nbinom(1.0 / d, 1.0 / (1.0 + d * mu)),
+    "tweedie": Amounts,
+    "beta": lambda mu, d: st.beta(mu / d, (1.0 - mu) / d),
+}
+"""By family of a mean and of the number whose logarithm the second predictor is."""
+
+
+def linked(family: fam.Family) -> Case:
+    """A family of a mean behind a link, whose dispersion has a predictor or is ``D``."""
+    share, L = family.name == "beta", family.num_predictors()
+    responses = np.array([[0.2], [0.6]] if share else [[1.0], [3.0]])
+    density, mean = DENSITY[family.name], MEAN[family.link]
+    factor, shift = family.units(family.likelihood(responses))
+
+    def likelihood() -> gpflow.likelihoods.Likelihood:
+        result = family.likelihood(responses)
+        base = result if share else result.base
+        known = {
+            "gaussian": {"variance": D**2},
+            "student_t": {"scale": D},
+            "gamma": {"shape": 1.0 / D},
+            "negative_binomial": {"alpha": D},
+            "beta": {"scale": 1.0 / D},
+            "tweedie": {"power": POWER, "dispersion": D * 2.0 ** (POWER - 2.0)},
+        }
+        for name, value in known.get(family.name, {}).items() if L == 1 else ():
+            getattr(base, name).assign(value)
+        return result
+
+    def reference(F: np.ndarray) -> Any:
+        f = shift + factor * F
+        return density(mean(f[..., 0]), np.exp(f[..., 1]) if L == 2 else D)
+
+    return Case(
+        family,
+        likelihood,
+        reference,
+        L=L,
+        between=(-0.9, 0.9) if share or family.link == "log" else (0.9, 1.5),
+        variance=(0.005, 0.01),
+        rtol=5e-5,
+    )
+
+
+def zeros(kind: type[fam.Family], link: str) -> Case:
+    """Counts with zeros of their own."""
+    family = kind(link)
+    counts = DENSITY["negative_binomial" if "negative" in family.name else "poisson"]
+
+    def likelihood() -> gpflow.likelihoods.Likelihood:
+        result = family.likelihood(np.array([[0.0], [3.0]]))
+        if "negative" in family.name:
+            result.alpha.assign(D)
+        return result
+
+    def reference(F: np.ndarray) -> Zeros:
+        return Zeros(counts(np.exp(F[..., 0]), D), MEAN[link](F[..., 1]), "hurdle" in family.name)
+
+    return Case(
+        family,
+        likelihood,
+        reference,
+        L=2,
+        between=(-2.0, -1.0) if link == "log" else (-1.0, 1.0),
+        variance=(0.01, 0.02),
+    )
+
+
+def _of_links() -> dict[str, Case]:
+    means = [
+        *(fam.Poisson(link) for link in ("identity", "sqrt")),
+        *(fam.NegativeBinomial(link=link) for link in ("identity", "sqrt")),
+        *(fam.Gamma(link) for link in ("inverse", "identity")),
+        *(fam.Gaussian(link) for link in ("log", "inverse")),
+        *(fam.StudentT(link=link) for link in ("log", "inverse")),
+    ]
+    shares = [fam.Beta(link) for link in ("probit", "cloglog", "cauchit")]
+    varying = [f.of_all() for f in (*means[2:], *shares)]
+    amounts = [fam.Tweedie(link) for link in ("identity", "sqrt", "inverse")]
+    cases = {
+        f"{f.name}-{f.link}-{f.num_predictors()}": linked(f)
+        for f in (*means, *amounts, *shares, *varying)
+    }
+    cases |= {
+        f"{kind.name}-{link}": zeros(kind, link)
+        for kind in (
+            fam.ZeroInflatedPoisson,
+            fam.ZeroInflatedNegativeBinomial,
+            fam.HurdlePoisson,
+            fam.HurdleNegativeBinomial,
+        )
+        for link in (*LATENT, "log")
+    }
+    return cases
+
+
+EVERY = _cases() | _of_links()
+CASES = {name: case for name, case in EVERY.items() if "-" not in name}
 each = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+every = pytest.mark.parametrize("case", EVERY.values(), ids=EVERY.keys())
 
 
 def weighted(likelihood: gpflow.likelihoods.Likelihood) -> lk.Weighted:
@@ -214,3 +394,37 @@ def svgp(
         {"s": np.linspace(0.0, 1.0, 6)[:, None]}
     )
     return gg.models.AdditiveSVGP(kernel, likelihood, inducing, variational=family)
+
+
+ROWS = 160
+
+
+def responses() -> dict[str, np.ndarray]:
+    """A response for each family, by its name."""
+    rng = np.random.default_rng(0)
+    x, noise = np.linspace(0.0, 1.0, ROWS), rng.normal(size=ROWS)
+    f = np.sin(6.0 * x)
+    mean, share = np.exp(0.5 + f), 1.0 / (1.0 + np.exp(-f))
+    counts, scattered = rng.poisson(mean), rng.poisson(mean * rng.gamma(2.0, 0.5, ROWS))
+    positive, there = mean * rng.gamma(3.0, 1.0 / 3.0, ROWS), rng.binomial(1, 0.7, ROWS)
+    classes = np.digitize(f + rng.logistic(size=ROWS), [-1.0, 1.0])
+    beta = np.clip(rng.beta(6.0 * share, 6.0 * (1.0 - share)), 1e-4, 1.0 - 1e-4)
+    return {
+        "gaussian": f + 0.3 * noise,
+        "student_t": f + 0.3 * rng.standard_t(4.0, ROWS),
+        "heteroskedastic": f + np.exp(x - 1.5) * noise,
+        "quantile": f + 0.3 * noise,
+        "gamma": positive,
+        "weibull": mean * rng.weibull(1.5, ROWS),
+        "lognormal": np.exp(f + 0.3 * noise),
+        "tweedie": positive * there,
+        "poisson": counts,
+        "quasipoisson": scattered,
+        "negative_binomial": scattered,
+        "zero_inflated_poisson": counts * there,
+        "hurdle_poisson": counts * there,
+        "bernoulli": rng.binomial(1, share),
+        "beta": beta,
+        "ordinal": classes,
+        "categorical": np.array(["a", "b", "c"])[classes],
+    }

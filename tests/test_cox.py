@@ -278,12 +278,9 @@ def test_what_is_a_gams_it_does(table, gam, tmp_path):
     gam.appraise()
     gam.draw("s(x)")
     curves = gam.survival(few, [0.5, 1.0], unconditional=False)
-    for data in (True, False):
-        gam.save(tmp_path / str(data), data=data)
-        loaded = gg.GAM.load(tmp_path / str(data))
-        np.testing.assert_array_equal(loaded.predict(few), gam.predict(few))
-        again = loaded.survival(few, [0.5, 1.0], unconditional=False)
-        pd.testing.assert_frame_equal(again, curves)
+    gam.save(tmp_path / "gam", data=False)
+    again = gg.GAM.load(tmp_path / "gam").survival(few, [0.5, 1.0], unconditional=False)
+    pd.testing.assert_frame_equal(again, curves)
 
 
 def test_weights_count_rows_in_the_baseline_too(table):

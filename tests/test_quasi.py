@@ -127,7 +127,7 @@ def test_straight_lines_are_those_of_glm(tmp_path):
         assert learnt(own) == pytest.approx(known[4], rel=0.02), family
 
 
-def test_shares_of_trials_are_successes(tmp_path):
+def test_shares_of_trials_are_successes():
     rng = np.random.default_rng(7)
     x, m = rng.uniform(size=150), np.full(150, 12)
     k = rng.binomial(m, 1.0 / (1.0 + np.exp(1.0 - 2.0 * x)))
@@ -139,20 +139,14 @@ def test_shares_of_trials_are_successes(tmp_path):
     np.testing.assert_allclose(a, b, atol=1e-3)
     assert learnt(of_trials) == pytest.approx(12.0 * learnt(of_shares), rel=0.01)
     assert learnt(of_shares) < 0.2
-    of_shares.save(tmp_path / "g")
-    assert learnt(gg.GAM.load(tmp_path / "g")) == learnt(of_shares)
 
 
-def test_what_is_a_gams_it_does(gam, tmp_path):
+def test_it_is_drawn_and_loaded_ones_go_on(gam, tmp_path):
     table = counts(0).iloc[:5]
-    for data in (True, False):
-        gam.save(tmp_path / str(data), data=data)
-        loaded = gg.GAM.load(tmp_path / str(data))
-        np.testing.assert_array_equal(loaded.predict(table), gam.predict(table))
-        assert learnt(loaded) == learnt(gam)
-    before = np.array(gam.predict(table, "link", se=True))
-    loaded = gg.GAM.load(tmp_path / "True").refit(progress=False)
-    np.testing.assert_allclose(loaded.predict(table, "link", se=True), before, rtol=0.02)
+    gam.save(tmp_path / "gam")
+    loaded = gg.GAM.load(tmp_path / "gam").refit(progress=False)
+    before, after = (g.predict(table, "link", se=True) for g in (gam, loaded))
+    np.testing.assert_allclose(after, before, rtol=0.02)
     gam.appraise()
     gam.draw("s(x)", residuals=True)
 

@@ -13,7 +13,7 @@ import pytest
 import scipy.stats as st
 import shared_rows
 from response_cases import CASES, Case, Labels, each, svgp, weighted
-from scipy.special import expit, logit, softmax
+from scipy.special import expit, softmax
 
 import gpflow_gam as gg
 from gpflow_gam import families as fam
@@ -22,43 +22,6 @@ from gpflow_gam.communicator import Communicator
 from gpflow_gam.gam.families.discrete import constant_of
 from gpflow_gam.likelihoods.expectations import constant_predictor
 from gpflow_gam.optimizers.binned import bins
-
-# --- deviance ----------------------------------------------------------------------------------
-
-
-SATURATED = {
-    "gaussian": (np.array([-1.0, 2.0]), lambda y: y),
-    "student_t": (np.array([-1.0, 2.0]), lambda y: y),
-    "poisson": (np.array([1.0, 40.0]), np.log),
-    "negative_binomial": (np.array([1.0, 40.0]), np.log),
-    "gamma": (np.array([0.01, 40.0]), np.log),
-    "binomial_logit": (np.array([2.0, 5.0]), lambda y: logit(y / 7)),
-    "binomial_probit": (np.array([2.0, 5.0]), lambda y: st.norm.ppf(y / 7)),
-    "bernoulli_logit": (np.array([1.0, 1.0]), lambda y: 40.0 * y),
-}
-
-
-@pytest.mark.parametrize("name", SATURATED)
-def test_deviance_is_zero_at_the_saturated_model_only(name: str):
-    case, (y, best) = CASES[name], SATURATED[name]
-    F, likelihood, Y = best(y)[:, None], case.likelihood(), case.Y(y)
-    np.testing.assert_allclose(case.family.deviance(likelihood, Y, F), 0.0, atol=1e-10)
-    worse = case.family.deviance(likelihood, Y, F - 0.4)
-    gap = case.logp(y, F) - case.logp(y, F - 0.4)
-    np.testing.assert_allclose(worse, 2 * gap, rtol=1e-9, atol=1e-12)
-
-
-def test_deviance_of_classes_and_of_varying_noise(rng):
-    for name in ("ordinal", "categorical"):
-        case = CASES[name]
-        Y, F = case.data(rng)
-        got = case.family.deviance(case.likelihood(), Y, F)
-        np.testing.assert_allclose(got, -2 * case.logp(Y[:, 0], F), rtol=1e-9, atol=1e-12)
-    case = CASES["heteroskedastic"]
-    Y, F = case.data(rng)
-    expected = 2 * (case.logp(2 * F[:, 0], F) - case.logp(Y[:, 0], F))
-    np.testing.assert_allclose(case.family.deviance(case.likelihood(), Y, F), expected, atol=1e-9)
-
 
 # --- encoding ----------------------------------------------------------------------------------
 
@@ -241,7 +204,7 @@ def test_fit_converges(name: str, rng):
     case = CASES[name]
     x = rng.uniform(size=60)
     F = np.column_stack([1.2 * np.sin(6 * x + i) for i in range(case.L)])
-    Y = case.Y(case.observe(rng, F))
+    Y = case.Y(case.drawn(rng, F))
     likelihood = lk.Weighted(case.family.likelihood(Y, case.levels), 1)
     model = svgp(likelihood, gg.variational.OptimalPrecision())
     assert model.num_latent_gps == case.family.num_predictors(case.levels) == case.L

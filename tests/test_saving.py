@@ -20,6 +20,8 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from gpflow.utilities import parameter_dict
+from response_cases import ROWS, responses
 
 import gpflow_gam as gg
 from gpflow_gam import archive, factor, s, te
@@ -109,6 +111,35 @@ def test_files_without_data(family, response, options, data, tmp_path):
             ask()
     with pytest.raises(ValueError, match="has no data.*pass data=False"):
         again.save(tmp_path / "c.gam")
+
+
+LINKED = [
+    gg.families.Gaussian("log"),
+    gg.families.StudentT(link="inverse"),
+    gg.families.Gamma("inverse"),
+    gg.families.Tweedie("sqrt"),
+    gg.families.QuasiPoisson("identity"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
+@pytest.mark.parametrize("family", [*responses(), *LINKED], ids=str)
+def test_gams_of_every_family_are_saved(family, tmp_path):
+    family = gg.families.family(family)
+    y = responses()["gamma" if family in LINKED else family.name]
+    if family.name == "ordinal":
+        family = gg.families.Ordinal(levels=(0, 1, 2))
+    table = pd.DataFrame({"x": np.linspace(0.0, 1.0, ROWS), "y": y})
+    gam = gg.GAM(s("x", k=5), family).fit(table, "y", max_iterations=2, progress=False)
+    known = parameter_dict(gam.fitted.likelihood)
+    for kept in (True, False):
+        gam.save(tmp_path / str(kept), data=kept)
+        again = gg.GAM.load(tmp_path / str(kept))
+        assert again.family == gam.family
+        for path, parameter in parameter_dict(again.fitted.likelihood).items():
+            np.testing.assert_array_equal(parameter, known[path])
+        for one, other in zip(gam.predict(table, se=True), again.predict(table, se=True)):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_an_engine_that_needs_its_data_says_so(data, tmp_path):
