@@ -113,6 +113,7 @@ def test_files_without_data(family, response, options, data, tmp_path):
         again.save(tmp_path / "c.gam")
 
 
+TESTED = {"gaussian", "poisson", "bernoulli", "negative_binomial", "student_t"}
 LINKED = [
     gg.families.Gaussian("log"),
     gg.families.StudentT(link="inverse"),
@@ -123,12 +124,10 @@ LINKED = [
 
 
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
-@pytest.mark.parametrize("family", [*responses(), *LINKED], ids=str)
-def test_gams_of_every_family_are_saved(family, tmp_path):
+@pytest.mark.parametrize("family", [*sorted({*responses()} - TESTED), *LINKED], ids=str)
+def test_gams_of_other_families_are_saved(family, tmp_path):
     family = gg.families.family(family)
     y = responses()["gamma" if family in LINKED else family.name]
-    if family.name == "ordinal":
-        family = gg.families.Ordinal(levels=(0, 1, 2))
     table = pd.DataFrame({"x": np.linspace(0.0, 1.0, ROWS), "y": y})
     gam = gg.GAM(s("x", k=5), family).fit(table, "y", max_iterations=2, progress=False)
     known = parameter_dict(gam.fitted.likelihood)

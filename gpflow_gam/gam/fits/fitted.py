@@ -51,7 +51,7 @@ from ..families import Family
 from ..frames import Key, NumericColumn, Table, filled
 from ..terms import variables_of
 from ..terms.smooth import KINDS, has_line
-from .data import CodedData, Communication, Data, Discrepancies, MissingData, Pearson
+from .data import CodedData, Communication, Data, Discrepancies, MissingData, MissingRows, Pearson
 from .specification import Model, Specification
 
 BLOCK = 10_000
@@ -659,7 +659,8 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
 
 def between_of(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> AnyNDArray | None:
     """Covariance that predictors add to each other, [L, P, P]; None where they add nothing."""
-    if solution.between is not None or solution.bound is not None:
+    gone = isinstance(solution.rows, MissingRows)  # whose file has it where it is something
+    if gone or solution.between is not None or solution.bound is not None:
         return solution.between
     with one_blas_thread():  # the same bits, whoever asks
         return between_predictors(solution.rows, model.likelihood, solution.values, solution.q)
