@@ -26,25 +26,20 @@ Run it with ``python benchmarks/calibration.py``; ``--figure`` redraws the docs'
 from __future__ import annotations
 
 import argparse
-import pickle
-import sys
 import time
 import warnings
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from calibration_truths import COUNTS, FAMILIES, INFLATED, Truth, replicate
-from harness import in_r, mgcv_is_there, pool
-from places import below, panels
+from harness import in_r, pool, r_packages, resumed
 from recording import add_option, record
 from scipy.stats import norm
 from tabulate import tabulate
+from truths import FAMILIES, INFLATED, Truth, replicate
 
-SCRIPT = Path(__file__).parent / "mgcv" / "calibration.R"
 R_FAMILIES = {
     "gaussian": "gaussian()",
     "student_t": "scat()",
@@ -56,25 +51,92 @@ R_FAMILIES = {
 }
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
-GRID = 15
-BLOCK = 20
-"""Replicates between two looks at the clock."""
+GRID = np.linspace(0.03, 0.97, 15)
 MEASURED = ("curve", "line", "absent", "derivative", "levels", "predictor", "response")
-WHOLE = ("sobol", "loo")
-"""One number a replicate."""
+QUANTITIES = (*MEASURED, "sobol", "loo")
+"""The last two have one number a replicate."""
 BY_LEVEL = ("response", "sobol")
 """Whether intervals of each level hold the truth is asked, as their ends are no normal's."""
+Places = dict[str, np.ndarray]
+"""Places of true values by quantity, and ``seconds``."""
 
 
-def places(truth: np.ndarray, estimate: np.ndarray, se: np.ndarray) -> np.ndarray:
+# --- distributions of places, beside uniform ones ------------------------------------------------
+
+POINTS = np.linspace(0.0, 1.0, 101)[1:-1]
+"""At which distributions of places are compared with uniform ones."""
+
+
+def envelope(number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Where the empirical distribution of ``number`` uniform places stays, all along, 99 % of times.
+
+    :return: the least and the greatest share at each of the points.
+    """
+    draws = rng.uniform(size=(2000, number))
+    shares = np.stack([np.mean(draws <= p, axis=1) for p in POINTS], axis=1)
+    tails = np.linspace(1e-4, 5e-3, 60)
+    for tail in tails[::-1]:  # the widest joint band that is narrow enough
+        lower, upper = np.quantile(shares, [tail, 1.0 - tail], axis=0)
+        if np.mean(np.all((shares >= lower) & (shares <= upper), axis=1)) >= 0.99:
+            break
+    return lower, upper
+
+
+def leaves(places: np.ndarray) -> bool:
+    """Whether the distribution of places, [R], leaves the envelope of as many uniform ones."""
+    lower, upper = envelope(len(places), np.random.default_rng(0))
+    shares = np.mean(places[:, None] <= POINTS, axis=0)
+    return bool(np.any((shares < lower) | (shares > upper)))
+
+
+def panels(cases: Mapping[str, Sized], size: tuple[float, float], limit: float) -> tuple[Any, list]:
+    """
+    A figure of empirical distributions of places, less what uniform ones have: a panel a case.
+
+    :param cases: by their titles, each of as many replicates as it is long.
+    :param size: of a panel, in inches.
+    :param limit: of the axes.
+    :return: the figure, and axes on which the envelope of uniform places stands.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    columns = min(4, len(cases))
+    height = -(-len(cases) // columns)
+    figure, axes = plt.subplots(
+        height, columns, figsize=(size[0] * columns, size[1] * height), squeeze=False, sharex=True,
+        sharey=True, layout="constrained",
+    )  # fmt: skip
+    for axis in axes.ravel()[len(cases) :]:
+        axis.set_visible(False)
+    for axis, (name, result) in zip(axes.ravel(), cases.items()):
+        lower, upper = envelope(len(result), np.random.default_rng(0))
+        axis.fill_between(POINTS, lower - POINTS, upper - POINTS, color="0.85", lw=0)
+        axis.set_title(f"{name} ({len(result)})", fontsize=8)
+        axis.set_ylim(-limit, limit)
+        axis.tick_params(labelsize=7)
+    figure.supxlabel("place of the truth in its posterior", fontsize=9)
+    figure.supylabel("share below, less that of uniform places", fontsize=9)
+    return figure, list(axes.ravel())[: len(cases)]
+
+
+def below(axis: Any, places: np.ndarray, label: str) -> None:
+    """A line of one quantity's places, [R]."""
+    axis.plot(POINTS, [np.mean(places <= p) - p for p in POINTS], lw=1.0, label=label)
+
+
+# --- places of true values -----------------------------------------------------------------------
+
+
+def places(truth: Any, estimate: Any, se: Any) -> np.ndarray:
     """Of true values in normal densities."""
     return norm.cdf((np.asarray(truth) - np.asarray(estimate)) / np.asarray(se))
 
 
-def our_places(
-    family: str, options: dict[str, str], truth: Truth, rows: pd.DataFrame, new: pd.DataFrame
-) -> dict[str, np.ndarray]:
-    """By quantity, places of true values."""
+def our_places(family: str, truth: Truth, rows: pd.DataFrame, new: pd.DataFrame) -> Places:
     import gpflow_gam as gg
     from gpflow_gam import factor, s
     from gpflow_gam.gam.effects.sobol import functional_anova, posterior_members
@@ -82,23 +144,18 @@ def our_places(
 
     start = time.process_time()  # of a process with one thread: others may use its core, too
     terms = s("curve") + s("line") + s("absent") + factor("g")
-    gam = gg.GAM(terms, family=family, **options).fit(rows, y="y", progress=False)
-    result: dict[str, np.ndarray] = {"seconds": np.array([time.process_time() - start])}
-    grid = np.linspace(0.03, 0.97, GRID)
+    gam = gg.GAM(terms, family=family).fit(rows, y="y", progress=False)
+    result: Places = {"seconds": np.array([time.process_time() - start])}
     parts = truth.parts(rows)
-    for name, f in (
-        ("curve", truth.curve(grid)),
-        ("line", truth.slope * grid),
-        ("absent", 0.0 * grid),
-    ):
-        own = gam.effects(f"s({name})", grid)
-        result[name] = places(f - parts[f"s({name})"].mean(), own["estimate"], own["se"])
-    own = gam.derivatives("s(curve)", grid)
-    result["derivative"] = places(truth.derivative(grid), own["estimate"], own["se"])
-    own = gam.differences("factor(g)")
+    for name, f in truth.on(GRID).items():
+        effect = gam.effects(f"s({name})", GRID)
+        result[name] = places(f - parts[f"s({name})"].mean(), effect["estimate"], effect["se"])
+    effect = gam.derivatives("s(curve)", GRID)
+    result["derivative"] = places(truth.derivative(GRID), effect["estimate"], effect["se"])
+    effect = gam.differences("factor(g)")
     of = dict(zip("abc", truth.levels))
-    true = own["level_1"].map(of) - own["level_2"].map(of)
-    result["levels"] = places(true, own["estimate"], own["se"])
+    true = effect["level_1"].map(of) - effect["level_2"].map(of)
+    result["levels"] = places(true, effect["estimate"], effect["se"])
     eta = truth.predictor(rows) + (1.0 if family in INFLATED else 0.0)
     if family == "ordinal":  # cutpoints hold the constant: contrasts alone are known
         mean, se = gam.predict(rows, "link", se=True, intercept=False)
@@ -106,7 +163,7 @@ def our_places(
     else:
         # of the mean, where zeros have a predictor, too
         both = gam.predict(rows, "link", se=True)
-        mean, se = (np.reshape(np.asarray(own), (len(rows), -1))[:, 0] for own in both)
+        mean, se = (np.reshape(np.asarray(each), (len(rows), -1))[:, 0] for each in both)
     result["predictor"] = places(eta, mean, se)
     inside = []
     for level in LEVELS if family not in ("ordinal", "bernoulli") else ():
@@ -130,47 +187,37 @@ def our_places(
     return result
 
 
-def one(asked: tuple[str, dict[str, str], int, int, bool]) -> dict[str, np.ndarray]:
-    """Places of one replicate, in a process of its own."""
+def one(task: tuple[str, int, int, bool]) -> Places:
+    """One replicate, in a process of its own."""
     warnings.simplefilter("ignore")
-    family, options, number, seed, hidden = asked
-    return our_places(family, options, *replicate(family, number, seed, hidden))
+    return our_places(task[0], *replicate(*task))
 
 
-def places_of(
-    workers: Executor,
-    asked: list[tuple[Any, ...]],
-    seconds: float,
-    kept: Path | None,
-    one: Callable[[Any], dict[str, Any]] = one,
-) -> list[dict[str, Any]]:
-    """
-    Places by replicate, as many as the seconds are for.
-
-    :param asked: by replicate, what ``one`` takes.
-    :param kept: a file of those that are done, written after each block: a run that was ended goes
-        on.
-    """
-    result = pickle.loads(kept.read_bytes()) if kept and kept.exists() else []
-    begun = time.perf_counter()
-    while len(result) < len(asked) and time.perf_counter() - begun < seconds:
-        result += workers.map(one, asked[len(result) : len(result) + BLOCK])
-        if kept:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_bytes(pickle.dumps(result))
-        print(f"\r{asked[0][:2]}: {len(result)}/{len(asked)}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return result[: len(asked)]
+def mgcv_places(family: str, data: list[tuple[Truth, pd.DataFrame]]) -> list[Places]:
+    """By replicate; errors allow for smoothing parameters."""
+    bands = in_r("calibration", [rows for _, rows in data], R_FAMILIES[family], len(GRID))
+    result = []
+    for (truth, rows), (_, band) in zip(data, bands.groupby("replicate"), strict=True):
+        parts = truth.parts(rows)
+        true = {name: f - parts[f"s({name})"].mean() for name, f in truth.on(GRID).items()}
+        true |= {"predictor": truth.predictor(rows), "levels": truth.levels[1:] - truth.levels[0]}
+        by = {quantity: group for quantity, group in band.groupby("quantity")}
+        each = {q: places(f, by[q]["estimate"], by[q]["se"]) for q, f in true.items()}
+        result.append({"seconds": band["seconds"].to_numpy()[:1], **each})
+    return result
 
 
 # --- what they come to ---------------------------------------------------------------------------
 
 
-def coverage(result: list[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
-    """A row a quantity: shares within central intervals, and their standard errors."""
+def rows_of(name: str, result: list[Places]) -> list[dict[str, Any]]:
+    """A row a quantity: shares within central intervals, and the error of the fourth."""
     rows = []
-    for quantity in (*MEASURED, *WHOLE):
-        every = [one[quantity] for one in result if len(one.get(quantity, ()))]
+    data, _, method = name.rpartition(", ")
+    data, method = (data, method) if method == "mgcv" else (name, "ours")
+    seconds = float(np.median([places["seconds"][0] for places in result]))
+    for quantity in QUANTITIES:
+        every = [places[quantity] for places in result if len(places.get(quantity, ()))]
         if not every:
             continue
         if quantity in BY_LEVEL:
@@ -178,98 +225,21 @@ def coverage(result: list[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
         else:
             off = [2.0 * np.abs(u - 0.5) for u in every]
             shares = np.array([[np.mean(o <= level) for level in LEVELS] for o in off])
-        error = shares.std(axis=0, ddof=1) / np.sqrt(len(shares)) if len(shares) > 1 else np.nan
-        rows.append({"quantity": quantity, "share": shares.mean(axis=0), "error": error})
+        row = {"data": data, "method": method, "quantity": quantity}
+        row |= {f"{level:g}": float(v) for level, v in zip(LEVELS, shares.mean(axis=0))}
+        error = shares[:, 3].std(ddof=1) / np.sqrt(len(shares)) if len(shares) > 1 else None
+        rows.append({**row, "se at .95": error, "replicates": len(result), "CPU seconds": seconds})
     return rows
 
 
-def one_each(result: list[dict[str, np.ndarray]], quantity: str) -> np.ndarray:
+def draw(kept: dict[str, list[Places]], path: Path) -> None:
     """A place a replicate: those of one replicate are not independent."""
-    return np.array([u[i % len(u)] for i, one in enumerate(result) if len(u := one[quantity])])
-
-
-def table_of(results: dict[str, list[dict[str, Any]]], numbers: dict[str, int]) -> str:
-    """All coverages; with a mark where more than three standard errors from nominal."""
-    rows = []
-    for name, own in results.items():
-        for row in own:
-            shown = []
-            for level, share, error in zip(LEVELS, row["share"], np.atleast_1d(row["error"])):
-                # of few replicates that all agree the error is no zero; intervals of counts hold
-                # whole numbers, and so more than they are to
-                floor = np.sqrt(level * (1.0 - level) / numbers[name]) if error == 0.0 else error
-                wide = row["quantity"] == "response" and name in COUNTS and share > level
-                mark = "!" if abs(share - level) > 3.0 * floor and not wide else ""
-                shown.append(f"{share:.3f}{mark}")
-            middle = np.atleast_1d(row["error"])[min(3, np.size(row["error"]) - 1)]
-            rows.append([name, row["quantity"], *shown, f"{middle:.3f}"])
-    return tabulate(rows, ["data", "quantity", *(f"{v:g}" for v in LEVELS), "+- (.95)"])
-
-
-def recorded(
-    results: dict[str, list[dict[str, Any]]], numbers: dict[str, int], seconds: dict[str, float]
-) -> list[dict[str, Any]]:
-    """As results have them."""
-    rows = []
-    for name, own in results.items():
-        data, _, method = name.rpartition(", ")
-        if method != "mgcv":
-            data, method = name, "ours"
-        for row in own:
-            shares = {f"{level:g}": float(v) for level, v in zip(LEVELS, row["share"])}
-            error = float(np.atleast_1d(row["error"])[min(3, np.size(row["error"]) - 1)])
-            rows.append(
-                {
-                    "data": data,
-                    "method": method,
-                    "quantity": row["quantity"],
-                    **shares,
-                    "se at .95": error if np.isfinite(error) else None,
-                    "replicates": numbers[name],
-                    "CPU seconds": seconds[name],
-                }
-            )
-    return rows
-
-
-def mgcv_places(
-    family: str, data: list[tuple[Any, pd.DataFrame]], grid: int
-) -> list[dict[str, np.ndarray]]:
-    """
-    By replicate and quantity, places of true values; errors allow for smoothing parameters.
-
-    :param data: the truth and the rows of every replicate.
-    :param grid: how many points.
-    """
-    if family not in R_FAMILIES:
-        return []
-    bands = in_r(SCRIPT, [table for _, table in data], R_FAMILIES[family], grid)
-    at, result = np.linspace(0.03, 0.97, grid), []
-    for i, (truth, table) in enumerate(data):
-        own, parts = bands[bands["replicate"] == i], truth.parts(table)
-        true = {
-            "curve": truth.curve(at) - parts["s(curve)"].mean(),
-            "line": truth.slope * (at - table["line"].mean()),
-            "absent": 0.0 * at,
-            "predictor": truth.predictor(table),
-            "levels": np.array(
-                [truth.levels[1] - truth.levels[0], truth.levels[2] - truth.levels[0]]
-            ),
-        }
-        one: dict[str, np.ndarray] = {"seconds": own["seconds"].to_numpy()[:1]}
-        for quantity, value in true.items():
-            band = own[own["quantity"] == quantity]
-            one[quantity] = norm.cdf((value - band["estimate"]) / band["se"])
-        result.append({**one, "derivative": np.zeros(0), "response": np.zeros(0)})
-    return result
-
-
-def draw(kept: dict[str, list[dict[str, np.ndarray]]], path: Path) -> None:
     figure, axes = panels(kept, (3.2, 2.6), 0.25)
     for axis, result in zip(axes, kept.values()):
-        for quantity in MEASURED:
-            u = one_each(result, quantity)
-            if quantity != "response" and len(u):
+        for quantity in MEASURED[:-1]:
+            each = [places.get(quantity, ()) for places in result]
+            u = np.array([u[i % len(u)] for i, u in enumerate(each) if len(u)])
+            if len(u):
                 below(axis, u, quantity)
     axes[0].legend(fontsize=6, ncols=2, loc="lower left")
     figure.savefig(path, dpi=130)
@@ -290,43 +260,30 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="keeps places: a run that was ended goes on")
     add_option(parser)
     arguments = parser.parse_args()
-    workers = pool(arguments.jobs)
 
     cases = [(f, f, False) for f in arguments.families]
     if arguments.hidden:
         cases.append(("gaussian, 30 waves", "gaussian", True))
-    with_mgcv = not arguments.no_mgcv and mgcv_is_there()
-    kept: dict[str, list[dict[str, np.ndarray]]] = {}
-    for name, family, hidden in cases:
-        asked = [(family, {}, arguments.n, s, hidden) for s in range(arguments.replicates)]
-        done = arguments.results and arguments.results / f"{name}.pickle"
-        result = places_of(workers, asked, arguments.seconds, done)
-        if not result:
-            continue
-        kept[name] = result
-        number = min(len(kept[name]), arguments.mgcv_replicates)
-        data = [replicate(family, arguments.n, seed, hidden)[:2] for seed in range(number)]
-        if with_mgcv and number:
-            peers = mgcv_places(family, data, GRID)
-            if peers:
-                kept[f"{name}, mgcv"] = peers
-    workers.shutdown()
-    results = {name: coverage(result) for name, result in kept.items()}
-    seconds = {k: float(np.median([f["seconds"][0] for f in v])) for k, v in kept.items()}
-    numbers = {k: len(v) for k, v in kept.items()}
-    text = "\n".join(
-        [
-            f"replicates of {arguments.n} rows: "
-            + ", ".join(f"{k} {number} ({seconds[k]:.2f} s)" for k, number in numbers.items()),
-            "! more than three standard errors from nominal",
-            table_of(results, numbers),
-        ]
-    )
-    print(text)
+    with_mgcv = not arguments.no_mgcv and bool(r_packages("mgcv"))
+    kept: dict[str, list[Places]] = {}
+    with pool(arguments.jobs) as workers:
+        for name, family, hidden in cases:
+            tasks = [(family, arguments.n, s, hidden) for s in range(arguments.replicates)]
+            done = arguments.results and arguments.results / f"{name}.pickle"
+            result = resumed(workers, one, tasks, done, arguments.seconds)
+            if not result:
+                continue
+            kept[name] = result
+            if with_mgcv and family in R_FAMILIES:
+                first = tasks[: min(len(result), arguments.mgcv_replicates)]
+                data = [replicate(*task)[:2] for task in first]
+                kept[f"{name}, mgcv"] = mgcv_places(family, data)
+    rows = [row for name, result in kept.items() for row in rows_of(name, result)]
+    print(tabulate(rows, "keys", floatfmt=".3f"))
     record(
         arguments.name,
         "Shares of true values within central intervals, by family and quantity",
-        recorded(results, numbers, seconds),
+        rows,
         arguments,
         skipped=[] if with_mgcv else ["mgcv"],
         peers=["R:mgcv"],

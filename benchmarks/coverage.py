@@ -11,40 +11,21 @@ allow for smoothing parameters being estimated. Run it with ``python benchmarks/
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from harness import HALF, in_r, mgcv_is_there
-from recording import add_option, record
+from harness import parser_of, study
 from scipy.special import expit
-from tabulate import tabulate
 
 COLUMNS = ["x0", "x1", "x2", "x3"]
-EFFECTS = [f"s({c})" for c in COLUMNS]
-PREDICTOR = "predictor"
 NUM_GRID = 100
-LEVEL = 0.95
-SCRIPT = Path(__file__).parent / "mgcv" / "coverage.R"
-HEADER = (
-    "family",
-    "effect",
-    "method",
-    "coverage, pointwise",
-    "its se",
-    "coverage, simultaneous",
-    "width",
-    "RMSE",
-    "seconds",
-)
+ORDER = [*(f"s({c})" for c in COLUMNS), "all effects", "predictor"]
 
 SCALES = {"gaussian": 2.0, "poisson": 0.25, "bernoulli": 0.33}
-"""Of the noise, or of the predictor: those of mgcv's own examples."""
-R_FAMILIES = {"gaussian": "gaussian", "poisson": "poisson", "bernoulli": "binomial"}
+"""Of the noise, or of the predictor: those of mgcv's examples."""
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "x0": lambda x: 2.0 * np.sin(np.pi * x),
@@ -54,172 +35,104 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def unit(family: str) -> float:
-    """What the functions are multiplied by on the scale of the link."""
-    return 1.0 if family == "gaussian" else SCALES[family]
+class Setting(NamedTuple):
+    """Of data."""
+
+    family: str
 
 
-def predictor(family: str, data: pd.DataFrame) -> np.ndarray:
-    """The true linear predictor [N]."""
-    f = sum(FUNCTIONS[c](data[c].to_numpy()) for c in COLUMNS)
-    return unit(family) * (f - 5.0 if family == "bernoulli" else f)
+def places(data: pd.DataFrame, column: str) -> dict[str, np.ndarray]:
+    """Where an effect is judged: pointwise at the data, as a whole on a grid."""
+    x = data[column].to_numpy()
+    return {"data": x, "grid": np.linspace(x.min(), x.max(), NUM_GRID)}
 
 
-def replicate(family: str, num_data: int, seed: int) -> pd.DataFrame:
-    """Uniform inputs and a response."""
+def table(effect: str, kind: str, **columns: np.ndarray) -> pd.DataFrame:
+    """Values of an effect at places."""
+    rows = pd.DataFrame(columns).reset_index(drop=True)
+    return rows.assign(effect=f"{effect}, {kind}", place=np.arange(len(rows)))
+
+
+def simulate(setting: Setting, number: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Uniform inputs and a response, and the true effects."""
+    family = setting.family
     rng = np.random.default_rng([seed, list(SCALES).index(family)])
-    data = pd.DataFrame(rng.uniform(size=(num_data, 4)), columns=COLUMNS)
-    eta = predictor(family, data)
+    data = pd.DataFrame(rng.uniform(size=(number, 4)), columns=COLUMNS)
+    f = sum(FUNCTIONS[c](data[c].to_numpy()) for c in COLUMNS)
+    unit = 1.0 if family == "gaussian" else SCALES[family]
+    eta = unit * (f - 5.0 if family == "bernoulli" else f)
     if family == "gaussian":
-        data["y"] = eta + SCALES[family] * rng.standard_normal(num_data)
+        data["y"] = eta + SCALES[family] * rng.standard_normal(number)
     elif family == "poisson":
         data["y"] = rng.poisson(np.exp(eta))
     else:
         data["y"] = rng.binomial(1, expit(eta))
-    return data
+    truth = [table("predictor", "data", true=eta)]
+    for column, function in FUNCTIONS.items():
+        centre = function(data[column].to_numpy()).mean()
+        for kind, x in places(data, column).items():
+            truth.append(table(f"s({column})", kind, true=unit * (function(x) - centre)))
+    return data, pd.concat(truth)
 
 
-def truth(family: str, data: pd.DataFrame, effect: str, x: np.ndarray) -> np.ndarray:
-    """An effect at x, centred over the data; or the predictor at the data."""
-    if effect == PREDICTOR:
-        return predictor(family, data)
-    column = effect[2:-1]
-    f = FUNCTIONS[column]
-    return unit(family) * (f(x) - f(data[column].to_numpy()).mean())
-
-
-# --- bands, as frames with the columns that SCORES reads --------------------------------------
-
-
-def our_bands(family: str, data: pd.DataFrame) -> pd.DataFrame:
-    """Of every effect, at the data and on a grid."""
+def bands(setting: Setting, data: pd.DataFrame) -> pd.DataFrame:
+    """Pointwise ones at the data, simultaneous ones on a grid."""
     import gpflow_gam as gg
     from gpflow_gam import s
 
     start = time.perf_counter()
-    gam = gg.GAM(s("x0") + s("x1") + s("x2") + s("x3"), family=family)
+    gam = gg.GAM(s("x0") + s("x1") + s("x2") + s("x3"), family=setting.family)
     gam.fit(data, y="y")
     seconds = time.perf_counter() - start
     result = []
-    for column, effect in zip(COLUMNS, EFFECTS):
-        x = data[column].to_numpy()
-        for kind, at in (("data", x), ("grid", np.linspace(x.min(), x.max(), NUM_GRID))):
-            band = pd.DataFrame(gam.effects(effect, at, level=LEVEL))
-            result.append(band.rename(columns={column: "x"}).assign(effect=effect, kind=kind))
-    mean, se = gam.predict(data, type="link", se=True)
-    total = pd.DataFrame({"x": np.arange(len(data)), "estimate": mean, "se": se})
-    total["lower"], total["upper"] = mean - HALF * se, mean + HALF * se
-    result.append(total.assign(effect=PREDICTOR, kind="data"))
-    return pd.concat(result).assign(seconds=seconds)
+    for column in COLUMNS:
+        for kind, x in places(data, column).items():
+            band = pd.DataFrame(gam.effects(f"s({column})", x, level=0.95))
+            which = "" if kind == "data" else "_simultaneous"
+            limits = {end: band[end + which] for end in ("lower", "upper")}
+            result.append(table(f"s({column})", kind, estimate=band["estimate"], **limits))
+    interval = gam.predict(data, type="link", interval=0.95)
+    result.append(table("predictor", "data", **interval))
+    return pd.concat(result).assign(method="ours", seconds=seconds)
 
 
-def mgcv_bands(
-    family: str, replicates: list[pd.DataFrame], k: int
-) -> dict[str, list[pd.DataFrame]]:
-    """Of every replicate, without and with allowance for the smoothing parameters; one R run."""
-    frame = in_r(SCRIPT, replicates, R_FAMILIES[family], k, NUM_GRID)
-    result = {}
-    for method, end in (("mgcv", ""), ("mgcv unc.", "_u")):
-        estimate, se, critical = (frame[c] for c in ("estimate", f"se{end}", f"critical{end}"))
-        own = frame.assign(
-            lower=estimate - HALF * se,
-            upper=estimate + HALF * se,
-            lower_simultaneous=estimate - critical * se,
-            upper_simultaneous=estimate + critical * se,
-        )
-        result[method] = [rows for _, rows in own.groupby("replicate")]
-    return result
-
-
-# --- scores --------------------------------------------------------------------------------------
-
-
-def score(family: str, data: pd.DataFrame, bands: pd.DataFrame) -> list[dict[str, object]]:
-    """Of every effect in one replicate."""
-    rows = []
-    for effect in (*EFFECTS, PREDICTOR):
-        own = bands[bands.effect == effect]
-        row: dict[str, object] = {"effect": effect, "seconds": own.seconds.iloc[0]}
-        for kind, part in own.groupby("kind"):
-            true = truth(family, data, effect, part.x.to_numpy())
-            if kind == "data":
-                row["pointwise"] = np.mean((part.lower <= true) & (true <= part.upper))
-                row["width"] = np.mean(part.upper - part.lower)
-                row["rmse"] = np.sqrt(np.mean((part.estimate - true) ** 2))
-            else:
-                inside = (part.lower_simultaneous <= true) & (true <= part.upper_simultaneous)
-                row["simultaneous"] = float(inside.all())
-        rows.append(row)
-    return rows
-
-
-def means_of(scores: pd.DataFrame) -> list[dict[str, object]]:
+def rows_of(each: pd.DataFrame) -> list[dict[str, Any]]:
     """Over replicates, with the standard error of pointwise coverage."""
-    rows = []
-    effects = scores[scores.effect != PREDICTOR].assign(effect="all effects")
-    both = pd.concat([scores, effects])
-    order = {e: i for i, e in enumerate((*EFFECTS, "all effects", PREDICTOR))}
-    keys = ["family", "method", "effect"]
-    for (family, method, effect), own in sorted(
-        both.groupby(keys, sort=False), key=lambda g: (list(SCALES).index(g[0][0]), order[g[0][2]])
-    ):
-        per_replicate = own.groupby("replicate")["pointwise"].mean()
-        error = per_replicate.std() / np.sqrt(len(per_replicate))
-        means = own[["simultaneous", "width", "rmse", "seconds"]].mean()
-        shown = [None if np.isnan(m) else m for m in means]  # the predictor has no grid
-        values = [family, effect, method, own.pointwise.mean(), error, *shown]
-        rows.append(dict(zip(HEADER, values)))
-    return rows
+    each[["effect", "kind"]] = each["effect"].str.split(", ", expand=True)
+    effects = each[each["effect"] != "predictor"].assign(effect="all effects")
+    keys, rows = ["family", "effect", "method"], []
+    for key, group in pd.concat([each, effects]).groupby(keys, sort=False):
+        data, grid = (group[group["kind"] == kind] for kind in ("data", "grid"))
+        row = {
+            **dict(zip(keys, key)),
+            "coverage, pointwise": data["coverage"].mean(),
+            "its se": data.groupby("replicate")["coverage"].mean().sem(),
+            "coverage, simultaneous": grid["inside"].mean() if len(grid) else None,
+            "width": data["width"].mean(),
+            "RMSE": data["rmse"].mean(),
+            "seconds": data["seconds"].mean(),
+        }
+        rows.append(row)
+    return sorted(rows, key=lambda r: (list(SCALES).index(r["family"]), ORDER.index(r["effect"])))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
-    parser.add_argument("--replicates", type=int, default=100)
-    parser.add_argument("--n", type=int, default=400, help="rows of a replicate")
+    parser = parser_of(__doc__, replicates=100, n=400)
     parser.add_argument("--families", nargs="+", choices=list(SCALES), default=list(SCALES))
     parser.add_argument("--mgcv-k", type=int, default=10, help="basis size; 10 is mgcv's default")
-    parser.add_argument("--methods", nargs="+", choices=["ours", "mgcv"], default=["ours", "mgcv"])
-    add_option(parser)
-    arguments = parser.parse_args()
-
-    start = time.perf_counter()
-    methods = list(arguments.methods)
-    if "mgcv" in methods and not mgcv_is_there():
-        print("mgcv is absent (no Rscript on the PATH, or no such package): ours alone")
-        methods.remove("mgcv")
-    scores: list[dict[str, object]] = []
-    for family in arguments.families:
-        replicates = [replicate(family, arguments.n, seed) for seed in range(arguments.replicates)]
-        bands: dict[str, list[pd.DataFrame]] = {}
-        if "ours" in methods:
-            bands["ours"] = []
-            for i, data in enumerate(replicates):
-                bands["ours"].append(our_bands(family, data))
-                print(f"\r{family}: {i + 1}/{len(replicates)}", end="", file=sys.stderr, flush=True)
-            print(file=sys.stderr)
-        if "mgcv" in methods:
-            bands |= mgcv_bands(family, replicates, arguments.mgcv_k)
-        for method, all_bands in bands.items():
-            for i, (data, own) in enumerate(zip(replicates, all_bands)):
-                common = {"family": family, "method": method, "replicate": i}
-                scores += [common | row for row in score(family, data, own)]
-    print(f"{arguments.replicates} replicates of {arguments.n} rows; nominal {LEVEL:g}")
-    means = means_of(pd.DataFrame(scores))
-    digits = ("", "", "", ".3f", ".3f", ".3f", ".3f", ".3f", ".2f")
-    print(tabulate([list(row.values()) for row in means], HEADER, floatfmt=digits))
-    record(
+    options = parser.parse_args()
+    names = {"bernoulli": "binomial"}
+    study(
         "coverage",
         "Coverage of 95 % bands",
-        means,
-        arguments,
+        options,
+        [Setting(family) for family in options.families],
+        lambda setting, seed: simulate(setting, options.n, seed),
+        bands,
+        rows_of,
+        lambda s: ("coverage", names.get(s.family, s.family), options.mgcv_k, NUM_GRID),
         within=["family", "effect"],
-        method="method",
-        ours=["ours"],
-        better={"RMSE": "lower"},
-        skipped=[] if "mgcv" in methods else ["mgcv"],
-        peers=["R:mgcv"],
     )
-    print(f"\ntime taken: {time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

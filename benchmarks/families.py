@@ -61,15 +61,10 @@ class Exact(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """How the search for a family's best member ended."""
+    """How the search for a family's best member ended; parameters are those of the covariance."""
 
     kl: float
-    start: float
-    """The KL before L-BFGS."""
-
     num_parameters: int
-    """Of the covariance."""
-
     iterations: int
     message: str
 
@@ -131,7 +126,6 @@ def best_of_family(
     family.match(cholesky, exact.mean, exact.precision)
     gpflow.set_trainable(family.q_mu, False)
     variables = family.trainable_variables
-    start = float(kl_to_exact(family, exact, cholesky))
     result = gpflow.optimizers.Scipy().minimize(
         tf.function(lambda: kl_to_exact(family, exact, cholesky), autograph=False),
         variables,
@@ -139,7 +133,7 @@ def best_of_family(
         options={"maxiter": max_iterations, "maxcor": 50, "ftol": 1e-7, "gtol": 1e-5},
     )
     number = sum(v.shape.num_elements() for v in variables)
-    return Fit(float(result.fun), start, number, int(result.nit), str(result.message))
+    return Fit(float(result.fun), number, int(result.nit), str(result.message))
 
 
 def main() -> None:
@@ -151,8 +145,7 @@ def main() -> None:
     add_option(parser)
     arguments = parser.parse_args()
 
-    rows: dict[str, list[object]] = {name: [name] for name in FAMILIES}
-    recorded: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     freedom = []
     begin = time.perf_counter()
     for correlation in CORRELATIONS:
@@ -161,25 +154,20 @@ def main() -> None:
         freedom.append(degrees_of_freedom(exact))
         for name, make in FAMILIES.items():
             fit = best_of_family(make(), model, exact, arguments.max_iterations)
-            if len(rows[name]) == 1:
-                rows[name].append(fit.num_parameters)
-            rows[name].append(fit.kl)
             numbers = {"parameters": fit.num_parameters, "KL, nats": fit.kl}
-            recorded.append({"correlation": correlation, "family of q(U)": name, **numbers})
+            rows.append({"correlation": correlation, "family of q(U)": name, **numbers})
             if arguments.verbose:
                 print(f"r = {correlation}, {name}: {fit}")
 
     sizes = f"N = {arguments.num_data}, C = {NUM_COMPONENTS}, M = {NUM_INDUCING}"
     print(f"KL (nats) from the best q of each family to the exact posterior, {sizes}")
-    header = ["family", "parameters", *(f"r = {r}" for r in CORRELATIONS)]
-    print(tabulate(list(rows.values()), header, floatfmt=("", "", ".2f", ".2f", ".2f")))
+    print(tabulate(rows, "keys", floatfmt=".2f"))
     print("effective degrees of freedom: " + ", ".join(f"{f:.1f}" for f in freedom))
     print(f"time taken: {time.perf_counter() - begin:.0f} s")
-    title = "How far is the best q(U) of each family from the exact posterior?"
     record(
         "families",
-        title,
-        recorded,
+        "How far is the best q(U) of each family from the exact posterior?",
+        rows,
         arguments,
         within=["correlation"],
         method="family of q(U)",

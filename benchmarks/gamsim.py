@@ -1,10 +1,10 @@
 """
-mgcv's own simulated examples, all seven: how near to the truth, and how honest? Beside mgcv.
+mgcv's simulated examples, all seven: how near to the truth, and how honest? Beside mgcv.
 
 The data are those of ``gamSim`` of R's mgcv (Wood 2017; the first is Gu & Wahba's 1991), with 400
 rows each, the first with normal, Poisson and binary responses. Models are those of mgcv's help
 pages, fitted by ``gam(method="REML")`` and by us with the defaults of either. Reported, as means
-over data sets: the root mean square error of the predictor, on its own scale, at the rows; how much
+over data sets: the root mean square error of the predictor, on its scale, at the rows; how much
 of the true predictor its pointwise 95 % bands hold (mgcv's allow for uncertain smoothing
 parameters, ours for uncertain hyperparameters); effective degrees of freedom; and seconds. Needs
 ``Rscript`` with mgcv. Run it with ``python benchmarks/gamsim.py``; takes two minutes.
@@ -17,14 +17,11 @@ parameters, ours for uncertain hyperparameters); effective degrees of freedom; a
 from __future__ import annotations
 
 import argparse
-import subprocess
-import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from harness import recorded, scores
+from harness import SCORES, means, of_r, scored
 from recording import add_option, record
 from tabulate import tabulate
 
@@ -32,7 +29,6 @@ import gpflow_gam as gg
 from gpflow_gam import factor, random_effect, s
 from gpflow_gam.gam.terms import Terms
 
-SCRIPT = Path(__file__).parent / "mgcv" / "gamsim.R"
 FOUR = s("x0") + s("x1") + s("x2") + s("x3")
 EXAMPLES: dict[str, tuple[Terms, str]] = {
     "1 additive": (FOUR, "gaussian"),
@@ -46,18 +42,16 @@ EXAMPLES: dict[str, tuple[Terms, str]] = {
     "7 correlated columns": (FOUR, "gaussian"),
 }
 """Terms and families, by the names that the script of R has for the examples."""
-TEXT = {"5 with a factor": ["x0"], "4 by a factor": ["fac"], "6 with a random effect": ["fac"]}
-"""Columns that are levels."""
 
 
 def ours(data: pd.DataFrame, terms: Terms, family: str) -> pd.DataFrame:
-    """The predictor at the rows, as the script of R gives it."""
+    """The predictor at the rows."""
     start = time.perf_counter()
     gam = gg.GAM(terms, family=family).fit(data, "y", progress=False)
     seconds = time.perf_counter() - start
     estimate, se = gam.predict(data, "link", se=True)
-    result = pd.DataFrame({"estimate": np.asarray(estimate), "se": np.asarray(se)})
-    return result.assign(edf=gam.summary().edf, seconds=seconds)
+    band = pd.DataFrame({"place": np.arange(len(data)), "estimate": estimate, "se": se})
+    return band.assign(edf=gam.summary().edf, seconds=seconds, method="ours", effect="predictor")
 
 
 def main() -> None:
@@ -66,29 +60,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=400, help="of a data set; a multiple of 200")
     add_option(parser)
     options = parser.parse_args()
-
-    rows: list[dict[str, object]] = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        command = ["Rscript", SCRIPT, options.data_sets, options.rows, folder]
-        subprocess.run([str(part) for part in command], check=True)
-        theirs = pd.read_csv(folder / "found.csv")
-        for example, (terms, family) in EXAMPLES.items():
-            text = dict.fromkeys(TEXT.get(example, []), str)
-            made = pd.read_csv(folder / f"{example}.csv", dtype=text)
-            known = theirs[theirs["example"] == example]
-            result: dict[str, list[dict[str, float]]] = {"ours": [], "mgcv": []}
-            for replicate, data in made.groupby("replicate"):
-                truth = data["f"].to_numpy()
-                bands = {
-                    "ours": ours(data.reset_index(drop=True), terms, family),
-                    "mgcv": known[known["replicate"] == replicate].sort_values("row"),
-                }
-                for method, own in bands.items():
-                    result[method].append(scores(own, truth))
-            for method, each in result.items():
-                numbers = recorded(pd.DataFrame(each))
-                rows.append({"example": example, "method": method, **numbers})
+    every, theirs = of_r("gamsim", options.data_sets, options.rows)
+    estimates = [theirs]
+    for (example, replicate), data in every.groupby(["example", "replicate"], sort=False):
+        terms, family = EXAMPLES[example]
+        data = data.dropna(axis=1).reset_index(drop=True)
+        levels = {"fac", "x0"} if example == "5 with a factor" else {"fac"}
+        data = data.assign(**{c: data[c].astype(int).astype(str) for c in levels & set(data)})
+        estimates.append(ours(data, terms, family).assign(replicate=replicate))
+    truth = every.assign(place=every.groupby("replicate").cumcount(), effect="predictor")
+    truth = truth[["replicate", "effect", "place", "example", "f"]].rename(columns={"f": "true"})
+    each = scored(pd.concat(estimates[::-1]), truth)
+    rows = means(each, ["example", "method"], **SCORES, seconds="seconds")
+    rows.sort(key=lambda row: list(EXAMPLES).index(row["example"]))
     print(tabulate(rows, "keys", floatfmt=".3f"))
     record(
         "gamsim",

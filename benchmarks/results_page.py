@@ -29,23 +29,19 @@ BY_HAND = {"iterncgp/figures.py": "pictures of [](iterncgp.rst)"}
 NOT_RUN: tuple[str, ...] = ()
 """Benchmarks that record, of which no file is here yet."""
 TABLES = {
-    "gam.rst": "`lines.py` (100 data sets); sentences of `responses.py` (24)",
+    "gam.rst": "straight and absent effects (100 data sets); sentences of `responses.py` (24)",
     "comparison.rst": "`ncv.py` (15), and leaving rows out one by one",
     "shapes.rst": "means of the table of `shapes.py` above",
     "layers.rst": "`flights.py` (3 seeds) and `heads.py` (5)",
 }
 """Pages with tables that were copied from what a run printed, and of which benchmark."""
 HELPERS = (
-    "calibration_truths.py",
     "harness.py",
-    "places.py",
+    "public_tables.py",
     "recording.py",
     "results_page.py",
-    "iterncgp/approximations.py",
-    "iterncgp/large.py",
+    "truths.py",
     "iterncgp/problems.py",
-    "iterncgp/small.py",
-    "iterncgp/svgp.py",
 )
 
 INTRODUCTION = """\

@@ -1,7 +1,7 @@
 """
 What a served GAM costs beside ``gam.predict``: throughput of large batches, latency of one row.
 
-The same GAM and rows; ``served`` is the ``predict`` signature of the exported SavedModel with
+The same GAM and rows; the SavedModel's is its ``predict`` signature of the exported SavedModel with
 tensors as arguments, which also computes variances and limits; so does ``gam.predict(interval=)``.
 Medians of several runs, taken in turns. Run it with ``python benchmarks/serving.py``; takes a
 minute or two.
@@ -10,16 +10,14 @@ minute or two.
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
-from recording import add_option, processor, record
+from harness import medians
+from recording import add_option, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
@@ -49,31 +47,16 @@ def fitted(family: str, number: int) -> gg.GAM:
     return gg.GAM(terms, family=family).fit(data, draw[family]())
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def medians(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Seconds of each, the calls taking turns so that the machine's moods meet all of them."""
-    for call in calls.values():
-        call()
-    taken = [{name: seconds(call) for name, call in calls.items()} for _ in range(repeats)]
-    return {name: float(np.median([t[name] for t in taken])) for name in calls}
-
-
 def compared(gam: gg.GAM, served: gg.serving.Served, data: dict[str, Any], repeats: int) -> Any:
+    """Median seconds of each way."""
     signature, arguments = served.signatures["predict"], served.arguments(data)
-    return medians(
-        {
-            "served": lambda: signature(**arguments)["response"].numpy(),
-            "loaded": lambda: served.predict(data),
-            "predict": lambda: gam.predict(data),
-            "interval": lambda: gam.predict(data, interval=0.95),
-        },
-        repeats,
-    )
+    calls = {
+        "SavedModel": lambda: signature(**arguments)["response"].numpy(),
+        "serving.load": lambda: served.predict(data),
+        "gam.predict": lambda: gam.predict(data),
+        "gam.predict(interval=)": lambda: gam.predict(data, interval=0.95),
+    }
+    return medians(calls, repeats=repeats)
 
 
 def main() -> None:
@@ -84,35 +67,23 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=200, help="repeats of one row")
     add_option(parser)
     options = parser.parse_args()
-
-    print(f"{processor()}, {os.cpu_count()} cores; TensorFlow {tf.__version__}")
-    table, recorded = [], []
+    table = []
     for family in FAMILIES:
         gam = fitted(family, options.data)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model"
-            writing = seconds(lambda gam=gam, path=path: gg.serving.export(gam, path))
+            gg.serving.export(gam, path)
             served = gg.serving.load(path)
             batch = compared(gam, served, rows(options.batch, 2), options.batches)
             one = compared(gam, served, rows(1, 3), options.calls)
-        kinds = ("served", "SavedModel"), ("predict", "gam.predict")
-        kinds += (("interval", "gam.predict(interval=)"),)
-        for kind, name in kinds:
-            numbers = {"rows a second": options.batch / batch[kind], "one row, ms": 1e3 * one[kind]}
-            recorded.append({"family": family, "by": name, **numbers})
-        table.append(
-            [family, f"{writing:.1f} s", f"{options.batch / batch['served']:,.0f}"]
-            + [batch[name] / batch["served"] for name in ("predict", "interval")]
-            + [f"{1e3 * one['served']:.2f} ms", f"{1e3 * one['loaded']:.2f} ms"]
-            + [one[name] / one["served"] for name in ("predict", "interval")]
-        )
-    headers = ["family", "export", "rows/s served", "predict / served", "interval / served"]
-    headers += ["one row", "by load()", "predict / served", "interval / served"]
-    print(tabulate(table, headers=headers, floatfmt=".1f"))
+        for by in batch:
+            numbers = {"rows a second": options.batch / batch[by], "one row, ms": 1e3 * one[by]}
+            table.append({"family": family, "by": by, **numbers})
+    print(tabulate(table, "keys", floatfmt=",.2f"))
     record(
         "serving",
         "A served GAM beside gam.predict",
-        recorded,
+        table,
         options,
         within=["family"],
         method="by",

@@ -11,25 +11,20 @@ and pyGAM's and R scam's where they are: ``--pygam`` names a Python that has pyg
 
 from __future__ import annotations
 
-import argparse
 import json
-import shutil
-import subprocess
-import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from recording import add_option, record
+from harness import PEERS, asked, means, numbered, parser_of, python_version, scored, study
 from tabulate import tabulate
 
 import gpflow_gam as gg
 
-HERE = Path(__file__).parent
-FIGURE = HERE.parent / "docs" / "figures" / "shapes"
+FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "shapes"
 TRUTHS = {
     "sigmoid": ("increasing", lambda x: 2.0 / (1.0 + np.exp(-15.0 * (x - 0.5)))),
     "flat, then up": ("increasing", lambda x: 3.0 * np.maximum(x - 0.5, 0.0)),
@@ -39,13 +34,25 @@ TRUTHS = {
 }
 FAMILIES = ("gaussian", "poisson", "bernoulli")
 NOISE = 0.7
-GRID = np.linspace(0.02, 0.98, 97)
+ENDS = 0.02, 0.98, 97
+GRID = np.linspace(*ENDS)
 DENSE = np.linspace(0.0, 1.0, 501)
-Task = dict[str, Any]
 
 
-def replicate(truth: str, family: str, number: int, seed: int) -> Task:
-    """Rows of one data set."""
+class Setting(NamedTuple):
+    """Of data."""
+
+    family: str
+    truth: str
+
+    @property
+    def shape(self) -> str:
+        return TRUTHS[self.truth][0]
+
+
+def simulate(setting: Setting, number: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Data, and the effect of x on the grid."""
+    family, truth = setting
     rng = np.random.default_rng([seed, list(TRUTHS).index(truth), FAMILIES.index(family)])
     shape, f = TRUTHS[truth]
     x = rng.uniform(size=number)
@@ -54,11 +61,11 @@ def replicate(truth: str, family: str, number: int, seed: int) -> Task:
     y = {
         "gaussian": lambda: eta + NOISE * rng.normal(size=number),
         "poisson": lambda: rng.poisson(np.exp(eta - 0.5)),
-        "bernoulli": lambda: (rng.uniform(size=number) < 1.0 / (1.0 + np.exp(1.0 - eta))) + 0.0,
+        "bernoulli": lambda: rng.uniform(size=number) < 1.0 / (1.0 + np.exp(1.0 - eta)),
     }[family]()
-    data = {"x": x.tolist(), "z": z.tolist(), "y": np.asarray(y, dtype=float).tolist()}
-    truth_at = (f(GRID) - f(x).mean()).tolist()
-    return {"family": family, "shape": shape, "grid": GRID.tolist(), "truth": truth_at, **data}
+    effect = {"effect": "s(x)", "place": np.arange(len(GRID)), "shape": shape}
+    true = pd.DataFrame({**effect, "true": f(GRID) - f(x).mean()})
+    return pd.DataFrame({"x": x, "z": z, "y": np.asarray(y, dtype=float)}), true
 
 
 def violation(curves: np.ndarray, shape: str) -> float:
@@ -69,90 +76,62 @@ def violation(curves: np.ndarray, shape: str) -> float:
     return float(max(down.max(), 0.0) / size) if size > 1e-9 else 0.0
 
 
-def ours(task: Task, shaped: bool, num_draws: int) -> dict[str, Any]:
-    """Our bands, and the worst of our draws."""
-    data = pd.DataFrame({name: task[name] for name in "xyz"})
-    term = gg.s("x", shape=task["shape"] if shaped else None)
-    start = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        gam = gg.GAM(term + gg.s("z"), family=task["family"]).fit(data, "y", progress=False)
-    seconds = time.perf_counter() - start
-    band = gam.effects("s(x)", {"x": GRID})
-    result = {name: band[name].tolist() for name in ("estimate", "lower", "upper")}
-    result["seconds"] = seconds
-    result["bands"] = time.perf_counter() - start - seconds
-    if num_draws:
-        begin = time.perf_counter()
-        draws = gam.sample_effects("s(x)", {"x": DENSE}, num_draws)
-        result["drawing"] = time.perf_counter() - begin
-        result["worst draw"] = violation(draws, task["shape"])
-    return result
+def ours(setting: Setting, data: pd.DataFrame) -> pd.DataFrame:
+    """Our bands with the shape and without, and the worst of as many draws as the data say."""
+    result = []
+    for method, shape in (("shape", setting.shape), ("none", None)):
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gam = gg.GAM(gg.s("x", shape=shape) + gg.s("z"), family=setting.family)
+            gam.fit(data, "y", progress=False)
+        seconds = time.perf_counter() - start
+        band = gam.effects("s(x)", {"x": GRID})[["estimate", "lower", "upper"]]
+        worst = None
+        if shape is not None and data.attrs["draws"]:
+            draws = gam.sample_effects("s(x)", {"x": DENSE}, data.attrs["draws"])
+            worst = violation(draws, shape)
+        band = band.assign(method=method, seconds=seconds, effect="s(x)")
+        result.append(band.assign(place=np.arange(len(GRID)), worst=worst))
+    return pd.concat(result)
 
 
-def scores(task: Task, band: dict[str, Any]) -> dict[str, float]:
-    """Of one fit."""
-    truth, estimate = np.array(task["truth"]), np.array(band["estimate"])
-    lower, upper = np.array(band["lower"]), np.array(band["upper"])
-    return {
-        "rmse": float(np.sqrt(np.mean(np.square(estimate - truth)))),
-        "coverage": float(np.mean((lower <= truth) & (truth <= upper))),
-        "width": float(np.mean(upper - lower)),
-        "violation": violation(estimate, task["shape"]),
-        "worst draw": band.get("worst draw", float("nan")),
-        "seconds": band["seconds"],
-    }
+def score(estimates: pd.DataFrame, truth: pd.DataFrame) -> pd.DataFrame:
+    """Of each method and replicate, with the violation of the shape by the estimate."""
+    shape, keys = truth["shape"].iloc[0], ["method", "replicate"]
+    worst = estimates.groupby(keys)["estimate"].apply(lambda f: violation(f.to_numpy(), shape))
+    return scored(estimates, truth).merge(worst.rename("violation"), on=keys)
 
 
-def of_pygam(tasks: list[Task], python: str) -> list[dict[str, Any]]:
+def rows_of(each: pd.DataFrame) -> list[dict[str, Any]]:
+    """Means over replicates, and the worst violations."""
+    names = {"rmse": "RMSE", "coverage": "coverage of 95 % bands"}
+    keys = ["family", "truth", "method"]
+    rows = means(each, keys, **names, width="width", seconds="seconds")
+    worst = each.astype({"worst": float}).groupby(keys)[["worst", "violation"]].max()
+    for row in rows:
+        draw, estimate = worst.loc[tuple(row[k] for k in keys)]
+        row |= {"worst draw": None if np.isnan(draw) else draw, "violation": estimate}
+    return rows
+
+
+def of_pygam(python: str, setting: Setting, data: list[pd.DataFrame]) -> pd.DataFrame:
     """pyGAM's bands, with the shape."""
-    with tempfile.TemporaryDirectory() as folder:
-        given, result = Path(folder) / "in.json", Path(folder) / "out.json"
-        given.write_text(json.dumps(tasks))
-        subprocess.run(
-            [python, str(HERE / "pygam" / "shapes.py"), str(given), str(result)], check=True
-        )
-        return json.loads(result.read_text())
+    task = {"task": "shapes", "family": setting.family, "shape": setting.shape, "grid": ENDS}
+    return asked((python, PEERS), numbered(data), [json.dumps(task)])[1]
 
 
-def pygam_version(python: str | None) -> dict[str, str]:
-    """Of that Python's."""
-    if python is None:
-        return {}
-    code = "import pygam; print(pygam.__version__)"
-    answer = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
-    return {"pygam": answer.stdout.strip()}
+def write(rows: list[dict[str, Any]], missing: list[str]) -> None:
+    """The table that the docs show."""
 
+    def said(value: Any) -> str:
+        return value if isinstance(value, str) else "" if value is None else f"{value:.3g}"
 
-def of_scam(tasks: list[Task]) -> list[dict[str, Any]]:
-    """The bands of R's scam."""
-    parts = []
-    for i, task in enumerate(tasks):
-        rows = pd.DataFrame({name: task[name] for name in "xyz"}).assign(what="row")
-        grid = pd.DataFrame({"x": GRID, "z": 0.0, "y": 0.0}).assign(what="grid")
-        parts.append(
-            pd.concat([rows, grid]).assign(task=i, family=task["family"], shape=task["shape"])
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        given, result = Path(folder) / "in.csv", Path(folder) / "out.csv"
-        pd.concat(parts).to_csv(given, index=False)
-        subprocess.run(
-            ["Rscript", str(HERE / "mgcv" / "shapes.R"), str(given), str(result)], check=True
-        )
-        table = pd.read_csv(result)
-    return [
-        {n: own[n].tolist() for n in ("estimate", "lower", "upper")}
-        | {"seconds": float(own["seconds"].iloc[0])}
-        for _, own in table.groupby("task")
-    ]
-
-
-def has_scam() -> bool:
-    """Whether R has it."""
-    if not shutil.which("Rscript"):
-        return False
-    asked = ["Rscript", "-e", "cat(requireNamespace('scam', quietly = TRUE))"]
-    return subprocess.run(asked, capture_output=True, text=True).stdout.endswith("TRUE")
+    last = ["violation", "worst draw", "seconds"]
+    heads = [*(h for h in rows[0] if h not in last), *last]
+    table = tabulate([[said(r[h]) for h in heads] for r in rows], heads, disable_numparse=True)
+    left_out = f"\nnot here: {', '.join(missing)}" if missing else ""
+    FIGURE.with_suffix(".txt").write_text(table + left_out + "\n", encoding="utf-8")
 
 
 def draw(path: Path, seed: int) -> None:
@@ -165,9 +144,9 @@ def draw(path: Path, seed: int) -> None:
     chosen = (("flat, then up", "gaussian"), ("sigmoid", "poisson"), ("parabola", "bernoulli"))
     figure, axes = plt.subplots(1, 3, figsize=(11.0, 3.4), layout="constrained")
     for ax, (truth, family) in zip(axes, chosen):
-        task = replicate(truth, family, 300, seed)
-        data = pd.DataFrame({name: task[name] for name in "xyz"})
-        for shape, colour in ((None, "0.6"), (task["shape"], "C0")):
+        setting = Setting(family, truth)
+        data, true = simulate(setting, 300, seed)
+        for shape, colour in ((None, "0.6"), (setting.shape, "C0")):
             gam = gg.GAM(gg.s("x", shape=shape) + gg.s("z"), family=family).fit(data, "y")
             band = gam.effects("s(x)", {"x": GRID})
             label = "any shape" if shape is None else shape
@@ -176,7 +155,7 @@ def draw(path: Path, seed: int) -> None:
             if shape is not None:
                 draws = gam.sample_effects("s(x)", {"x": GRID}, 12)
                 ax.plot(GRID, draws.T, color=colour, lw=0.4, alpha=0.7)
-        ax.plot(GRID, task["truth"], "k--", lw=1.0, label="truth")
+        ax.plot(GRID, true["true"], "k--", lw=1.0, label="truth")
         ax.set_title(f"{truth}, {family}", fontsize=10)
         ax.set_xlabel("x")
         ax.legend(fontsize=8, frameon=False)
@@ -185,70 +164,48 @@ def draw(path: Path, seed: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
-    parser.add_argument("--replicates", type=int, default=20)
-    parser.add_argument("--rows", type=int, default=300)
-    parser.add_argument("--draws", type=int, default=10_000)
-    parser.add_argument("--drawn", type=int, default=3, help="replicates of which draws are made")
+    parser = parser_of(__doc__, replicates=20, rows=300, draws=10_000, drawn=3, seed=0)
     parser.add_argument("--pygam", help="a Python that has pygam")
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--figure-only", action="store_true")
-    add_option(parser)
     options = parser.parse_args()
     if options.figure_only:
         draw(FIGURE.with_suffix(".png"), options.seed)
         return
-    result: list[dict[str, Any]] = []
-    missing = [] if options.pygam else ["pyGAM"]
-    if not has_scam():
-        missing.append("scam")
-    for family in options.families:
-        for truth in TRUTHS:
-            tasks = [
-                replicate(truth, family, options.rows, options.seed + i)
-                for i in range(options.replicates)
-            ]
-            number = [options.draws if i < options.drawn else 0 for i in range(len(tasks))]
-            fits = {
-                "shape": [ours(t, True, n) for t, n in zip(tasks, number)],
-                "none": [ours(t, False, 0) for t in tasks],
-            }
-            if options.pygam:
-                fits["pyGAM"] = of_pygam(tasks, options.pygam)
-            if "scam" not in missing:
-                fits["scam"] = of_scam(tasks)
-            for method, bands in fits.items():
-                each = pd.DataFrame([scores(t, b) for t, b in zip(tasks, bands)])
-                mean = each.drop(columns=["worst draw", "violation"]).mean().to_dict()
-                worst = each[["worst draw", "violation"]].max().to_dict()
-                row = {"family": family, "truth": truth, "method": method, **mean, **worst}
-                result.append({k: None if v != v else v for k, v in row.items()})
-                print(json.dumps(result[-1]), flush=True)
-    heads = {"rmse": "RMSE", "coverage": "coverage of 95 % bands"}
-    record(
+    pygam = options.pygam and python_version(options.pygam, "pygam", "pygam")
+
+    def made(setting: Setting, replicate: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+        data, truth = simulate(setting, options.rows, options.seed + replicate)
+        data.attrs["draws"] = options.draws if replicate < options.drawn else 0
+        return data, truth
+
+    def also(setting: Setting, data: list[pd.DataFrame]) -> list[pd.DataFrame]:
+        return [of_pygam(options.pygam, setting, data)] if pygam else []
+
+    def rows(each: pd.DataFrame) -> list[dict[str, Any]]:
+        table = rows_of(each)
+        known = {row["method"] for row in table}
+        write(table, [name for name in ("pyGAM", "scam") if name not in known])
+        return table
+
+    study(
         "shapes",
         "Terms with a shape: increasing and convex truths",
-        [{heads.get(k, k): v for k, v in row.items()} for row in result],
         options,
+        [Setting(family, truth) for family in options.families for truth in TRUTHS],
+        made,
+        ours,
+        rows,
+        lambda setting: ("shapes", setting.family, setting.shape, *ENDS),
+        package=lambda setting: "scam",
+        score=score,
+        also=also,
         within=["family", "truth"],
-        method="method",
         ours=["shape", "none"],
         better={"RMSE": "lower", "seconds": "lower"},
-        skipped=missing,
-        peers=["R:scam"],
-        peer_versions=pygam_version(options.pygam),
+        skipped=[] if pygam else ["pyGAM"],
+        peer_versions={"pygam": pygam} if pygam else {},
     )
-    columns = ("family", "truth", "method", "rmse", "coverage", "width", "violation", "worst draw")
-
-    def said(value: Any) -> str:
-        return value if isinstance(value, str) else "" if value is None else f"{value:.3g}"
-
-    shown = [[*(said(row[c]) for c in columns), f"{row['seconds']:.2f}"] for row in result]
-    table = tabulate(shown, [*columns, "s"], disable_numparse=True)
-    left_out = f"\nnot here: {', '.join(missing)}" if missing else ""
-    FIGURE.with_suffix(".txt").write_text(table + left_out + "\n", encoding="utf-8")
-    print(table + left_out)
     draw(FIGURE.with_suffix(".png"), options.seed)
 
 

@@ -40,22 +40,285 @@ a run that was interrupted goes on; ``--figure FOLDER`` draws error against eval
 from __future__ import annotations
 
 import argparse
-import sys
+import dataclasses
+import itertools
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import gpflow
 import numpy as np
 import pandas as pd
+from gpflow.kernels import Constant, IsotropicStationary, Matern32, Product, SquaredExponential
+from gpflow.utilities import positive, set_trainable
 from recording import add_option, record
+from SALib.analyze import fast as fast_analysis
+from SALib.analyze import rbd_fast as rbd_fast_analysis
+from SALib.analyze import sobol as sobol_analysis
+from SALib.sample import fast_sampler
+from SALib.sample import sobol as saltelli_sampler
+from SALib.test_functions import Ishigami, Sobol_G
+from scipy.stats import qmc
 from tabulate import tabulate
 
-sys.path.insert(0, str(Path(__file__).with_suffix("")))
+import gpflow_gam as gg
+from gpflow_gam.kernels import AdditiveKernel, ZeroMean
+from gpflow_gam.measures import Uniform
 
-from estimators import METHODS, OURS
-from figure import draw
-from functions import Function, check_closed_forms, ishigami, sobol_g
+KINDS = ("first", "total")
+LEVEL = 0.95
+MAX_ITERATIONS = 60
+"""Of L-BFGS: the last nats of a likelihood change no index."""
+MAX_INDUCING = 256
+"""Inducing inputs a component; up to as many evaluations the posterior is the exact one."""
+LEAST_VARIANCE = 1e-8
+"""Of a component, before centring. Those that are not needed would run off to zero."""
+NEGLIGIBLE = 1e-5
+"""A pair whose prior variance is a smaller share of the function's is left out of the posterior."""
+
+
+# --- functions -----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """
+    A function of independent uniform inputs, and its Sobol indices.
+
+    :param name: what it is called.
+    :param lower: where every input begins.
+    :param upper: where every input ends.
+    :param base: the kernel that suits it: as smooth as it is, which a user knows of a simulator.
+    :param evaluate: values [N] at X [N, D].
+    :param first: first-order indices, [D].
+    :param total: total indices, [D].
+    :param second_order: both, of the function less what three and more inputs do together.
+    """
+
+    name: str
+    lower: float
+    upper: float
+    base: type[IsotropicStationary]
+    evaluate: Callable[[np.ndarray], np.ndarray]
+    first: np.ndarray
+    total: np.ndarray
+    second_order: tuple[np.ndarray, np.ndarray]
+
+    @property
+    def dimension(self) -> int:
+        return len(self.first)
+
+    @property
+    def inputs(self) -> list[str]:
+        return [f"x{i + 1}" for i in range(self.dimension)]
+
+    @property
+    def problem(self) -> dict[str, object]:
+        """As SALib wants to have it."""
+        bounds = [[self.lower, self.upper]] * self.dimension
+        return {"num_vars": self.dimension, "names": self.inputs, "bounds": bounds}
+
+    def design(self, number: int, seed: int) -> np.ndarray:
+        """The first points [N, D] of a scrambled Sobol' sequence."""
+        u = qmc.Sobol(self.dimension, seed=seed).random(number)
+        return self.lower + (self.upper - self.lower) * u
+
+    def least_errors(self) -> dict[str, float]:
+        """Mean absolute errors of a second-order model that knows the function, by kind."""
+        pairs = zip(KINDS, self.second_order, (self.first, self.total))
+        return {kind: float(np.abs(best - true).mean()) for kind, best, true in pairs}
+
+
+def ishigami(a: float = 7.0, b: float = 0.1) -> Function:
+    """sin x1 + a sin^2 x2 + b x3^4 sin x1 on [-pi, pi]^3 (Ishigami & Homma 1990)."""
+
+    def evaluate(X: np.ndarray) -> np.ndarray:
+        values: np.ndarray = (1.0 + b * X[:, 2] ** 4) * np.sin(X[:, 0]) + a * np.sin(X[:, 1]) ** 2
+        return values
+
+    # E x3^4 = pi^4 / 5, Var x3^4 = pi^8 / 9 - pi^8 / 25 and E sin^2 = 1/2
+    first = np.array([0.5 * (1.0 + b * np.pi**4 / 5.0) ** 2, a**2 / 8.0, 0.0])
+    both = 0.5 * b**2 * np.pi**8 * (1.0 / 9.0 - 1.0 / 25.0)
+    whole = first.sum() + both
+    indices = first / whole, (first + np.array([both, 0.0, both])) / whole
+    return Function("Ishigami", -np.pi, np.pi, SquaredExponential, evaluate, *indices, indices)
+
+
+def sobol_g(a: tuple[float, ...] = (0.0, 1.0, 4.5, 9.0, 99.0, 99.0)) -> Function:
+    """
+    The product of (|4 x_i - 2| + a_i) / (1 + a_i) on [0, 1]^D (Sobol' 1993, 2003).
+
+    Factors have mean one, so that a set of inputs has the product of ``1 / (3 (1 + a_i)^2)``.
+    """
+    offsets = np.array(a)
+
+    def evaluate(X: np.ndarray) -> np.ndarray:
+        values: np.ndarray = np.prod((np.abs(4.0 * X - 2.0) + offsets) / (1.0 + offsets), axis=1)
+        return values
+
+    own = 1.0 / (3.0 * (1.0 + offsets) ** 2)
+    whole = np.prod(1.0 + own) - 1.0
+    total = own * np.prod(1.0 + own) / (1.0 + own) / whole
+    with_others = own * (own.sum() - own)
+    known = own.sum() + 0.5 * with_others.sum()
+    best = own / known, (own + with_others) / known
+    return Function("Sobol' G", 0.0, 1.0, Matern32, evaluate, own / whole, total, best)
+
+
+def check_closed_forms() -> None:
+    """
+    The functions and their indices are those that SALib has, to rounding.
+
+    :raises AssertionError: they are not.
+    """
+    X = np.random.default_rng(0).uniform(-3.0, 3.0, size=(100, 3))
+    np.testing.assert_allclose(ishigami().evaluate(X), Ishigami.evaluate(X), rtol=1e-12)
+    np.testing.assert_allclose(ishigami().first, [0.3139, 0.4424, 0.0], atol=5e-5)
+    a = np.array([0.0, 1.0, 4.5, 9.0, 99.0, 99.0])
+    function, U = sobol_g(tuple(a)), np.random.default_rng(0).uniform(size=(100, 6))
+    np.testing.assert_allclose(function.evaluate(U), Sobol_G.evaluate(U, a), rtol=1e-12)
+    np.testing.assert_allclose(function.first, Sobol_G.sensitivity_index(a), rtol=1e-12)
+    np.testing.assert_allclose(function.total, Sobol_G.total_sensitivity_index(a), rtol=1e-12)
+
+
+# --- estimators ----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """
+    Indices of one kind, with the limits of their intervals, [D] each.
+
+    :param kind: ``"first"`` or ``"total"``.
+    """
+
+    kind: str
+    value: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+Estimator = Callable[[Function, int, int], tuple[int, list[Estimate]]]
+"""Of a function, the size of a design and a seed: evaluations used, and estimates."""
+
+
+def additive_kernel(function: Function) -> AdditiveKernel:
+    """
+    A constant, main effects and pairs, orthogonal under the inputs' distribution.
+
+    An input has one lengthscale in all that it has a hand in (Lu et al. 2022); every component has
+    a variance of its own.
+    """
+    width = function.upper - function.lower
+    measure = Uniform(function.lower, function.upper)
+    lengthscales = [
+        gpflow.Parameter(0.25 * width, transform=positive()) for _ in range(function.dimension)
+    ]
+
+    def zero_mean(column: int, variance: float, trainable: bool = True) -> ZeroMean:
+        base = function.base(active_dims=[column])
+        base.lengthscales = lengthscales[column]
+        base.variance = gpflow.Parameter(variance, transform=positive(LEAST_VARIANCE))
+        set_trainable(base.variance, trainable)
+        return ZeroMean(base, measure)
+
+    components = {"mean": Constant(variance=1.0)}
+    for i, name in enumerate(function.inputs):
+        components[name] = zero_mean(i, 1.0 / function.dimension)
+    for (i, one), (j, other) in itertools.combinations(enumerate(function.inputs), 2):
+        # of a product's two variances one is enough
+        components[f"{one}:{other}"] = Product([zero_mean(i, 0.1), zero_mean(j, 1.0, False)])
+    return AdditiveKernel(components)
+
+
+def fitted(function: Function, X: np.ndarray) -> gg.models.AdditiveSGPR:
+    """
+    The posterior given the function's values at a design.
+
+    Hyperparameters by the exact marginal likelihood, which costs N^3 a step whatever the number of
+    components; the posterior with the design's points as every component's inducing inputs, by
+    which it is exact too.
+
+    :param X: the design, [N, D].
+    """
+    y = function.evaluate(X)
+    Y = ((y - y.mean()) / y.std())[:, None]
+    kernel = additive_kernel(function)
+    exact = gpflow.models.GPR((X, Y), kernel, noise_variance=1e-2)
+    gg.optimizers.fit(exact, max_iterations=MAX_ITERATIONS)
+    inducing = {}
+    for name, columns in zip(kernel.names, kernel.columns):
+        size = float(np.mean(kernel[name](X, full_cov=False)))
+        if len(columns) == 2 and size < NEGLIGIBLE:
+            continue
+        Z = X[:MAX_INDUCING, list(columns)]
+        inducing[name] = np.zeros((1, 0)) if name == "mean" else Z
+    model = gg.models.AdditiveSGPR(
+        (X, Y),
+        AdditiveKernel({name: kernel[name] for name in inducing}),
+        gg.inducing_variables.AdditiveInducingVariables(inducing),
+    )
+    model.likelihood = exact.likelihood
+    return model
+
+
+def additive_gp(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
+    """Ours: posterior means and credible intervals."""
+    anova = gg.sensitivity.functional_anova(fitted(function, function.design(number, seed)))
+    table = anova.sobol(level=LEVEL, seed=seed)
+    estimates = []
+    for kind in KINDS:
+        result = table[table["kind"] == kind]
+        columns = ("estimate", "lower", "upper")
+        estimates.append(Estimate(kind, *(result[c].to_numpy() for c in columns)))
+    return number, estimates
+
+
+def saltelli(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
+    """Saltelli's scheme: ``number`` base points, D + 2 evaluations each."""
+    X = saltelli_sampler.sample(function.problem, number, calc_second_order=False, seed=seed)
+    Y = function.evaluate(X)
+    result = sobol_analysis.analyze(function.problem, Y, calc_second_order=False, seed=seed)
+    return len(X), [_symmetric(kind, result[k], result[f"{k}_conf"]) for kind, k in SALIB]
+
+
+def extended_fast(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
+    """The extended FAST: one curve of ``number`` points an input."""
+    seed += 1  # SALib takes zero for no seed
+    X = fast_sampler.sample(function.problem, number, seed=seed)
+    result = fast_analysis.analyze(function.problem, function.evaluate(X), seed=seed)
+    return len(X), [
+        _symmetric(kind, np.array(result[k]), np.array(result[f"{k}_conf"])) for kind, k in SALIB
+    ]
+
+
+def rbd_fast(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
+    """RBD-FAST on the designs that ours has."""
+    X = function.design(number, seed)
+    result = rbd_fast_analysis.analyze(function.problem, X, function.evaluate(X), seed=seed)
+    return number, [_symmetric("first", np.array(result["S1"]), np.array(result["S1_conf"]))]
+
+
+SALIB = (("first", "S1"), ("total", "ST"))
+
+
+def _symmetric(kind: str, value: np.ndarray, half: np.ndarray) -> Estimate:
+    return Estimate(kind, value, value - half, value + half)
+
+
+OURS = "additive GP"
+METHODS: dict[str, tuple[Estimator, Callable[[int], list[int]]]] = {
+    OURS: (additive_gp, lambda D: [32, 64, 128, 256, 512]),
+    "Saltelli": (saltelli, lambda D: [2**k for k in range(2, 15) if 2**k * (D + 2) <= 16384]),
+    "eFAST": (extended_fast, lambda D: [2**k + 1 for k in range(6, 14) if 2**k * D <= 16384]),
+    "RBD-FAST": (rbd_fast, lambda D: [2**k for k in range(5, 15)]),
+}
+"""Each with the sizes of designs it is tried at, by the number of inputs."""
+
+
+# --- scores --------------------------------------------------------------------------------------
 
 
 def score(
@@ -150,6 +413,71 @@ def report(scores: pd.DataFrame, table: pd.DataFrame, functions: list[Function])
     pooled = scores.pivot_table("coverage", "method", ["function", "kind"], sort=False)
     pooled.columns = [f"{name}, {kind}" for name, kind in pooled.columns]
     print(tabulate(pooled, headers="keys", floatfmt=".2f"))
+
+
+STYLES = {OURS: ("#D55E00", "o"), "Saltelli": ("#0072B2", "s"), "eFAST": ("#009E73", "^")}
+STYLES["RBD-FAST"] = ("#7F7F7F", "D")
+"""Colours and markers; first-order indices have full markers and lines."""
+
+
+def style(kind: str, color: str, marker: str) -> dict[str, Any]:
+    full = kind == "first"
+    face, line = (color, "-") if full else ("white", "--")
+    return {"color": color, "marker": marker, "markersize": 5, "markerfacecolor": face, "ls": line}
+
+
+def draw(table: pd.DataFrame, functions: list[Function], folder: Path) -> Path:
+    """
+    Error against evaluations, a panel a function.
+
+    :param table: medians.
+    :return: the figure's path.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+
+    figure, axes = plt.subplots(
+        1, len(functions), figsize=(5.2 * len(functions), 4.6), sharey=True, squeeze=False
+    )
+    for ax, function in zip(axes[0], functions):
+        for method, kind in itertools.product(METHODS, KINDS):
+            chosen = (table["function"] == function.name) & (table["method"] == method)
+            points = table[chosen].reindex(columns=["evaluations", f"{kind} error"]).dropna()
+            if points.empty:
+                continue
+            over = {"linewidth": 2.0, "zorder": 3} if method == OURS else {"linewidth": 1.3}
+            ax.loglog(*points.to_numpy().T, **style(kind, *STYLES[method]), **over)
+        least = function.least_errors()["total"]
+        if least > 1e-12:
+            ax.axhline(least, color=STYLES[OURS][0], linestyle=":", linewidth=1.0)
+            ax.annotate(
+                "total, best second-order model",
+                (1.0, least),
+                xycoords=("axes fraction", "data"),
+                xytext=(-4, -11),
+                textcoords="offset points",
+                ha="right",
+                fontsize=8,
+                color=STYLES[OURS][0],
+            )
+        ax.set_title(f"{function.name}, {function.dimension} inputs")
+        ax.set_xlabel("function evaluations")
+        ax.grid(True, which="major", linewidth=0.5, alpha=0.4)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("mean absolute error of Sobol indices")
+    names = {"first": "first-order", "total": "total"}
+    handles = [Line2D([], [], **style("first", *STYLES[m]), label=m) for m in METHODS]
+    handles += [Line2D([], [], **style(k, "black", "o"), label=names[k]) for k in KINDS]
+    figure.tight_layout(rect=(0.0, 0.08, 1.0, 1.0))
+    figure.legend(handles=handles, loc="lower center", ncol=len(handles), frameon=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "sobol.png"
+    figure.savefig(path, dpi=200)
+    plt.close(figure)
+    return path
 
 
 def main() -> None:

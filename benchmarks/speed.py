@@ -15,9 +15,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
-import platform
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,27 +22,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).with_suffix("")))
 
 from cases import CASES, Plan
-from recording import add_option, record
+from harness import python_version
+from recording import add_option, machine, record, versions
 from report import BETTER, HEADLINES, recorded, table
-from running import METHODS, OF_MGCV, GivenUp, Record, Settings, measure, missing, ours
-
-
-def machine(settings: Settings) -> dict[str, Any]:
-    """Where this ran, and with what."""
-    result: dict[str, Any] = {"system": platform.platform(), "cpus": os.cpu_count()}
-    result["processor"] = platform.processor()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        models = [x for x in info.read_text().splitlines() if x.startswith("model name")]
-        result["processor"] = models[0].partition(": ")[2] if models else result["processor"]
-    if hasattr(os, "sysconf"):
-        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        result["memory_gb"] = round(pages / 2**30, 1)
-    try:
-        result |= ours({"task": "versions"}, settings)
-    except GivenUp as error:
-        raise SystemExit(f"gpflow_gam cannot be imported: {error}") from None
-    return result
+from running import METHODS, OF_MGCV, PACKAGES, Record, Settings, measure, missing
 
 
 def arguments() -> argparse.Namespace:
@@ -67,7 +47,11 @@ def arguments() -> argparse.Namespace:
 
 
 def store(
-    case: str, records: list[Record], options: argparse.Namespace, absent: dict[str, str]
+    case: str,
+    records: list[Record],
+    given: argparse.Namespace,
+    settings: Settings,
+    absent: set[str],
 ) -> None:
     """The medians of a case, for the page of results."""
     rows = recorded(case, records)
@@ -75,35 +59,22 @@ def store(
     unit = next(r["unit"] for r in records if r["case"] == case)
     heads = {head for row in rows for head in row}
     result = {row["by"] for row in rows}
+    peers = {m: names for m, names in PACKAGES.items() if m in result}
     # a case about predictions fits for them, and is not about the fit
     skip = {"fit, s"} if HEADLINES.get(case, "first") != "first" else set()
     record(
         f"speed_{case}",
         f"Speed: {asked[0].lower()}{asked[1:]}",
         rows,
-        argparse.Namespace(
-            repeats=options.repeats or 3, threads=options.threads, record=options.record
-        ),
+        argparse.Namespace(repeats=settings.repeats, threads=settings.threads, record=given.record),
         within=[unit],
         method="by",
         ours=["ours"] if len(result) > 1 else [],
         better={h: d for h, d in BETTER.items() if h in heads - skip and len(result) > 1},
-        skipped=sorted(set(absent) - result),
+        skipped=sorted(absent - result),
         peers=["R:mgcv"] if result & set(OF_MGCV) else [],
-        peer_versions=peer_versions(result, options),
+        peer_versions={p: python_version(settings.python(m), i, p) for m, (i, p) in peers.items()},
     )
-
-
-def peer_versions(result: set[str], options: argparse.Namespace) -> dict[str, str]:
-    """Of peers with an interpreter of their own."""
-    own = {"pygam": ("pygam", options.pygam_python), "ebm": ("interpret-core", options.ebm_python)}
-    versions = {}
-    for method, (package, python) in own.items():
-        if method in result:
-            code = f"import importlib.metadata as m; print(m.version({package!r}))"
-            done = subprocess.run([python or sys.executable, "-c", code], capture_output=True)
-            versions[package] = done.stdout.decode().strip()
-    return versions
 
 
 def main() -> None:
@@ -122,25 +93,26 @@ def main() -> None:
     present = tuple(m for m in settings.methods if m not in absent)
     settings = dataclasses.replace(settings, methods=present)
     given.out.mkdir(parents=True, exist_ok=True)
+    records: list[Record] = []
     result: dict[str, Any] = {
         "command": sys.argv[1:],
-        "machine": machine(settings),
+        "machine": {**machine(), "versions": versions()},
         "skipped": absent,
-        "records": [],
+        "records": records,
     }
 
     def keep(record: Record) -> None:
-        result["records"].append(record)
+        records.append(record)
         text = json.dumps(result, indent=1)
         (given.out / "speed.json").write_text(text + "\n", encoding="utf-8")
 
     plan = Plan(given.quick, given.max_rows, given.refits, given.sonar)
     for name in given.only:
         measure(CASES[name](plan), settings, keep)
-        if any(r["case"] == name for r in result["records"]):
-            print(f"\n{table(name, result['records'])}\n", flush=True)
-            if not given.quick and recorded(name, result["records"]):
-                store(name, result["records"], given, absent)
+        if any(r["case"] == name for r in records):
+            print(f"\n{table(name, records)}\n", flush=True)
+            if not given.quick and recorded(name, records):
+                store(name, records, given, settings, set(absent))
     print(given.out / "speed.json")
 
 

@@ -9,15 +9,14 @@ in double precision. Run it with ``python benchmarks/table1.py``; takes two to t
 from __future__ import annotations
 
 import argparse
-import os
-import time
 from collections.abc import Callable, Sequence
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import SquaredExponential
-from recording import add_option, processor, record
+from harness import medians
+from recording import add_option, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
@@ -46,17 +45,19 @@ DENSE = ("coupled covariance", "optimal precision")
 
 # Exponents (of C, of M) of storage, KL and all N marginals, at rank R = M.
 Exponents = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
-PAPER: dict[str, Exponents] = {
-    "mean field": ((1, 2), (1, 3), (1, 2)),
-    "coupled covariance": ((2, 2), (3, 3), (2, 2)),
-    "coupled precision": ((1, 2), (1, 3), (2, 2)),
-}
-OURS: dict[str, Exponents] = {
-    "mean field": ((1, 2), (1, 2), (1, 2)),  # whitened: no solves in the KL
-    "coupled covariance": ((2, 2), (2, 2), (2, 2)),
-    "coupled precision": ((1, 2), (1, 3), (1, 2)),  # components summed before the norm is taken
-    "optimal precision": ((2, 2), (3, 3), (2, 2)),
-    "block precision": ((1, 2), (1, 3), (1, 2)),
+CLAIMED: dict[str, dict[str, Exponents]] = {
+    "paper": {
+        "mean field": ((1, 2), (1, 3), (1, 2)),
+        "coupled covariance": ((2, 2), (3, 3), (2, 2)),
+        "coupled precision": ((1, 2), (1, 3), (2, 2)),
+    },
+    "ours": {
+        "mean field": ((1, 2), (1, 2), (1, 2)),  # whitened: no solves in the KL
+        "coupled covariance": ((2, 2), (2, 2), (2, 2)),
+        "coupled precision": ((1, 2), (1, 3), (1, 2)),  # components summed before the norm is taken
+        "optimal precision": ((2, 2), (3, 3), (2, 2)),
+        "block precision": ((1, 2), (1, 3), (1, 2)),
+    },
 }
 
 Data = tuple[tf.Tensor, tf.Tensor]
@@ -110,30 +111,13 @@ def training_step(model: gpflow.models.GPModel, data: Data) -> Call:
             elbo = model.elbo(data)
         return elbo, tape.gradient(elbo, variables)
 
-    return lambda: step(data)
+    return lambda: wait(step(data))
 
 
-# --- timing --------------------------------------------------------------------------------------
-
-
-def run(call: Call) -> float:
-    """Seconds until all results of ``call`` are there."""
-    start = time.perf_counter()
-    for tensor in tf.nest.flatten(call(), expand_composites=True):
-        tensor.numpy()  # waits, wherever it is computed
-    return time.perf_counter() - start
-
-
-def medians(calls: Sequence[Call], seconds: float, at_least: int = 5) -> list[float]:
-    """Median milliseconds of each call, taken in turn so that the machine's noise hits all."""
-    for call in calls:
-        run(call)  # traces
-    times: list[list[float]] = [[] for _ in calls]
-    end = time.perf_counter() + seconds
-    while len(times[0]) < at_least or time.perf_counter() < end:
-        for call, own in zip(calls, times):
-            own.append(run(call))
-    return [1e3 * float(np.median(own)) for own in times]
+def wait(tensors: object) -> None:
+    """Until all are there, wherever they are computed."""
+    for tensor in tf.nest.flatten(tensors, expand_composites=True):
+        tensor.numpy()
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
@@ -157,8 +141,8 @@ def print_ratios(seconds: float) -> list[dict[str, object]]:
         for label, rank in (("R = M", M), ("R = 8", None)):
             model = make_model(C, M, BlockPrecision(rank))
             calls[f"block {label}, C = {C}"] = training_step(model, data[C])
-    taken = dict(zip(calls, medians(list(calls.values()), seconds, at_least=15)))
-    rows: list[list[object]] = []
+    taken = {k: 1e3 * v for k, v in medians(calls, seconds, repeats=15).items()}
+    rows: list[dict[str, object]] = []
     for label in ("R = M", "R = 8"):
         for above, below, sense, target in (
             (f"block {label}, C = 8", "mean field, C = 8", "at most", 1.5),
@@ -167,20 +151,15 @@ def print_ratios(seconds: float) -> list[dict[str, object]]:
         ):
             ratio = taken[above] / taken[below]
             met = ratio <= target if sense == "at most" else ratio >= target
-            both = taken[above], taken[below]
-            rows.append([above, "/ " + below, *both, ratio, f"{sense} {target:g}", met])
+            row = {"step": above, "over": "/ " + below, "ms": taken[above]}
+            row |= {"ms of that": taken[below], "ratio": ratio, "target": f"{sense} {target:g}"}
+            rows.append({**row, "met": met})
     print(f"\nELBO and gradient, M = {M}, batch of {ROWS}, medians in turn")
-    header = ["step", "over", "ms", "ms of that", "ratio", "target", "met"]
-    print(tabulate(rows, header, floatfmt=("", "", ".1f", ".1f", ".2f")))
-    return [dict(zip(header, row)) for row in rows]
+    print(tabulate(rows, "keys", floatfmt=".2f"))
+    return rows
 
 
 # --- the table -----------------------------------------------------------------------------------
-
-
-def compiled_kl(family: VariationalFamily, cholesky: list[tf.Tensor]) -> Call:
-    kl = tf.function(family.kl, autograph=False)
-    return lambda: kl(cholesky)
 
 
 def compiled_marginals(q: WhitenedGaussian, phi: list[tf.Tensor]) -> Call:
@@ -192,7 +171,7 @@ def compiled_marginals(q: WhitenedGaussian, phi: list[tf.Tensor]) -> Call:
         given = form(tensors)
         return given.total_mean(phi), given.total_quadratic(phi)
 
-    return lambda: marginals(tensors, phi)
+    return lambda: wait(marginals(tensors, phi))
 
 
 def costs(num_components: int, num_inducing: int, seconds: float) -> Costs:
@@ -201,47 +180,40 @@ def costs(num_components: int, num_inducing: int, seconds: float) -> Costs:
     cholesky = blocks.cholesky()
     phi = blocks.features(make_data(num_components)[0], cholesky).phi
     storage: dict[str, int] = {}
-    calls: list[Call] = []
+    calls: dict[tuple[str, str], Call] = {}
     for name, make in FAMILIES.items():
         if name in DENSE and blocks.layout.total > MAX_DENSE:
             continue
         family = make(num_inducing)
         family.build(blocks.layout, 1, cholesky)
         storage[name] = sum(v.shape.num_elements() for v in family.variables)
-        calls.append(compiled_kl(family, cholesky))
-        calls.append(compiled_marginals(family.whitened(cholesky), phi))
-    measured = iter(medians(calls, seconds))
-    return {name: (number, next(measured), next(measured)) for name, number in storage.items()}
+        kl = tf.function(family.kl, autograph=False)
+        calls[name, "KL"] = lambda kl=kl: wait(kl(cholesky))
+        calls[name, "marginals"] = compiled_marginals(family.whitened(cholesky), phi)
+    ms = {key: 1e3 * seconds for key, seconds in medians(calls, seconds).items()}
+    return {n: (number, ms[n, "KL"], ms[n, "marginals"]) for n, number in storage.items()}
 
 
 def print_costs(
     sizes: Sequence[tuple[int, int]], axis: int, seconds: float
 ) -> list[dict[str, object]]:
     """Tables of the costs at every (C, M), of which ``axis`` (0: C, 1: M) varies; its rows."""
-    recorded: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     result = [costs(C, M, seconds) for C, M in sizes]
-    letter, fixed = "CM"[axis], f"{'MC'[axis]} = {sizes[0][1 - axis]}"
     kinds = ("numbers held", "ms for the KL", f"ms for {ROWS} marginals, given features")
     for i, kind in enumerate(kinds):
-        rows = []
+        shown = []
         for name in FAMILIES:
             known = [(s[axis], c[name][i]) for s, c in zip(sizes, result) if name in c]
-            values = [f"{v:.0f}" if i == 0 else f"{v:.2f}" for _, v in known]
-            values += [""] * (len(sizes) - len(known))
-            numbers = {f"{letter} = {size}": value for size, value in known}
-            power = float(exponent(*zip(*known)))
-            recorded.append({"cost": kind, "family": name, **numbers, "exponent": power})
-            claims = [c[name][i][axis] if name in c else "" for c in (PAPER, OURS)]
-            rows.append([name, *values, f"{power:.2f}", *claims])
-        print(f"\n{kind}, against {letter} ({fixed}); exponents over the larger half, and claimed")
-        header = ["family", *(f"{letter} = {s[axis]}" for s in sizes), "exponent", "paper", "ours"]
-        print(tabulate(rows, header, disable_numparse=True, colalign=["left"]))
-    return recorded
-
-
-def machine() -> str:
-    versions = f"TensorFlow {tf.__version__}, GPflow {gpflow.__version__}"
-    return f"{os.cpu_count()} cores, {processor()}, {versions}"
+            row = {"cost": kind, "family": name}
+            row |= {f"{'CM'[axis]} = {size}": value for size, value in known}
+            rows.append({**row, "exponent": exponent(*zip(*known))})
+            claims = {k: c[name][i][axis] for k, c in CLAIMED.items() if name in c}
+            shown.append({**rows[-1], **claims})
+        fixed = f"{'MC'[axis]} = {sizes[0][1 - axis]}"
+        print(f"\n{fixed}; exponents over the larger half, and claimed")
+        print(tabulate(shown, "keys", floatfmt=".2f"))
+    return rows
 
 
 def main() -> None:
@@ -251,18 +223,18 @@ def main() -> None:
     add_option(parser)
     arguments = parser.parse_args()
 
-    start = time.perf_counter()
-    print(machine())
     title = "Training steps of families of q(U) beside each other, M = 32"
     record("table1_ratios", title, print_ratios(6.0 * arguments.seconds), arguments)
     powers = [n for n in (4, 8, 16, 32, 64, 128, 256) if n <= arguments.max_size]
-    title = "What does each family of q(U) cost, against the number of components C?"
-    sizes = [(C, 16) for C in powers]
-    record("table1_components", title, print_costs(sizes, 0, arguments.seconds), arguments)
-    title = "What does each family of q(U) cost, against the number of inducing inputs M?"
-    sizes = [(8, M) for M in powers[1:]]
-    record("table1_inducing", title, print_costs(sizes, 1, arguments.seconds), arguments)
-    print(f"\ntime taken: {time.perf_counter() - start:.0f} s")
+    title = "What does each family of q(U) cost, against the number of {}?"
+    for axis, (name, what, sizes) in enumerate(
+        (
+            ("components", "components C", [(C, 16) for C in powers]),
+            ("inducing", "inducing inputs M", [(8, M) for M in powers[1:]]),
+        )
+    ):
+        rows = print_costs(sizes, axis, arguments.seconds)
+        record(f"table1_{name}", title.format(what), rows, arguments)
 
 
 if __name__ == "__main__":

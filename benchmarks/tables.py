@@ -1,7 +1,7 @@
 """
 How well do defaults predict on public tables? Beside mgcv, pyGAM, EBM, gamfit and exact GPs.
 
-Twenty tables that registries carry (``tables/datasets.py``): ten with normal responses, six binary,
+Twenty tables that registries carry (``public_tables.py``): ten with normal responses, six binary,
 four of counts. Five folds of rows in an order drawn once, the same for all. Ours: a smooth of each
 number and a factor of each text, ``gg.anova(columns, 1)``; and with interactions that stand out in
 the training rows, ``gg.anova(data=..., y=...)``. Peers with what they do if they are not told
@@ -24,100 +24,189 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
+import time
+import warnings
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from harness import PEERS, asked, in_r, python_version, r_packages
+from public_tables import DATASETS, Table
+from recording import add_option, record
+from scipy.stats import nbinom, norm, poisson
 from sklearn.model_selection import KFold
 from tabulate import tabulate
 
-sys.path.insert(0, str(Path(__file__).with_suffix("")))
-
-from datasets import DATASETS, Table
-from methods import exact, ours, quiet
-from recording import add_option, record
-from scores import Prediction, scored
-
 FOLDS = 5
-MGCV = Path(__file__).parent / "mgcv" / "tables.R"
-PEERS = Path(__file__).with_suffix("") / "python_peers.py"
-MODULES = {"pyGAM": "pygam", "EBM": "interpret.glassbox", "gamfit": "gamfit"}
-PACKAGES = {"pyGAM": "pygam", "EBM": "interpret-core", "gamfit": "gamfit"}
-HERE: dict[str, Callable[[Table, np.ndarray, np.ndarray], Prediction | None]] = {
-    "ours": ours("1"),
-    "ours, screened": ours("screened"),
-    "exact GP": exact,
+PACKAGES = {
+    "pyGAM": ("pygam", "pygam"),
+    "EBM": ("interpret.glassbox", "interpret-core"),
+    "gamfit": ("gamfit", "gamfit"),
 }
-METHODS = (*HERE, "mgcv", *MODULES)
+"""Of peers in Python: modules and packages."""
+OURS = ("ours", "ours, screened")
+HERE = (*OURS, "exact GP")
+METHODS = (*HERE, "mgcv", *PACKAGES)
 SCORES = ("error", "log score", "coverage of 90 %", "seconds")
+FAMILIES = {"gaussian": "gaussian", "bernoulli": "bernoulli", "count": "negative_binomial"}
+MOST_EXACT = {"gaussian": 2500, "bernoulli": 700, "count": 700}
+"""Rows that an exact Gaussian process is fitted to: its time is their cube."""
+EXACT_STEPS = 100
+"""Of L-BFGS, where q is variational."""
 
 
-def there(python: str) -> dict[str, str]:
-    """Peers that are there, and their versions."""
-    result = {}
-    for method, module in MODULES.items():
-        code = f"import {module}, importlib.metadata as m; print(m.version({PACKAGES[method]!r}))"
-        done = subprocess.run([python, "-c", code], capture_output=True, text=True)
-        if done.returncode == 0:
-            result[method] = done.stdout.split()[-1]
-    if shutil.which("Rscript"):
-        done = subprocess.run(["Rscript", "-e", "library(mgcv)"], capture_output=True)
-        result |= {"mgcv": ""} if done.returncode == 0 else {}
-    return result
+# --- predictions -----------------------------------------------------------------------------
 
 
-def elsewhere(
-    method: str, table: Table, fold: np.ndarray, python: str, limit: float
-) -> dict[int, Prediction]:
+@dataclass(frozen=True)
+class Prediction:
     """
-    A peer's predictions by fold, in a process of its own.
+    Of one fold's test rows.
 
-    :raises RuntimeError: it failed, or took longer than ``limit`` seconds.
+    :param mean: of responses, or the probability of a one, [n].
+    :param seconds: to choose, fit and predict.
+    :param log_density: of the responses, [n], where the method has one.
+    :param sd: of normal responses, [n].
+    :param size: of negative binomial ones, [n]; Poisson without.
+    :param interval: lower and upper ends of 90 % intervals of responses, [n] each; of ``sd``
+        without.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        table.frame.assign(fold=fold).to_csv(Path(folder) / "table.csv", index=False)
-        task = {"method": method, "family": table.family, "folder": folder}
-        command = [python, str(PEERS), json.dumps(task)]
-        if method == "mgcv":
-            command = ["Rscript", str(MGCV), table.family, folder]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"longer than {limit:g} s") from None
-        if done.returncode:
-            raise RuntimeError((done.stderr.strip().splitlines() or ["failed"])[-1])
-        result = pd.read_csv(Path(folder) / f"{method}.csv")
-    predictions = {}
-    for number, own in result.groupby("fold"):
-        own = own.set_index("row").loc[np.flatnonzero(fold == number)]
-        predictions[int(number)] = Prediction(
-            own["mean"].to_numpy(),
-            float(own["seconds"].iloc[0]),
-            sd=own["sd"].to_numpy() if "sd" in own else None,
-            size=float(own["size"].iloc[0]) if "size" in own else None,
-        )
-    return predictions
+
+    mean: np.ndarray
+    seconds: float
+    log_density: np.ndarray | None = None
+    sd: np.ndarray | None = None
+    size: np.ndarray | None = None
+    interval: tuple[np.ndarray, np.ndarray] | None = None
+
+
+def ours(method: str, table: Table, train: np.ndarray, test: np.ndarray) -> Prediction:
+    """Defaults; where screened, with the pairs that stand out in the training rows."""
+    import gpflow_gam as gg
+
+    family, known = FAMILIES[table.family], table.frame.iloc[train].reset_index(drop=True)
+    # numbers within the range that they have among the rows to train on
+    new = table.frame.iloc[test].reset_index(drop=True)
+    numbers = [c for c in table.covariates if c not in table.levels]
+    new[numbers] = new[numbers].clip(known[numbers].min(), known[numbers].max(), axis=1)
+    start = time.perf_counter()
+    if method == "ours, screened":
+        terms = gg.anova(data=known, y="y", family=family)
+    else:
+        terms = gg.anova(table.covariates, 1, levels=table.levels)
+    gam = gg.GAM(terms, family=family).fit(known, y="y", progress=False)
+    mean = np.asarray(gam.predict(new))
+    density = np.asarray(gam.log_density(new, unconditional=True))
+    interval = None
+    if table.family == "gaussian":
+        limits = gam.predict(new, "observation", interval=0.9)
+        interval = np.asarray(limits["lower"]), np.asarray(limits["upper"])
+    seconds = time.perf_counter() - start
+    return Prediction(mean, seconds, log_density=density, interval=interval)
+
+
+def exact(table: Table, train: np.ndarray, test: np.ndarray) -> Prediction | None:
+    """
+    One Gaussian process of all columns, levels as columns of zeros and ones: GPR for Gaussian data,
+    else VGP (Opper & Archambeau 2009); Matern-5/2 with a lengthscale a column.
+    """
+    if len(train) > MOST_EXACT[table.family]:
+        return None
+    import gpflow
+    import tensorflow as tf
+
+    X = pd.get_dummies(table.frame[table.covariates]).to_numpy(float)
+    X = (X - X[train].mean(axis=0)) / np.maximum(X[train].std(axis=0), 1e-9)
+    y = table.frame["y"].to_numpy()
+    gaussian = table.family == "gaussian"
+    mean, scale = (y[train].mean(), y[train].std()) if gaussian else (0.0, 1.0)
+    Y = ((y - mean) / scale)[:, None]
+    start = time.perf_counter()
+    kernel = gpflow.kernels.Matern52(lengthscales=np.full(X.shape[1], np.sqrt(X.shape[1])))
+    if gaussian:
+        model: Any = gpflow.models.GPR((X[train], Y[train]), kernel)
+    else:
+        likelihood: Any = gpflow.likelihoods.Bernoulli(invlink=tf.sigmoid)
+        constant = None
+        if table.family == "count":
+            likelihood = gpflow.likelihoods.Poisson()
+            constant = gpflow.functions.Constant(np.log(Y[train].mean()))
+        model = gpflow.models.VGP((X[train], Y[train]), kernel, likelihood, mean_function=constant)
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss, model.trainable_variables, options={"maxiter": EXACT_STEPS}
+    )
+    result, var = (np.asarray(t)[:, 0] for t in model.predict_y(X[test]))
+    density = np.asarray(model.predict_log_density((X[test], Y[test]))).ravel()
+    seconds = time.perf_counter() - start
+    if not gaussian:
+        return Prediction(result, seconds, log_density=density)
+    return Prediction(mean + scale * result, seconds, sd=scale * np.sqrt(var))
 
 
 def predictions_of(
     method: str, table: Table, fold: np.ndarray, python: str, limit: float
 ) -> dict[int, Prediction]:
-    """By fold; none where a method is not for a table of its size."""
-    if method not in HERE:
-        return elsewhere(method, table, fold, python, limit)
+    """
+    By fold; none where a method is not for a table of its size.
+
+    :raises RuntimeError: a peer failed, or took longer than ``limit`` seconds.
+    """
     result = {}
-    for number in range(FOLDS):
-        made = HERE[method](table, np.flatnonzero(fold != number), np.flatnonzero(fold == number))
-        if made is not None:
-            result[number] = made
+    if method in HERE:
+        how = exact if method == "exact GP" else partial(ours, method)
+        for number in range(FOLDS):
+            made = how(table, np.flatnonzero(fold != number), np.flatnonzero(fold == number))
+            if made is not None:
+                result[number] = made
+        return result
+    data = table.frame.assign(fold=fold)
+    if method == "mgcv":
+        answers = in_r("tables", [data], table.family, limit=limit)
+    else:
+        task = {"task": "tables", "method": method, "family": table.family}
+        answers = asked((python, PEERS), data, [json.dumps(task)], limit)[1]
+    for number, part in answers.groupby("fold"):
+        part = part.set_index("row").loc[np.flatnonzero(fold == number)]
+        more = {name: part[name].to_numpy() for name in ("sd", "size") if name in part}
+        seconds = float(part["seconds"].iloc[0])
+        result[int(number)] = Prediction(part["mean"].to_numpy(), seconds, **more)
     return result
+
+
+# --- scores ----------------------------------------------------------------------------------
+
+
+def scored(result: Prediction, y: np.ndarray, family: str) -> dict[str, float]:
+    """
+    Error, log score (minus the mean log density), coverage of 90 % intervals, seconds.
+
+    The error is the RMSE, of binary responses the share that the likelier one misses.
+    """
+    mean, density = result.mean, result.log_density
+    if family == "bernoulli":
+        mean = np.clip(mean, 1e-6, 1.0 - 1e-6)
+        error = float(np.mean((mean > 0.5) != (y > 0.5)))
+    else:
+        error = float(np.sqrt(np.mean((mean - y) ** 2)))
+    if density is None:
+        count = np.maximum(mean, 1e-6)
+        if family == "bernoulli":
+            density = np.where(y > 0.5, np.log(mean), np.log1p(-mean))
+        elif family == "gaussian":
+            density = norm.logpdf(y, mean, result.sd)
+        elif result.size is None:
+            density = poisson.logpmf(y, count)
+        else:
+            density = nbinom.logpmf(y, result.size, result.size / (result.size + count))
+    scores = {"error": error, "log score": -float(np.mean(density)), "seconds": result.seconds}
+    if family == "gaussian":
+        lower, upper = result.interval or norm.interval(0.9, mean, result.sd)
+        scores["coverage of 90 %"] = float(np.mean((lower <= y) & (y <= upper)))
+    return scores
 
 
 def row_of(
@@ -144,7 +233,7 @@ def rows_of(
     name: str, methods: list[str], python: str, limit: float, results: Path | None
 ) -> list[dict[str, Any]]:
     """A row a method, those from ``results`` that are there."""
-    quiet()
+    warnings.simplefilter("ignore")  # they are for users, who would look at them
     table = DATASETS[name]()
     fold = np.empty(len(table.frame), int)
     for number, (_, test) in enumerate(KFold(FOLDS, shuffle=True, random_state=0).split(fold)):
@@ -160,11 +249,11 @@ def rows_of(
                 kept.write_text(json.dumps(row))
         if row is not None:
             rows.append(row)
-    own = next((row.get("logs") for row in rows if row["method"] == "ours"), None)
+    first = next((row.get("logs") for row in rows if row["method"] == "ours"), None)
     for row in rows:
         logs = row.pop("logs", None)
-        if own is not None and logs is not None and row["method"] != "ours":
-            row["se"] = float(np.std(np.subtract(logs, own), ddof=1) / np.sqrt(len(logs)))
+        if first is not None and logs is not None and row["method"] != "ours":
+            row["se"] = float(np.std(np.subtract(logs, first), ddof=1) / np.sqrt(len(logs)))
     return rows
 
 
@@ -180,37 +269,38 @@ def main() -> None:
     )
     parser.add_argument("--name", default="tables", help="of the JSON file")
     add_option(parser)
-    arguments = parser.parse_args()
-    known = there(arguments.peers_python)
-    methods = [m for m in arguments.methods if m in HERE or m in known]
-    if arguments.results is not None:
-        arguments.results.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    known = {m: python_version(options.peers_python, *names) for m, names in PACKAGES.items()}
+    there = {*HERE, *r_packages("mgcv"), *(m for m, version in known.items() if version)}
+    methods = [m for m in options.methods if m in there]
+    if options.results is not None:
+        options.results.mkdir(parents=True, exist_ok=True)
     run = partial(
         rows_of,
         methods=methods,
-        python=arguments.peers_python,
-        limit=arguments.limit,
-        results=arguments.results,
+        python=options.peers_python,
+        limit=options.limit,
+        results=options.results,
     )
-    with multiprocessing.get_context("spawn").Pool(arguments.jobs) as workers:
-        rows = [row for result in workers.map(run, arguments.datasets, 1) for row in result]
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as workers:
+        rows = [row for result in workers.map(run, options.datasets, 1) for row in result]
     heads = list(dict.fromkeys(key for row in rows for key in row))
     print(tabulate([[row.get(h) for h in heads] for row in rows], headers=heads, floatfmt=".4g"))
     record(
-        arguments.name,
+        options.name,
         "Prediction on public tables, five folds: defaults of everybody",
         rows,
         argparse.Namespace(
-            record=arguments.record, folds=FOLDS, limit=arguments.limit, jobs=arguments.jobs
+            record=options.record, folds=FOLDS, limit=options.limit, jobs=options.jobs
         ),
         within=["data"],
         method="method",
-        ours=["ours", "ours, screened"],
+        ours=OURS,
         better={"error": "lower", "log score": "lower", "seconds": "lower"},
         drawn={"error": "ratio", "log score": "difference"},
         skipped=[m for m in METHODS if m not in methods],
         peers=["R:mgcv"] if "mgcv" in methods else [],
-        peer_versions={PACKAGES[m]: v for m, v in known.items() if v and m in methods},
+        peer_versions={PACKAGES[m][1]: known[m] for m in PACKAGES if m in methods},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -51,7 +52,11 @@ def test_every_benchmark_records_or_is_listed():
     scripts = {p.relative_to(folder).as_posix() for p in folder.glob("*.py")}
     scripts |= {p.relative_to(folder).as_posix() for p in folder.glob("iterncgp/*.py")}
     scripts -= set(results_page.HELPERS)
-    recording_ones = {s for s in scripts if "    record(" in (folder / s).read_text("utf-8")}
+    recording_ones = {
+        s
+        for s in scripts
+        if re.search(r"^ +(record|study)\(", (folder / s).read_text("utf-8"), re.M)
+    }
     assert scripts - recording_ones == set(results_page.BY_HAND)
     assert recording_ones - set(results_page.NOT_RUN) <= {r["benchmark"] for r in RESULTS.values()}
 

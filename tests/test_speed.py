@@ -97,11 +97,10 @@ def test_ratios_are_to_the_faster_bam():
 
 
 def test_a_process_that_fails_or_takes_long_is_given_up():
-    settings = running.Settings(limit=0.5)
     with pytest.raises(running.GivenUp, match="no luck"):
-        running.command([sys.executable, "-c", "raise SystemExit('no luck')"], running.Settings())
+        running.command([sys.executable, "-c", "raise SystemExit('no luck')"])
     with pytest.raises(running.GivenUp, match="longer than"):
-        running.command([sys.executable, "-c", "import time; time.sleep(60)"], settings)
+        running.command([sys.executable, "-c", "import time; time.sleep(60)"], 0.5)
     assert running.named("first 1.5\nblas /usr/lib\n") == {"first": 1.5, "blas": "/usr/lib"}
 
 

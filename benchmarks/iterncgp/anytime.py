@@ -26,7 +26,7 @@ from typing import Any
 import gpflow
 import matplotlib.pyplot as plt
 import numpy as np
-import svgp as peer
+import problems
 import tensorflow as tf
 from problems import NUM_CLASSES, mixture, probit, without_shift
 from tabulate import tabulate
@@ -98,7 +98,7 @@ def ours(run: Run) -> None:
 
 
 def svgp(run: Run, num_inducing: int, rate: float) -> None:
-    model, step = peer.svgp(run.X, run.Y, run.kernel, num_inducing, rate)
+    model, step = problems.svgp(run.X, run.Y, run.kernel, num_inducing, rate)
     mark = 1.0
     while run.seconds < run.budget:
         step()

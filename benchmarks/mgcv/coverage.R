@@ -1,64 +1,45 @@
-# Fits y ~ s(x0) + s(x1) + s(x2) + s(x3) with mgcv to every replicate in data.csv.
-# Arguments: family, k of every smooth, number of grid points, data.csv, bands.csv.
+# y ~ s(x0) + s(x1) + s(x2) + s(x3). Options: family, k of every smooth, number of grid points.
 #
-# bands.csv gets, for every replicate and effect, the centred estimate and its standard errors at
-# the data and on a grid, and the critical value of the simultaneous band there: the 95 % quantile
-# of the largest |standardised deviation| over draws from the coefficients' posterior. Columns that
-# end in _u allow for smoothing parameters being estimated (unconditional = TRUE). The effect
-# called "predictor" is the whole linear predictor at the data.
+# Each centred effect at the data, with its pointwise band, and on a grid, with its simultaneous band:
+# of the 95 % quantile of the largest |standardised deviation| over draws from the coefficients'
+# posterior. "mgcv unc." allows for smoothing parameters being estimated (unconditional = TRUE). The
+# effect called "predictor" is the linear predictor at the data.
 
-suppressMessages(library(mgcv))
-
-arguments <- commandArgs(trailingOnly = TRUE)
-k <- as.integer(arguments[2])
-points <- as.integer(arguments[3])
-data <- read.csv(arguments[4])
-draws <- 5000
-columns <- paste0("x", 0:3)
 set.seed(1)
 
-size <- function(X, covariance) sqrt(pmax(rowSums((X %*% covariance) * X), 1e-20))
-
-critical <- function(X, covariance) {
-  deviations <- X %*% t(rmvn(draws, rep(0, ncol(X)), covariance)) / size(X, covariance)
-  quantile(apply(abs(deviations), 2, max), 0.95, names = FALSE)
-}
-
-bands <- lapply(split(data, data$replicate), function(rows) {
+answers <- function(rows, family, k, points) {
+  k <- as.integer(k)
   seconds <- system.time(
     fit <- gam(y ~ s(x0, k = k) + s(x1, k = k) + s(x2, k = k) + s(x3, k = k),
-      family = arguments[1], data = rows, method = "REML"
+      family = family, data = rows, method = "REML"
     )
   )[["elapsed"]]
-  grid <- as.data.frame(lapply(rows[columns], function(x) seq(min(x), max(x), length = points)))
-  plain <- vcov(fit)
-  corrected <- vcov(fit, unconditional = TRUE)
-  found <- list()
-  at <- list(data = rows, grid = grid)
-  for (kind in names(at)) {
-    new <- at[[kind]]
-    X <- predict(fit, new, type = "lpmatrix")
-    for (smooth in fit$smooth) {
-      own <- smooth$first.para:smooth$last.para
-      part <- X[, own]
-      a <- plain[own, own]
-      b <- corrected[own, own]
-      whole <- kind == "grid" # the simultaneous band is judged there alone
-      found[[length(found) + 1]] <- data.frame(
-        replicate = rows$replicate[1], effect = smooth$label, kind = kind, x = new[[smooth$term]],
-        estimate = drop(part %*% coef(fit)[own]), se = size(part, a), se_u = size(part, b),
-        critical = if (whole) critical(part, a) else NA,
-        critical_u = if (whole) critical(part, b) else NA, seconds = seconds
-      )
+  grid <- as.data.frame(lapply(rows[paste0("x", 0:3)], function(x) {
+    seq(min(x), max(x), length = as.integer(points))
+  }))
+  covariances <- list("mgcv" = vcov(fit), "mgcv unc." = vcov(fit, unconditional = TRUE))
+  bands <- list()
+  band <- function(effect, kind, method, X, at) {
+    V <- covariances[[method]][at, at]
+    estimate <- drop(X[, at] %*% coef(fit)[at])
+    se <- standard_errors(X[, at], V)
+    half <- qnorm(0.975)
+    if (kind == "grid") {
+      deviations <- X[, at] %*% t(rmvn(5000, rep(0, length(at)), V)) / se
+      half <- quantile(apply(abs(deviations), 2, max), 0.95, names = FALSE)
     }
-    if (kind == "data") {
-      found[[length(found) + 1]] <- data.frame(
-        replicate = rows$replicate[1], effect = "predictor", kind = kind, x = seq_len(nrow(rows)),
-        estimate = drop(X %*% coef(fit)), se = size(X, plain), se_u = size(X, corrected),
-        critical = NA, critical_u = NA, seconds = seconds
-      )
-    }
+    bands[[length(bands) + 1]] <<- data.frame(
+      method = method, effect = paste(effect, kind, sep = ", "), place = seq_along(estimate) - 1,
+      estimate = estimate, lower = estimate - half * se, upper = estimate + half * se,
+      seconds = seconds
+    )
   }
-  do.call(rbind, found)
-})
-write.csv(do.call(rbind, bands), arguments[5], row.names = FALSE)
+  matrices <- list(data = predict(fit, type = "lpmatrix"), grid = predict(fit, grid, type = "lpmatrix"))
+  for (kind in names(matrices)) for (smooth in fit$smooth) for (method in names(covariances)) {
+    band(smooth$label, kind, method, matrices[[kind]], smooth$first.para:smooth$last.para)
+  }
+  for (method in names(covariances)) {
+    band("predictor", "data", method, matrices$data, seq_along(coef(fit)))
+  }
+  do.call(rbind, bands)
+}

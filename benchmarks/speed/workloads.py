@@ -62,6 +62,10 @@ class Data:
             self.truth.tofile(folder / "truth.bin")
 
 
+FILE_ROWS = 2**20
+"""Of a Parquet file."""
+
+
 def effect(c: int, x: np.ndarray) -> np.ndarray:
     """The c-th true function, of mean zero and deviation :data:`EFFECT` over U(0, 1)."""
     f = FUNCTIONS[c % len(FUNCTIONS)]
@@ -97,6 +101,28 @@ def uniform(num_rows: int, num_columns: int, family: str, seed: int = 0, num_new
         y = eta + 0.5 * rng.standard_normal(num_rows)
     new = {f"x{c}": rng.uniform(size=num_new) for c in range(num_columns)} if num_new else None
     return Data({**inputs, "y": y}, eta, new=new)
+
+
+def write_files(folder: Path, num_rows: int, num_columns: int, family: str) -> None:
+    """
+    Columns ``x0``, ... of U(0, 1) and ``y``, as :func:`uniform` has them.
+
+    The first file's predictor is left in ``truth.bin``, for those who judge.
+
+    :raises ImportError: there is no pyarrow.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (folder / "files").mkdir(parents=True)
+    for i, start in enumerate(range(0, num_rows, FILE_ROWS)):
+        data = uniform(min(FILE_ROWS, num_rows - start), num_columns, family, seed=i)
+        path = folder / "files" / f"{i:05d}.parquet"
+        table = pa.table({name: np.asarray(column) for name, column in data.train.items()})
+        pq.write_table(table, path, compression="none", use_dictionary=False)
+        if i == 0:
+            assert data.truth is not None
+            data.truth.tofile(folder / "truth.bin")
 
 
 FLIGHTS = Model(

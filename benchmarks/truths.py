@@ -1,13 +1,14 @@
-"""Truths of every replicate of ``calibration.py``, and responses of a predictor in every family."""
+"""Simulated responses of every family, and the functions of ``calibration.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import expit
-from scipy.stats import poisson, t
+from scipy.stats import poisson
 
 NUM_WAVES = 30
 SLOPE, AMPLITUDE = 1.0, 0.7
@@ -25,15 +26,15 @@ def zeros(rng: np.random.Generator, share: float, f: np.ndarray) -> np.ndarray:
     return (rng.uniform(size=f.shape) >= share) + 0.0
 
 
-def positive(rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
-    """Poisson counts above zero, by their quantiles."""
-    none = np.exp(-mean)
-    return poisson.ppf(none + (1.0 - none) * rng.uniform(size=mean.shape), mean)
+def positive(rng: np.random.Generator, counts: Any, number: int) -> np.ndarray:
+    """Counts above zero, of scipy's distribution ``counts``, by their quantiles."""
+    none = counts.cdf(0)
+    return counts.ppf(none + (1.0 - none) * rng.uniform(size=number))
 
 
 FAMILIES: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
     "gaussian": lambda rng, f: f + 0.5 * rng.standard_normal(f.shape),
-    "student_t": lambda rng, f: f + 0.4 * t.rvs(4.0, size=f.shape, random_state=rng),
+    "student_t": lambda rng, f: f + 0.4 * rng.standard_t(4.0, f.shape),
     "gamma": lambda rng, f: rng.gamma(3.0, np.exp(f) / 3.0),
     "beta": lambda rng, f: np.clip(rng.beta(5 * expit(f), 5 * (1 - expit(f))), 1e-9, 1 - 1e-9),
     "poisson": lambda rng, f: rng.poisson(np.exp(f)).astype(float),
@@ -47,12 +48,13 @@ FAMILIES: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
     "zero_inflated_negative_binomial": lambda rng, f: (
         zeros(rng, 0.3, f) * rng.negative_binomial(3.0, 1 / (1 + np.exp(1.0 + f) / 3))
     ),
-    "hurdle_poisson": lambda rng, f: zeros(rng, 0.3, f) * positive(rng, np.exp(1.0 + f)),
+    "hurdle_poisson": lambda rng, f: (
+        zeros(rng, 0.3, f) * positive(rng, poisson(np.exp(1.0 + f)), len(f))
+    ),
 }
 """Responses of a predictor, by the families' default links."""
 INFLATED = ("zero_inflated_poisson", "zero_inflated_negative_binomial", "hurdle_poisson")
 """Their predictors are higher by one: zeros take from what counts say."""
-COUNTS = ("poisson", "negative_binomial", *INFLATED)
 
 
 class Truth:
@@ -82,6 +84,10 @@ class Truth:
     def derivative(self, x: np.ndarray) -> np.ndarray:
         """Of the curve, [n]."""
         return -np.sin(x[:, None] * self._w + self._b) @ (self._a * self._w)
+
+    def on(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """The functions at x, by name, not centred."""
+        return {"curve": self.curve(x), "line": self.slope * x, "absent": 0.0 * x}
 
     def parts(self, table: pd.DataFrame) -> dict[str, np.ndarray]:
         """Effects at the rows, not centred."""

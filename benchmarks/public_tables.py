@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import sklearn.datasets
 
 MOST_ROWS = 3000
 """Of larger tables so many rows are drawn."""
@@ -81,31 +82,21 @@ def _r(
     return load
 
 
-def _log(y: pd.Series) -> pd.Series:
-    return np.log(y)
-
-
 def _is(value: str) -> Callable[[pd.Series], pd.Series]:
     return lambda y: (y.astype(str) == value).astype(float)
 
 
-def _diabetes() -> Table:
-    from sklearn.datasets import load_diabetes
+def _sklearn(name: str, family: str) -> Callable[[], Table]:
+    def load() -> Table:
+        X, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True, as_frame=True)
+        return prepared(X, y, family, f"scikit-learn's {name}")
 
-    X, y = load_diabetes(return_X_y=True, as_frame=True)
-    return prepared(X, y, "gaussian", "scikit-learn's diabetes")
-
-
-def _breast() -> Table:
-    from sklearn.datasets import load_breast_cancer
-
-    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    return prepared(X, y, "bernoulli", "scikit-learn's breast_cancer")
+    return load
 
 
 def _pima() -> Table:
     frame = pd.concat([of_r("MASS", "Pima.tr"), of_r("MASS", "Pima.te")])
-    y = (frame["type"].astype(str) == "Yes").astype(float)
+    y = _is("Yes")(frame["type"])
     return prepared(frame.drop(columns="type"), y, "bernoulli", "MASS::Pima.tr, Pima.te")
 
 
@@ -120,15 +111,15 @@ def _bike() -> Table:
 DATASETS: dict[str, Callable[[], Table]] = {
     "auto": _r("ISLR", "Auto", "mpg", "gaussian", ("name",)),
     "carseats": _r("ISLR", "Carseats", "Sales", "gaussian"),
-    "computers": _r("Ecdat", "Computers", "price", "gaussian", (), _log),
+    "computers": _r("Ecdat", "Computers", "price", "gaussian", (), np.log),
     "credit": _r("ISLR", "Credit", "Balance", "gaussian", ("ID",)),
-    "diabetes": _diabetes,
-    "diamonds": _r("ggplot2", "diamonds", "price", "gaussian", (), _log),
-    "hitters": _r("ISLR", "Hitters", "Salary", "gaussian", (), _log),
-    "houses": _r("AER", "HousePrices", "price", "gaussian", (), _log),
+    "diabetes": _sklearn("diabetes", "gaussian"),
+    "diamonds": _r("ggplot2", "diamonds", "price", "gaussian", (), np.log),
+    "hitters": _r("ISLR", "Hitters", "Salary", "gaussian", (), np.log),
+    "houses": _r("AER", "HousePrices", "price", "gaussian", (), np.log),
     "nox": _r("robustbase", "NOxEmissions", "LNOx", "gaussian"),
     "wage": _r("ISLR", "Wage", "logwage", "gaussian", ("wage", "region")),
-    "breast": _breast,
+    "breast": _sklearn("breast_cancer", "bernoulli"),
     "default": _r("ISLR", "Default", "default", "bernoulli", (), _is("Yes")),
     "mroz": _r("carData", "Mroz", "lfp", "bernoulli", (), _is("yes")),
     "pima": _pima,
