@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import argparse
 import collections
-import json
+import itertools
 import os
 import signal
 import subprocess
@@ -45,32 +45,24 @@ from gpflow_gam.gam import saving
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "fuzz"))
 
-from nasty import (  # noqa: E402
-    RELATIONS,
-    SAME,
-    Case,
-    Outcome,
-    cases,
-    change,
-    judged,
-    mild_case,
-)
+from nasty import RELATIONS, SAME, Case, cases, change, judged, mild_case  # noqa: E402
 
 FIGURE = ROOT / "docs" / "figures" / "reliability"
-GOOD = ("fitted", "fitted, tails", "refused")
+GOOD = {"fitted": "tab:blue", "fitted, tails": "tab:cyan", "refused": "0.7"}
+"""Outcomes as they should be, and their colours."""
+BAD = ("tab:red", "tab:orange", "tab:purple", "tab:brown", "tab:pink")
+Rows = list[dict[str, Any]]
+"""With ``what``, ``outcome`` and ``count``."""
 
 
-def random_gams(number: int, seconds: float, start: int) -> dict[str, Any]:
-    """
-    Outcomes of random cases, and those that are not as they should be.
+def counted(what: str, counts: dict[str, int]) -> Rows:
+    return [{"what": what, "outcome": o, "count": n} for o, n in sorted(counts.items())]
 
-    :param number: at most so many.
-    :param seconds: after which no further one is begun.
-    :param start: of hypothesis.
-    """
-    counts: collections.Counter[str] = collections.Counter()
-    failures: list[dict[str, str]] = []
+
+def random_gams(number: int, seconds: float, start: int) -> tuple[Rows, Rows]:
+    """Outcomes of random cases, and of each family, with those that are not as they should be."""
     families: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    failures: Rows = []
     begun = time.perf_counter()
 
     @seed(start)
@@ -85,41 +77,30 @@ def random_gams(number: int, seconds: float, start: int) -> dict[str, Any]:
     def run(case: Case) -> None:
         if time.perf_counter() - begun > seconds:
             return
-        outcome: Outcome = judged(case)
-        counts[outcome.kind] += 1
+        outcome = judged(case)
         families[case.family][outcome.kind] += 1
         if not outcome.good:
-            failures.append({"kind": outcome.kind, "text": outcome.text, "case": repr(case)})
+            text = f"{outcome.kind}: {outcome.text}; {case!r}"
+            failures.append({"what": "failure", "outcome": text, "count": 1})
             print(outcome.kind, outcome.text, case, sep="\n  ", flush=True)
 
     run()
-    total = sum(counts.values()) - counts["not built"]
-    return {
-        "models": total,
-        "outcomes": dict(counts),
-        "by_family": {name: dict(own) for name, own in sorted(families.items())},
-        "failures": failures,
-    }
+    details = [counted(f"random GAMs, {name}", own) for name, own in sorted(families.items())]
+    total = sum(families.values(), collections.Counter())
+    return counted("random GAMs", total), [*itertools.chain(*details), *failures]
 
 
-def invariances(number: int, start: int) -> dict[str, Any]:
-    """
-    Random small models, each fitted twice: as it is, and to data that say the same.
-
-    :param number: of models; of each one of the changes in turn.
-    :param start: the first one's seed.
-    """
-    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    differing: list[dict[str, Any]] = []
+def invariances(number: int, start: int) -> Rows:
+    """Random small models, each fitted twice: as it is, and to data that say the same."""
+    counts: dict[str, collections.Counter[str]] = {r: collections.Counter() for r in RELATIONS}
     for seed_ in range(start, start + number):
         relation = RELATIONS[seed_ % len(RELATIONS)]
         result = change(mild_case(seed_), relation)
         kind = "not comparable" if np.isnan(result) else "same" if result <= SAME else "differs"
         counts[relation][kind] += 1
         if kind == "differs":
-            differing.append({"seed": seed_, "relation": relation, "by": result})
             print(seed_, relation, result, mild_case(seed_), flush=True)
-    return {"counts": {k: dict(v) for k, v in counts.items()}, "differing": differing}
+    return [row for r, own in counts.items() for row in counted(f"{r} changed", own)]
 
 
 def data(rows: int = 200) -> pd.DataFrame:
@@ -129,12 +110,8 @@ def data(rows: int = 200) -> pd.DataFrame:
     return df.assign(count=rng.poisson(np.exp(np.sin(6.0 * df["x"]))))
 
 
-def damaged_files(number: int) -> dict[str, int]:
-    """
-    Files cut short, and files with a bit flipped, half of each.
-
-    :param number: of both together.
-    """
+def damaged_files(number: int) -> Rows:
+    """Files cut short, and files with a bit flipped, half of each."""
     df = data()
     gam = gg.GAM(s("x", k=6) + factor("g"), "poisson").fit(df, "count", progress=False)
     expected, rng = gam.predict(df), np.random.default_rng(1)
@@ -159,16 +136,14 @@ def damaged_files(number: int) -> dict[str, int]:
                 print(repr(error), flush=True)
             else:
                 counts["same" if np.array_equal(again, expected) else "other predictions"] += 1
-    return dict(counts)
+    return counted("damaged files", counts)
 
 
-def killed_saves(number: int) -> dict[str, int]:
+def killed_saves(number: int) -> Rows:
     """
     A process that writes a GAM's file again and again, killed at random moments.
 
     What is written is made before: TensorFlow does not work in a forked process.
-
-    :param number: of times.
     """
     df, rng = data(2000), np.random.default_rng(2)
     gam = gg.GAM(s("x") + factor("g"), "poisson").fit(df, "count", progress=False)
@@ -194,7 +169,7 @@ def killed_saves(number: int) -> dict[str, int]:
             counts["left a temporary file"] += len(os.listdir(folder)) > 1
             gam.save(target, overwrite=True)
             counts["temporary files after the next save"] += len(os.listdir(folder)) - 1
-    return dict(counts)
+    return counted("killed saves", counts)
 
 
 def fitted_with_checkpoint(folder: Path | None) -> np.ndarray:
@@ -212,12 +187,8 @@ def fitted_with_checkpoint(folder: Path | None) -> np.ndarray:
     return np.asarray(gam.predict(df[:1000]))
 
 
-def killed_fits(number: int) -> dict[str, int]:
-    """
-    A fit with a checkpoint, killed at random moments and started again.
-
-    :param number: of kills.
-    """
+def killed_fits(number: int) -> Rows:
+    """A fit with a checkpoint, killed at random moments and started again."""
     rng, counts = np.random.default_rng(4), collections.Counter({"killed": 0})
     with tempfile.TemporaryDirectory() as folder:
         paths = Path(folder) / "one.npy", Path(folder) / "pieces.npy"
@@ -243,72 +214,32 @@ def killed_fits(number: int) -> dict[str, int]:
         subprocess.run(_child(paths[1], Path(folder) / "state"), check=True, capture_output=True)
         one, pieces = map(np.load, paths)
         counts["ended with other numbers"] = int(not np.array_equal(one, pieces))
-    return dict(counts)
+    return counted("killed fits", counts)
 
 
 def _child(result: Path, folder: Path | None) -> list[str]:
     return [sys.executable, __file__, "--fit", str(result), "" if folder is None else str(folder)]
 
 
-def draw(result: dict[str, Any]) -> None:
-    """Bars of the outcomes by family, and in the title what was found in files."""
+def draw(rows: Rows) -> None:
+    """Bars of the outcomes by family."""
     import matplotlib.pyplot as plt
 
-    kinds = sorted({k for own in result["random"]["by_family"].values() for k in own})
-    kinds = [*GOOD, *(k for k in kinds if k not in (*GOOD, "not built"))]
-    families = list(result["random"]["by_family"])
+    prefix = "random GAMs, "
+    table = pd.DataFrame([r for r in rows if r["what"].startswith(prefix)])
+    table = table[table["outcome"] != "not built"]
+    table = table.pivot_table("count", "what", "outcome", fill_value=0).rename(
+        index=lambda what: what.removeprefix(prefix)
+    )
+    bad = dict(zip(sorted(set(table) - set(GOOD)), BAD))
     fig, ax = plt.subplots(figsize=(8.0, 3.2), layout="constrained")
-    left = np.zeros(len(families))
-    colors = [
-        "tab:blue",
-        "tab:cyan",
-        "0.7",
-        "tab:red",
-        "tab:orange",
-        "tab:purple",
-        "tab:brown",
-        "tab:pink",
-    ]
-    for kind, color in zip(kinds, colors):
-        own = np.array([result["random"]["by_family"][f].get(kind, 0) for f in families])
-        ax.barh(families, own, left=left, color=color, label=kind)
-        left += own
-    ax.set_xlabel(f"random GAMs, {result['random']['models']} in all")
+    left = np.zeros(len(table))
+    for kind, color in ({k: c for k, c in GOOD.items() if k in table} | bad).items():
+        ax.barh(table.index, table[kind], left=left, color=color, label=kind)
+        left += table[kind]
+    ax.set_xlabel(f"random GAMs, {left.sum():.0f} in all")
     ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     fig.savefig(FIGURE.with_suffix(".png"), dpi=150)
-
-
-def counts_of(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row an outcome."""
-    random = result["random"]
-    parts = {"random GAMs": random["outcomes"], "damaged files": result["files"]}
-    parts |= {"killed saves": result["kills"], "killed fits": result["fits"]}
-    parts |= {f"{r} changed": own for r, own in result["invariances"]["counts"].items()}
-    return [
-        {"what": what, "outcome": outcome, "count": number}
-        for what, own in parts.items()
-        for outcome, number in sorted(own.items())
-    ]
-
-
-def details_of(random: dict[str, Any]) -> list[dict[str, Any]]:
-    """Random GAMs by family, and every failure, of which there should be none."""
-    rows = [
-        {"what": f"random GAMs, {family}", "outcome": outcome, "count": number}
-        for family, own in random["by_family"].items()
-        for outcome, number in sorted(own.items())
-    ]
-    rows += [
-        {"what": "failure", "outcome": f"{f['kind']}: {f['text']}; {f['case']}", "count": 1}
-        for f in random["failures"]
-    ]
-    return rows
-
-
-def table(result: dict[str, Any]) -> str:
-    """The counts, as the documentation shows them."""
-    rows = [(f"{row['what']}: {row['outcome']}", row["count"]) for row in counts_of(result)]
-    return str(tabulate(rows, ["", "count"], tablefmt="rst")) + "\n"
 
 
 def main() -> None:
@@ -327,24 +258,26 @@ def main() -> None:
         result, folder = options.fit
         np.save(result, fitted_with_checkpoint(Path(folder) if folder else None))
         return
-    result = {
-        "files": damaged_files(options.files),
-        "kills": killed_saves(options.kills),
-        "fits": killed_fits(options.fits),
-        "invariances": invariances(options.pairs, options.seed),
-        "random": random_gams(options.models, options.seconds, options.seed),
-    }
+    parts = [
+        damaged_files(options.files),
+        killed_saves(options.kills),
+        killed_fits(options.fits),
+        invariances(options.pairs, options.seed),
+    ]
+    random, details = random_gams(options.models, options.seconds, options.seed)
+    rows = [*random, *itertools.chain(*parts)]
     record(
         "reliability",
         "Failures of random GAMs, damaged files and killed processes",
-        counts_of(result) + details_of(result["random"]),
+        rows + details,
         options,
         peers=["hypothesis"],
     )
-    FIGURE.with_suffix(".txt").write_text(table(result), encoding="utf-8")
-    draw(result)
-    shown = {k: v for k, v in result["random"].items() if k not in ("failures", "by_family")}
-    print(json.dumps({**result, "random": shown}, indent=1))
+    counts = [(f"{row['what']}: {row['outcome']}", row["count"]) for row in rows]
+    table = tabulate(counts, ["", "count"], tablefmt="rst")
+    FIGURE.with_suffix(".txt").write_text(table + "\n", encoding="utf-8")
+    draw(details)
+    print(table)
 
 
 if __name__ == "__main__":

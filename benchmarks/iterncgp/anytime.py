@@ -26,9 +26,7 @@ from typing import Any
 import gpflow
 import matplotlib.pyplot as plt
 import numpy as np
-import problems
-import tensorflow as tf
-from problems import NUM_CLASSES, mixture, probit, without_shift
+from problems import NUM_CLASSES, Point, Race, mixture
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -36,84 +34,44 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from recording import add_option, record
 
 import gpflow_gam as gg
-from gpflow_gam import metrics
 
 FIGURE = Path(__file__).resolve().parents[2] / "docs" / "figures" / "anytime"
-SCORES = {"NLL": "lower", "ECE": "lower", "accuracy": "higher"}
-Point = tuple[float, float, float, float]
-"""Seconds, NLL, ECE, accuracy."""
+BETTER = {"NLL": "lower", "ECE": "lower", "accuracy": "higher"}
 
 
 class Ended(Exception):
     """The last posterior that was asked for on the way is the last one of all."""
 
 
-class Run:
-    """Data, kernel and clock of one curve; the clock stands still while posteriors are scored."""
-
-    def __init__(self, options: argparse.Namespace, per_class: int) -> None:
-        dtype = np.float64 if options.double else np.float32
-        gpflow.config.set_default_float(dtype)
-        gpflow.config.set_default_jitter(1e-6 if options.double else 1e-4)
-        X, y, Xt, self.truth = mixture(per_class, options.per_class_test)
-        self.X, self.Xt, self.Y = X.astype(dtype), Xt.astype(dtype), y[:, None].astype(dtype)
-        self.kernel = gpflow.kernels.Matern32(options.variance, options.lengthscale)
-        self.budget, self.ended = options.seconds, options.ended
-        self.points: list[Point] = []
-        self._now = time.process_time if options.cpu else time.perf_counter
-        self._begun, self._scoring = self._now(), 0.0
-
-    @property
-    def seconds(self) -> float:
-        return self._now() - self._begun - self._scoring
-
-    def score(self, predict: Callable[..., tuple[tf.Tensor, tf.Tensor]]) -> None:
-        """Note how well a posterior predicts."""
-        seconds, begun = self.seconds, self._now()
-        parts = []
-        for rows in np.array_split(self.Xt, 10):
-            mean, cov = (t.numpy().astype(float) for t in predict(rows, full_output_cov=True))
-            parts.append(probit(mean, without_shift(cov)))
-        p = np.concatenate(parts)
-        scores = (f(self.truth, p) for f in (metrics.nlpd, metrics.ece, metrics.accuracy))
-        self.points.append((seconds, *scores))
-        print(f"  {seconds:.1f} s: NLL {self.points[-1][1]:.4f}", flush=True)
-        self._scoring += self._now() - begun
-
-
-def ours(run: Run) -> None:
-    likelihood = gpflow.likelihoods.Softmax(NUM_CLASSES)
-    model = gg.models.IterNCGP((run.X, run.Y), run.kernel, likelihood, solver="newton")
+def ours(race: Race, ended: bool) -> None:
+    model = race.model("newton")
 
     def look(progress: gg.optimizers.FitProgress) -> bool:
         assert progress.posterior is not None
-        run.score(progress.posterior().predict_f)
-        if run.ended and run.seconds > run.budget:
+        race.score(progress.posterior().predict_f)
+        if ended and race.over:
             raise Ended
-        return run.seconds > run.budget
+        return race.over
 
     with contextlib.suppress(Ended):
         gg.optimizers.fit(model, hyperparameters=False, callback=look)
-        run.score(model.posterior().predict_f)
-
-
-def svgp(run: Run, num_inducing: int, rate: float) -> None:
-    model, step = problems.svgp(run.X, run.Y, run.kernel, num_inducing, rate)
-    mark = 1.0
-    while run.seconds < run.budget:
-        step()
-        if run.seconds > mark:
-            run.score(model.predict_f)
-            mark = run.seconds * 1.3
+        race.score(model.posterior().predict_f)
 
 
 def curve(
-    method: Callable[[Run], None], options: argparse.Namespace, per_class: int
+    method: Callable[[Race], None], options: argparse.Namespace, per_class: int
 ) -> list[Point]:
     """In a process of its own: nothing traced or held by one method is charged to the next."""
-    run = Run(options, per_class)
-    method(run)
-    return run.points
+    dtype = np.float64 if options.double else np.float32
+    gpflow.config.set_default_float(dtype)
+    gpflow.config.set_default_jitter(1e-6 if options.double else 1e-4)
+    X, y, Xt, truth = mixture(per_class, options.per_class_test)
+    kernel = gpflow.kernels.Matern32(options.variance, options.lengthscale)
+    now = time.process_time if options.cpu else time.perf_counter
+    judged = [(Xt.astype(dtype), truth)]
+    race = Race((X.astype(dtype), y), kernel, options.seconds, judged, True, now)
+    method(race)
+    return race.points
 
 
 def latest(points: list[Point], seconds: float) -> Point | None:
@@ -136,7 +94,7 @@ def at_times(
         for name in shown:
             row = {"N": number, "seconds": seconds, "method": "ours" if name == "ours" else "SVGP"}
             row["best of them"] = "" if name == "ours" else name.removeprefix("SVGP, ")
-            rows.append({**row, **dict(zip(SCORES, result[name][1:]))})
+            rows.append({**row, **dict(zip(BETTER, result[name][1:]))})
     return rows
 
 
@@ -185,10 +143,10 @@ def main() -> None:
     parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
     add_option(parser)
     arguments = parser.parse_args()
-    methods: dict[str, Callable[[Run], None]] = {"ours": ours}
+    methods: dict[str, Callable[[Race], None]] = {"ours": partial(ours, ended=arguments.ended)}
     for number, rate in itertools.product(arguments.inducing, arguments.rates):
         name = f"SVGP, M = {number}, rate {rate}"
-        methods[name] = partial(svgp, num_inducing=number, rate=rate)
+        methods[name] = partial(Race.svgp, num_inducing=number, rate=rate, first=1.0, spacing=1.3)
     result: dict[int, dict[str, list[Point]]] = {}
     rows: list[dict[str, Any]] = []
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
@@ -214,7 +172,7 @@ def main() -> None:
         within=["N", "seconds"],
         method="method",
         ours=["ours"],
-        better=SCORES,
+        better=BETTER,
     )
     if arguments.figure:
         label = "seconds of CPU" if arguments.cpu else "seconds"

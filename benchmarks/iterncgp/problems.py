@@ -1,15 +1,23 @@
-"""The mixture of Tatzel et al. (2025), class probabilities, and GPflow's SVGP beside ours."""
+"""The mixture of Tatzel et al. (2025), and races on it: ours and GPflow's SVGP against time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 from scipy.special import softmax
 
+from gpflow_gam import metrics
+from gpflow_gam.models import IterNCGP
+
 NUM_CLASSES = 10
+SCORES = {"NLL": metrics.nlpd, "ECE": metrics.ece, "accuracy": metrics.accuracy}
+Point = tuple[float, ...]
+"""Seconds, then the scores of each of the sets of rows that are judged."""
 BATCH = 1024
 
 
@@ -85,3 +93,69 @@ def svgp(
 
     optimiser.build(variables)
     return model, step
+
+
+class Race:
+    """
+    Data, kernel and clock of one curve; the clock stands still while posteriors are scored.
+
+    :param data: X and labels of those rows, X and labels of others.
+    :param kernel: held.
+    :param budget: seconds of the curve.
+    :param judged: sets of rows, and their labels, that posteriors are scored on.
+    :param joint: whether class probabilities leave out the common shift of all classes, for which
+        it takes their covariances.
+    :param now: the clock.
+    """
+
+    def __init__(
+        self,
+        data: Sequence[np.ndarray],
+        kernel: gpflow.kernels.Kernel,
+        budget: float,
+        judged: Sequence[tuple[np.ndarray, np.ndarray]],
+        joint: bool,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.X, labels = data[:2]
+        self.Y = labels[:, None].astype(self.X.dtype)
+        self.kernel, self.budget, self.judged, self.joint = kernel, budget, judged, joint
+        self.points: list[Point] = []
+        self._now = now
+        self._begun, self._scoring = now(), 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self._now() - self._begun - self._scoring
+
+    @property
+    def over(self) -> bool:
+        return self.seconds > self.budget
+
+    def model(self, solver: Any, rows: int | None = None) -> IterNCGP:
+        likelihood = gpflow.likelihoods.Softmax(NUM_CLASSES)
+        return IterNCGP((self.X[:rows], self.Y[:rows]), self.kernel, likelihood, solver=solver)
+
+    def score(self, predict: Callable[..., tuple[tf.Tensor, tf.Tensor]]) -> None:
+        """Note how well a posterior predicts."""
+        seconds, begun, scores = self.seconds, self._now(), []
+        for X, labels in self.judged:
+            parts = []
+            for rows in np.array_split(X, 10):
+                both = predict(rows, full_output_cov=True) if self.joint else predict(rows)
+                mean, cov = (t.numpy().astype(float) for t in both)
+                parts.append(probit(mean, without_shift(cov) if self.joint else cov))
+            scores += [f(labels, np.concatenate(parts)) for f in SCORES.values()]
+        self.points.append((seconds, *map(float, scores)))
+        print(f"  {seconds:.1f} s: NLL {scores[-len(SCORES)]:.4f}", flush=True)
+        self._scoring += self._now() - begun
+
+    def svgp(self, num_inducing: int, rate: float, first: float, spacing: float) -> None:
+        """Points at times that are spaced like powers."""
+        model, step = svgp(self.X, self.Y, self.kernel, num_inducing, rate)
+        mark = first
+        while not self.over:
+            step()
+            if self.seconds > mark:
+                self.score(model.predict_f)
+                mark = self.seconds * spacing
