@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import workers
 import workloads
-from columns import rows, write
+from columns import write
 from running import Cell, Numbers, Settings, fits, judged, ours
 from workloads import Data, Model
 
@@ -141,9 +141,9 @@ def crossval(plan: Plan) -> list[Cell]:
     """Five folds of scikit-learn's diabetes: the fits' seconds together, and R^2."""
     columns = workloads.diabetes()
     if plan.quick:  # two smooths
-        columns = {name: columns[name] for name in ("x2", "x8", "y")}
+        columns = columns[["x2", "x8", "y"]]
     model = workloads.diabetes_model(columns)
-    y = np.asarray(columns["y"])
+    y = columns["y"].to_numpy()
     edges = np.linspace(0, len(y), 6).round().astype(int)
     folds = [np.arange(a, b) for a, b in itertools.pairwise(edges)]
 
@@ -151,7 +151,7 @@ def crossval(plan: Plan) -> list[Cell]:
         write(folder / "train", columns)
         for i, held_out in enumerate(folds):
             kept = np.setdiff1d(np.arange(len(y)), held_out)
-            parts = Data(rows(columns, kept), test=rows(columns, held_out))
+            parts = Data(columns.iloc[kept], test=columns.iloc[held_out])
             parts.write(folder / f"fold{i}")
 
     def by_folds(run: Callable[[Path, Settings], Numbers], folder: Path, settings: Settings) -> Any:
@@ -173,7 +173,7 @@ def screening(plan: Plan) -> list[Cell]:
     """Which of all pairs of Sonar's columns interact?"""
     columns = workloads.sonar(plan.sonar, 4 if plan.quick else 60)
     note = "Sonar" if plan.sonar else "synthetic: no csv of Sonar was given"
-    size, number = len(columns["y"]), len(columns) - 1
+    size, number = len(columns), columns.shape[1] - 1
 
     def prepare(folder: Path) -> None:
         write(folder / "train", columns)

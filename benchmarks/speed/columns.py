@@ -1,71 +1,46 @@
-"""
-Named columns in a folder, one binary file each: what R, other interpreters and ours read alike.
-
-Nothing but NumPy is imported, so that any peer's environment will do.
-"""
+"""Tables in a folder, one binary file a column: what R, other interpreters and ours read alike."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 INDEX = "columns.tsv"
 
 
-@dataclass(frozen=True)
-class Levels:
-    """A column of levels: which of ``names`` each row has."""
-
-    codes: np.ndarray
-    names: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __getitem__(self, rows: Any) -> Levels:
-        return Levels(self.codes[rows], self.names)
+def is_levels(column: pd.Series) -> bool:
+    return isinstance(column.dtype, pd.CategoricalDtype)
 
 
-Column = np.ndarray | Levels
-Columns = dict[str, Column]
-
-
-def levels(values: Any) -> Levels:
+def levels(values: Any) -> pd.Categorical:
     """Text as levels, in the order of the alphabet."""
-    names, codes = np.unique(np.asarray(values).astype(str), return_inverse=True)
-    return Levels(codes.astype(np.int32), tuple(names))
+    return pd.Categorical(np.asarray(values).astype(str))
 
 
-def write(folder: Path, columns: Columns) -> None:
+def write(folder: Path, table: pd.DataFrame) -> None:
     """Doubles as they are, levels as their places and an entry in the index."""
     folder.mkdir(parents=True, exist_ok=True)
     index = []
-    for name, column in columns.items():
-        if isinstance(column, Levels):
-            index.append(f"{name}\tlevels\t{'|'.join(column.names)}")
-            column.codes.astype("<i4").tofile(folder / f"{name}.bin")
+    for name, column in table.items():
+        if is_levels(column):
+            index.append(f"{name}\tlevels\t{'|'.join(column.cat.categories)}")
+            column.cat.codes.to_numpy("<i4").tofile(folder / f"{name}.bin")
         else:
             index.append(f"{name}\tnumbers\t")
-            np.asarray(column).astype("<f8").tofile(folder / f"{name}.bin")
+            column.to_numpy("<f8").tofile(folder / f"{name}.bin")
     (folder / INDEX).write_text("\n".join(index) + "\n", encoding="utf-8")
 
 
-def read(folder: Path) -> Columns:
+def read(folder: Path) -> pd.DataFrame:
     """What :func:`write` wrote."""
-    columns: Columns = {}
+    columns: dict[str, Any] = {}
     for line in (folder / INDEX).read_text(encoding="utf-8").splitlines():
         name, kind, names = line.split("\t")
-        path = folder / f"{name}.bin"
+        values = np.fromfile(folder / f"{name}.bin", "<i4" if kind == "levels" else "<f8")
         if kind == "levels":
-            columns[name] = Levels(np.fromfile(path, "<i4"), tuple(names.split("|")))
-        else:
-            columns[name] = np.fromfile(path, "<f8")
-    return columns
-
-
-def rows(columns: Columns, chosen: Any) -> Columns:
-    """Some of the rows."""
-    return {name: column[chosen] for name, column in columns.items()}
+            values = pd.Categorical.from_codes(values, names.split("|"))
+        columns[name] = values
+    return pd.DataFrame(columns)

@@ -13,25 +13,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from columns import Columns, Levels, read
+from columns import read
 
 Task = dict[str, Any]
 Numbers = dict[str, Any]
 
 BLOCK = 100_000
 """Rows whose predictor is asked for at once, where nobody times it."""
-
-
-def frame(columns: Columns) -> pd.DataFrame:
-    """As a user would hold them."""
-    return pd.DataFrame(
-        {
-            name: pd.Categorical.from_codes(column.codes, list(column.names))
-            if isinstance(column, Levels)
-            else column
-            for name, column in columns.items()
-        }
-    )
 
 
 def peak() -> float:
@@ -70,7 +58,7 @@ def fit(task: Task) -> Numbers:
     matplotlib.use("Agg")
     gc.collect()
     folder, stages = Path(task["folder"]), task["stages"]
-    data = frame(read(folder / "train"))
+    data = read(folder / "train")
     numbers: Numbers = {"start_mb": peak()}
     start = time.perf_counter()
     gam = gg.GAM(task["formula"], family=task["family"]).fit(data)
@@ -85,7 +73,7 @@ def fit(task: Task) -> Numbers:
         numbers["summary"] = seconds(gam.summary)
         numbers["reading_mb"] = peak()
     if "predict" in stages:
-        new = frame(read(folder / "new"))
+        new = read(folder / "new")
         numbers["predict"] = seconds(lambda: gam.predict(new, "terms", se=True))
         numbers["predict_again"] = seconds(lambda: gam.predict(new, "terms", se=True))
         numbers["predict_mb"] = peak()
@@ -102,7 +90,7 @@ def fit(task: Task) -> Numbers:
         blocks = [data.iloc[i : i + BLOCK] for i in range(0, len(data), BLOCK)]
         np.concatenate([gam.predict(b, "link") for b in blocks]).tofile(folder / "predictor.bin")
     if "expected" in stages:
-        test = frame(read(folder / "test"))
+        test = read(folder / "test")
         np.asarray(gam.predict(test)).tofile(folder / "expected.bin")
     return numbers
 
@@ -114,7 +102,6 @@ def stream(task: Task) -> Numbers:
     ``state`` is what reading and coding take, before the first pass over rows in memory;
     ``pass_s`` the median pass, where there are several.
     """
-    import pandas as pd
 
     import gpflow_gam as gg
     from gpflow_gam.gam.fits import fit as fits
@@ -151,8 +138,8 @@ def crossval(task: Task) -> Numbers:
 
     import gpflow_gam as gg
 
-    columns = read(Path(task["folder"]) / "train")
-    X, y = frame(columns).drop(columns="y"), np.asarray(columns["y"])
+    data = read(Path(task["folder"]) / "train")
+    X, y = data.drop(columns="y"), data["y"].to_numpy()
     estimator = gg.sklearn.GAMRegressor(task["formula"])
     start = time.perf_counter()
     scores = cross_val_score(estimator, X, y, cv=5)
@@ -163,7 +150,7 @@ def screening(task: Task) -> Numbers:
     """Main effects and the interactions that stand out."""
     import gpflow_gam as gg
 
-    data = frame(read(Path(task["folder"]) / "train"))
+    data = read(Path(task["folder"]) / "train")
     start = time.perf_counter()
     terms = gg.anova(data=data, y="y", family=task["family"])
     numbers = {"first": time.perf_counter() - start, "memory_mb": peak()}
@@ -175,7 +162,7 @@ def refits(task: Task) -> Numbers:
     """Does memory grow with every fit? The first ones fill caches, and do not count."""
     import gpflow_gam as gg
 
-    data = frame(read(Path(task["folder"]) / "train"))
+    data = read(Path(task["folder"]) / "train")
     times, sizes = [], []
     for _ in range(task["number"]):
         gam = gg.GAM(task["formula"], family=task["family"])

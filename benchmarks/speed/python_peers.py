@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from columns import Columns, Levels, read
+import pandas as pd
+from columns import is_levels, read
 
 Task = dict[str, Any]
 
@@ -66,10 +67,10 @@ def response(model: Any, X: Any) -> np.ndarray:
 # --- speed -----------------------------------------------------------------------------------
 
 
-def matrix(columns: Columns) -> np.ndarray:
+def matrix(table: pd.DataFrame) -> np.ndarray:
     """The covariates side by side; levels by their places."""
-    covariates = [c for name, c in columns.items() if name != "y"]
-    return np.column_stack([c.codes if isinstance(c, Levels) else c for c in covariates])
+    covariates = table.drop(columns="y", errors="ignore")
+    return np.column_stack([c.cat.codes if is_levels(c) else c for _, c in covariates.items()])
 
 
 def predictor(mean: np.ndarray, family: str) -> np.ndarray:
@@ -82,11 +83,11 @@ def predictor(mean: np.ndarray, family: str) -> np.ndarray:
     return mean
 
 
-def timed_fit(columns: Columns, task: Task) -> Any:
+def timed_fit(table: pd.DataFrame, task: Task) -> Any:
     """EBM has main effects alone, but for a screen of interactions, which it chooses by FAST."""
-    covariates = [c for name, c in columns.items() if name != "y"]
-    levels = [isinstance(c, Levels) for c in covariates]
-    X, y, family = matrix(columns), columns["y"], task["family"]
+    covariates = [c for name, c in table.items() if name != "y"]
+    levels = [is_levels(c) for c in covariates]
+    X, y, family = matrix(table), table["y"].to_numpy(), task["family"]
     if task["method"] == "ebm":
         types = ["nominal" if level else "continuous" for level in levels]
         return ebm(X, y, family, interactions=task.get("interactions", 0), feature_types=types)
@@ -126,7 +127,7 @@ def speed(folder: Path, task: Task) -> Task:
 # --- tables ----------------------------------------------------------------------------------
 
 
-def of_pygam(train: Any, test: Any, family: str, text: list[str]) -> Task:
+def of_pygam(train: pd.DataFrame, test: pd.DataFrame, family: str, text: list[str]) -> Task:
     """Defaults, and its grid search."""
     names = [c for c in train if c != "y"]
     places = {c: {v: i for i, v in enumerate(sorted(train[c].unique()))} for c in text}
@@ -188,8 +189,6 @@ def of_gamfit(train: Any, test: Any, family: str, text: list[str]) -> Task:
 
 def tables(folder: Path, task: Task) -> Task:
     """All folds of a table: by row the mean, and what else a density takes."""
-    import pandas as pd
-
     table = pd.read_csv(folder / "data.csv", keep_default_na=False)
     text = [c for c in table if not pd.api.types.is_numeric_dtype(table[c])]
     fit, parts = {"pyGAM": of_pygam, "EBM": of_ebm, "gamfit": of_gamfit}[task["method"]], []
@@ -210,7 +209,6 @@ def tables(folder: Path, task: Task) -> Task:
 
 def shapes(folder: Path, task: Task) -> Task:
     """The effect of x on a grid, with a shape, of each replicate."""
-    import pandas as pd
     from pygam import s
 
     data, parts = pd.read_csv(folder / "data.csv"), []

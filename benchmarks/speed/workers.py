@@ -15,19 +15,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-import columns
 import numpy as np
-from ours import frame, peak
+import pandas as pd
+from columns import read
+from ours import peak
 from running import GivenUp, Numbers, Settings
 from workloads import Model
 
 
-def share(folder: Path, index: int, number: int) -> columns.Columns:
+def share(folder: Path, index: int, number: int) -> pd.DataFrame:
     """The rows of one of so many workers."""
-    every = columns.read(folder / "train")
-    size = len(every["y"])
-    at = slice(index * size // number, (index + 1) * size // number)
-    return {name: np.array(column[at]) for name, column in every.items()}
+    every = read(folder / "train")
+    return every[index * len(every) // number : (index + 1) * len(every) // number].copy()
 
 
 def work(task: dict[str, Any]) -> Numbers:
@@ -41,7 +40,7 @@ def work(task: dict[str, Any]) -> Numbers:
 
     index, number = task["index"], task["number"]
     strategy = tf.distribute.MultiWorkerMirroredStrategy() if number > 1 else None
-    data = frame(share(Path(task["folder"]), index, number))
+    data = share(Path(task["folder"]), index, number)
     gam, ends = gg.GAM(task["formula"], family=task["family"]), []
     begin = time.perf_counter()
     gg.distribute.fit(gam, data, strategy=strategy, callback=lambda _: ends.append(time.time()))
@@ -53,9 +52,9 @@ def work(task: dict[str, Any]) -> Numbers:
         numbers |= {"sent_kb": sent.bytes_a_pass / 1e3, "reductions": sent.reductions}
     if index == 0:
         size = 100_000
-        some = {name: column[:size] for name, column in share(Path(task["folder"]), 0, 1).items()}
+        some = share(Path(task["folder"]), 0, 1)[:size]
         truth = np.fromfile(Path(task["folder"]) / "truth.bin", "<f8")[:size]
-        result = gam.predict(frame(some), "link")
+        result = gam.predict(some, "link")
         numbers["rmse"] = float(np.sqrt(np.mean((result - truth) ** 2)))
     return numbers
 

@@ -6,10 +6,11 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from columns import Columns, levels, rows, write
+from columns import levels, write
 from scipy.special import expit
 
 FUNCTIONS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
@@ -46,11 +47,11 @@ class Model:
 class Data:
     """Rows with the response ``y``; what is true of them; rows held out."""
 
-    train: Columns
+    train: pd.DataFrame
     truth: np.ndarray | None = None
     """The predictor at the training rows."""
-    test: Columns | None = None
-    new: Columns | None = field(default=None, repr=False)
+    test: pd.DataFrame | None = None
+    new: pd.DataFrame | None = field(default=None, repr=False)
     """Rows at which predictions are timed."""
 
     def write(self, folder: Path) -> None:
@@ -99,8 +100,9 @@ def uniform(num_rows: int, num_columns: int, family: str, seed: int = 0, num_new
         y = rng.binomial(1, expit(eta)).astype(float)
     else:
         y = eta + 0.5 * rng.standard_normal(num_rows)
-    new = {f"x{c}": rng.uniform(size=num_new) for c in range(num_columns)} if num_new else None
-    return Data({**inputs, "y": y}, eta, new=new)
+    new = {f"x{c}": rng.uniform(size=num_new) for c in range(num_columns)}
+    more = pd.DataFrame(new) if num_new else None
+    return Data(pd.DataFrame({**inputs, "y": y}), eta, new=more)
 
 
 def write_files(folder: Path, num_rows: int, num_columns: int, family: str) -> None:
@@ -148,7 +150,7 @@ def flights(num_rows: int | None = None, seed: int = 0) -> Data:
     table = table.iloc[order]
     date = pd.to_datetime(table[["year", "month", "day"]])
     scheduled = table["sched_dep_time"].to_numpy().astype(int)
-    columns: Columns = {
+    columns = {
         "time": scheduled // 100 + scheduled % 100 / 60.0,
         "day": date.dt.dayofyear.to_numpy(float),
         "distance": table["distance"].to_numpy(float),
@@ -157,7 +159,8 @@ def flights(num_rows: int | None = None, seed: int = 0) -> Data:
         "y": table["dep_delay"].to_numpy(float),
     }
     held_out = np.arange(len(table)) < len(table) // 5
-    return Data(rows(columns, ~held_out), test=rows(columns, held_out))
+    data = pd.DataFrame(columns)
+    return Data(data[~held_out], test=data[held_out])
 
 
 BIKE = Model(
@@ -177,38 +180,40 @@ def bike(num_rows: int | None = None) -> Data:
     assert spec.origin is not None
     table = pd.read_csv(Path(spec.origin).parent / "datasets" / "bikeshare.csv.gz")
     table = table.iloc[:: max(len(table) // num_rows, 1)] if num_rows else table
-    columns: Columns = {c: table[c].to_numpy(float) for c in ("hr", "temp", "hum", "windspeed")}
+    columns: dict[str, Any] = {
+        c: table[c].to_numpy(float) for c in ("hr", "temp", "hum", "windspeed")
+    }
     for name in ("workingday", "mnth", "weathersit"):
         columns[name] = levels(table[name])
-    return Data({**columns, "y": table["bikers"].to_numpy(float)})
+    return Data(pd.DataFrame({**columns, "y": table["bikers"].to_numpy(float)}))
 
 
-def diabetes() -> Columns:
+def diabetes() -> pd.DataFrame:
     """Scikit-learn's diabetes data, sex as it comes: two numbers."""
     from sklearn.datasets import load_diabetes
 
     X, y = load_diabetes(return_X_y=True)
-    return {**{f"x{c}": X[:, c] for c in range(X.shape[1])}, "y": y}
+    return pd.DataFrame({**{f"x{c}": X[:, c] for c in range(X.shape[1])}, "y": y})
 
 
-def diabetes_model(columns: Columns) -> Model:
+def diabetes_model(columns: pd.DataFrame) -> Model:
     """A smooth of each column, and a line of that with two values."""
     names = [n for n in columns if n != "y"]
-    lines = [n for n in names if len(np.unique(np.asarray(columns[n]))) == 2]
+    lines = [n for n in names if columns[n].nunique() == 2]
     ours = " + ".join(f"linear({n})" if n in lines else f"s({n})" for n in names)
     mgcv = " + ".join(n if n in lines else f"s({n})" for n in names)
     return Model(f"y ~ {ours}", f"y ~ {mgcv}", k=10)
 
 
-def sonar(path: Path | None, num_columns: int = 60) -> Columns:
+def sonar(path: Path | None, num_columns: int = 60) -> pd.DataFrame:
     """mlbench's Sonar (60 columns, then the class) from a csv, or noise of its size."""
     if path is None:
         rng = np.random.default_rng(0)
         inputs = {f"x{c}": rng.uniform(size=208) for c in range(num_columns)}
         signal = 4.0 * (inputs["x0"] - 0.5) + 12.0 * (inputs["x1"] - 0.5) * (inputs["x2"] - 0.5)
-        return {**inputs, "y": rng.binomial(1, expit(signal)).astype(float)}
+        return pd.DataFrame({**inputs, "y": rng.binomial(1, expit(signal)).astype(float)})
     table = pd.read_csv(path)
     label = table.iloc[:, -1].astype(str)
     numbers = table.iloc[:, :-1].select_dtypes("number").iloc[:, -num_columns:]
-    inputs = {f"x{c}": numbers.iloc[:, c].to_numpy(float) for c in range(numbers.shape[1])}
-    return {**inputs, "y": (label == label.iloc[0]).to_numpy(float)}
+    numbers.columns = [f"x{c}" for c in range(numbers.shape[1])]
+    return numbers.astype(float).assign(y=(label == label.iloc[0]).astype(float))
