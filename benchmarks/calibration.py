@@ -37,7 +37,6 @@ import pandas as pd
 from harness import in_r, pool, r_packages, resumed
 from recording import add_option, record
 from scipy.stats import norm
-from tabulate import tabulate
 from truths import FAMILIES, INFLATED, Truth, replicate
 
 R_FAMILIES = {
@@ -279,7 +278,6 @@ def main() -> None:
                 data = [replicate(*task)[:2] for task in first]
                 kept[f"{name}, mgcv"] = mgcv_places(family, data)
     rows = [row for name, result in kept.items() for row in rows_of(name, result)]
-    print(tabulate(rows, "keys", floatfmt=".3f"))
     record(
         arguments.name,
         "Shares of true values within central intervals, by family and quantity",

@@ -20,7 +20,6 @@ import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 from recording import add_option, record
 from scipy.stats import norm
-from tabulate import tabulate
 
 import gpflow_gam as gg
 from gpflow_gam.variational import (
@@ -161,7 +160,6 @@ def main() -> None:
 
     sizes = f"N = {arguments.num_data}, C = {NUM_COMPONENTS}, M = {NUM_INDUCING}"
     print(f"KL (nats) from the best q of each family to the exact posterior, {sizes}")
-    print(tabulate(rows, "keys", floatfmt=".2f"))
     print("effective degrees of freedom: " + ", ".join(f"{f:.1f}" for f in freedom))
     print(f"time taken: {time.perf_counter() - begin:.0f} s")
     record(

@@ -23,7 +23,6 @@ import numpy as np
 import pandas as pd
 from harness import SCORES, means, of_r, scored
 from recording import add_option, record
-from tabulate import tabulate
 
 import gpflow_gam as gg
 from gpflow_gam import factor, random_effect, s
@@ -73,7 +72,6 @@ def main() -> None:
     each = scored(pd.concat(estimates[::-1]), truth)
     rows = means(each, ["example", "method"], **SCORES, seconds="seconds")
     rows.sort(key=lambda row: list(EXAMPLES).index(row["example"]))
-    print(tabulate(rows, "keys", floatfmt=".3f"))
     record(
         "gamsim",
         "The simulated examples of mgcv, predictor against truth",

@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 from recording import add_option, record
 from scipy.stats import norm
-from tabulate import tabulate
 
 HALF = float(norm.ppf(0.975))
 """Half the width of a pointwise 95 % band, in standard errors."""
@@ -209,7 +208,6 @@ def study(
         print(f"\r{name}: {number}/{len(settings)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     table = rows(pd.concat(each))
-    print(tabulate(table, "keys", floatfmt=".3f"))
     compare = {"method": "method", "ours": ["ours"], "better": {"RMSE": "lower"}, **compare}
     skipped = [p for p in needed if p not in there]
     compare["skipped"] = [*compare.get("skipped", ()), *skipped]

@@ -534,7 +534,6 @@ def main() -> None:
 
     for name in arguments.problems:
         rows, pictures = compared(name, arguments.methods, arguments.seeds)
-        print(tabulate(rows, headers="keys", floatfmt=".3f"))
         if name == "moons":
             draw_moons(pictures, arguments.out / "heads_moons.png")
         if arguments.methods == list(METHODS):
@@ -548,6 +547,8 @@ def main() -> None:
                 ours=[m for m in METHODS if m.startswith(("AdditiveGP", "IterNCGP"))],
                 better=BETTER,
             )
+        else:
+            print(tabulate(rows, headers="keys", floatfmt=".3f"))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from harness import of_r, parser_of, r_packages, study
 from recording import record
 from scipy.special import expit
 from scipy.stats import norm, spearmanr
-from tabulate import tabulate
 
 import gpflow_gam as gg
 
@@ -138,7 +137,6 @@ def real(options: argparse.Namespace) -> None:
         ours=["ours"],
         peers=["R:mgcv", "R:lme4"],
     )
-    print(tabulate(rows, "keys", floatfmt=".4f"))
 
 
 STUDIES = {"simulated": simulated, "real": real}

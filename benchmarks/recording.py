@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tabulate import tabulate
+
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = ("gpflow_gam", "gpflow", "tensorflow", "keras", "numpy", "scipy", "scikit-learn")
 DIRECTIONS = ("lower", "higher")
@@ -99,7 +101,7 @@ def record(
     peer_versions: Mapping[str, str] | None = None,
 ) -> Path:
     """
-    Write what was found.
+    Print what was found, and write it.
 
     :param name: of the file, and of the benchmark.
     :param title: a line that says what was asked.
@@ -147,6 +149,7 @@ def record(
         },
         "rows": [dict(row) for row in rows],
     }
+    print(tabulate(rows, "keys", floatfmt=".4g"))
     text = json.dumps(content, indent=1, allow_nan=False, default=_plain)
     options.record.mkdir(parents=True, exist_ok=True)
     path = options.record / f"{name}.json"

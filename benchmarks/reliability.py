@@ -245,7 +245,7 @@ def draw(rows: Rows) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("--models", type=int, default=1150)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of the random GAMs")
+    parser.add_argument("--seconds", type=float, default=1e6, help="of the random GAMs")
     parser.add_argument("--pairs", type=int, default=500, help="of fits that are to be the same")
     parser.add_argument("--files", type=int, default=500)
     parser.add_argument("--kills", type=int, default=50)

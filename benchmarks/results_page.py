@@ -26,8 +26,6 @@ LEVEL = 0.02
 
 BY_HAND = {"iterncgp/figures.py": "pictures of [](iterncgp.rst)"}
 """Benchmarks that record nothing yet, and where their numbers are."""
-NOT_RUN: tuple[str, ...] = ()
-"""Benchmarks that record, of which no file is here yet."""
 TABLES = {
     "gam.rst": "straight and absent effects (100 data sets); sentences of `responses.py` (24)",
     "comparison.rst": "`ncv.py` (15), and leaving rows out one by one",
@@ -215,7 +213,6 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         "## Not from files",
         "These benchmarks record nothing yet:",
         "\n".join(hand),
-        *([f"These do, and have not been run since: {', '.join(NOT_RUN)}."] if NOT_RUN else []),
         "These pages have tables that were copied from what a run printed, mostly other runs than "
         "those above:",
         "\n".join(f"- []({name}): {of}" for name, of in TABLES.items()),

@@ -36,7 +36,6 @@ from calibration import LEVELS, POINTS, below, leaves, panels, places
 from harness import pool, resumed
 from recording import add_option, record
 from scipy.special import ndtr
-from tabulate import tabulate
 from truths import FAMILIES
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "sbc.png"
@@ -196,7 +195,6 @@ def main() -> None:
             tasks = [(*case, seed) for seed in range(number)]
             results[case] = np.array(resumed(workers, one, tasks, kept))
     rows = rows_of(results)
-    print(tabulate(rows, "keys", floatfmt=".3f"))
     record(
         "sbc",
         "Simulation-based calibration at known hyperparameters",

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from harness import medians
 from recording import add_option, record
-from tabulate import tabulate
 
 import gpflow_gam as gg
 
@@ -79,7 +78,6 @@ def main() -> None:
         for by in batch:
             numbers = {"rows a second": options.batch / batch[by], "one row, ms": 1e3 * one[by]}
             table.append({"family": family, "by": by, **numbers})
-    print(tabulate(table, "keys", floatfmt=",.2f"))
     record(
         "serving",
         "A served GAM beside gam.predict",

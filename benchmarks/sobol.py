@@ -393,22 +393,13 @@ def medians(scores: pd.DataFrame) -> pd.DataFrame:
     return result.join(more).reset_index().sort_values(keys, kind="stable")
 
 
-def report(scores: pd.DataFrame, table: pd.DataFrame, functions: list[Function]) -> None:
-    """Print the tables."""
-    heads = ["method", "evaluations", "designs", "first", "total", "in 95 %", "in 95 %", "s"]
-    columns = ["method", "evaluations", "designs", "first error", "total error"]
-    columns += ["first coverage", "total coverage", "seconds"]
-    formats = ("", "d", "d", ".5f", ".5f", ".2f", ".2f", ".2f")
+def report(scores: pd.DataFrame, functions: list[Function]) -> None:
+    """Print what a second-order model can do at best, and coverage of all sizes together."""
     for function in functions:
-        own = table[table["function"] == function.name]
-        own = own.sort_values("method", key=lambda m: m.map(list(METHODS).index), kind="stable")
-        print(f"\n{function.name}, {function.dimension} inputs: mean absolute errors of indices")
-        rows = own.reindex(columns=columns).astype(object)
-        print(tabulate(rows.where(rows.notna(), None).values, heads, floatfmt=formats))
         least = function.least_errors()
         if max(least.values()) > 1e-12:
             told = ", ".join(f"{kind} {error:.5f}" for kind, error in least.items())
-            print(f"a second-order model that knows the function: {told}")
+            print(f"{function.name}: a second-order model that knows the function: {told}")
     print("\nShare of true indices within 95 % intervals, all sizes")
     pooled = scores.pivot_table("coverage", "method", ["function", "kind"], sort=False)
     pooled.columns = [f"{name}, {kind}" for name, kind in pooled.columns]
@@ -495,7 +486,7 @@ def main() -> None:
         functions, arguments.methods, arguments.num_seeds, arguments.largest, arguments.results
     )
     table = medians(scores)
-    report(scores, table, functions)
+    report(scores, functions)
     if arguments.figure is not None:
         print(f"figure: {draw(table, functions, arguments.figure)}")
     heads = {"first error": "error, first-order", "total error": "error, total"}

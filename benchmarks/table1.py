@@ -17,7 +17,6 @@ import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 from harness import medians
 from recording import add_option, record
-from tabulate import tabulate
 
 import gpflow_gam as gg
 from gpflow_gam.variational import (
@@ -129,8 +128,8 @@ def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
 # --- the ratios ----------------------------------------------------------------------------------
 
 
-def print_ratios(seconds: float) -> list[dict[str, object]]:
-    """Three comparisons at M = 32, block precision of rank M and of its default, 8; as rows."""
+def ratios(seconds: float) -> list[dict[str, object]]:
+    """ELBO and gradient of a batch at M = 32, block precision of rank M and of its default, 8."""
     M = 32
     data = {C: make_data(C) for C in (8, 16, 64)}
     calls = {
@@ -154,8 +153,6 @@ def print_ratios(seconds: float) -> list[dict[str, object]]:
             row = {"step": above, "over": "/ " + below, "ms": taken[above]}
             row |= {"ms of that": taken[below], "ratio": ratio, "target": f"{sense} {target:g}"}
             rows.append({**row, "met": met})
-    print(f"\nELBO and gradient, M = {M}, batch of {ROWS}, medians in turn")
-    print(tabulate(rows, "keys", floatfmt=".2f"))
     return rows
 
 
@@ -194,25 +191,20 @@ def costs(num_components: int, num_inducing: int, seconds: float) -> Costs:
     return {n: (number, ms[n, "KL"], ms[n, "marginals"]) for n, number in storage.items()}
 
 
-def print_costs(
+def all_costs(
     sizes: Sequence[tuple[int, int]], axis: int, seconds: float
 ) -> list[dict[str, object]]:
-    """Tables of the costs at every (C, M), of which ``axis`` (0: C, 1: M) varies; its rows."""
+    """Costs at every (C, M), of which ``axis`` (0: C, 1: M) varies, beside claimed exponents."""
     rows: list[dict[str, object]] = []
     result = [costs(C, M, seconds) for C, M in sizes]
     kinds = ("numbers held", "ms for the KL", f"ms for {ROWS} marginals, given features")
     for i, kind in enumerate(kinds):
-        shown = []
         for name in FAMILIES:
             known = [(s[axis], c[name][i]) for s, c in zip(sizes, result) if name in c]
             row = {"cost": kind, "family": name}
             row |= {f"{'CM'[axis]} = {size}": value for size, value in known}
-            rows.append({**row, "exponent": exponent(*zip(*known))})
-            claims = {k: c[name][i][axis] for k, c in CLAIMED.items() if name in c}
-            shown.append({**rows[-1], **claims})
-        fixed = f"{'MC'[axis]} = {sizes[0][1 - axis]}"
-        print(f"\n{fixed}; exponents over the larger half, and claimed")
-        print(tabulate(shown, "keys", floatfmt=".2f"))
+            claims = {k: c[name][i][axis] if name in c else None for k, c in CLAIMED.items()}
+            rows.append({**row, "exponent": exponent(*zip(*known)), **claims})
     return rows
 
 
@@ -224,7 +216,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     title = "Training steps of families of q(U) beside each other, M = 32"
-    record("table1_ratios", title, print_ratios(6.0 * arguments.seconds), arguments)
+    record("table1_ratios", title, ratios(6.0 * arguments.seconds), arguments)
     powers = [n for n in (4, 8, 16, 32, 64, 128, 256) if n <= arguments.max_size]
     title = "What does each family of q(U) cost, against the number of {}?"
     for axis, (name, what, sizes) in enumerate(
@@ -233,7 +225,7 @@ def main() -> None:
             ("inducing", "inducing inputs M", [(8, M) for M in powers[1:]]),
         )
     ):
-        rows = print_costs(sizes, axis, arguments.seconds)
+        rows = all_costs(sizes, axis, arguments.seconds)
         record(f"table1_{name}", title.format(what), rows, arguments)
 
 

@@ -39,7 +39,6 @@ from public_tables import DATASETS, Table
 from recording import add_option, record
 from scipy.stats import nbinom, norm, poisson
 from sklearn.model_selection import KFold
-from tabulate import tabulate
 
 FOLDS = 5
 PACKAGES = {
@@ -284,8 +283,6 @@ def main() -> None:
     )
     with multiprocessing.get_context("spawn").Pool(options.jobs) as workers:
         rows = [row for result in workers.map(run, options.datasets, 1) for row in result]
-    heads = list(dict.fromkeys(key for row in rows for key in row))
-    print(tabulate([[row.get(h) for h in heads] for row in rows], headers=heads, floatfmt=".4g"))
     record(
         options.name,
         "Prediction on public tables, five folds: defaults of everybody",

@@ -30,7 +30,6 @@ import pandas as pd
 from recording import add_option, record
 from scipy.io import loadmat
 from sklearn.model_selection import KFold
-from tabulate import tabulate
 
 import gpflow_gam as gg
 from gpflow_gam.gam.terms import Terms
@@ -179,8 +178,6 @@ def rows_of(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         numbers = Published(mean[0], sd[0], mean[1], sd[1])
         row = row_of(source.title, f"ours, {family}, {ORDERS[order]}", numbers)
         rows.append({**row, "interactions": mean[2], "s a fold": mean[3]})
-    print(f"\n{name}; mean and standard deviation over folds")
-    print(tabulate(rows, "keys", floatfmt=".3f"), flush=True)
     return rows
 
 

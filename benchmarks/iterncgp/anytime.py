@@ -27,7 +27,6 @@ import gpflow
 import matplotlib.pyplot as plt
 import numpy as np
 from problems import NUM_CLASSES, Point, Race, mixture
-from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -160,7 +159,6 @@ def main() -> None:
             start = float(np.ceil(10.0 * first) / 10.0)
             times = [float(t) for t in 2.0 ** np.arange(-1, 12) if start < t <= last]
             rows += at_times(number, curves, [start, *times])
-    print(tabulate(rows, headers="keys", floatfmt=".4g"))
     most = NUM_CLASSES * max(arguments.per_class)
     suffix = "_1e5" if most == 100_000 else ""
     record(

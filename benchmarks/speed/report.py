@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from results_page import shown
 from running import Record
 from tabulate import tabulate
 
@@ -62,16 +62,15 @@ def medians(records: Sequence[Record]) -> dict[Key, dict[str, float]]:
     """Of every number over the repeats; sizes in ascending order."""
     gathered: dict[Key, dict[str, list[float]]] = {}
     for record in records:
-        key = (record["case"], record["size"], record["method"])
-        own = gathered.setdefault(key, {})
+        own = gathered.setdefault((record["case"], record["size"], record["method"]), {})
         for name, value in record.get("numbers", {}).items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 own.setdefault(name, []).append(float(value))
-    return {
+    medians = {
         key: {name: float(np.median(values)) for name, values in own.items()}
         for key, own in gathered.items()
-        if own
     }
+    return {key: numbers for key, numbers in medians.items() if numbers}
 
 
 def ratios(result: dict[Key, dict[str, float]], quantity: str = "first") -> dict[Key, float]:
@@ -116,45 +115,23 @@ def rows(case: str, records: Sequence[Record]) -> list[dict[str, Any]]:
         line |= derived(*key[:2], numbers)
         if key in to:
             line["ratio"] = to[key]
-        lines.append(line)
+        lines.append({head: value for head, value in line.items() if value == value})
     return lines
 
 
 def recorded(case: str, records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The same, for a file: whole numbers as such, and nothing where there is no number."""
-    return [
-        {
-            head: _whole(value)
-            for head, value in line.items()
-            if not (isinstance(value, float) and math.isnan(value))
-        }
-        for line in rows(case, records)
-    ]
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value == int(value) else value
+    """The same, for a file: whole numbers as such."""
+    whole = lambda v: int(v) if isinstance(v, float) and v == int(v) else v  # noqa: E731
+    return [{head: whole(v) for head, v in line.items()} for line in rows(case, records)]
 
 
 def table(case: str, records: Sequence[Record]) -> str:
     """A row a size and method."""
-    own = [r for r in records if r["case"] == case]
-    lines = rows(case, records)
+    own, lines = [r for r in records if r["case"] == case], rows(case, records)
     heads = dict.fromkeys(head for line in lines for head in line)
-    body = [[_shown(line.get(head)) for head in heads] for line in lines]
+    body = [[shown(line.get(head)) for head in heads] for line in lines]
     right = ("right", "left", *["right"] * (len(heads) - 2))
     text = tabulate(body, list(heads), disable_numparse=True, colalign=right if body else None)
     notes = [r["note"] for r in own if r["note"]][:1]
     notes += [f"{r['method']} at {r['size']}: {r['error']}" for r in own if "error" in r]
     return "\n".join([case, text, *dict.fromkeys(notes)])
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, float):
-        return str(value)
-    if value == 0.0 or not math.isfinite(value):
-        return f"{value:g}"
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{min(digits, 4)}f}"
