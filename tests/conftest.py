@@ -29,12 +29,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _graphs_end() -> Iterator[None]:
-    """
-    What would keep every graph of the whole run in memory.
-
-    TensorFlow registers a custom gradient for each time that it is traced, TFP remembers what its
-    transforms were called with: both hold tensors of the graph, and through them all of it.
-    """
+    """Let go of graphs that custom gradients and TFP's transforms would hold for the whole run."""
     yield
     Bijector._cache.storage.clear()
     known = ops.gradient_registry._registry
@@ -49,10 +44,7 @@ def _as_gpflow_comes() -> None:
 
 @pytest.fixture(autouse=True)
 def _defaults() -> Iterator[None]:
-    """
-    Every test starts from GPflow's defaults and leaves them: fixtures of the next module are made
-    before its first test starts.
-    """
+    """Tests, and the fixtures of the next module, start from GPflow's defaults."""
     _as_gpflow_comes()
     yield
     _as_gpflow_comes()
@@ -60,10 +52,7 @@ def _defaults() -> Iterator[None]:
 
 @pytest.fixture
 def eagerly() -> Iterator[None]:
-    """
-    No function is traced: for tests that take so few steps that tracing is most of their time, of
-    what others test traced.
-    """
+    """No function is traced: for few steps, of which tracing is most of the time."""
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
@@ -95,11 +84,7 @@ def problem() -> problems.Problem:
 
 @pytest.fixture(scope="module")
 def keras_in_double() -> Iterator[None]:
-    """
-    Keras computes in double precision.
-
-    The first layer of a process takes the policy of all later ones from the type of that moment.
-    """
+    """Keras in double precision: a process's first layer sets the policy of later ones."""
     floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")

@@ -62,11 +62,7 @@ def description(path: Path) -> dict[str, Any]:
 def exported(
     model: Any, folder: Path, inputs: np.ndarray, name: str = "m"
 ) -> list[dict[str, np.ndarray]]:
-    """
-    What files of a network with one input give: ONNX in double precision, LiteRT in single.
-
-    :param folder: into which files are written, ``name.onnx`` and ``name.tflite``.
-    """
+    """Answers of ONNX in double and LiteRT in single precision, of files written into a folder."""
     jobs = []
     for end, dtype in (("onnx", float), ("tflite", np.float32)):
         path = folder / f"{name}.{end}"

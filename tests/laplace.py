@@ -10,12 +10,7 @@ import numpy as np
 def binary_or_counts(
     K: np.ndarray, derivatives: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """
-    Algorithm 3.1 with halved steps, one latent function.
-
-    :param derivatives: f [N] -> log p, gradient and W, [N] each.
-    :return: mode f, weights a = K^-1 f, W.
-    """
+    """Algorithm 3.1 with halved steps: from f -> log p, gradient, W [N] to mode, K^-1 mode, W."""
     N = len(K)
     f = a = np.zeros(N)
     value = derivatives(f)[0].sum()
@@ -52,11 +47,7 @@ def softmax(F: np.ndarray) -> np.ndarray:
 
 
 def classes(K: np.ndarray, labels: np.ndarray, C: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """
-    Algorithm 3.3 by its dense formulas, with halved steps, classes sharing K.
-
-    :return: mode F [N, C], the whole W [CN, CN] class by class, and the log posterior.
-    """
+    """Algorithm 3.3, dense, classes sharing K: mode [N, C], W [CN, CN] by class, log posterior."""
     N = len(K)
     big, hit = np.kron(np.eye(C), K), np.eye(C)[labels]
 

@@ -13,12 +13,7 @@ SERVED = Path(__file__).with_name("mlflow_served.py")
 
 
 def log(gam: gg.GAM, rows: pd.DataFrame, folder: Path) -> str:
-    """
-    Log a fitted GAM, and say where it is.
-
-    :param rows: a few, from which MLflow learns what columns there are.
-    :param folder: for the SavedModel, which MLflow copies.
-    """
+    """Log a fitted GAM with a few rows, of whose columns MLflow learns, and say where it is."""
     gg.serving.export(gam, folder / "gam")
     with mlflow.start_run():
         info = mlflow.pyfunc.log_model(

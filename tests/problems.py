@@ -48,10 +48,7 @@ class Problem:
 
 
 def mixed_components() -> dict[str, Kernel]:
-    """
-    Batched groups that interleave (so that group order is not component order), kernels without a
-    batched form, different M_c and D_c, a constant and a product.
-    """
+    """Groups that interleave, kernels without a batched form, different M_c, D_c, a constant."""
     return {
         "a": SquaredExponential(1.3, 0.3, active_dims=[0]),
         "line": Linear(0.5, active_dims=[1]),

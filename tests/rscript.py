@@ -13,12 +13,7 @@ needed = pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R")
 
 
 def printed(script: str, folder: Path) -> np.ndarray:
-    """
-    The numbers that a script prints; the test is skipped where R lacks a package of it.
-
-    :param script: in R.
-    :param folder: in which it runs, and finds its data.
-    """
+    """The numbers that a script prints in a folder; skips where R lacks a package of it."""
     done = subprocess.run(
         ["Rscript", "-e", script], cwd=folder, capture_output=True, text=True, timeout=120
     )

@@ -12,11 +12,7 @@ from gpflow_gam.communicator import Communicator
 
 
 def run(number: int, work: Callable[[Communicator], Any], seconds: float = 120.0) -> list[Any]:
-    """
-    What ``work`` gives on each of so many threads; an exception instead, where it raises one.
-
-    :param work: is given the thread's communicator with the others.
-    """
+    """What ``work(communicator)`` gives on each of so many threads, or the exception it raises."""
     barrier = threading.Barrier(number, timeout=seconds)
     sent: list[Any] = [None] * number
     result: list[Any] = [None] * number

@@ -106,10 +106,7 @@ def test_parts_of_predictions_are_those_of_mgcv(data, tmp_path):
 
 
 def test_aic_is_about_that_of_mgcv(data, tmp_path):
-    """
-    For orientation: it has the same form, and mgcv's degrees of freedom allow for smoothing
-    parameters. Of two models of a response the difference is what counts.
-    """
+    """Of two models the difference counts; mgcv's degrees of freedom are for smoothing, too."""
     code = "".join(
         f'for (f in c({y} ~ s(x), {y} ~ s(x) + s(z))) cat(AIC(gam(f, {family}, d, method = "REML"))'
         ', "");'

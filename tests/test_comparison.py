@@ -67,11 +67,7 @@ def fitted(family: str, data: pd.DataFrame, terms=None, **options) -> gg.GAM:
 
 
 def refit(gam: gg.GAM, keep: np.ndarray, asked: np.ndarray, frozen: bool = False) -> np.ndarray:
-    """
-    Log predictive densities at rows ``asked`` of the posterior of rows ``keep``, written out.
-
-    The fixed point of sites at given hyperparameters; with ``frozen`` the sites are those of all.
-    """
+    """Log densities at ``asked`` of the rows ``keep``, whose sites converge or are frozen."""
     fit = gam.fitted
     moments = inducing_moments(fit)
     features, left = moments.all_features(fit.X)

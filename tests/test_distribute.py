@@ -332,11 +332,7 @@ def test_errors(changed: dict[str, Any], error: type[Exception], message: str) -
 
 
 def run(*jobs: list[str], seconds: float, path: Path = SCRIPT) -> list[tuple[int, str]]:
-    """
-    A script once for each of ``jobs``, as workers of one cluster if there are several.
-
-    :return: exit codes and outputs. None of the processes is left, whatever happens.
-    """
+    """Exit codes and outputs of a script, once for each job, as one cluster if several."""
     ports = [_free_port() for _ in jobs]
     cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
     deadline = time.monotonic() + seconds
@@ -412,10 +408,7 @@ def test_two_workers_are_one(
 def test_two_workers_train_components_without_inducing_inputs(
     on_one_device: dict[str, gg.distribute.DistributedFit], workers: Path
 ) -> None:
-    """
-    Lines, levels and intercepts have empty variables, at which TensorFlow ended the process: it
-    sends the chief's to the others, and dies of sending nothing.
-    """
+    """Their empty variables, sent by the chief, had ended the process in TensorFlow."""
     one = on_one_device["parametric"]
     assert any(v.shape.num_elements() == 0 for v in one.model.variables)
     for i in range(2):

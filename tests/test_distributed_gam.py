@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import shared_rows
-from gpflow.utilities import deepcopy
 
 import gpflow_gam as gg
 from gpflow_gam import s
@@ -19,7 +18,6 @@ from gpflow_gam.communicator import Communicator
 from gpflow_gam.distribute.fit import StopSync
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned.bins import RowSample
-from gpflow_gam.optimizers.binned.passes import Rows, bytes_of_pass, packed, unpacked
 from gpflow_gam.optimizers.minimizers import FitProgress
 
 
@@ -95,79 +93,6 @@ def test_an_error_of_one_process_is_raised_on_all() -> None:
         assert str(error) == "worker 1: not so"
 
 
-@pytest.mark.parametrize("family", ["negative_binomial", "gaussian"])
-def test_sums_of_shares_are_those_of_all_rows(family: str, few: None) -> None:
-    data = script.table()
-    y = "y" if family == "gaussian" else "count"
-    one = script.gam(family).fit(data, y, max_iterations=3)
-    rows, likelihood = one.fitted.solution.rows, one.model.likelihood
-    q, values = one.fitted.solution.q, one.fitted.solution.values
-    rng = np.random.default_rng(0)
-    weight, shift = rng.uniform(size=(2, len(data), 1))
-    expected = [
-        rows.sweep(likelihood, values, q),
-        rows.sweep_at(likelihood, np.zeros(1), 0.1),
-        rows.subset(np.arange(0, len(data), 3)).sweep(likelihood, values, q),
-    ]
-    gathered = rows.gather(weight, shift)
-    posterior = rows.posterior(values, q.roots, weight, shift)
-
-    likelihoods = [deepcopy(likelihood) for _ in range(3)]  # a pass moves parameters to and fro
-    for cuts in ([0, 1000, len(data)], [0, 1, 5, len(data)]):  # the last with no row of a subset
-
-        def work(communicator: Communicator, cuts: list[int] = cuts) -> Any:
-            at = slice(*cuts[communicator.place : communicator.place + 2])
-            part = rows.subset(np.arange(at.start, at.stop))
-            own = Rows(
-                *(part.components, part.X, part.Y, part.mean, rows.sample),
-                *(at.start, len(data), communicator),
-            )
-            count, sent = communicator.reductions, []
-            result = [own.sweep(likelihoods[communicator.place], values, q)]
-            sent.append((communicator.reductions - count, communicator.sums))
-            result.append(own.sweep_at(likelihood, np.zeros(1), 0.1))
-            some = own.subset(np.arange(0, len(data), 3))
-            assert some.number == -(-len(data) // 3)
-            result.append(some.sweep(likelihoods[communicator.place], values, q))
-            known = own.known(50)
-            here = np.concatenate([known.X, known.Y], axis=1)
-            return (
-                result,
-                own.gather(weight[at], shift[at]),
-                own.posterior(values, q.roots, weight[at], shift[at]),
-                here,
-                sent,
-            )
-
-        outcomes = shared_rows.run(len(cuts) - 1, work)
-        for sweeps, sums, own, _, sent in outcomes:
-            for a, b in zip(sweeps, expected):
-                assert_close(a.data, b.data)
-                assert a.expected == pytest.approx(b.expected, rel=1e-12)
-                assert a.negative == b.negative
-                for x, z in zip((a.slope, a.curvature, a.across), (b.slope, b.curvature, b.across)):
-                    assert x.shape == z.shape
-                    # the likelihood's second derivatives are differences
-                    largest = np.max(np.abs(z), initial=1.0)
-                    np.testing.assert_allclose(x, z, rtol=1e-6, atol=1e-6 * largest)
-            assert_close(sums, gathered)
-            np.testing.assert_allclose(own.mean, posterior.mean, rtol=1e-9, atol=1e-10)
-            (R, L), masses = gathered.shift.shape, gathered.masses
-            E, K = sum(m.shape[1] for m in masses), len(expected[0].slope)
-            assert sent == [(1, bytes_of_pass(R, L, E, K))]
-        some = rows.known(50)
-        ours = np.concatenate([here for *_, here, _ in outcomes])
-        theirs = np.concatenate([some.X, some.Y], axis=1)
-        np.testing.assert_array_equal(np.sort(ours, axis=0), np.sort(theirs, axis=0))
-
-
-def assert_close(a: Any, b: Any) -> None:
-    for x, z in zip(packed(a), packed(b)):
-        np.testing.assert_allclose(x, z, rtol=1e-12, atol=1e-12 * np.max(np.abs(z)))
-    back = unpacked(packed(a), a)
-    np.testing.assert_array_equal(back.precision, a.precision)
-
-
 @pytest.mark.parametrize("number", [65, 70_001])
 def test_parts_of_a_sample_are_small(number: int, few: None) -> None:
     values = np.arange(number, dtype=float)[:, None]
@@ -185,7 +110,11 @@ def test_parts_of_a_sample_are_small(number: int, few: None) -> None:
 
 @pytest.mark.parametrize(
     ("family", "y"),
-    [("poisson", "count"), pytest.param("gaussian", "y", marks=pytest.mark.slow)],
+    [
+        ("negative_binomial", "count"),  # whose dispersion has slopes of its own
+        pytest.param("poisson", "count", marks=pytest.mark.slow),
+        pytest.param("gaussian", "y", marks=pytest.mark.slow),
+    ],
 )
 def test_shares_are_fitted_as_one_table(family: str, y: str, few: None) -> None:
     data = script.table()
@@ -196,7 +125,7 @@ def test_shares_are_fitted_as_one_table(family: str, y: str, few: None) -> None:
     assert communication.workers == 2
     data_ = result[0].fitted.solution.data
     (R, L), E = data_.shift.shape, sum(m.shape[1] for m in data_.masses)
-    scalars = 0 if family == "gaussian" else 2
+    scalars = {"gaussian": 0, "poisson": 2, "negative_binomial": 4 + R * L}[family]
     assert communication.bytes_a_pass == 8 * (scalars + L * (R * (R + 1) // 2 + R + E))
     assert communication.bytes > communication.bytes_a_pass
     a, b = (gam.effects("s(x)")[["estimate", "se"]] for gam in (result[1], one))

@@ -111,12 +111,7 @@ def test_draws_of_effects_have_their_moments(gam):
 
 
 def test_uncertain_variance_of_a_slope_against_quadrature(data):
-    """
-    One hyperparameter, v: the slope's variance is E[var | v] + E[(mean | v - estimate)^2] under the
-    normal approximation of log v on either side of its mode, through the density two further on,
-    with a prior that is flat in the root of v, computed here from the closed-form slope by
-    quadrature.
-    """
+    """E[var | v] + E[(mean | v - estimate)^2] of the slope, log v split normal."""
     gam = gg.GAM(linear("z", shrink=True)).fit(data.head(40), y="y", progress=False)
     model = gam.model
     # the same model read again, its noise held

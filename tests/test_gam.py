@@ -155,26 +155,6 @@ def test_every_kind_of_table_gives_the_same_model(gaussian, data):
     assert matrix.names == ("s(0)", "linear(1)", "factor(2)")
 
 
-@pytest.mark.parametrize(
-    ("family", "response"),
-    [("gaussian", "y"), pytest.param("poisson", "count", marks=pytest.mark.slow)],
-)
-def test_weights_are_replicated_rows(family, response, data):
-    w = np.random.default_rng(1).integers(0, 4, len(data))
-    terms = s("x", k=8) + ti("x", "z", k=6) + factor("g")
-    weighted = gg.GAM(terms, family=family, weights="w").fit(
-        data.assign(w=w), y=response, progress=False
-    )
-    rows = data.loc[np.repeat(data.index, w)].reset_index(drop=True)
-    replicated = gg.GAM(terms, family=family).fit(rows, y=response, progress=False)
-    assert weighted.fitted.result.elbo == pytest.approx(replicated.fitted.result.elbo, abs=2e-3)
-    for kind in ("link", "response"):
-        a, b = (g.predict(data, kind, se=True, unconditional=False) for g in (weighted, replicated))
-        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3)
-    one, other = weighted.summary(), replicated.summary()
-    assert one.deviance_explained == pytest.approx(other.deviance_explained, abs=1e-3)
-
-
 def test_offset_is_exposure(data):
     """Counts over exposures 2 and 3 are sums of as many counts over exposure 1."""
     rng = np.random.default_rng(3)
@@ -201,9 +181,7 @@ def _equal_curves(a, b):
 
 
 def test_factor_by_equals_separate_fits_with_shared_hyperparameters(data):
-    """
-    With a free level for each group and no common intercept, groups share hyperparameters only.
-    """
+    """With a free level for each group and no common intercept, only hyperparameters are shared."""
     joint = gg.GAM(s("x", k=8, by="g") + random_effect("g")).fit(data, y="y", **QUICK)
     model = joint.model
     model.kernel["intercept"].variance.assign(1e-9)

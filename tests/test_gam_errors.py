@@ -65,11 +65,6 @@ def two_terms() -> gg.GAM:
         (s("temp"), {}, "flat", r"response 'flat' is constant \(3\)"),
         (s("temp"), {}, "temp", "also in a term"),
         (s("temp"), {"family": "poisson"}, "y", "y .*whole.* not negative.*poisson.*got -"),
-        (s("temp"), {"family": "bernoulli"}, "site", "site"),
-        (s("temp"), {"family": "gamma"}, "y", "positive"),
-        (s("temp"), {"family": "beta"}, "count", "between 0 and 1"),
-        (s("temp"), {"family": "binomial"}, "count", "trials"),
-        (s("temp"), {"trials": "hum"}, "y", "takes none"),
         (s("temp"), {"weights": "y"}, "count", "must not be negative"),
         (factor("temp"), {}, "y", r"30 different fractions.* use s\('temp'\)"),
     ],
@@ -115,7 +110,6 @@ def test_responses_given_as_values(data):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"family": "poison"}, "Did you mean 'poisson'"),
         ({"missing": "ignore"}, "missing must be 'error', 'drop' or 'impute'"),
         ({"engine": "mcmc"}, "engine must be"),
         ({"variational": "full"}, "variational must be one of"),

@@ -19,6 +19,8 @@ from gpflow_gam.newton.left_out import SHARES, LeftOutRows, left_out
 from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Residual, UnitVectors, Variational
 from gpflow_gam.newton.variational import normal_points
 
+EXACT = ReducedNewton(num_actions=200, tolerance=1e-11)
+
 # --- predictions ---------------------------------------------------------------------------------
 
 
@@ -39,8 +41,9 @@ def test_predictions_of_counts_equal_the_dense_laplace_posterior(rng):
     assert log_density.shape == (9,)
 
 
-def test_gaussian_data_give_gpr(rng):
-    model = fitted("real", rng)
+@pytest.mark.parametrize("solver", [EXACT, Variational(EXACT)], ids=["newton", "variational"])
+def test_gaussian_data_give_gpr(solver, rng):
+    model = fitted("real", rng, solver=solver)
     gpr = gpflow.models.GPR(model.data, kernel(), noise_variance=0.1)
     Xnew = rng.uniform(-1.5, 1.5, (9, 2))
     for ours, exact in zip(model.predict_y(Xnew), gpr.predict_y(Xnew)):
@@ -308,6 +311,12 @@ def test_one_datum_one_class_and_no_variance(rng):
     np.testing.assert_allclose(flat.predict_f(X)[0], 0.0, atol=1e-9)
 
 
+def fitted_to(X, Y):
+    model = IterNCGP((X, Y), kernel(), Poisson())
+    fit(model)
+    return model
+
+
 BAD = {
     "no rows": (lambda X, Y: IterNCGP((X[:0], Y[:0]), kernel(), Softmax(3)),
                 ValueError, "X has no rows"),
@@ -321,6 +330,10 @@ BAD = {
                TypeError, "policy must be a gpflow_gam.solvers.Policy; got str"),
     "unfitted": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3)).predict_f(X),
                  ValueError, "call fit"),
+    "no classes": (lambda X, Y: fitted_to(X, Y).left_out_log_probabilities(),
+                   ValueError, "need a Bernoulli or softmax likelihood; got Poisson"),
+    "left out": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3)).left_out_log_probabilities(),
+                 ValueError, "not fitted"),
     "budget": (lambda X, Y: fit(IterNCGP((X, Y), kernel(), Softmax(3)), max_sweeps=0),
                ValueError, "max_sweeps must be positive; got 0"),
     "not log-concave": (lambda X, Y: fit(IterNCGP((X, 9.0 * Y), kernel(),
@@ -685,14 +698,3 @@ def test_weights_count_rows(rng):
         expected = classes_by(repeated, Xnew, share)
         np.testing.assert_allclose(result, expected, atol=1e-5)
     assert all(np.isfinite(v) for v in weighted.left_out_log_probabilities().values())
-
-
-def test_what_has_no_classes_is_refused(rng):
-    X, Y = data(rng)["counts"]
-    result = IterNCGP((X, Y), kernel(), Poisson())
-    fit(result)
-    with pytest.raises(ValueError, match="need a Bernoulli or softmax likelihood; got Poisson"):
-        result.left_out_log_probabilities()
-    unfitted = IterNCGP(data(rng)["classes"], kernel(), Softmax(3))
-    with pytest.raises(ValueError, match="not fitted"):
-        unfitted.left_out_log_probabilities()

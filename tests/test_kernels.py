@@ -92,21 +92,16 @@ def test_batched_components_equal_one_by_one(make, X, rng):
 
 
 def test_additive_kernel_equals_gpflow_sum(problem):
+    """For inputs in GPflow's batch shapes, too."""
     ours, theirs = problem.kernel(), gpflow.kernels.Sum(list(problem.kernel().kernels))
-    X, X2 = problem.X, problem.X[:7] + 0.1
-    np.testing.assert_allclose(ours(X), theirs(X), rtol=1e-12)
-    np.testing.assert_allclose(ours(X, X2), theirs(X, X2), rtol=1e-11, atol=1e-12)
-    np.testing.assert_allclose(ours(X, full_cov=False), theirs(X, full_cov=False), rtol=1e-12)
-    np.testing.assert_allclose(tf.reduce_sum(ours.K_components(X), axis=0), theirs(X), rtol=1e-11)
-
-
-def test_additive_kernel_takes_gpflow_batch_shapes(problem):
-    ours, theirs = problem.kernel(), gpflow.kernels.Sum(list(problem.kernel().kernels))
-    X = problem.X[:24].reshape(2, 4, 3, 3)
-    X2 = problem.X[24:34].reshape(2, 5, 3)
-    np.testing.assert_allclose(ours(X), theirs(X), rtol=1e-12)
-    np.testing.assert_allclose(ours(X, full_cov=False), theirs(X, full_cov=False), rtol=1e-12)
-    np.testing.assert_allclose(ours(X, X2), theirs(X, X2), rtol=1e-11, atol=1e-12)
+    inputs = problem.X
+    batches = inputs[:24].reshape(2, 4, 3, 3), inputs[24:34].reshape(2, 5, 3)
+    for X, X2 in ((inputs, inputs[:7] + 0.1), batches):
+        np.testing.assert_allclose(ours(X), theirs(X), rtol=1e-12)
+        np.testing.assert_allclose(ours(X, full_cov=False), theirs(X, full_cov=False), rtol=1e-12)
+        np.testing.assert_allclose(ours(X, X2), theirs(X, X2), rtol=1e-11, atol=1e-12)
+    total = tf.reduce_sum(ours.K_components(inputs), axis=0)
+    np.testing.assert_allclose(total, theirs(inputs), rtol=1e-11)
 
 
 @pytest.mark.parametrize(

@@ -362,8 +362,20 @@ def test_weighted_says_what_is_wrong():
         (lk.Bernoulli(), [0.5], "0 or 1"),
         (lk.MeanGamma(), [0.0], "positive"),
         (lk.LogitBeta(), [1.0], "strictly between 0 and 1"),
+        (gpflow.likelihoods.Poisson(), [-1.0], "whole counts"),
+        (gpflow.likelihoods.Bernoulli(), [2.0], "0 or 1"),
+        (gpflow.likelihoods.Softmax(3), [3.0], "whole labels 0 to 2"),
+        (gpflow.likelihoods.MultiClass(3), [-1.0], "whole labels 0 to 2"),
+        (gpflow.likelihoods.Gamma(), [0.0], "positive"),
+        (gpflow.likelihoods.Exponential(), [-0.1], "not negative"),
+        (gpflow.likelihoods.Beta(), [1.0], "strictly between 0 and 1"),
+        (gpflow.likelihoods.Gaussian(), [np.nan], "finite"),
     ],
 )
 def test_impossible_observations_are_refused(likelihood, row, message):
+    model, data = svgp(likelihood), (np.full((1, 1), 0.5), np.array([row]))
     with pytest.raises(ValueError, match=message):
-        svgp(likelihood).elbo((np.full((1, 1), 0.5), np.array([row])))
+        model.elbo(data)
+    if isinstance(likelihood, gpflow.likelihoods.Poisson):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            tf.function(model.elbo)(data)

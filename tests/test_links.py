@@ -134,10 +134,7 @@ def drawn(family: fam.Family, x: np.ndarray, rng: np.random.Generator) -> tuple[
     ids=lambda f: f"{named(f)}-{getattr(f, 'df', '')}",
 )
 def test_fits_find_the_curve_in_any_unit_and_files_hold_it(family, tmp_path):
-    """
-    Each response starts at its own predictor: from a constant the large ones sent the mean off, to
-    10^20 nats below or to some dozens of rounds of coming back.
-    """
+    """From a constant start the large responses sent the mean off, to 10^20 nats below."""
     rng = np.random.default_rng(0)
     classes = family.name in ("bernoulli", "ordinal")
     x = rng.uniform(size=1200 if classes else 400)

@@ -62,10 +62,7 @@ print(found, gam.predict(data).shape)
 
 @pytest.fixture(scope="module")
 def fresh() -> list[str]:
-    """
-    What a process prints that imports GPflow, then us, then looks at itself, then forks; in four
-    parts.
-    """
+    """What a process prints that imports GPflow, us, looks at itself and forks; in four parts."""
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300, check=False
     )

@@ -239,10 +239,7 @@ def test_true_interactions_rank_first(family):
 
 @pytest.mark.usefixtures("untrained")
 def test_additive_truths_seldom_gain():
-    """
-    Under the model of main effects gains exceed t no more often than chi-squared / 2 does in half
-    of all cases; over 40 x 66 candidates the threshold lets 1.8 through in expectation then.
-    """
+    """Of chi-squared / 2 in half of the cases, 40 x 66 candidates pass 1.8 times in expectation."""
     n = 120
     gam = fitted(table(n), np.random.default_rng(0).standard_normal(n))
     columns = [c.margins[0] for c in gam.fitted.spec.components[1:]]

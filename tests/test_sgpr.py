@@ -345,10 +345,7 @@ def test_several_latent_outputs(rng):
     ("scale", "tolerance", "of_sd"), [(10.0, 1e-6, 1e-3), (100.0, 3e-5, 0.03), (300.0, 2e-3, 0.5)]
 )
 def test_single_precision_equals_double_as_far_as_its_digits_go(scale, tolerance, of_sd, rng):
-    """
-    Components of very different sizes, and sites that see much more than single precision does:
-    the bound is then that of less precise sites, and no error.
-    """
+    """Sites that see more than single precision does give the bound of less precise ones."""
     N = 1000
     X = rng.uniform(size=(N, 2))
     Y = rng.poisson(np.exp(np.sin(6 * X[:, :1]) + X[:, 1:])).astype(float)

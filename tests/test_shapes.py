@@ -412,11 +412,7 @@ def flat():
 
 
 def held_out(gam, keep):
-    """
-    Log densities of the rows left out by the posterior of the others, projected anew, and edf.
-
-    Of q at the hyperparameters of the fit, its sites found anew from the rows that are kept.
-    """
+    """Log densities of left-out rows by the others' posterior, projected anew, and edf."""
     fit = gam.fitted
     moments, out = fit.free_moments, np.setdiff1d(np.arange(fit.number), keep)
     phi, left = moments.all_features(fit.X)

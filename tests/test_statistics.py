@@ -224,10 +224,6 @@ def test_derivatives_in_a_likelihoods_parameter(rng):
     assert variable.numpy() == at - h  # differences are taken on the model itself, and undone
 
 
-def prior_of(kernel) -> tf.Tensor:
-    return tf.add_n([p.log_prior_density() for p in kernel.trainable_parameters])
-
-
 # --- the evidence --------------------------------------------------------------------------------
 
 
@@ -358,19 +354,6 @@ def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
         up, down = (converged(dataclasses.replace(at, u=begin.u + d)).elbo for d in (e, -e))
         slope = (up - down) / (2 * h)
         assert -gradient[i] == pytest.approx(slope, rel=1e-3, abs=1e-3)
-
-
-def test_priors_are_counted_as_gpflow_counts_them():
-    _, kernel, _, _ = prepared(60)
-    rounds = gg.optimizers.binned.rounds.Hyperparameters(kernel.trainable_parameters)
-    u = rounds.get()
-    value, slope = rounds.log_prior(u)
-    assert value == pytest.approx(float(prior_of(kernel)), rel=1e-10)
-    h = 1e-5
-    for i in range(0, len(u), 5):
-        e = np.eye(len(u))[i] * h
-        numeric = (rounds.log_prior(u + e)[0] - rounds.log_prior(u - e)[0]) / (2 * h)
-        assert slope[i] == pytest.approx(numeric, rel=1e-6, abs=1e-8)
 
 
 @pytest.mark.parametrize("first", [True, False])

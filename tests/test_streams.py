@@ -12,22 +12,11 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
-from gpflow_gam.gam.families import Poisson
 from gpflow_gam.gam.fits.data import CodedData
-from gpflow_gam.gam.fits.reading import (
-    Encoding,
-    PartialSummary,
-    Share,
-    Wanted,
-    encode_share,
-    summarise_columns,
-)
-from gpflow_gam.gam.fits.specification import Roles
-from gpflow_gam.gam.frames import Table, blocks_of, concatenated, recut
 from gpflow_gam.optimizers import minimizers
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
-from gpflow_gam.optimizers.binned.bins import Coder, Grid, HeldColumns, RowSample, summarise
+from gpflow_gam.optimizers.binned.bins import RowSample, summarise
 from gpflow_gam.storage import Store, Stored
 
 N = 5000
@@ -435,77 +424,6 @@ def test_summaries_of_shares_are_those_of_the_whole(few, rng):
         np.testing.assert_array_equal(merged.distinct[1], np.arange(9) / 10)
         assert merged.distinct[0] is None
         assert merged.distinct[2] is None
-    # bins from common grids: each share's own codes, points of all
-    for columns in ((0,), (1,), (0, 1)):
-        grid = Grid.of(whole, columns)
-        parts = []
-        for i, j in ((0, 700), (700, 4000)):
-            coder = Coder(grid, j - i)
-            for k in range(i, j, 333):
-                coder.add(X[k : min(k + 333, j), list(columns)])
-            parts.append(coder)
-        sums = parts[1].sums().merged(parts[0].sums())
-        assert sums.counts.sum() == 4000
-        bins = [coder.bins(sums) for coder in parts]
-        codes = np.concatenate([b.codes for b in bins])
-        one = Coder(grid, len(X))
-        one.add(X[:, list(columns)])
-        np.testing.assert_array_equal(sums.cells, one.sums().cells)
-        means = [X[codes == g][:, list(columns)].mean(axis=0) for g in range(len(sums.cells))]
-        np.testing.assert_allclose(bins[0].points, means, rtol=1e-10, atol=1e-12)
-        np.testing.assert_array_equal(bins[0].points, bins[1].points)
-        if 1 in columns:  # what is exact is so to the last bit
-            assert set(bins[0].points[:, -1]) == set(X[:, 1])
-
-
-def test_shares_of_the_rows_have_the_codes_of_the_whole(few):
-    """As workers have them: each reads its own rows twice, and totals are merged in between."""
-    data, roles, family = table(), Roles("count", ("o",), "w"), Poisson()
-    given = TERMS, family, roles
-    expected_summary = summarise_columns(*given, blocks_of(data, None, 900), "error", False)
-    blocks, everything = blocks_of(data, None, 700), Share(len(data))
-    whole = encode_share(*given, blocks, expected_summary, None, everything, 256).done()
-    shares = [slice(0, 2100), slice(2100, N)]
-    findings = []
-    for share in shares:
-        part = Table(data[share])
-        findings.append(PartialSummary(*given, part, share.start))
-        findings[-1].add(part)
-    result = findings[1].merged(findings[0]).whole(TERMS, roles, 0)
-    assert result.encoder.to_json() == expected_summary.encoder.to_json()
-    wanted = Wanted(TERMS, result, roles, family)
-    encodings = []
-    for share in shares:
-        number = share.stop - share.start
-        encodings.append(Encoding(result, wanted, 256, number, share.start))
-        X = result.encoder.encode(Table(data[share]))
-        encodings[-1].add(X, np.asarray(data["count"][share], dtype=float)[:, None])
-    totals = encodings[1].totals().merged(encodings[0].totals())
-    done = [encoding.done(totals) for encoding in encodings]
-    for places, expected in whole.columns.coded.items():
-        bins = [own.columns.coded[places] for own in done]
-        np.testing.assert_array_equal(np.concatenate([b.codes for b in bins]), expected.codes)
-        for own in bins:
-            np.testing.assert_allclose(own.points, expected.points, rtol=1e-12, atol=1e-14)
-    for key, reach in whole.columns.ranges.items():
-        np.testing.assert_array_equal(done[0].columns.ranges[key], reach)
-    for place, marginal in whole.marginals.items():
-        np.testing.assert_allclose(done[1].marginals[place], marginal, rtol=1e-12)
-    np.testing.assert_array_equal(np.concatenate([own.X for own in done]), whole.X)
-    np.testing.assert_array_equal(np.concatenate([own.Y for own in done]), whole.Y)
-
-
-def test_the_weight_of_rows_by_bins_and_levels(rng):
-    X, w = rng.integers(0, 4, (300, 2)).astype(float), rng.integers(0, 3, 300).astype(float)
-    columns = HeldColumns(X, w)
-    for code in range(4):
-        has = X[:, 1] == code
-        expected = [w[has & (X[:, 0] == value)].sum() for value in range(4)]
-        np.testing.assert_array_equal(columns.mass((0,), (1, code)), expected)
-        counts = X[has & (w > 0.0), 0]
-        assert columns.value_range(0, (1, code)) == (counts.min(), counts.max())
-    np.testing.assert_array_equal(columns.mass((0,)), np.bincount(X[:, 0].astype(int), w))
-    assert columns.size(0) == pytest.approx(np.sqrt(np.average(X[:, 0] ** 2, weights=w)))
 
 
 def test_a_sample_is_even_whatever_period_rows_have(few):
@@ -535,15 +453,6 @@ def test_numbers_are_stored_to_the_last_bit(rng):
     for i, block in enumerate(blocks):  # none fits into what was enough before
         store.put(2 * i, np.array(block)[:, None])
     np.testing.assert_array_equal(np.asarray(store.done())[:, 0], np.ravel(blocks))
-
-
-def test_blocks_are_cut_anew():
-    data = table(100)
-    cut = list(recut((Table(d) for d in (data[:3], data[3:50], data[50:])), 20))
-    assert [t.num_rows for t in cut] == [20] * 5
-    for name in data:
-        whole = concatenated(cut).values(name)
-        np.testing.assert_array_equal(whole, np.asarray(data[name]))
 
 
 def test_a_pass_reads_a_block_at_a_time(few, monkeypatch):

@@ -380,20 +380,6 @@ def test_lives_over_many_orders_of_magnitude_are_fitted(table):
     assert learnt(gam) == pytest.approx(8 * 0.5, rel=0.1)
 
 
-@pytest.mark.slow
-def test_weights_are_counts_of_rows(table):
-    few = table.iloc[:60].assign(w=np.tile([1.0, 2.0, 3.0], 20))
-    gam = gg.GAM("Surv(time, event) ~ linear(x)", family="weibull", weights="w")
-    gam.fit(few, tolerance=1e-7, progress=False)
-    many = few.loc[np.repeat(few.index, few["w"].astype(int))].reset_index(drop=True)
-    same = gg.GAM("Surv(time, event) ~ linear(x)", family="weibull")
-    same.fit(many, tolerance=1e-7, progress=False)
-    assert gam.fitted.result.elbo == pytest.approx(same.fitted.result.elbo, abs=2e-3)
-    a, b = (g.predict(few, "link", se=True, unconditional=False) for g in (gam, same))
-    np.testing.assert_allclose(a[0], b[0], atol=0.02 * b[1].min())
-    np.testing.assert_allclose(a[1], b[1], rtol=0.02)
-
-
 def test_rows_in_blocks_are_the_rows(table, monkeypatch, weibull):
     monkeypatch.setattr(bins, "KEPT_ROWS", 150)
     monkeypatch.setattr(rows_module, "BLOCK", 170)

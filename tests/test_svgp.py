@@ -387,34 +387,6 @@ def test_gpflow_tools_work(tmp_path, capsys):
     assert not np.allclose(copy.predict_f(problem.X)[0], model.predict_f(problem.X)[0])
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "bad", "message"),
-    [
-        (gpflow.likelihoods.Poisson(), -1.0, "Y must be whole counts"),
-        (gpflow.likelihoods.Bernoulli(), 2.0, "Y must be 0 or 1"),
-        (gpflow.likelihoods.Softmax(3), 3.0, "Y must be whole labels 0 to 2"),
-        (gpflow.likelihoods.MultiClass(3), -1.0, "Y must be whole labels 0 to 2"),
-        (gg.likelihoods.Ordered(3), 3.0, "Y must be whole labels 0 to 2"),
-        (gpflow.likelihoods.Gamma(), 0.0, "Y must be positive"),
-        (gpflow.likelihoods.Exponential(), -0.1, "Y must be not negative"),
-        (gpflow.likelihoods.Beta(), 1.0, "Y must be strictly between 0 and 1"),
-        (gpflow.likelihoods.Gaussian(), np.nan, "Y must be finite"),
-    ],
-    ids=lambda v: type(v).__name__ if isinstance(v, gpflow.likelihoods.Likelihood) else str(v),
-)
-def test_impossible_observations_are_refused(likelihood, bad, message):
-    X, _, kernel, inducing = problems.like(num_components=1, num_data=60)
-    model = gg.models.AdditiveSVGP(kernel(), likelihood, inducing())
-    Y = np.full((60, 1), 0.5 if isinstance(likelihood, gpflow.likelihoods.Beta) else 1.0)
-    float(model.elbo((X, Y)))
-    Y[17] = bad
-    with pytest.raises(ValueError, match=f"{message}.*row 17"):
-        model.elbo((X, Y))
-    if isinstance(likelihood, gpflow.likelihoods.Poisson):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            tf.function(model.elbo)((X, Y))
-
-
 def test_a_likelihood_that_tensorflow_cannot_compute_is_named(monkeypatch):
     """GPflow's Ordinal asks for erf(inf), which some versions of TensorFlow have as NaN."""
     X, _, kernel, inducing = problems.like(num_components=1, num_data=60)

@@ -17,7 +17,6 @@ from gpflow.utilities import positive, set_trainable
 import gpflow_gam as gg
 from gpflow_gam import linear, s
 from gpflow_gam.kernels import CentredLinear, ZeroMean
-from gpflow_gam.likelihoods.expectations import constant_predictor
 from gpflow_gam.measures import Uniform
 
 TARGET = 1e-6
@@ -221,28 +220,6 @@ def test_hyperparameters_of_a_collapsed_model(units):
         same(got, want, unit, tolerance=1e-4)  # where L-BFGS stops is its own affair
     noise, noise2 = (float(tf.convert_to_tensor(m.likelihood.variance)) for m in (model, other))
     assert noise2 / units.y**2 == pytest.approx(noise, rel=1e-3)
-
-
-@pytest.mark.parametrize("unit", [1e-12, 1e-6, 1e6, 1e12])
-def test_the_null_model(unit, rng):
-    X, zero, y = np.zeros((60, 1)), np.zeros((60, 1)), rng.gamma(3.0, 2.0, (60, 1))
-    lk = gpflow.likelihoods
-    for make in (
-        lambda u: lk.Gaussian(u**2, variance_lower_bound=1e-6 * u**2),
-        lambda u: lk.StudentT(0.5 * u, df=4.0, scale_lower_bound=1e-3 * u),
-    ):
-        one, other = (constant_predictor(make(u), X, u * y, zero, 1) for u in (1.0, unit))
-        same(other, one, unit, tolerance=1e-8)
-    np.testing.assert_allclose(
-        constant_predictor(gg.likelihoods.MeanGamma(2.0), X, unit * y, zero, 1),
-        np.log(unit * y.mean())[None, None],
-        rtol=1e-6,
-    )
-    location = constant_predictor(
-        lk.StudentT(0.5 * unit, df=4.0, scale_lower_bound=1e-3 * unit),
-        X, unit * (y + 1e6), zero, 1,
-    )  # fmt: skip
-    assert abs(float(location) / unit - 1e6 - np.median(y)) < 2.0
 
 
 # --- jitter --------------------------------------------------------------------------------------

@@ -407,11 +407,7 @@ _UNITS = 1e-6
 
 
 def mild_case(seed: int) -> Case:
-    """
-    A random small model of columns that are awkward and no more.
-
-    :param seed: of the choices and of the data.
-    """
+    """A random small model of columns that are awkward and no more."""
     rng = np.random.default_rng(seed)
     number = int(rng.integers(1, 4))
     kinds = [str(rng.choice(_MILD[: None if i else -1])) for i in range(number)]
@@ -447,12 +443,7 @@ def _mild_terms(kind: str) -> tuple[str, ...]:
 
 
 def pair_of(case: Case, relation: str) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
-    """
-    Data that the same GAM is to be fitted to, ``w`` being weights, and others that say the same.
-
-    :param relation: one of :data:`RELATIONS`.
-    :return: both, and the rows of the second that are the first's, in their order.
-    """
+    """Data, others that say the same (of RELATIONS), and the second's rows that are the first's."""
     table, rng = frame(case).assign(w=1.0), np.random.default_rng([case.seed, 1])
     n, rows = len(table), np.arange(len(table))
     other = table.copy()
@@ -485,12 +476,7 @@ def pair_of(case: Case, relation: str) -> tuple[pd.DataFrame, pd.DataFrame, np.n
 
 
 def change(case: Case, relation: str) -> float:
-    """
-    The largest difference that a change of the data makes, in standard deviations of the predictor.
-
-    :return: infinite where only one of both can be fitted; NaN where none can, or where one says
-        that it has not converged.
-    """
+    """The largest difference in standard deviations; inf if one cannot be fitted, NaN if none."""
     table, other, rows = pair_of(case, relation)
     result = []
     with warnings.catch_warnings():
