@@ -126,7 +126,7 @@ def drawn(family: fam.Family, x: np.ndarray, rng: np.random.Generator) -> tuple[
         fam.Gamma("identity"),
         fam.Poisson("identity"),
         pytest.param(fam.Tweedie("identity"), marks=pytest.mark.slow),
-        fam.Tweedie("sqrt"),
+        pytest.param(fam.Tweedie("sqrt"), marks=pytest.mark.slow),
         fam.Bernoulli("cloglog"),
         fam.Ordinal(link="cloglog"),
         fam.Beta("cloglog"),
@@ -261,6 +261,7 @@ def test_normal_noise_under_inverse_finds_the_optimum_in_any_unit():
     assert np.sqrt(np.mean(np.square(result[0] - mean))) < 0.1
 
 
+@pytest.mark.slow  # two fits of some twenty rounds
 def test_sites_that_go_too_far_are_no_convergence():
     """A target that lost a tenth of a nat had ended the fit, where half of the way gains."""
     rng = np.random.default_rng(1)

@@ -14,7 +14,6 @@ import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
-from gpflow_gam.rows import sum_over_rows
 
 
 def dense_bound(problem: problems.Problem, noise: float) -> float:
@@ -115,26 +114,6 @@ def test_blocks_of_rows_change_nothing():
         np.testing.assert_allclose(loss, results[0][0], rtol=1e-10)
         for a, b in zip(gradients, results[0][1]):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
-
-
-def test_sum_over_rows_reaches_inputs_and_variables(rng):
-    rows = tf.constant(rng.standard_normal((23, 2)))
-    scale, shift = tf.constant([1.5, -0.5], tf.float64), tf.Variable(0.7, dtype=tf.float64)
-
-    def fn(inputs: tuple[tf.Tensor, ...], x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        y = tf.sin(x * inputs[0] + shift)
-        return tf.reduce_sum(y), tf.matmul(y, y, transpose_a=True)
-
-    @tf.function
-    def evaluate(block: int) -> tuple[tf.Tensor, ...]:
-        with tf.GradientTape() as tape:
-            tape.watch(scale)
-            total, gram = sum_over_rows(fn, (rows,), (scale,), block)
-            value = total**2 + tf.reduce_sum(tf.sin(gram))
-        return (value, *tape.gradient(value, [scale, shift]))
-
-    for a, b in zip(evaluate(5), evaluate(23)):
-        np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
 MEMORY = """
@@ -327,17 +306,6 @@ def test_trained_equals_the_sparse_model_with_inducing_inputs_at_the_data(rng):
     new = rng.uniform(size=(9, 2))
     for a, b in zip(full.predict_components(new), sparse.predict_components(new)):
         np.testing.assert_allclose(a, b, atol=1e-3)
-
-
-def test_several_latent_outputs(rng):
-    X, _, kernel, _ = problems.like(num_components=2, num_data=30)
-    Y = np.digitize(X[:, :1], [0.35, 0.7])
-    model = gg.models.AdditiveVGP((X, Y), kernel(), gpflow.likelihoods.Softmax(3))
-    fill(model, rng)
-    assert model.q_alpha.shape == (30, 3)
-    assert np.isfinite(float(model.elbo()))
-    mean, var = model.predict_components(X[:4])
-    assert mean.shape == var.shape == (4, 2, 3)
 
 
 @pytest.mark.slow

@@ -579,6 +579,7 @@ def test_intervals_of_a_varying_scale(times):
     assert np.sqrt(np.mean((log_scale - truth) ** 2)) < 0.15
 
 
+@pytest.mark.slow  # beside lives over as many orders, of one scale
 def test_few_rows_of_many_orders_of_magnitude_are_fitted(times):
     few = times.iloc[:60].assign(time=1e3 * times["time"] ** 6)
     gam = gg.GAM({"location": s("x"), "scale": s("z")}, "weibull")
