@@ -109,18 +109,19 @@ def test_parts_of_a_sample_are_small(number: int, few: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "y"),
+    ("family", "y", "tolerance"),
     [
-        ("negative_binomial", "count"),  # whose dispersion has slopes of its own
-        pytest.param("poisson", "count", marks=pytest.mark.slow),
-        pytest.param("gaussian", "y", marks=pytest.mark.slow),
+        ("poisson", "count", 1e-8),
+        ("negative_binomial", "count", 1e-4),  # second derivatives in alpha are differences
+        pytest.param("gaussian", "y", 1e-8, marks=pytest.mark.slow),
     ],
 )
-def test_shares_are_fitted_as_one_table(family: str, y: str, few: None) -> None:
+def test_shares_are_fitted_as_one_table(family: str, y: str, tolerance: float, few: None) -> None:
     data = script.table()
-    one = script.gam(family).fit(data, y)
-    result = fits(lambda: script.gam(family), shares(data, 2), y)
-    assert_same(result, one, data, 1e-8)
+    options = {"max_iterations": 3} if family == "negative_binomial" else {}
+    one = script.gam(family).fit(data, y, **options)
+    result = fits(lambda: script.gam(family), shares(data, 2), y, **options)
+    assert_same(result, one, data, tolerance)
     communication = result[0].fitted.communication
     assert communication.workers == 2
     data_ = result[0].fitted.solution.data
@@ -129,7 +130,7 @@ def test_shares_are_fitted_as_one_table(family: str, y: str, few: None) -> None:
     assert communication.bytes_a_pass == 8 * (scalars + L * (R * (R + 1) // 2 + R + E))
     assert communication.bytes > communication.bytes_a_pass
     a, b = (gam.effects("s(x)")[["estimate", "se"]] for gam in (result[1], one))
-    pd.testing.assert_frame_equal(a, b, rtol=1e-5, atol=1e-6)
+    pd.testing.assert_frame_equal(a, b, rtol=max(tolerance, 1e-5), atol=max(tolerance, 1e-6))
     with pytest.raises(ValueError, match="cannot be saved"):
         result[0].save("never.gam")
     with pytest.raises(RuntimeError, match="during the fit alone"):
