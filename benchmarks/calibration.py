@@ -25,7 +25,6 @@ Run it with ``python benchmarks/calibration.py``; ``--figure`` redraws the docs'
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from collections.abc import Mapping, Sized
@@ -35,7 +34,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from harness import in_r, pool, r_packages, resumed
-from recording import add_option, record
+from recording import parser_of, record
 from scipy.stats import norm
 from truths import FAMILIES, INFLATED, Truth, replicate
 
@@ -245,7 +244,7 @@ def draw(kept: dict[str, list[Places]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--replicates", type=int, default=1000)
     parser.add_argument("--n", type=int, default=300, help="rows of a replicate")
     parser.add_argument("--families", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
@@ -257,7 +256,6 @@ def main() -> None:
     parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
     parser.add_argument("--name", default="calibration", help="of record and picture")
     parser.add_argument("--results", type=Path, help="keeps places: a run that was ended goes on")
-    add_option(parser)
     arguments = parser.parse_args()
 
     cases = [(f, f, False) for f in arguments.families]

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from harness import parser_of, study
+from harness import study
+from recording import parser_of
 from scipy.special import expit
 
 COLUMNS = ["x0", "x1", "x2", "x3"]

@@ -9,7 +9,6 @@ seconds or so.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -18,7 +17,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import SquaredExponential
-from recording import add_option, record
+from recording import parser_of, record
 from scipy.stats import norm
 
 import gpflow_gam as gg
@@ -136,12 +135,11 @@ def best_of_family(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--num-data", type=int, default=5000)
     parser.add_argument("--max-iterations", type=int, default=300, help="of L-BFGS")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verbose", action="store_true", help="how every optimisation ended")
-    add_option(parser)
     arguments = parser.parse_args()
 
     rows: list[dict[str, object]] = []

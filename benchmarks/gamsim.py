@@ -16,13 +16,12 @@ parameters, ours for uncertain hyperparameters); effective degrees of freedom; a
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import numpy as np
 import pandas as pd
 from harness import SCORES, means, of_r, scored
-from recording import add_option, record
+from recording import parser_of, record
 
 import gpflow_gam as gg
 from gpflow_gam import factor, random_effect, s
@@ -54,10 +53,9 @@ def ours(data: pd.DataFrame, terms: Terms, family: str) -> pd.DataFrame:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--data-sets", type=int, default=30, help="of an example")
     parser.add_argument("--rows", type=int, default=400, help="of a data set; a multiple of 200")
-    add_option(parser)
     options = parser.parse_args()
     every, theirs = of_r("gamsim", options.data_sets, options.rows)
     estimates = [theirs]

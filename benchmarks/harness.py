@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from recording import add_option, record
+from recording import record
 from scipy.stats import norm
 
 HALF = float(norm.ppf(0.975))
@@ -155,15 +155,6 @@ def means(each: pd.DataFrame, by: Sequence[str], **names: str) -> list[dict[str,
 
 
 # --- the loop --------------------------------------------------------------------------------
-
-
-def parser_of(doc: str | None, **numbers: int) -> argparse.ArgumentParser:
-    """With the first line of a docstring, options that are numbers, and that of :func:`record`."""
-    parser = argparse.ArgumentParser(description=(doc or "").strip().splitlines()[0])
-    for name, number in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=number)
-    add_option(parser)
-    return parser
 
 
 def study(

@@ -12,7 +12,6 @@ choice of ``--methods`` is not recorded.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import time
@@ -27,7 +26,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from recording import add_option, record
+from recording import parser_of, record
 from scipy.linalg import solve_triangular
 from scipy.ndimage import rotate
 from scipy.special import softmax as softmax_of
@@ -523,12 +522,11 @@ def draw_moons(pictures: Mapping[str, tuple[Problem, Trained]], path: Path) -> N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the figure")
     parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=5)
-    add_option(parser)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from harness import HALF, SCORES, means, parser_of, study
+from harness import HALF, SCORES, means, study
+from recording import parser_of
 
 import gpflow_gam as gg
 from gpflow_gam import s

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from harness import of_r, parser_of, r_packages, study
-from recording import record
+from harness import of_r, r_packages, study
+from recording import parser_of, record
 from scipy.special import expit
 from scipy.stats import norm, spearmanr
 

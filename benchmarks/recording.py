@@ -28,11 +28,15 @@ PACKAGES = ("gpflow_gam", "gpflow", "tensorflow", "keras", "numpy", "scipy", "sc
 DIRECTIONS = ("lower", "higher")
 
 
-def add_option(parser: argparse.ArgumentParser) -> None:
-    """``--record FOLDER``, for :func:`record`."""
+def parser_of(doc: str | None, **numbers: int) -> argparse.ArgumentParser:
+    """With the first line of a docstring, whole numbers and their defaults, and ``--record``."""
+    parser = argparse.ArgumentParser(description=(doc or "").strip().splitlines()[0])
+    for name, number in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=number)
     parser.add_argument(
         "--record", type=Path, default=RESULTS, metavar="FOLDER", help="of the JSON file"
     )
+    return parser
 
 
 def processor() -> str:

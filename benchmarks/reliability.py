@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from recording import add_option, record
+from recording import parser_of, record
 from tabulate import tabulate
 
 import gpflow_gam as gg
@@ -243,7 +243,7 @@ def draw(rows: Rows) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
+    parser = parser_of(__doc__)
     parser.add_argument("--models", type=int, default=1150)
     parser.add_argument("--seconds", type=float, default=1e6, help="of the random GAMs")
     parser.add_argument("--pairs", type=int, default=500, help="of fits that are to be the same")
@@ -252,7 +252,6 @@ def main() -> None:
     parser.add_argument("--fits", type=int, default=20, help="kills of one fit")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fit", nargs=2, help=argparse.SUPPRESS)
-    add_option(parser)
     options = parser.parse_args()
     if options.fit:
         result, folder = options.fit

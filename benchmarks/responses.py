@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import scipy.stats
-from harness import SCORES, means, parser_of, study
+from harness import SCORES, means, study
+from recording import parser_of
 from scipy.special import expit
 from truths import positive, tweedie
 

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from calibration import LEVELS, POINTS, below, leaves, panels, places
 from harness import pool, resumed
-from recording import add_option, record
+from recording import parser_of, record
 from scipy.special import ndtr
 from truths import FAMILIES
 
@@ -172,7 +172,7 @@ def draw(results: dict[tuple[str, str], np.ndarray], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--replicates", type=int, default=1000, help="of sites")
     parser.add_argument("--family-replicates", type=int, default=300, help="of the others")
     parser.add_argument("--responses", nargs="+", choices=list(RESPONSES), default=list(RESPONSES))
@@ -180,7 +180,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
     parser.add_argument("--results", type=Path, help="keeps places: a run that was ended goes on")
-    add_option(parser)
     arguments = parser.parse_args()
 
     cases = [(r, EXACT) for r in arguments.responses if EXACT in arguments.methods]

@@ -9,7 +9,6 @@ minute or two.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from harness import medians
-from recording import add_option, record
+from recording import parser_of, record
 
 import gpflow_gam as gg
 
@@ -59,12 +58,11 @@ def compared(gam: gg.GAM, served: gg.serving.Served, data: dict[str, Any], repea
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--data", type=int, default=1000, help="rows of the fit")
     parser.add_argument("--batch", type=int, default=10_000)
     parser.add_argument("--batches", type=int, default=9, help="repeats of a batch")
     parser.add_argument("--calls", type=int, default=200, help="repeats of one row")
-    add_option(parser)
     options = parser.parse_args()
     table = []
     for family in FAMILIES:

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from harness import PEERS, asked, means, numbered, parser_of, python_version, scored, study
+from harness import PEERS, asked, means, numbered, python_version, scored, study
+from recording import parser_of
 from tabulate import tabulate
 
 import gpflow_gam as gg

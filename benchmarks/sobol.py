@@ -39,7 +39,6 @@ a run that was interrupted goes on; ``--figure FOLDER`` draws error against eval
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import time
@@ -53,7 +52,7 @@ import numpy as np
 import pandas as pd
 from gpflow.kernels import Constant, IsotropicStationary, Matern32, Product, SquaredExponential
 from gpflow.utilities import positive, set_trainable
-from recording import add_option, record
+from recording import parser_of, record
 from SALib.analyze import fast as fast_analysis
 from SALib.analyze import rbd_fast as rbd_fast_analysis
 from SALib.analyze import sobol as sobol_analysis
@@ -472,13 +471,12 @@ def draw(table: pd.DataFrame, functions: list[Function], folder: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--num-seeds", type=int, default=5, help="designs of each size")
     parser.add_argument("--largest", type=int, default=512, help="design of the additive GP")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--results", type=Path, help="CSV file that keeps what was computed")
     parser.add_argument("--figure", type=Path, metavar="FOLDER", help="where to draw sobol.png")
-    add_option(parser)
     arguments = parser.parse_args()
     check_closed_forms()
     functions = [ishigami(), sobol_g()]

@@ -23,13 +23,13 @@ sys.path.insert(0, str(Path(__file__).with_suffix("")))
 
 from cases import CASES, Plan
 from harness import python_version
-from recording import add_option, machine, record, versions
+from recording import machine, parser_of, record, versions
 from report import BETTER, HEADLINES, recorded, table
 from running import METHODS, OF_MGCV, PACKAGES, Record, Settings, measure, missing
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--repeats", type=int, help="3; 1 with --quick")
@@ -42,7 +42,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds a measurement")
     for method, package in (("pygam", "pygam"), ("ebm", "interpret")):
         parser.add_argument(f"--{method}-python", metavar="PATH", help=f"a Python with {package}")
-    add_option(parser)
     return parser.parse_args()
 
 

@@ -8,7 +8,6 @@ in double precision. Run it with ``python benchmarks/table1.py``; takes two to t
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 
 import gpflow
@@ -16,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 from harness import medians
-from recording import add_option, record
+from recording import parser_of, record
 
 import gpflow_gam as gg
 from gpflow_gam.variational import (
@@ -209,10 +208,9 @@ def all_costs(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="of timing for each size")
     parser.add_argument("--max-size", type=int, default=256, help="the largest C, and M")
-    add_option(parser)
     arguments = parser.parse_args()
 
     title = "Training steps of families of q(U) beside each other, M = 32"

@@ -36,7 +36,7 @@ import numpy as np
 import pandas as pd
 from harness import PEERS, asked, in_r, python_version, r_packages
 from public_tables import DATASETS, Table
-from recording import add_option, record
+from recording import parser_of, record
 from scipy.stats import nbinom, norm, poisson
 from sklearn.model_selection import KFold
 
@@ -257,7 +257,7 @@ def rows_of(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--datasets", nargs="+", choices=list(DATASETS), default=list(DATASETS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--peers-python", default=sys.executable, metavar="PATH")
@@ -267,7 +267,6 @@ def main() -> None:
         "--results", type=Path, help="keeps what is done, so that a run that was ended goes on"
     )
     parser.add_argument("--name", default="tables", help="of the JSON file")
-    add_option(parser)
     options = parser.parse_args()
     known = {m: python_version(options.peers_python, *names) for m, names in PACKAGES.items()}
     there = {*HERE, *r_packages("mgcv"), *(m for m, version in known.items() if version)}

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from recording import add_option, record
+from recording import parser_of, record
 from scipy.io import loadmat
 from sklearn.model_selection import KFold
 
@@ -182,7 +182,7 @@ def rows_of(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the .mat files")
     parser.add_argument("--datasets", nargs="+", choices=list(SOURCES), default=list(SOURCES))
     parser.add_argument("--orders", nargs="+", choices=list(ORDERS), default=list(ORDERS))
@@ -191,7 +191,6 @@ def main() -> None:
     parser.add_argument("--max-interactions", type=int, help="that a screen chooses")
     parser.add_argument("--min-gain", type=float, default=0.0, help="of an interaction, in nats")
     parser.add_argument("--rounds", type=int, default=2, help="screens, each beside those before")
-    add_option(parser)
     options = parser.parse_args()
     rows = [row for name in options.datasets for row in rows_of(name, options)]
     record(

@@ -30,7 +30,7 @@ from problems import NUM_CLASSES, Point, Race, mixture
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from recording import add_option, record
+from recording import parser_of, record
 
 import gpflow_gam as gg
 
@@ -122,7 +122,7 @@ def draw(result: dict[int, dict[str, list[Point]]], path: Path, label: str) -> N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--per-class", type=int, nargs="+", default=[2000])
     parser.add_argument("--per-class-test", type=int, default=200)
     parser.add_argument("--lengthscale", type=float, default=0.05)
@@ -140,7 +140,6 @@ def main() -> None:
         "--cpu", action="store_true", help="seconds of CPU in all threads, where cores are busy"
     )
     parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
-    add_option(parser)
     arguments = parser.parse_args()
     methods: dict[str, Callable[[Race], None]] = {"ours": partial(ours, ended=arguments.ended)}
     for number, rate in itertools.product(arguments.inducing, arguments.rates):
