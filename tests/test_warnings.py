@@ -164,7 +164,7 @@ def test_predictions_far_outside_are_told_once_a_column():
     far = pd.DataFrame({"a": [0.5, 8.0, -3.0], "z": [0.0, 0.0, -1e3]})
     first, second = said(lambda: gam.predict(far), gg.ExtrapolationWarning)
     assert "column 'a' is predicted at 8, far outside the data of the fit, 0.00" in first
-    assert "s(a): the function goes back to its straight part" in first
+    assert "s(a): the function returns to its straight part" in first
     assert "column 'z' is predicted at -1000" in second
     assert "the line goes on" in second
     for again in (gam.predict, gam.sample):

@@ -755,8 +755,8 @@ def _beyond(component: Component, column: int) -> str:
     if kind in KINDS and KINDS[kind].outside:
         return KINDS[kind].outside
     if component.form in ("smooth", "tensor") and has_line(kind):
-        return "the function goes back to its straight part, and says little"
-    return "the function goes back to zero, its prior mean, and says little"
+        return "the function returns to its straight part, and says little"
+    return "the function returns to zero, its prior mean, and says little"
 
 
 # --- tails ---------------------------------------------------------------------------------------
