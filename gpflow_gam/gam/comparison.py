@@ -438,8 +438,7 @@ def _density(
     likelihood: Likelihood, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray, Y: AnyNDArray
 ) -> AnyNDArray:
     labels = checked_observations(tf.constant(Y), likelihood)
-    result: AnyNDArray = np.asarray(likelihood.predict_log_density(X, mean, var, labels))
-    return result
+    return np.asarray(likelihood.predict_log_density(X, mean, var, labels))
 
 
 def _weights(fit: FittedGAM) -> AnyNDArray:

@@ -137,8 +137,7 @@ def _gains(variances: AnyNDArray, squares: AnyNDArray, curvatures: AnyNDArray) -
     """The gain at each of several variances, [V]."""
     shrinkage = 1.0 + variances[:, None] * curvatures
     terms = variances[:, None] * squares / shrinkage - np.log(shrinkage)
-    gains: AnyNDArray = 0.5 * np.sum(terms, axis=1)
-    return gains
+    return 0.5 * np.sum(terms, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,8 +276,7 @@ def _leading(A: AnyNDArray) -> AnyNDArray:
     kept = sizes > _UNNOTICED
     if N < P:
         return vectors[:, kept] * np.sqrt(sizes[kept])
-    basis: AnyNDArray = A @ vectors[:, kept]
-    return basis
+    return A @ vectors[:, kept]
 
 
 def _blocks(rows: AnyNDArray) -> Iterator[AnyNDArray]:

@@ -60,8 +60,7 @@ def onnx_bytes(graph: PortableGraph, description: dict[str, Any]) -> bytes:
     )
     helper.set_model_props(model, {METADATA: json.dumps(description)})
     onnx.checker.check_model(model, full_check=True)
-    content: bytes = model.SerializeToString()
-    return content
+    return model.SerializeToString()
 
 
 def _value(name: str, tensor: Any) -> onnx.ValueInfoProto:

@@ -118,8 +118,7 @@ def _scaled_erfc() -> list[float]:
     series = Chebyshev.interpolate(  # type: ignore[no-untyped-call]
         lambda v: scipy.special.erfcx(6.0 / np.maximum(v + 1.0, 1e-300) - 2.0), 26
     )
-    coefficients: list[float] = series.convert(kind=Polynomial).coef.tolist()
-    return coefficients
+    return series.convert(kind=Polynomial).coef.tolist()
 
 
 def _polynomial(coefficients: Sequence[float], x: tf.Tensor) -> tf.Tensor:

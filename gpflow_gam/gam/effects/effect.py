@@ -88,8 +88,7 @@ def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
         z = _few_directions(seed)[:rank] if known else _directions(rank, seed)
         # a simulated quantile has no more digits than single precision
         draws = root.astype(np.float32) @ z
-    deviations: AnyNDArray = np.maximum(draws.max(axis=0), -draws.min(axis=0)).astype(float)
-    return deviations
+    return np.maximum(draws.max(axis=0), -draws.min(axis=0)).astype(float)
 
 
 def normal_draws(covariance: AnyNDArray, num_samples: int, seed: int) -> AnyNDArray:
@@ -121,8 +120,7 @@ def _few_directions(seed: int) -> AnyNDArray:
 
 
 def _directions(rank: int, seed: int) -> AnyNDArray:
-    result: AnyNDArray = _standard_normal(rank, _NUM_DRAWS, seed).astype(np.float32)
-    return result
+    return _standard_normal(rank, _NUM_DRAWS, seed).astype(np.float32)
 
 
 # --- effects on a grid ----------------------------------------------------------------------------
@@ -296,8 +294,7 @@ class EffectTable:
     @property
     def se(self) -> AnyNDArray:
         """Posterior standard deviations, [n, L]."""
-        se: AnyNDArray = np.sqrt(np.maximum(self.variance, 0.0))
-        return se
+        return np.sqrt(np.maximum(self.variance, 0.0))
 
     def critical(self, predictor: int = 0) -> tuple[float, float]:
         """Half-widths of the pointwise and the simultaneous band, in standard errors."""

@@ -205,8 +205,7 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
             density = likelihood.predict_log_density(x, mean + shift, np.maximum(var, 0.0), labels)
             result.append(np.asarray(density))
         parts.append(logsumexp(result, axis=0) - np.log(len(result)))
-    whole: AnyNDArray = np.concatenate(parts)
-    return whole
+    return np.concatenate(parts)
 
 
 def _draw(fit: FittedGAM) -> list[HyperparameterDraw]:
@@ -254,8 +253,7 @@ def shaped_draws(
                 result.append(np.einsum("mn,sml->snl", phi, own, optimize=True))
     draws = np.concatenate(result)[rng.permutation(num_samples)]
     factor: AnyNDArray = np.asarray(fit.units[0])
-    whole: AnyNDArray = factor * draws
-    return whole
+    return factor * draws
 
 
 # --- averaged over hyperparameters, cheap enough for rows of any number ---------------------------
@@ -555,8 +553,7 @@ def _least_squares(phi: AnyNDArray) -> AnyNDArray:
     """Regularised least squares: map values at N rows to V, [M, N], given features [M, N]."""
     gram = phi @ phi.T
     gram[np.diag_indices_from(gram)] += _RIDGE * float(np.max(np.diag(gram)))
-    solved: AnyNDArray = cho_solve(cho_factor(gram, lower=True), phi)
-    return solved
+    return cho_solve(cho_factor(gram, lower=True), phi)
 
 
 def _outside(component: Component, X: AnyNDArray) -> AnyNDArray:

@@ -274,8 +274,7 @@ class FittedGAM:
         """Prior weights of the rows of X; ones without."""
         if self.spec.weights is None:
             return np.ones(len(self.X))
-        weights: AnyNDArray = self.X[:, self.spec.place(self.spec.weights)]
-        return weights
+        return self.X[:, self.spec.place(self.spec.weights)]
 
     @property
     def likelihood(self) -> Likelihood:

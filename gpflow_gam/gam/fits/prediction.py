@@ -178,8 +178,7 @@ class Summaries:
             name: pd.DataFrame({what: values[:, k] for what, values in parts.items()})
             for k, name in enumerate(self.names)
         }
-        whole: pd.DataFrame = pd.concat(frames, axis=1)
-        return whole
+        return pd.concat(frames, axis=1)
 
 
 def predict_table(
@@ -677,8 +676,7 @@ def sample(
     """:func:`sample_table` of rows in whatever they come in."""
     columns = _columns(fit, type, part)
     draw = partial(sample_table, fit, num_samples=num_samples, type=type, seed=seed, part=part)
-    result: AnyNDArray = _answered(fit, in_memory(data), columns, draw, drop, axis=1)
-    return result
+    return _answered(fit, in_memory(data), columns, draw, drop, axis=1)
 
 
 def log_density(
@@ -717,8 +715,7 @@ def survival(
             result = survival_of_table(fit, table, times, level, draws)
             result["row"] += start
             parts.append(result)
-    whole: pd.DataFrame = _joined(parts)
-    return whole
+    return _joined(parts)
 
 
 def _columns(fit: FittedGAM, type: str, part: Part | None) -> list[Column]:

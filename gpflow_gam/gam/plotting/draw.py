@@ -77,8 +77,7 @@ def quantile_residuals(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
     # not the stream of the seed alone: a column that was simulated with it would be the same draws
     rng = np.random.default_rng([seed, _STREAM])
     u = lower + (upper - lower) * rng.uniform(size=len(F))
-    residuals: AnyNDArray = np.clip(ndtri(u), -LARGEST, LARGEST)
-    return residuals
+    return np.clip(ndtri(u), -LARGEST, LARGEST)
 
 
 def working_residuals(fit: FittedGAM) -> AnyNDArray:

@@ -129,8 +129,7 @@ def _beside(fit: FittedGAM, first: str, second: str) -> bool:
 def _basis(A: AnyNDArray) -> AnyNDArray:
     """Orthonormal columns that span those of A, but for directions of negligible size."""
     vectors, size, _ = np.linalg.svd(A, full_matrices=False)
-    basis: AnyNDArray = vectors[:, size > 1e-3 * size[0]]
-    return basis
+    return vectors[:, size > 1e-3 * size[0]]
 
 
 def _explained(basis: AnyNDArray, A: AnyNDArray) -> float:

@@ -90,10 +90,7 @@ def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
         [inducing_moments(fit)], fit.X[rows], fit.weights[rows], fit.spec.effect_names, _DRAWS, seed
     )
     total = draws.variances.sum(axis=1, keepdims=True)
-    shares: AnyNDArray = np.divide(
-        draws.variances, total, out=np.zeros_like(draws.variances), where=total > 0.0
-    )
-    return shares
+    return np.divide(draws.variances, total, out=np.zeros_like(draws.variances), where=total > 0.0)
 
 
 def p_values(fit: FittedGAM) -> dict[str, AnyNDArray]:
