@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from gpflow_gam.gam.families import Categorical, Gamma, Gaussian, Poisson, encoding
-from gpflow_gam.gam.fits.formula import with_response
+from gpflow_gam.gam.fits.reading import with_response
 from gpflow_gam.gam.frames import (
     LevelColumn,
     NumericColumn,

@@ -16,10 +16,10 @@ from .families import Family
 from .families import family as as_family
 from .fits import FittedGAM
 from .fits.fit import fit_gam, refit, update
-from .fits.formula import as_written, with_response, with_response_as
 from .fits.model import check_same_criterion
+from .fits.reading import as_written, with_response, with_response_as
 from .fits.shared import fit_share
-from .fits.specification import ENGINES, VARIATIONAL, Roles, check_names
+from .fits.specification import ENGINES, VARIATIONAL, Request, check_names
 from .inspector import Inspector
 from .summaries.checks import check_fit
 from .summaries.summary import calibrated
@@ -223,8 +223,11 @@ class GAM(Inspector):
 
     def _fitted(self, source: Any, response: Any, **options: Any) -> FittedGAM:
         """A fit of these terms to rows; the one that there is stays."""
-        roles = Roles.of(response, self.offset, self.weights, self.trials)
-        return fit_gam(self.terms, self.family, roles, source, **self._options(), **options)
+        return fit_gam(self._request(response), source, **options)
+
+    def _request(self, response: Any) -> Request:
+        columns = {"offset": self.offset, "weights": self.weights, "trials": self.trials}
+        return Request.of(response, self.family, terms=self.terms, **columns, **self._options())
 
     def refit(self, data: Any = None, y: Any = None, **options: Any) -> GAM:
         """
@@ -255,7 +258,7 @@ class GAM(Inspector):
                 raise ValueError("y is the response of data; pass data= as well.")
             return self._accept(refit(start, self.seed, options), options)
         check_same_criterion(start, options)
-        given = with_response(data, y, start.spec.stated)
+        given = with_response(data, y, start.spec.response_spec)
         return self._accept(self._fitted(*given, start=start, **options), options)
 
     def update(self, data: Any, y: Any = None, **options: Any) -> GAM:
@@ -284,7 +287,8 @@ class GAM(Inspector):
                 "all rows, which starts from what is known."
             )
         table = with_response_as(data, y, start.spec.response)
-        return self._accept(update(start, table, **self._options(), **options), options)
+        request = self._request(start.spec.response)
+        return self._accept(update(start, request, table, **options), options)
 
     def fit_share(
         self, data: Callable[[], Any], y: Any = None, *, communicator: Communicator, **options: Any
@@ -301,18 +305,12 @@ class GAM(Inspector):
         :return: itself.
         :raises ValueError, TypeError: as :meth:`fit`, on all processes where it is of one.
         """
-        result = fit_share(
-            self.terms,
-            self.family,
-            lambda: with_response(data(), y, self._response),
-            communicator,
-            offset=self.offset,
-            weights=self.weights,
-            trials=self.trials,
-            **self._options(),
-            **options,
-        )
-        return self._accept(result, options)
+
+        def request() -> tuple[Request, Any]:
+            source, response = with_response(data(), y, self._response)
+            return self._request(response), source
+
+        return self._accept(fit_share(request, communicator, **options), options)
 
     # --- files -------------------------------------------------------------------------------
 
@@ -363,7 +361,7 @@ class GAM(Inspector):
             trials=spec.trials,
             **options,
         )
-        gam._response = spec.response if spec.censoring is None else spec.censoring
+        gam._response = spec.response_spec
         gam._fit = fit
         return gam
 

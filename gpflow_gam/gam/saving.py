@@ -30,7 +30,7 @@ from .fits import FittedGAM, Specification
 from .fits.data import CodedData, Data, HeldData, MissingData, MissingRows
 from .fits.fitted import Parts, solution_from_parts, solution_to_parts
 from .fits.model import build_model
-from .fits.specification import Roles
+from .fits.specification import Request
 from .frames import Design, Encoder, Fill, level_to_json, value_from_json
 from .terms import Surv, Terms, terms_from_json
 from .terms.base import column_from_json, column_to_json
@@ -174,22 +174,21 @@ def from_parts(
     """Read a fit that :func:`parts` gave."""
     with _lacking(where):
         levels, response = header["levels"], header["response"]
-        roles = Roles.of(
+        request = Request.of(
             Surv(**response) if isinstance(response, dict) else response,
-            tuple(map(column_from_json, header["offset"])),
-            header["weights"],
-            column_from_json(header["trials"]),
+            family,
+            terms=terms,
+            offset=tuple(map(column_from_json, header["offset"])),
+            weights=header["weights"],
+            trials=column_from_json(header["trials"]),
         )
         spec = Specification(
-            **vars(roles),
-            terms=terms,
-            family=family,
+            **{**vars(request), "variational": header["variational"]},
             levels=None if levels is None else tuple(value_from_json(v) for v in levels),
             encoder=Encoder.from_json(header["encoder"]),
             components=tuple(Component.from_json(c) for c in header["components"]),
             scale=header["scale"],
             constant=tuple(header["constant"]),
-            variational=header["variational"],
             priors=_priors(header, terms.select),
             null_offset=header.get("away", 0.0),
             refined=tuple(header.get("fine", ())),

@@ -19,7 +19,7 @@ from ...posteriors import InducingMoments
 from ...threads import one_blas_thread
 from ..fits import FittedGAM
 from ..fits.fitted import CENTRAL, meaningful, warn_if_far
-from ..fits.formula import in_memory
+from ..fits.reading import in_memory
 from ..frames import Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_columns, variables_of
 from .effect import simultaneous_bands, with_outputs

@@ -19,12 +19,10 @@ from ...optimizers.binned.cavities import Neighbourhoods
 from ...optimizers.binned.evidence import PseudoData
 from ...optimizers.minimizers import check_on_interrupt
 from ..components import Component, entering, plan_columns, shaped_term
-from ..families import Family
 from ..frames import Table
-from ..terms import Terms, as_column
+from ..terms import Column, as_column
 from .data import Data, HeldData
 from .fitted import FittedGAM
-from .formula import with_variables
 from .model import (
     Marginals,
     beside_null_model,
@@ -45,9 +43,10 @@ from .reading import (
     read,
     read_table,
     with_trials,
+    with_variables,
 )
 from .specification import (
-    Roles,
+    Request,
     Specification,
     check_criterion,
     check_response,
@@ -77,49 +76,35 @@ _OF_ALL = ("max_seconds", "max_iterations", "progress", "on_interrupt")
 
 
 def fit_gam(
-    terms: Terms,
-    family: Family,
-    roles: Roles,
-    source: Any,
-    *,
-    missing: str,
-    variational: str | None,
-    engine: str,
-    seed: int,
-    start: FittedGAM | None = None,
-    **options: Any,
+    request: Request, source: Any, start: FittedGAM | None = None, **options: Any
 ) -> FittedGAM:
     """Fit a GAM to data in memory or in blocks."""
     check_on_interrupt(options.get("on_interrupt", "raise"))
-    check_criterion(variational, engine, options)
+    check_criterion(request, options)
     budget = options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
-    family, roles = with_trials(roles.suited(family), roles, source)
-    how: dict[str, Any] = {
-        "missing": missing,
-        "variational": variational,
-        "engine": engine,
-        "seed": seed,
-    }
-    if family.initial_family is not None and start is None:
-        own = {name: options[name] for name in _OF_ALL if name in options}
-        start = fit_gam(terms, family.initial_family, roles, source, **how, **own)
-    terms = with_variables(terms, lambda: first_rows(source, terms, roles, budget))
-    needs = needs_all_rows(variational, engine, options)
+    request = dataclasses.replace(request, progress=options.get("progress"), budget=budget)
+    request = with_trials(request, source)
+    initial = request.family.initial_family
+    if initial is not None and start is None:
+        first = {name: options[name] for name in _OF_ALL if name in options}
+        start = fit_gam(dataclasses.replace(request, family=initial), source, **first)
+    terms = with_variables(request.terms, lambda: first_rows(source, request))
+    request = dataclasses.replace(request, terms=terms)
+    needs = needs_all_rows(request, options)
     if options.get("checkpoint") is not None:
         if needs:
             raise ValueError(without_checkpoint(needs))
         options["checkpoint"] = Checkpoint.of(options["checkpoint"])
     criterion, groups = options.pop("criterion", "elbo"), options.pop("groups", None)
-    progress = options.get("progress")
-    reading = read(source, terms, family, roles, missing, needs, progress, budget)
-    spec = specify(reading, family, roles, variational, engine, seed, start)
+    reading = read(source, request, needs)
+    spec = specify(reading, start)
     if spec.variational not in BY_SUMS and not reading.rows.data.complete:
         if not isinstance(source, Table):
             raise ValueError(too_many(IN_MEMORY))
-        reading = read_table(source, terms, family, roles, missing, True, progress, budget)
-        spec = specify(reading, family, roles, variational, engine, seed, start)
+        reading = read_table(source, request, True)
+        spec = specify(reading, start)
     folds = None if criterion == "elbo" else _neighbourhoods(groups, reading)
-    return fit_from_null_model(reading.rows, spec, start, seed=seed, folds=folds, **options)
+    return fit_from_null_model(reading.rows, spec, start, seed=request.seed, folds=folds, **options)
 
 
 def fit_from_null_model(
@@ -143,19 +128,12 @@ def _neighbourhoods(groups: Any, reading: Reading) -> Neighbourhoods:
     return Neighbourhoods.of(groups, table.num_rows, complete.origin)
 
 
-def specify(
-    reading: Reading,
-    family: Family,
-    roles: Roles,
-    variational: str | None,
-    engine: str,
-    seed: int,
-    start: FittedGAM | None = None,
-) -> Specification:
+def specify(reading: Reading, start: FittedGAM | None = None) -> Specification:
     """All of a model but its parameters' values, and the null model's predictor."""
-    terms, data, encoder = reading.terms, reading.rows.data, reading.encoder
-    _check_varies(data, roles)
-    check_response(family, data.responses, roles)
+    request, data, encoder = reading.request, reading.rows.data, reading.encoder
+    terms, family = request.terms, request.family
+    _check_varies(data, request.response)
+    check_response(request, data.responses)
     if len(terms) >= data.number:
         mass = np.array(sum(float(w.sum()) for _, w in data.weights()))
         if len(terms) >= data.columns.communicator.total([mass])[0]:
@@ -164,9 +142,9 @@ def specify(
                 "rows."
             )
     names = family.parameter_names(reading.levels)
-    known = same_components(start, terms, encoder, data, names, family.of_first)
+    known = same_components(start, request, encoder, data, names)
     if known is None:
-        planned = plan_columns(terms, reading.table, encoder, data.columns, seed)
+        planned = plan_columns(terms, reading.table, encoder, data.columns, request.seed)
         if data.complete and family.name not in WITHOUT_NOISE:
             planned = [
                 dataclasses.replace(c, independent=False)
@@ -177,17 +155,13 @@ def specify(
         components = entering(planned, terms, names, family.of_first)
     else:
         components = known.components
-    size = sum(len(c.inducing) for c in components)
-    shaped = shaped_term(components)
+    chosen = choose_variational(request, components)
     return Specification(
-        **{field.name: getattr(roles, field.name) for field in dataclasses.fields(Roles)},
-        terms=terms,
-        family=family,
+        **{**vars(request), "variational": chosen, "budget": None},
         levels=reading.levels,
         encoder=encoder,
         components=components,
         scale=family.scale(data.responses, data.columns.weights),
-        variational=choose_variational(family, size, variational, engine, shaped),
         refined=() if known is None else known.refined,
         fills=reading.fills,
         design=reading.design,
@@ -203,7 +177,7 @@ def has_single_rows(component: Component, X: AnyNDArray, weights: AnyNDArray | N
     return bool(np.bincount(codes).max() == 1 and (weights is None or weights.max() <= 1.0))
 
 
-def _check_varies(data: Data, roles: Roles) -> None:
+def _check_varies(data: Data, response: Column) -> None:
     """Raise ValueError if the response is constant."""
     Y = data.responses
     parts = [(y.min(axis=0), y.max(axis=0)) for y in (Y[at] for at, _ in data.weights())]
@@ -211,8 +185,7 @@ def _check_varies(data: Data, roles: Roles) -> None:
     ends = ends[None] if isinstance(Y, np.ndarray) else Y.gathered(ends)
     if np.all(ends == ends[0, 0]):
         raise ValueError(
-            f"the response {roles.response!r} is constant ({ends[0, 0, 0]:g}): there is nothing to "
-            "model."
+            f"the response {response!r} is constant ({ends[0, 0, 0]:g}): there is nothing to model."
         )
 
 
@@ -231,7 +204,7 @@ def refit(last: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     return fit(rows, spec, last, seed=seed, **options)
 
 
-def update(last: FittedGAM, data: Table, *, missing: str, **options: Any) -> FittedGAM:
+def update(last: FittedGAM, request: Request, data: Table, **options: Any) -> FittedGAM:
     """
     Fit to the rows of a fit and further ones, from where it ended.
 
@@ -240,9 +213,12 @@ def update(last: FittedGAM, data: Table, *, missing: str, **options: Any) -> Fit
     """
     spec, (table, fills) = last.spec, joined(last, data)
     check_same_criterion(last, options, "update()")
-    roles = Roles(spec.response, spec.offset, spec.weights, spec.trials)
-    missing = "error" if missing == "impute" else missing  # nothing is left to stand in for
-    new = fit_gam(spec.terms, spec.family, roles, table, missing=missing, start=last, **options)
+    # nothing is left to stand in for
+    missing = "error" if request.missing == "impute" else request.missing
+    same = ("terms", "family", "response", "offset", "weights", "trials")
+    same_as_before = {name: getattr(spec, name) for name in same}
+    request = dataclasses.replace(request, missing=missing, **same_as_before)
+    new = fit_gam(request, table, last, **options)
     spec = dataclasses.replace(new.spec, fills=fills)
     return dataclasses.replace(new, spec=spec, dropped=last.dropped + new.dropped)
 

@@ -28,10 +28,10 @@ from ..components import build_inducing, build_kernel
 from ..families import Binomial, Ordinal
 from ..frames import Encoder, Fill, LevelColumn, NumericColumn, Table, filled
 from ..frames.table import merged_categories
-from ..terms import Column, Expression, Terms
+from ..terms import Column, Expression
 from .data import Data, MissingData
 from .fitted import FittedGAM
-from .specification import VARIATIONAL, Model, Specification
+from .specification import VARIATIONAL, Model, Request, Specification
 
 _NULL_ROWS = 20_000
 """Rows that settle where the intercept's prior is centred."""
@@ -194,21 +194,16 @@ def carry_over(start: FittedGAM, model: Model) -> None:
 
 
 def same_components(
-    start: FittedGAM | None,
-    terms: Terms,
-    encoder: Encoder,
-    data: Data,
-    names: Sequence[str],
-    of_first: bool,
+    start: FittedGAM | None, request: Request, encoder: Encoder, data: Data, names: Sequence[str]
 ) -> Specification | None:
     """Specification of an earlier fit with the same components at the same rows, or None."""
     if start is None or not (start.data.complete and data.complete):
         return None
     spec = start.spec
     same = (
-        spec.terms == terms
-        and (tuple(spec.family.parameter_names(spec.levels)), spec.family.of_first)
-        == (tuple(names), of_first)
+        spec.terms == request.terms
+        and tuple(spec.family.parameter_names(spec.levels)) == tuple(names)
+        and spec.family.of_first == request.family.of_first
         and list(spec.encoder.columns.items()) == list(encoder.columns.items())
         and np.array_equal(start.X, data.X)
     )

@@ -29,8 +29,7 @@ from ..families import Cox, Survival, Weibull
 from ..frames import Holes, NumericColumn, Table, blocks_of, filled, in_blocks, recut
 from ..terms import Column, Term, variables_of
 from .fitted import BLOCK, FittedGAM, encoded, response_errors, warn_of_tails
-from .formula import in_memory
-from .reading import located
+from .reading import in_memory, located
 from .specification import Specification
 
 PredictionType = Literal["response", "link", "terms", "observation", "class"]
@@ -488,7 +487,7 @@ def density_of_rows(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
 def checked_response(fit: FittedGAM, table: Table) -> AnyNDArray:
     """The response of new rows, [N, K]."""
     spec = fit.spec
-    Y = spec.encoded(spec.family, table, spec.levels).Y
+    Y = spec.encoded(table, spec.levels).Y
     checked_observations(Y, fit.likelihood, str(spec.response))
     return Y
 

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from ...optimizers.minimizers import progress_bar
 from ...storage import Inputs, Store
 from ...threads import each
 from ..components import keys_of, learn_encoder
-from ..families import Binomial, Custom, Family, Levels
+from ..families import Binomial, Custom, Levels
 from ..frames import (
     Blocks,
     Counted,
@@ -49,13 +49,192 @@ from ..frames import (
     complete_rows,
     concatenated,
     filled,
+    in_blocks,
+    is_levels,
     learn_fills,
     numeric_column,
 )
-from ..terms import Column, Terms, columns_of, variables_of
+from ..terms import (
+    AllColumns,
+    Column,
+    Linear,
+    ResponseSpec,
+    Surv,
+    Term,
+    Terms,
+    Transformed,
+    Variable,
+    as_column,
+    columns_of,
+    factor,
+    linear,
+    variables_of,
+)
 from .data import CodedData, Data, HeldData, Marginal
-from .formula import design_columns, expand_formula, needs_table
-from .specification import Roles
+from .specification import Request
+
+_BLOCK = 2**17
+"""Rows that are read at a time."""
+
+
+def in_memory(data: Any) -> Table:
+    """Data as one table, whatever they come in."""
+    if not in_blocks(data):
+        return Table(data)
+    tables = list(blocks_of(data, None, _BLOCK))
+    if not tables:
+        raise ValueError("data has no rows.")
+    return concatenated(tables)
+
+
+# --- the response --------------------------------------------------------------------------------
+
+
+def with_response_as(data: Any, y: Any, name: Column) -> Table:
+    """Data in memory that hold the response under a name."""
+    result, own = with_response(in_memory(data), y, name)
+    assert not isinstance(own, Surv)  # of which callers say that it is of no use to them
+    table = Table(result)
+    if own == name:
+        return table
+    columns = {n: v for n, v in table.columns().items() if n != own}
+    return Table({**columns, name: table.raw(own)})
+
+
+def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, ResponseSpec]:
+    """Data that hold the response, and what it is called there."""
+    y = stated if y is None else y
+    if y is None:
+        raise ValueError("y is missing: name the response's column, or pass its values.")
+    y, named = as_column(y, y), as_column(y) is not None or isinstance(y, Surv)
+    if in_blocks(data):
+        if not named:
+            raise ValueError(
+                "y must name the response's column where data come in blocks; got values of type "
+                f"{type(y).__name__}."
+            )
+        return data, y
+    table = Table(data)
+    if isinstance(y, Surv):
+        for column in y.columns:
+            table.raw(column)  # raises where there is none
+        return table, y
+    if named:
+        table.raw(y)  # raises where there is none
+        return table, y
+    shape, rows = np.shape(y), table.num_rows
+    if shape not in ((rows,), (rows, 1)):
+        raise ValueError(f"y must have one value a row of data, {rows}; got shape {shape}.")
+    _check_order(data, y)
+    values = Table({"y": y}).raw("y")  # as a column is read: with its categories, or its mask
+    name: Any = getattr(y, "name", None)
+    if name in table and _equal(table.raw(name), values):
+        # that column, which "." leaves out then, in the order that its categories have in y
+        return Table({**{n: table.raw(n) for n in table.names}, name: values}), name
+    name = "y" if not isinstance(name, str) or not name or name in table else name
+    while name in table:
+        name += "_"
+    return Table({**{n: table.raw(n) for n in table.names}, name: values}), name
+
+
+def _check_order(data: Any, y: Any) -> None:
+    """
+    Raise ValueError if y has the labels of data's rows in another order, and would be taken as it
+    stands.
+    """
+    columns = list(data.values()) if isinstance(data, Mapping) else [data]
+    given = [c.index for c in [*columns, y] if isinstance(getattr(c, "index", None), pd.Index)]
+    if len(given) < 2 or given[0].equals(given[-1]):
+        return
+    rows, own = given[0], given[-1]
+    if rows.is_unique and own.is_unique and len(rows) == len(own) and rows.isin(own).all():
+        at = int(np.flatnonzero(rows != own)[0])
+        raise ValueError(
+            f"y has the rows of data in another order: in place {at} data has the row labelled "
+            f"{rows[at]!r}, and y that of {own[at]!r}. Pass y.loc[data.index], or, where they go "
+            "together as they stand, y.to_numpy()."
+        )
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return pd.Series(np.asarray(a)).equals(pd.Series(np.asarray(b)))
+
+
+# --- formulas ------------------------------------------------------------------------------------
+
+
+def needs_table(terms: Terms) -> bool:
+    """True if terms transform columns or stand for all others, which needs rows in memory."""
+    return any(isinstance(t, (Transformed, AllColumns)) for t in terms)
+
+
+def with_variables(terms: Terms, table: Callable[[], Table]) -> Terms:
+    """With columns that stand alone as lines or factors, by their types."""
+    if not any(isinstance(t, Variable) for t in terms):
+        return terms
+    rows = table()
+    return terms.of(
+        t.resolved(is_levels(rows, t.column)) if isinstance(t, Variable) else t for t in terms
+    )
+
+
+def expand_formula(request: Request, table: Table) -> Terms:
+    """The terms, with ``.`` as the columns that it stands for."""
+    terms = request.terms
+    if not any(isinstance(t, AllColumns) for t in terms):
+        return terms
+    others = [*request.response_columns, *(name for name, _ in request.numeric)]
+    result: list[Term] = []
+    for term in terms:
+        if not isinstance(term, AllColumns):
+            result.append(term)
+            continue
+        taken = [*others, *term.without]
+        taken += columns_of(t for t in terms if t.parameter == term.parameter)
+        taken = variables_of(taken)
+        names = {table.name(c) for c in taken}
+        rest = [name for name in table.names if name not in names]
+        response = pd.Series(table.values(request.response))
+        for name in rest:
+            if pd.Series(table.values(name)).equals(response):
+                raise ValueError(
+                    f"'.' takes in column {name!r}, which is the response in every row; take it "
+                    f"away, . - {name}, or name the response in the formula."
+                )
+            one = factor(name) if is_levels(table, name) else linear(name)
+            result.append(dataclasses.replace(one, parameter=term.parameter))
+    return terms.of(result)
+
+
+def design_columns(terms: Terms, table: Table) -> tuple[Terms, Table, Design | None]:
+    """A formula that transforms columns as lines of new columns, and the table with these."""
+    own = next((t for t in terms if isinstance(t, Transformed)), None)
+    if own is None:
+        return terms, table, None
+    if own.parameter:
+        raise ValueError(
+            f"{own.text}: columns are not transformed in terms of one parameter; make them in the "
+            "data."
+        )
+    constant = "" not in terms.without or terms.carrier("") is not None
+    design = Design.learn(own.text, table, constant)
+    lines = [linear(name) for name in design.names if linear(name) not in tuple(terms)]
+    plain: list[Term] = [t for t in terms if not isinstance(t, Transformed)]
+    return terms.of([*plain, *lines]), design.extended(table), design
+
+
+def as_written(terms: Terms, design: Design | None) -> Terms:
+    """The terms of a fit with their formula in the place of the columns that it made."""
+    if design is None:
+        return terms
+    plain: list[Term] = [
+        t for t in terms if not (isinstance(t, Linear) and t.column in design.names)
+    ]
+    return terms.of([*plain, Transformed(design.text)])
+
+
+# --- rows as encoded ------------------------------------------------------------------------------
+
 
 BLOCK = 2**17
 """Rows that are read at a time."""
@@ -98,7 +277,7 @@ class Reading:
     """
     The rows of a fit, and what its columns are.
 
-    :param terms: of columns as they are, without formulas of the data.
+    :param request: with terms of columns as they are, without formulas of the data.
     :param table: has the kinds of all columns, and their levels.
     :param encoder: how columns become X.
     :param levels: the response's labels, where it has any.
@@ -109,7 +288,7 @@ class Reading:
     """
 
     rows: EncodedRows
-    terms: Terms
+    request: Request
     table: Table
     encoder: Encoder
     levels: Levels | None
@@ -119,90 +298,62 @@ class Reading:
     complete: Table | None = None
 
 
-def read(
-    source: Any,
-    terms: Terms,
-    family: Family,
-    roles: Roles,
-    missing: str,
-    needs: str,
-    progress: bool | None,
-    budget: TimeBudget,
-) -> Reading:
+def read(source: Any, request: Request, needs: str) -> Reading:
     """Up to 65 536 rows as numbers in memory; of more of them codes and a sample, by two passes."""
     if not isinstance(source, Table):
-        if needs_table(terms):
+        if needs_table(request.terms):
             raise ValueError(
                 "a formula that transforms columns, or has '.', needs a table in memory; make the "
                 "columns where the blocks are made, and name them."
             )
-        blocks = read_in_blocks(source, terms, roles, budget)
-        summary = summarise_columns(terms, family, roles, blocks, missing, progress, True, budget)
+        blocks = read_in_blocks(source, request)
+        summary = summarise_columns(request, blocks)
         if isinstance(summary, ColumnSummary):
             if needs:
                 raise ValueError(f"{needs} {IN_MEMORY}")
-            return _coded(terms, family, roles, blocks, summary, summary.dropped, progress, budget)
+            return _coded(request, blocks, summary, summary.dropped)
         source = summary
-    return read_table(source, terms, family, roles, missing, bool(needs), progress, budget)
+    return read_table(source, request, bool(needs))
 
 
-def read_table(
-    table: Table,
-    terms: Terms,
-    family: Family,
-    roles: Roles,
-    missing: str,
-    as_numbers: bool,
-    progress: bool | None,
-    budget: TimeBudget,
-) -> Reading:
+def read_table(given: Table, request: Request, as_numbers: bool) -> Reading:
     """As :func:`read`, of a table in memory."""
-    given, named = table, expand_formula(terms, roles, table)
-    complete, dropped, fills = complete_table(table, named, roles, missing)
-    terms, table, design = design_columns(named, complete)
+    request = dataclasses.replace(request, terms=expand_formula(request, given))
+    complete, dropped, fills = complete_table(given, request)
+    terms, table, design = design_columns(request.terms, complete)
+    request = dataclasses.replace(request, terms=terms, missing="error")
     if design is not None:  # of which new columns may lack values
-        complete_table(table, terms, roles, "error")
-    if not as_numbers and given.counted(roles.counting).num_rows > bins.KEPT_ROWS:
-        blocks = read_in_blocks(table, terms, roles, budget)
-        summary = summarise_columns(terms, family, roles, blocks, "error", progress, False, budget)
+        complete_table(table, request)
+    if not as_numbers and given.counted(request.counting).num_rows > bins.KEPT_ROWS:
+        blocks = read_in_blocks(table, request)
+        summary = summarise_columns(request, blocks, gather=False)
         assert isinstance(summary, ColumnSummary)
-        coded = _coded(terms, family, roles, blocks, summary, dropped, progress, budget)
+        coded = _coded(request, blocks, summary, dropped)
         return dataclasses.replace(coded, fills=fills, design=design)
-    encoder = learn_encoder(terms, roles.numeric, table)
+    encoder = learn_encoder(terms, request.numeric, table)
     X = encoder.encode(table)
-    if roles.weights is not None:
-        w = X[:, encoder.index(roles.weights, "number")]
-        _check_weights(roles, w.min(), f" in row {int(w.argmin())}")
-    response = roles.encoded(family, table, roles.labels(family, table))
-    encode = functools.partial(HeldData.of, X, response.Y, encoder, roles.weights)
-    rows = EncodedRows(encode, dropped)
-    levels = response.levels
-    return Reading(rows, terms, table, encoder, levels, fills, design, given, complete)
+    if request.weights is not None:
+        w = X[:, encoder.index(request.weights, "number")]
+        _check_weights(request, w.min(), f" in row {int(w.argmin())}")
+    response = request.encoded(table, request.labels(table))
+    encode = functools.partial(HeldData.of, X, response.Y, encoder, request.weights)
+    rows, levels = EncodedRows(encode, dropped), response.levels
+    return Reading(rows, request, table, encoder, levels, fills, design, given, complete)
 
 
-def _coded(
-    terms: Terms,
-    family: Family,
-    roles: Roles,
-    blocks: Blocks,
-    summary: ColumnSummary,
-    dropped: int,
-    progress: bool | None,
-    budget: TimeBudget,
-) -> Reading:
+def _coded(request: Request, blocks: Blocks, summary: ColumnSummary, dropped: int) -> Reading:
     """The rows in codes, by a second pass over blocks."""
-    check_summary(terms, roles, summary)
-    levels = summary.labels(family, roles)
+    check_summary(request, summary)
+    levels = summary.labels(request)
     share = Share(summary.summary.number, 0, summary.dropped)
 
     def encode(number: int | None) -> CodedData:
-        limit = budget if number == NUM_BINS else None  # of finer bins there is a fit to be lost
-        return encode_share(
-            terms, family, roles, blocks, summary, levels, share, number, progress, limit
-        ).done()
+        # of finer bins there is a fit to be lost
+        timed = request if number == NUM_BINS else dataclasses.replace(request, budget=None)
+        return encode_share(timed, blocks, summary, levels, share, number).done()
 
     rows = EncodedRows(encode, dropped)
-    return Reading(rows, terms, summary.table, summary.encoder, levels)
+    return Reading(rows, request, summary.table, summary.encoder, levels)
 
 
 IN_MEMORY = (
@@ -214,104 +365,103 @@ IN_MEMORY = (
 # --- checks --------------------------------------------------------------------------------------
 
 
-def _check_weights(roles: Roles, least: float, where: str = "") -> None:
+def _check_weights(request: Request, least: float, where: str = "") -> None:
     """Raise ValueError if a weight is negative."""
     if least < 0.0:
-        raise ValueError(f"weights {roles.weights!r} must not be negative; got {least:g}{where}.")
+        raise ValueError(f"weights {request.weights!r} must not be negative; got {least:g}{where}.")
 
 
-def check_enough_rows(number: int, roles: Roles) -> None:
+def check_enough_rows(number: int, request: Request) -> None:
     """Raise ValueError if fewer than two rows count."""
     if number < 2:
-        own = " and ".join(map(repr, roles.counting))
-        counted = f" in which {own} is not zero" if own else ""
+        names = " and ".join(map(repr, request.counting))
+        counted = f" in which {names} is not zero" if names else ""
         raise ValueError(f"data has {number} row(s){counted}; a fit needs at least 2.")
 
 
-def _check_response_is_no_term(roles: Roles, read: list[Column], table: Table | None) -> None:
-    for name in roles.response_columns[: 1 if roles.censoring is None else 2]:
+def _check_response_is_no_term(request: Request, table: Table | None) -> None:
+    read = variables_of(columns_of(request.terms))
+    read = read if table is None else [table.name(c) for c in read]
+    for name in request.response_columns[: 1 if request.censoring is None else 2]:
         if (name if table is None else table.name(name)) in read:
             raise ValueError(f"the response {name!r} is also in a term; drop that term.")
 
 
-def check_summary(terms: Terms, roles: Roles, summary: ColumnSummary) -> None:
+def check_summary(request: Request, summary: ColumnSummary) -> None:
     """Raise ValueError if the first pass shows that no such model can be fitted."""
-    _check_response_is_no_term(roles, variables_of(columns_of(terms)), None)
-    check_enough_rows(summary.summary.number, roles)
-    if roles.weights is not None:
-        place = summary.numbers.index((roles.weights, "number"))
-        _check_weights(roles, summary.summary.least[place])
+    _check_response_is_no_term(request, None)
+    check_enough_rows(summary.summary.number, request)
+    if request.weights is not None:
+        place = summary.numbers.index((request.weights, "number"))
+        _check_weights(request, summary.summary.least[place])
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
-def complete_table(
-    table: Table, terms: Terms, roles: Roles, missing: str
-) -> tuple[Table, int, tuple[Fill, ...]]:
+def complete_table(table: Table, request: Request) -> tuple[Table, int, tuple[Fill, ...]]:
     """
     Complete rows that count, how many were dropped, and what the inputs were filled with.
 
     Here rows of weight zero are left out, before anything is looked at.
     """
-    table = table.counted(roles.counting)
-    columns = variables_of(columns_of(terms))
-    _check_response_is_no_term(roles, [table.name(c) for c in columns], table)
+    table = table.counted(request.counting)
+    _check_response_is_no_term(request, table)
     fills: tuple[Fill, ...] = ()
-    if missing == "impute":
-        keys = [key for term in terms for key in keys_of(term, table)]
+    if request.missing == "impute":
+        keys = [key for term in request.terms for key in keys_of(term, table)]
         levels = [table.name(name) for name, kind in keys if kind == "level"]
-        fills = learn_fills(table, columns, levels)
+        fills = learn_fills(table, variables_of(columns_of(request.terms)), levels)
         table = filled(table, fills)
-    columns += variables_of([*roles.complete_columns, *roles.others])
-    check_enough_rows(table.num_rows, roles)
-    return *complete_rows(table, columns, missing), fills
+    check_enough_rows(table.num_rows, request)
+    return *complete_rows(table, request.columns_needed, request.missing), fills
 
 
-def first_rows(source: Any, terms: Terms, roles: Roles, budget: TimeBudget | None = None) -> Table:
+def first_rows(source: Any, request: Request) -> Table:
     """The first rows of a source, whose columns have the types of all."""
     if isinstance(source, Table):
         return source
-    for block in read_in_blocks(source, terms, roles, budget):
+    for block in read_in_blocks(source, request):
         if block.num_rows:
             return block
     raise ValueError("data has 0 row(s); a fit needs at least 2.")
 
 
 def with_trials(
-    family: Family,
-    roles: Roles,
+    request: Request,
     source: Any,
-    gathered: Callable[[Callable[[], set[str]]], Iterable[set[str]]] = lambda own: [own()],
-) -> tuple[Family, Roles]:
+    gathered: Callable[[Callable[[], set[str]]], Iterable[set[str]]] = lambda here: [here()],
+) -> Request:
     """
-    The family and the columns of a binomial response without trials.
+    The request with the family and the columns of a binomial response without trials.
 
     Weights are the trials of proportions; zeros and ones, truth values and labels are Bernoulli's.
     """
-    if not isinstance(family, Binomial) or roles.trials is not None or roles.censoring is not None:
-        return family, roles
-    if not family.needs_trials and roles.weights is None:
-        return family, roles  # shares of no trials
-    seen = set[str]().union(*gathered(lambda: _sizes(source, roles)))
+    family, weights = request.family, request.weights
+    if not isinstance(family, Binomial) or request.trials is not None:
+        return request
+    if not family.needs_trials and weights is None:
+        return request  # shares of no trials
+    seen = set[str]().union(*gathered(lambda: _sizes(source, request)))
     if "counts" in seen:
-        return family, roles  # to which trials are missing
-    own = family.without_trials("fractions" in seen, roles.weights, str(roles.response))
+        return request  # to which trials are missing
+    family = family.without_trials("fractions" in seen, weights, str(request.response))
     if "fractions" in seen:
-        roles = dataclasses.replace(roles, trials=roles.weights, weights=None)
-    return own, roles
+        request = dataclasses.replace(request, trials=weights, weights=None)
+    return dataclasses.replace(request, family=family)
 
 
-def _sizes(source: Any, roles: Roles) -> set[str]:
+def _sizes(source: Any, request: Request) -> set[str]:
     """Kinds of numbers in a response: fractions, and numbers that are neither these nor 0 nor 1."""
     result: set[str] = set()
-    columns = [roles.response, *roles.counting]
+    columns = [request.response, *request.counting]
     named = all(isinstance(c, str) for c in columns)
     for block in blocks_of(source, columns if named else None, BLOCK):
-        table = block.counted(roles.counting)
-        if table.levels(roles.response) is not None:
+        table = block.counted(request.counting)
+        if table.levels(request.response) is not None:
             break  # labels, whatever they are called
-        y = pd.to_numeric(pd.Series(table.values(roles.response)), errors="coerce").to_numpy(float)
+        response = pd.Series(table.values(request.response))
+        y = pd.to_numeric(response, errors="coerce").to_numpy(float)
         inside = (y > 0.0) & (y < 1.0)
         result |= {"fractions"} if inside.any() else set()
         result |= {"counts"} if np.any((y < 0.0) | (y > 1.0)) else set()
@@ -321,15 +471,13 @@ def _sizes(source: Any, roles: Roles) -> set[str]:
 # --- first pass: kinds, levels, ranges and quantiles of columns ----------------------------------
 
 
-def read_in_blocks(
-    source: Any, terms: Terms, roles: Roles, budget: TimeBudget | None = None
-) -> Blocks:
+def read_in_blocks(source: Any, request: Request) -> Blocks:
     """The columns of a source that a fit reads."""
-    columns = columns_read(terms, roles)
+    columns, budget = request.columns_read, request.budget
     # the place of a named column is known among all of them only
     named = all(isinstance(c, str) for c in columns)
     blocks = blocks_of(source, columns if named else None, BLOCK)
-    if counting := roles.counting:
+    if counting := request.counting:
         blocks = Counted(blocks, counting)
     if budget is not None:
         blocks.watch = lambda: check_time(budget, "reading the levels of categorical columns")
@@ -355,11 +503,11 @@ class ColumnSummary:
     numbers: tuple[Key, ...]
     dropped: int
 
-    def labels(self, family: Family, roles: Roles) -> Levels | None:
+    def labels(self, request: Request) -> Levels | None:
         """The response's labels, where it has any."""
-        if not family.labelled:
+        if not request.family.labelled:
             return None
-        return roles.encoded(family, self.table, roles.labels(family, self.table)).levels
+        return request.encoded(self.table, request.labels(self.table)).levels
 
     def place(self, column: int) -> int | None:
         """Place of a column of X in the summary; None for columns of levels."""
@@ -367,76 +515,84 @@ class ColumnSummary:
         return self.numbers.index(key) if key in self.numbers else None
 
 
-def columns_read(terms: Terms, roles: Roles) -> list[Column]:
-    """The columns that a fit reads, each once."""
-    return variables_of([*columns_of(terms), *roles.response_columns, *roles.others])
-
-
-def columns_needed(terms: Terms, roles: Roles) -> list[Column]:
-    """Those of them that no row may lack."""
-    return variables_of([*columns_of(terms), *roles.complete_columns, *roles.others])
-
-
 def summarise_columns(
-    terms: Terms,
-    family: Family,
-    roles: Roles,
-    blocks: Blocks,
-    missing: str,
-    progress: bool | None,
-    gather: bool = True,
-    budget: TimeBudget | None = None,
+    request: Request, blocks: Blocks, gather: bool = True
 ) -> ColumnSummary | Table:
-    """Read a table once."""
-    columns = columns_needed(terms, roles)
-    holes = Holes()
+    """Read a table once; with ``gather`` one that has few rows is kept."""
     few: list[Table] | None = [] if gather else None
-    result: PartialSummary | None = None
-    for block in reading(blocks, "reading, pass 1 of 2", progress, budget=budget):
-        start = holes.num_rows
+
+    def take(block: Table, seen: int) -> bool:
+        nonlocal few
         if few is not None:
-            few.append(block)
-            if start + block.num_rows > bins.KEPT_ROWS:
-                few = None
-        if missing == "impute" and few is not None:
-            holes.num_rows += block.num_rows
-            continue
-        with located(start, block.num_rows):
-            bad = holes.add(block, columns)
-            if bad.any():
-                block = block.rows(~bad)
-            if block.num_rows == 0:
-                continue
-            result = PartialSummary(terms, family, roles, block) if result is None else result
-            result.add(block)
+            few = [*few, block] if seen + block.num_rows <= bins.KEPT_ROWS else None
+        return few is None or request.missing != "impute"
+
+    result, holes = partial_summary(request, blocks, take=take)
     if few is not None:
         if not few:
-            check_enough_rows(0, roles)
+            check_enough_rows(0, request)
         return concatenated(few)
-    if missing == "impute":
+    if request.missing == "impute":
         raise ValueError(
             "missing='impute' needs medians of all rows, which data in blocks do not give; fill "
             "the values in where the blocks are made, or take missing='drop'."
         )
-    holes.check(missing)
+    holes.check(request.missing)
     assert result is not None
-    return result.whole(terms, roles, holes.incomplete)
+    return result.whole(request, holes.incomplete)
+
+
+def partial_summary(
+    request: Request,
+    blocks: Blocks,
+    start: int = 0,
+    take: Callable[[Table, int], bool] = lambda block, seen: True,
+) -> tuple[PartialSummary | None, Holes]:
+    """Summary of blocks' complete rows; None without any. ``take`` says which blocks count."""
+    result: PartialSummary | None = None
+
+    def add(block: Table) -> None:
+        nonlocal result
+        result = PartialSummary(request, block, start) if result is None else result
+        result.add(block)
+
+    holes = each_complete(request, blocks, "reading, pass 1 of 2", add, take=take)
+    return result, holes
+
+
+def each_complete(
+    request: Request,
+    blocks: Blocks,
+    what: str,
+    add: Callable[[Table], None],
+    total: int | None = None,
+    take: Callable[[Table, int], bool] = lambda block, seen: True,
+) -> Holes:
+    """Pass the complete rows of each block on; errors say where in the data they are."""
+    holes, columns = Holes(), request.columns_needed
+    for block in reading(blocks, what, request, total):
+        start = holes.num_rows
+        if not take(block, start):
+            holes.num_rows += block.num_rows
+            continue
+        with located(start, block.num_rows):
+            bad = holes.add(block, columns)
+            block = block.rows(~bad) if bad.any() else block
+            if block.num_rows:
+                add(block)
+    return holes
 
 
 def reading(
-    blocks: Blocks,
-    what: str,
-    progress: bool | None,
-    total: int | None = None,
-    budget: TimeBudget | None = None,
+    blocks: Blocks, what: str, request: Request, total: int | None = None
 ) -> Iterator[Table]:
     """The blocks, with a bar that counts their rows."""
     total = blocks.num_rows if total is None else total
     seen = 0
-    with progress_bar(what, " rows", progress, total, unit_scale=True) as bar:
+    with progress_bar(what, " rows", request.progress, total, unit_scale=True) as bar:
         for block in blocks:
             of = "" if total is None else f" of {total:,}"
-            check_time(budget, f"{what}, after {seen:,}{of} rows")
+            check_time(request.budget, f"{what}, after {seen:,}{of} rows")
             yield block
             seen += block.num_rows
             bar.update(block.num_rows)
@@ -466,30 +622,25 @@ class PartialSummary:
     """
     Summary of blocks of rows; those of parts of the rows merge.
 
-    :param terms: the terms.
-    :param family: the response's.
-    :param roles: the columns that are no terms.
     :param block: some block with rows, from which the columns' kinds are known.
     :param start: the number of the first row, which other parts do not have.
     """
 
-    def __init__(
-        self, terms: Terms, family: Family, roles: Roles, block: Table, start: int = 0
-    ) -> None:
+    def __init__(self, request: Request, block: Table, start: int = 0) -> None:
         readers: dict[Key, NumericColumn] = {}
         levels: dict[Column, Occurring] = {}
-        for term in terms:
+        for term in request.terms:
             for name, kind in keys_of(term, block):
                 if kind == "level":
                     levels.setdefault(name, Occurring(name))
                 else:
                     readers.setdefault((name, kind), numeric_column(block, name, term))
-        for name, use in roles.numeric:
+        for name, use in request.numeric:
             readers.setdefault((name, "number"), NumericColumn(name, use))
-        if family.labelled:
-            levels.setdefault(roles.response, Occurring(roles.response))
+        if request.family.labelled:
+            levels.setdefault(request.response, Occurring(request.response))
         self.numbers, self._readers, self._levels = list(readers), readers, levels
-        self._response, self._start = roles.response, start
+        self._response, self._start = request.response, start
         self.summary: Summary | None = None
 
     def add(self, block: Table) -> None:
@@ -505,8 +656,8 @@ class PartialSummary:
         for i, reader in enumerate(self._readers.values()):
             X[:, i] = reader.encode(block)
         start = self._start + (0 if self.summary is None else self.summary.number)
-        own = summarise(X, start, self.summary)
-        self.summary = own if self.summary is None else self.summary.merged(own)
+        part = summarise(X, start, self.summary)
+        self.summary = part if self.summary is None else self.summary.merged(part)
 
     @property
     def kinds(self) -> dict[Column, tuple[str, ...]]:
@@ -524,60 +675,21 @@ class PartialSummary:
         both.summary = parts[0].merged(parts[1]) if len(parts) == 2 else parts[0]
         return both
 
-    def whole(self, terms: Terms, roles: Roles, dropped: int) -> ColumnSummary:
+    def whole(self, request: Request, dropped: int) -> ColumnSummary:
         """Summary of each column, and the encoder that follows from it."""
         assert self.summary is not None
-        table = self._table()
-        encoder = learn_encoder(terms, roles.numeric, table)
-        return ColumnSummary(table, encoder, self.summary, tuple(self.numbers), dropped)
-
-    def _table(self) -> Table:
-        """See :class:`ColumnSummary`."""
         length = max([1, *(len(column) for column in self._levels.values())])
         columns: dict[Any, Any] = {  # of a column that is read both ways its levels count
             name: reader.shown(np.zeros(length)) for (name, _), reader in self._readers.items()
         }
         columns |= {name: column.column(length) for name, column in self._levels.items()}
         columns.setdefault(self._response, np.zeros(length))
-        return Table(columns)
+        table = Table(columns)
+        encoder = learn_encoder(request.terms, request.numeric, table)
+        return ColumnSummary(table, encoder, self.summary, tuple(self.numbers), dropped)
 
 
 # --- second pass: codes of bins ------------------------------------------------------------------
-
-
-class Wanted:
-    """
-    Columns of X, and the forms in which they are needed.
-
-    :param terms: the terms.
-    :param result: what the first pass found.
-    :param roles: the columns that are no terms.
-    :param family: the response's; one of the user's may read any column.
-    """
-
-    def __init__(self, terms: Terms, result: ColumnSummary, roles: Roles, family: Family) -> None:
-        encoder = result.encoder
-        self.joint: set[tuple[int, ...]] = set()
-        self.ranges: set[tuple[int, int | None]] = set()
-        self.used: set[int] = set()
-        self.weights = None if roles.weights is None else encoder.index(roles.weights, "number")
-        held = {encoder.index(name, "number") for name, _ in roles.numeric}
-        for term in terms:
-            keys = keys_of(term, result.table)
-            places = [encoder.index(*key) for key in keys]
-            own = places[: len(term.columns)]
-            self.joint.add(tuple(own))
-            self.ranges |= {(place, None) for place in places}
-            self.used |= set(places)
-            if term.by is None:
-                continue
-            by = places[-1]
-            if keys[-1][1] == "number":
-                held.add(by)
-            else:
-                self.joint.add((by,))
-                self.ranges |= {(place, by) for place in own}
-        self.held = set(range(encoder.width)) if isinstance(family, Custom) else held
 
 
 @dataclasses.dataclass(frozen=True)
@@ -596,35 +708,29 @@ class Share:
 
 
 def encode_share(
-    terms: Terms,
-    family: Family,
-    roles: Roles,
+    request: Request,
     blocks: Blocks,
     result: ColumnSummary,
     levels: Levels | None,
     share: Share,
     number: int | None = NUM_BINS,
-    progress: bool | None = None,
-    budget: TimeBudget | None = None,
 ) -> Encoding:
     """Read a share of the rows a second time."""
-    wanted = Wanted(terms, result, roles, family)
     assert number is not None  # rows in codes have no bin a value
-    encoding = Encoding(result, wanted, number, share.number, share.start)
-    columns, holes, total = columns_needed(terms, roles), Holes(), share.number
-    expected = total + share.dropped
-    for block in reading(blocks, "reading, pass 2 of 2", progress, expected, budget):
-        with located(holes.num_rows, block.num_rows):
-            bad = holes.add(block, columns)
-            if bad.any():
-                block = block.rows(~bad)
-            if holes.num_rows - holes.incomplete > total:
-                break
-            if block.num_rows == 0:
-                continue
-            response = roles.encoded(family, block, levels)
+    encoding = Encoding(request, result, number, share.number, share.start)
+    total, seen = share.number, 0
+
+    def add(block: Table) -> None:
+        nonlocal seen
+        seen += block.num_rows
+        if seen <= total:
+            response = request.encoded(block, levels)
             encoding.add(result.encoder.encode(block), response.Y)
-    seen = holes.num_rows - holes.incomplete
+
+    expected = total + share.dropped
+    holes = each_complete(
+        request, blocks, "reading, pass 2 of 2", add, expected, lambda *_: seen <= total
+    )
     if seen != total or holes.incomplete != share.dropped:
         more = "more than that" if seen > total else f"{seen} and {holes.incomplete}"
         raise ValueError(
@@ -664,59 +770,71 @@ class Encoding:
     """
     Takes rows as they come.
 
-    :param result: what a first pass over all rows found.
-    :param wanted: which columns in which form.
+    :param result: what a first pass over all rows told.
     :param number: of bins of a column that has many values.
-    :param total: how many rows come here; by default all of them.
+    :param total: how many rows come here.
     :param start: the number of the first of them.
     """
 
     def __init__(
-        self,
-        result: ColumnSummary,
-        wanted: Wanted,
-        number: int,
-        total: int | None = None,
-        start: int = 0,
+        self, request: Request, result: ColumnSummary, number: int, total: int, start: int = 0
     ) -> None:
-        self._found, self._wanted, self._number = result, wanted, number
-        self._total = total = result.summary.number if total is None else total
-        self._coders = {places: Coder(self._grid(places), total) for places in wanted.joint}
-        for place in wanted.used:  # of columns that are in joint bins alone no code is kept
+        self._columns, self._number, self._total = result, number, total
+        encoder, weights = result.encoder, request.weights
+        self._weights = None if weights is None else encoder.index(weights, "number")
+        self._joint: set[tuple[int, ...]] = set()  # columns of joint bins
+        ranges: set[tuple[int, int | None]] = set()  # columns, and those whose levels split them
+        used: set[int] = set()
+        held = {encoder.index(name, "number") for name, _ in request.numeric}
+        for term in request.terms:
+            keys = keys_of(term, result.table)
+            places = [encoder.index(*key) for key in keys]
+            over = places[: len(term.columns)]
+            self._joint.add(tuple(over))
+            ranges |= {(place, None) for place in places}
+            used |= set(places)
+            if term.by is not None and keys[-1][1] == "number":
+                held.add(places[-1])
+            elif term.by is not None:
+                self._joint.add((places[-1],))
+                ranges |= {(place, places[-1]) for place in over}
+        if isinstance(request.family, Custom):  # which may read any column
+            held = set(range(encoder.width))
+        self._coders = {places: Coder(self._grid(places), total) for places in self._joint}
+        for place in used:  # of columns that are in joint bins alone no code is kept
             if (place,) not in self._coders:
                 self._coders[place,] = Coder(self._grid((place,)), total, keep=False)
-        self._masses = {p: np.zeros(self._coders[p,].grid.number) for p in wanted.used}
-        self._held = {place: Store((total,)) for place in wanted.held}
-        self._ranges = {key: self._range(key[1]) for key in wanted.ranges}
+        self._masses = {p: np.zeros(self._coders[p,].grid.number) for p in used}
+        self._held = {place: Store((total,)) for place in held}
+        self._ranges = {}
+        for key in ranges:
+            number = 1 if key[1] is None else self._num_levels(key[1])
+            self._ranges[key] = np.full(number, np.inf), np.full(number, -np.inf)
         self._halvings = result.summary.sample.halvings
         self._kept: list[tuple[AnyNDArray, AnyNDArray, AnyNDArray]] = []
         self._Y: Store | None = None
         self._start, self._filled = start, 0
 
     def _grid(self, places: tuple[int, ...]) -> Grid:
-        own = margin_bins(len(places), self._number, self._found.summary.number)
+        own = margin_bins(len(places), self._number, self._columns.summary.number)
         margins = []
         for place in places:
-            column = self._found.place(place)
+            column = self._columns.place(place)
             if column is not None:
-                margins.append(ColumnGrid.of(self._found.summary, column, own))
+                margins.append(ColumnGrid.of(self._columns.summary, column, own))
             else:
                 margins.append(ColumnGrid.levels(self._num_levels(place)))
         return Grid(tuple(margins))
 
     def _num_levels(self, place: int) -> int:
-        column = list(self._found.encoder.columns.values())[place]
+        column = list(self._columns.encoder.columns.values())[place]
         assert isinstance(column, LevelColumn)
         return len(column.levels)
-
-    def _range(self, by: int | None) -> tuple[AnyNDArray, AnyNDArray]:
-        number = 1 if by is None else self._num_levels(by)
-        return np.full(number, np.inf), np.full(number, -np.inf)
 
     def add(self, X: AnyNDArray, Y: AnyNDArray) -> None:
         """The rows that come next, [n, D] and [n, K]."""
         start, self._filled = self._filled, self._filled + len(X)
-        w = None if self._wanted.weights is None else X[:, self._wanted.weights]
+        w = None if self._weights is None else X[:, self._weights]
 
         def coded(places: tuple[int, ...]) -> None:
             coder = self._coders[places]
@@ -755,16 +873,14 @@ class Encoding:
         assert self._Y is not None
         totals = self.totals() if totals is None else totals
         held = {place: store.done() for place, store in self._held.items()}
-        weights = None if self._wanted.weights is None else held[self._wanted.weights]
-        coded = {
-            places: self._coders[places].bins(totals.sums[places]) for places in self._wanted.joint
-        }
+        weights = None if self._weights is None else held[self._weights]
+        coded = {places: self._coders[places].bins(totals.sums[places]) for places in self._joint}
         # of no column, the intercept's, there is one bin
         coded[()] = Bins(np.zeros(self._total, dtype=np.uint8), np.zeros((1, 0)), True)
-        inputs = Inputs(self._total, self._found.encoder.width, held)
+        inputs = Inputs(self._total, self._columns.encoder.width, held)
         columns = CodedColumns(inputs, coded, totals.ranges, weights)
         marginals: dict[int, Marginal] = {}
-        for place in sorted(self._wanted.used):
+        for place in sorted(self._masses):
             sums = totals.sums[place,]
             points = self._coders[place,].grid.points(sums)[:, 0]
             marginals[place] = points, totals.masses[place][sums.cells]

@@ -14,13 +14,10 @@ from ...communicator import Communicator
 from ...optimizers.binned.bins import CodedColumns
 from ...optimizers.binned.passes import bytes_of_pass
 from ...storage import Stored
-from ..families import Family
 from ..frames import Blocks, Holes
-from ..terms import Column, ResponseSpec, Terms
 from .data import CodedData, Communication
 from .fit import BY_SUMS, fit_from_null_model, specify
 from .fitted import FittedGAM
-from .formula import needs_table, with_variables
 from .reading import (
     EncodedRows,
     Encoding,
@@ -29,15 +26,16 @@ from .reading import (
     Share,
     Totals,
     check_summary,
-    columns_needed,
     encode_share,
     first_rows,
-    located,
+    needs_table,
+    partial_summary,
     read_in_blocks,
     reading,
     with_trials,
+    with_variables,
 )
-from .specification import Roles, needs_all_rows, too_many
+from .specification import Request, needs_all_rows, too_many
 
 _APART = "needs all rows in one memory, which rows shared out among workers are not."
 _CLOSED = (
@@ -47,92 +45,75 @@ _CLOSED = (
 
 
 def fit_share(
-    terms: Terms,
-    family: Family,
-    source: Callable[[], tuple[Any, ResponseSpec]],
-    communicator: Communicator,
-    *,
-    offset: tuple[Column, ...],
-    weights: Column | None,
-    trials: Column | None,
-    missing: str,
-    variational: str | None,
-    engine: str,
-    seed: int,
-    **options: Any,
+    request: Callable[[], tuple[Request, Any]], communicator: Communicator, **options: Any
 ) -> FittedGAM:
     """
     Fit a GAM to rows of which this process has a share.
 
-    Every process calls this with its own share; the outcome is the same on all, and that of one
-    process which reads the shares one after the other.
+    Every process calls this with its own share, and what is asked of it; the outcome is the same on
+    all, and that of one process which reads the shares one after the other.
     """
-    needs = needs_all_rows(variational, engine, options)
-    if missing == "impute":
-        needs = "missing='impute'"
-    if needs_table(terms):
-        needs = "a formula that transforms columns, or has '.',"
-
-    opened: list[tuple[Terms, Blocks, Roles]] = []
+    opened: list[tuple[Request, Blocks]] = []
 
     def open_share() -> dict[str, str]:
-        data, response = source()
-        roles = Roles.of(response, offset, weights, trials)
-        own_terms = with_variables(terms, lambda: first_rows(data, terms, roles))
-        opened.append((own_terms, read_in_blocks(data, terms, roles), roles))
+        asked, data = request()
+        asked = dataclasses.replace(asked, progress=options.get("progress"))
+        needs = needs_all_rows(asked, options)
+        if asked.missing == "impute":
+            needs = "missing='impute'"
+        if needs_table(asked.terms):
+            needs = "a formula that transforms columns, or has '.',"
+        terms = with_variables(asked.terms, lambda: first_rows(data, asked))
+        blocks = read_in_blocks(data, asked)
+        asked = dataclasses.replace(asked, terms=terms)
+        opened.append((asked, blocks))
         if needs:
             raise ValueError(f"{needs} {_APART}")
-        own = roles.suited(family)
-        return _arguments(own_terms, own, roles, missing, variational, seed, options)
+        return _arguments(asked, options)
 
     _check_alike(communicator.together(open_share))
     options = {k: v for k, v in options.items() if k not in ("criterion", "groups")}
-    ((terms, blocks, roles),) = opened
-    family, roles = with_trials(roles.suited(family), roles, blocks, communicator.together)
-    progress = options.get("progress")
-    shares = _shares(communicator, terms, roles, blocks, missing, progress)
-    own, total = shares[communicator.place], sum(s.number for s in shares)
+    ((asked, blocks),) = opened
+    asked = with_trials(asked, blocks, communicator.together)
+    shares = _shares(communicator, asked, blocks)
+    here, total = shares[communicator.place], sum(s.number for s in shares)
     dropped = sum(s.dropped for s in shares)
-    parts = communicator.together(
-        lambda: _summarised(terms, family, roles, blocks, own, missing, progress, total)
-    )
+    parts = communicator.together(lambda: _summarised(asked, blocks, here, total))
     _check_kinds(parts)
-    summary = functools.reduce(PartialSummary.merged, parts).whole(terms, roles, dropped)
-    check_summary(terms, roles, summary)
-    levels = summary.labels(family, roles)
+    summary = functools.reduce(PartialSummary.merged, parts).whole(asked, dropped)
+    check_summary(asked, summary)
+    levels = summary.labels(asked)
 
     def encode(number: int | None) -> CodedData:
         encodings: list[Encoding] = []
 
         def read() -> Totals:
-            part = encode_share(
-                terms, family, roles, blocks, summary, levels, own, number, progress
-            )
-            encodings.append(part)
-            return part.totals()
+            encodings.append(encode_share(asked, blocks, summary, levels, here, number))
+            return encodings[0].totals()
 
         totals = functools.reduce(Totals.merged, communicator.together(read))
         data = encodings[0].done(totals)
-        sample = communicator.gathered((data.indices + own.start, data.X, data.Y))
+        sample = communicator.gathered((data.indices + here.start, data.X, data.Y))
         indices, X, Y = (np.concatenate(parts) for parts in zip(*sample))
         columns = data.columns
-        return CodedData(
-            X,
-            Y,
-            CodedColumns(columns.X, columns.coded, columns.ranges, columns.weights, communicator),
-            Stored(data.responses.raw, communicator),
-            data.marginals,
-            indices,
-            own.start,
-            total,
+        return dataclasses.replace(
+            data,
+            X=X,
+            Y=Y,
+            columns=CodedColumns(
+                columns.X, columns.coded, columns.ranges, columns.weights, communicator
+            ),
+            responses=Stored(data.responses.raw, communicator),
+            indices=indices,
+            start=here.start,
+            total=total,
         )
 
     rows = EncodedRows(encode, dropped)
-    whole = Reading(rows, terms, summary.table, summary.encoder, levels)
-    spec = specify(whole, family, roles, variational, engine, seed)
+    spec = specify(Reading(rows, asked, summary.table, summary.encoder, levels))
     if spec.variational not in BY_SUMS:
         raise ValueError(too_many(_APART))
-    return _finished(fit_from_null_model(rows, spec, seed=seed, **options), communicator)
+    return _finished(fit_from_null_model(rows, spec, seed=asked.seed, **options), communicator)
 
 
 def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
@@ -161,14 +142,7 @@ def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
 # --- shares -----------------------------------------------------------------------------------
 
 
-def _shares(
-    communicator: Communicator,
-    terms: Terms,
-    roles: Roles,
-    blocks: Blocks,
-    missing: str,
-    progress: bool | None,
-) -> list[Share]:
+def _shares(communicator: Communicator, request: Request, blocks: Blocks) -> list[Share]:
     """
     Rows of each process, in their order.
 
@@ -178,51 +152,29 @@ def _shares(
 
     def count() -> tuple[int, int]:
         number = blocks.num_rows
-        if missing == "error" and number is not None:
+        if request.missing == "error" and number is not None:
             return number, 0
-        holes, columns = Holes(), columns_needed(terms, roles)
-        for block in reading(blocks, "counting rows", progress):
-            holes.add(block, columns)
+        holes = Holes()
+        for block in reading(blocks, "counting rows", request):
+            holes.add(block, request.columns_needed)
         return holes.num_rows - holes.incomplete, holes.incomplete
 
     counts = communicator.together(count)
     empty = [i for i, (number, _) in enumerate(counts) if number == 0]
     if empty:
+        complete = " without missing values" * (request.missing == "drop")
         raise ValueError(
-            f"data: worker {empty[0]} has no row{' without missing values' * (missing == 'drop')}; "
-            "give each worker a share of the rows, or start fewer."
+            f"data: worker {empty[0]} has no row{complete}; give each worker a share of the rows, "
+            "or start fewer."
         )
     starts = np.cumsum([0, *(number for number, _ in counts)]).tolist()
     return [Share(number, start, gone) for (number, gone), start in zip(counts, starts)]
 
 
-def _summarised(
-    terms: Terms,
-    family: Family,
-    roles: Roles,
-    blocks: Blocks,
-    share: Share,
-    missing: str,
-    progress: bool | None,
-    total: int,
-) -> PartialSummary:
+def _summarised(request: Request, blocks: Blocks, share: Share, total: int) -> PartialSummary:
     """Summary of this process's rows."""
-    columns, holes = columns_needed(terms, roles), Holes()
-    result: PartialSummary | None = None
-    for block in reading(blocks, "reading, pass 1 of 2", progress):
-        with located(holes.num_rows, block.num_rows):
-            bad = holes.add(block, columns)
-            if bad.any():
-                block = block.rows(~bad)
-            if block.num_rows == 0:
-                continue
-            result = (
-                PartialSummary(terms, family, roles, block, share.start)
-                if result is None
-                else result
-            )
-            result.add(block)
-    holes.check(missing)
+    result, holes = partial_summary(request, blocks, share.start)
+    holes.check(request.missing)
     if result is None or result.summary is None or result.summary.number != share.number:
         raise ValueError("data gave other rows the second time; it must give the same each time.")
     sample = result.summary.sample.of_total(total)
@@ -246,29 +198,12 @@ def _check_kinds(parts: Sequence[PartialSummary]) -> None:
 # --- arguments --------------------------------------------------------------------------------
 
 
-def _arguments(
-    terms: Terms,
-    family: Family,
-    roles: Roles,
-    missing: str,
-    variational: str | None,
-    seed: int,
-    options: Mapping[str, Any],
-) -> dict[str, str]:
+def _arguments(request: Request, options: Mapping[str, Any]) -> dict[str, str]:
     """Arguments that must be the same on all processes, as text."""
-    own = {k: v for k, v in options.items() if k not in ("callback", "progress", "max_seconds")}
-    stated = {
-        "terms": terms,
-        "family": family,
-        "y": roles.response if roles.censoring is None else roles.censoring,
-        "offset": roles.offset,
-        "weights": roles.weights,
-        "trials": roles.trials,
-        "missing": missing,
-        "variational": variational,
-        "seed": seed,
-        **own,
-    }
+    names = ("terms", "family", "offset", "weights", "trials", "missing", "variational", "seed")
+    stated = {name: getattr(request, name) for name in names} | {"y": request.response_spec}
+    left_out = ("callback", "progress", "max_seconds")
+    stated |= {k: v for k, v in options.items() if k not in left_out}
     # of a kernel or a likelihood its kind is all that is known, not where it is in memory
     return {name: re.sub(r" at 0x[0-9a-f]+", "", repr(value)) for name, value in stated.items()}
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from gpflow.kernels import Kernel
 
 from ...errors import NotPositiveDefinite
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
+from ...optimizers import TimeBudget
 from ...optimizers.binned.rounds import StartError
 from ...storage import RowArray
 from ...variational import (
@@ -26,7 +27,7 @@ from ...variational import (
     OptimalPrecision,
     VariationalFamily,
 )
-from ..components import Component
+from ..components import Component, shaped_term
 from ..components.kernels import PRIORS, VariancePriors
 from ..families import CensoredGaussian, Family, Gaussian, Heteroskedastic, Levels, StudentT
 from ..families.base import Response
@@ -42,6 +43,7 @@ from ..terms import (
     Term,
     Terms,
     Variable,
+    columns_of,
     parse_formula,
     variables_of,
 )
@@ -74,43 +76,50 @@ _TYPED = re.compile(
 """A term as it is typed, or its label: perhaps of a parameter, and perhaps with a column by it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Roles:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
     """
-    The columns that are no terms: response, offsets, weights and trials.
+    A model that is asked for: its terms, family and columns, and how its data are read.
 
+    :param terms: the terms.
+    :param family: the response's distribution.
     :param response: the response, or the first column of a censored one.
     :param offset: columns added to the first predictor.
     :param weights: how often each row counts.
     :param trials: of a binomial response.
     :param censoring: both columns of a censored response.
+    :param missing: what becomes of rows that lack a value.
+    :param variational: the family of q(U); None for the one that suits.
+    :param engine: one of :data:`ENGINES`.
+    :param seed: of everything random.
+    :param progress: whether bars are drawn.
+    :param budget: time that reading may take.
     """
 
+    terms: Terms
+    family: Family
     response: Column
     offset: tuple[Column, ...] = ()
     weights: Column | None = None
     trials: Column | None = None
     censoring: Surv | None = None
+    missing: str = "error"
+    variational: str | None = None
+    engine: str = "variational"
+    seed: int = 0
+    progress: bool | None = None
+    budget: TimeBudget | None = None
 
     @classmethod
-    def of(
-        cls,
-        response: ResponseSpec,
-        offset: tuple[Column, ...] = (),
-        weights: Column | None = None,
-        trials: Column | None = None,
-    ) -> Roles:
-        """Roles with a response as users name it: a column, or both of a censored one."""
+    def of(cls, response: ResponseSpec, family: Family, **others: Any) -> Request:
+        """With a response as users name it, a column or both of a censored one, and its family."""
         if isinstance(response, Surv):
-            return cls(response.first, offset, weights, trials, response)
-        return cls(response, offset, weights, trials)
-
-    def suited(self, family: Family) -> Family:
-        """The family itself, or that of a censored response."""
-        return family if self.censoring is None else family.censored()
+            others |= {"censoring": response}
+            return cls(response=response.first, family=family.censored(), **others)
+        return cls(response=response, family=family, **others)
 
     @property
-    def stated(self) -> ResponseSpec:
+    def response_spec(self) -> ResponseSpec:
         """The response as users name it."""
         return self.response if self.censoring is None else self.censoring
 
@@ -121,11 +130,6 @@ class Roles:
         return [*((column, "the offset") for column in self.offset), *weights]
 
     @property
-    def others(self) -> list[Column]:
-        """Offsets and weights."""
-        return [name for name, _ in self.numeric]
-
-    @property
     def counting(self) -> list[Column]:
         """Columns of which zero says that a row does not count: weights and trials."""
         return [column for column in (self.weights, self.trials) if column is not None]
@@ -133,40 +137,50 @@ class Roles:
     @property
     def response_columns(self) -> list[Column]:
         """All columns that hold the response, trials last."""
-        own = [self.response] if self.censoring is None else [*self.censoring.columns]
-        return own if self.trials is None else [*own, self.trials]
+        columns = [self.response] if self.censoring is None else [*self.censoring.columns]
+        return columns if self.trials is None else [*columns, self.trials]
 
     @property
     def complete_columns(self) -> list[Column]:
         """Those of them that no row may lack."""
-        own = [self.response] if self.censoring is None else [*self.censoring.complete]
-        return own if self.trials is None else [*own, self.trials]
+        columns = [self.response] if self.censoring is None else [*self.censoring.complete]
+        return columns if self.trials is None else [*columns, self.trials]
 
-    def labels(self, family: Family, table: Table) -> Levels | None:
+    @property
+    def columns_read(self) -> list[Column]:
+        """The columns that a fit reads, each once."""
+        others = [name for name, _ in self.numeric]
+        return variables_of([*columns_of(self.terms), *self.response_columns, *others])
+
+    @property
+    def columns_needed(self) -> list[Column]:
+        """Those of them that no row may lack."""
+        others = [name for name, _ in self.numeric]
+        return variables_of([*columns_of(self.terms), *self.complete_columns, *others])
+
+    def labels(self, table: Table) -> Levels | None:
         """The labels that a table states for the response, in order; None for those it holds."""
-        return family.labels_of(table.levels(self.response), table.ordered(self.response))
+        return self.family.labels_of(table.levels(self.response), table.ordered(self.response))
 
-    def encoded(self, family: Family, table: Table, levels: Levels | None) -> Response:
+    def encoded(self, table: Table, levels: Levels | None) -> Response:
         """The response of a table's rows, as the likelihood takes it."""
         values = table.values(self.response)
         if self.censoring is not None:
             if self.trials is not None:
                 raise ValueError("trials: a censored response (Surv) has none; leave trials out.")
             second = table.values(self.censoring.second)
-            return family.encode_censored(values, second, self.censoring)
+            return self.family.encode_censored(values, second, self.censoring)
         trials = None
         if self.trials is not None:
             trials = NumericColumn(self.trials, "trials").encode(table)
-        return family.encode(values, levels, trials=trials, name=str(self.response))
+        return self.family.encode(values, levels, trials=trials, name=str(self.response))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Specification(Roles):
+class Specification(Request):
     """
     All that a model is built from, but for the data and the values of its parameters.
 
-    :param terms: the terms.
-    :param family: the response's distribution.
     :param levels: the response's labels, where it has any.
     :param encoder: how columns become X.
     :param components: the components, the intercept first where there is one.
@@ -183,8 +197,6 @@ class Specification(Roles):
     :param design: the columns that a formula makes of others.
     """
 
-    terms: Terms
-    family: Family
     levels: Levels | None
     encoder: Encoder
     components: tuple[Component, ...]
@@ -348,34 +360,34 @@ def _plain(name: Column) -> str:
     return re.sub(r"\s", "", str(name))
 
 
-def choose_variational(
-    family: Family,
-    size: int,
-    asked: str | None,
-    engine: str = "variational",
-    shaped: str = "",
-) -> str:
+def choose_variational(request: Request, components: Sequence[Component]) -> str:
     """
     The family of q(U): collapsed for Gaussian data, sites up to 5000 values, block precision.
 
     The other engine has none, and its name stands here.
     """
-    if shaped:
-        _check_shapes(asked, engine, shaped)
+    size = sum(len(c.inducing) for c in components)
+    asked, engine, shaped = request.variational, request.engine, shaped_term(components)
+    if shaped and engine == "iterncgp":
+        raise ValueError(
+            f"{shaped} has a shape, which engine='iterncgp' does not hold to; leave engine out."
+        )
+    if shaped and asked not in (None, "exact", "sites"):
+        raise ValueError(
+            f"{shaped} has a shape, which variational={asked!r} does not hold to; leave "
+            "variational out."
+        )
     if engine == "iterncgp":
         if asked is not None:
             raise ValueError(
                 f"variational={asked!r} is of engine='variational'; leave one of the two out."
             )
         return engine
+    if asked == "exact" and not request.family.conjugate:
+        raise ValueError("variational='exact' is for family='gaussian'; use 'sites'.")
     if asked is not None:
-        known = ("exact", *VARIATIONAL)
-        if asked not in known:
-            raise ValueError(f"variational must be one of {', '.join(known)}; got {asked!r}.")
-        if asked == "exact" and not family.conjugate:
-            raise ValueError("variational='exact' is for family='gaussian'; use 'sites'.")
         return asked
-    if family.conjugate:
+    if request.family.conjugate:
         return "exact"
     if shaped and size > MAX_SITES:
         raise ValueError(
@@ -383,18 +395,6 @@ def choose_variational(
             f"than {MAX_SITES}; give terms a smaller k, or leave shape out."
         )
     return "sites" if size <= MAX_SITES else "block"
-
-
-def _check_shapes(asked: str | None, engine: str, shaped: str) -> None:
-    if engine == "iterncgp":
-        raise ValueError(
-            f"{shaped} has a shape, which engine='iterncgp' does not hold to; leave engine out."
-        )
-    if asked not in (None, "exact", "sites"):
-        raise ValueError(
-            f"{shaped} has a shape, which variational={asked!r} does not hold to; leave "
-            "variational out."
-        )
 
 
 # --- checks of a fit's options --------------------------------------------------------------------
@@ -461,7 +461,7 @@ CRITERIA = ("elbo", "ncv")
 """Values of ``criterion``."""
 
 
-def check_criterion(variational: str | None, engine: str, options: dict[str, Any]) -> None:
+def check_criterion(request: Request, options: Mapping[str, Any]) -> None:
     """Raise ValueError if a criterion is unknown, or does not go with the other options."""
     criterion = options.get("criterion", "elbo")
     if criterion not in CRITERIA:
@@ -472,10 +472,10 @@ def check_criterion(variational: str | None, engine: str, options: dict[str, Any
                 "groups: the ELBO leaves no rows out; add criterion='ncv', or leave groups out."
             )
         return
-    if engine != "variational":
-        raise ValueError(needs_sites(f"engine={engine!r}"))
-    if variational not in (None, "exact", "sites"):
-        raise ValueError(needs_sites(f"variational={variational!r}"))
+    if request.engine != "variational":
+        raise ValueError(needs_sites(f"engine={request.engine!r}"))
+    if request.variational not in (None, "exact", "sites"):
+        raise ValueError(needs_sites(f"variational={request.variational!r}"))
     if options.get("batch_size") is not None:
         raise ValueError(needs_sites(f"batch_size={options['batch_size']!r}"))
 
@@ -488,10 +488,11 @@ def needs_sites(what: str) -> str:
     )
 
 
-def needs_all_rows(variational: str | None, engine: str, options: dict[str, Any]) -> str:
+def needs_all_rows(request: Request, options: Mapping[str, Any]) -> str:
     """The argument that sums over rows do not serve; empty where there is none."""
-    if engine != "variational":
-        return f"engine={engine!r}"
+    variational = request.variational
+    if request.engine != "variational":
+        return f"engine={request.engine!r}"
     if options.get("criterion", "elbo") != "elbo":
         return f"criterion={options['criterion']!r}"
     if options.get("batch_size") is not None:
@@ -537,13 +538,13 @@ _BROKEN = (
 """Exceptions that linear algebra raises on such numbers."""
 
 
-def check_response(family: Family, Y: RowArray, roles: Roles) -> None:
+def check_response(request: Request, Y: RowArray) -> None:
     """Check that there is something in a response that double precision can tell."""
+    family, name = request.family, request.response
     if family.labelled:
         return
-    name = roles.response
-    if roles.censoring is not None:
-        check_events(Y, roles.censoring)
+    if request.censoring is not None:
+        check_events(Y, request.censoring)
     with np.errstate(over="ignore", invalid="ignore"):
         _, variance, largest = Sample(Y).moments
     if not largest < GREATEST:
