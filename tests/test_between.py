@@ -44,8 +44,7 @@ def fixed(data):
 def without_draws(monkeypatch):
     """Hyperparameters are taken as known, predictors not."""
     module = importlib.import_module("gpflow_gam.gam.effects.posterior")
-    monkeypatch.setattr(module, "_draw", lambda fit: [])
-    monkeypatch.setattr(module, "_DRAWS", {})
+    monkeypatch.setattr(module, "hyperparameter_draws", lambda fit: [])
 
 
 def exact(fit, data, points):
@@ -115,7 +114,7 @@ def test_probabilities_are_of_predictors_that_add_nothing(gam, data, monkeypatch
     _, result = gam.predict(data, "response", se=True)
     module = importlib.import_module("gpflow_gam.gam.effects.posterior")
     monkeypatch.setattr(module, "between_moments", lambda fit: None)
-    monkeypatch.setattr(module, "_AVERAGED", {})
+    monkeypatch.delitem(vars(gam.fitted), "once averaged")
     _, narrow = gam.predict(data, "link", se=True)
     assert np.all(wide >= narrow)
     assert np.mean(wide[:, 1:] / narrow[:, 1:]) > 1.02

@@ -230,7 +230,7 @@ def test_differences_between_curves_use_the_coupling(by_level):
     first = frame[(frame["level_1"] == "a") & (frame["level_2"] == "c")]
     a, c = (by_level.effects(f"s(x):g={k}", grid) for k in "ac")
     np.testing.assert_allclose(first["estimate_centred"], a["estimate"] - c["estimate"])
-    fixed = effects.differences(by_level.fitted, "s(x):g", grid=grid, unconditional=False).frame()
+    fixed = effects.differences(by_level.fitted, "s(x):g", grid=grid, unconditional=False)
     first = fixed[(fixed["level_1"] == "a") & (fixed["level_2"] == "c")]
     a, c = (by_level.effects(f"s(x):g={k}", grid, unconditional=False) for k in "ac")
     # against the posterior's own covariance between components

@@ -174,7 +174,7 @@ def test_readme_from_a_table_to_a_figure(tmp_path, monkeypatch):
     monkeypatch.setattr(
         gg.datasets, "bikeshare", lambda: {name: column[::20] for name, column in whole.items()}
     )
-    monkeypatch.setattr("gpflow_gam.gam.effects.posterior._draw", lambda fit: [])
+    monkeypatch.setattr("gpflow_gam.gam.effects.posterior.draw_solutions", lambda *_: [])
     names: dict[str, object] = {}
     exec(compile(readme_blocks()[0], "README.md", "exec"), names)
     summary = names["gam"].summary()

@@ -25,7 +25,7 @@ from gpflow_gam.gam.plotting.figures import panels as new_panels
 def _fitted_hyperparameters():
     """Pictures are of numbers that others test: here without draws of hyperparameters, for time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpflow_gam.gam.effects.posterior._draw", lambda fit: [])
+        patch.setattr("gpflow_gam.gam.effects.posterior.draw_solutions", lambda *_: [])
         yield
 
 

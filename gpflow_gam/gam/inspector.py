@@ -682,7 +682,7 @@ class Inspector:
         result = _effects.differences(
             self.fitted, term, level, grid, num_points, self.seed, group_means=group_means
         )
-        return _effects.transformed(result.frame(), fun)
+        return _effects.transformed(result, fun)
 
     def sample_effects(
         self, term: str, grid: Any = None, num_samples: int = 100, *, seed: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -257,34 +257,18 @@ def _shown(reader: NumericColumn | LevelColumn, values: AnyNDArray) -> AnyNDArra
 class EffectTable:
     """An effect on the predictor's scale."""
 
-    name: str
     component: Component
-    columns: dict[Column, AnyNDArray]
+    where: Grid
+    predictors: tuple[str, ...]
     estimate: AnyNDArray
     variance: AnyNDArray
     joint: Callable[[], AnyNDArray]
     level: float
     seed: int
-    predictors: tuple[str, ...] = ("",)
-    axes: tuple[AnyNDArray, ...] | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 < self.level < 1.0:
             raise ValueError(f"level must be a probability between 0 and 1; got {self.level}.")
-
-    @classmethod
-    def known(
-        cls,
-        name: str,
-        component: Component,
-        columns: dict[Column, AnyNDArray],
-        estimate: AnyNDArray,
-        covariance: AnyNDArray,
-        *others: Any,
-    ) -> EffectTable:
-        """Build a table from a covariance [L, n, n] that is known already."""
-        variance = np.diagonal(covariance, axis1=1, axis2=2).T
-        return cls(name, component, columns, estimate, variance, lambda: covariance, *others)
 
     @functools.cached_property
     def covariance(self) -> AnyNDArray:
@@ -322,7 +306,7 @@ class EffectTable:
                 "lower_simultaneous": estimate - simultaneous * se,
                 "upper_simultaneous": estimate + simultaneous * se,
             }
-            frames.append(pd.DataFrame(self.columns | several | numbers))
+            frames.append(pd.DataFrame(self.where.columns | several | numbers))
         return pd.concat(frames, ignore_index=True)
 
 
@@ -345,37 +329,21 @@ def effect(
     component = effect_component(fit, term)
     where = make_grid(fit, component, grid, num_points)
     blocks = [(component.name, where.X)]
-    own, names = predictors(fit, component)
     if len(where.X) <= _FEW:
         # of levels there is nothing between inducing inputs
         left_open = component.form != "means"
         mean, covariance = joint_moments(fit, blocks, unconditional, left_open)
         mean = mean + fit.constant_of(component)
-        return EffectTable.known(
-            component.name,
-            component,
-            where.columns,
-            mean[:, own],
-            covariance[own],
-            level,
-            seed,
-            names,
-            where.axes,
-        )
+        A = np.eye(len(mean))
+        return contrast(fit, component, where, A, (mean, covariance), level, seed)
     mean, variance = pointwise_moments(fit, blocks, unconditional)
-    mean = mean + fit.constant_of(component)
-    return EffectTable(
-        component.name,
-        component,
-        where.columns,
-        mean[:, own],
-        variance[:, own],
-        lambda: joint_moments(fit, blocks, unconditional)[1][own],
-        level,
-        seed,
-        names,
-        where.axes,
-    )
+    entered, names = predictors(fit, component)
+    mean = (mean + fit.constant_of(component))[:, entered]
+
+    def joint() -> AnyNDArray:
+        return joint_moments(fit, blocks, unconditional)[1][entered]
+
+    return EffectTable(component, where, names, mean, variance[:, entered], joint, level, seed)
 
 
 def derivative(
@@ -408,8 +376,7 @@ def derivative(
     both = [(component.name, np.concatenate([low, high]))]
     moments = joint_moments(fit, both, unconditional)
     A = np.concatenate([-np.eye(n), np.eye(n)], axis=1) / (2.0 * h)
-    name = f"d {component.name}"
-    return contrast(fit, component, name, where.columns, A, moments, level, seed, where.axes)
+    return contrast(fit, component, where, A, moments, level, seed)
 
 
 def sample_effect(
@@ -439,18 +406,17 @@ def sample_effect(
 def contrast(
     fit: FittedGAM,
     component: Component,
-    name: str,
-    columns: dict[Column, AnyNDArray],
+    where: Grid,
     A: AnyNDArray,
     moments: tuple[AnyNDArray, AnyNDArray],
     level: float,
     seed: int,
-    axes: tuple[AnyNDArray, ...] | None = None,
 ) -> EffectTable:
-    """Linear combinations of a component's values."""
-    own, names = predictors(fit, component)
-    mean, covariance = A @ moments[0][:, own], A @ moments[1][own] @ A.T
-    return EffectTable.known(name, component, columns, mean, covariance, level, seed, names, axes)
+    """Linear combinations of a component's values, and of what stands beside it."""
+    entered, names = predictors(fit, component)
+    mean, covariance = A @ moments[0][:, entered], A @ moments[1][entered] @ A.T
+    variance = np.diagonal(covariance, axis1=1, axis2=2).T
+    return EffectTable(component, where, names, mean, variance, lambda: covariance, level, seed)
 
 
 def predictors(fit: FittedGAM, component: Component) -> tuple[list[int], tuple[str, ...]]:
@@ -466,23 +432,8 @@ def effect_component(fit: FittedGAM, term: str) -> Component:
     return fit.spec.component(term)
 
 
-class Differences:
-    """Differences between levels."""
-
-    def __init__(self, tables: list[tuple[Any, Any, EffectTable]], centred: bool = False) -> None:
-        self.tables, self.centred = tables, centred
-
-    def frame(self) -> pd.DataFrame:
-        """One table: ``level_1``, ``level_2``, and the columns of an effect."""
-        frames = []
-        for first, second, table in self.tables:
-            frame = table.frame()
-            if self.centred:
-                frame = frame.rename(columns={"estimate": CENTRED})
-            frame.insert(0, "level_2", [second] * len(frame))
-            frame.insert(0, "level_1", [first] * len(frame))
-            frames.append(frame)
-        return pd.concat(frames, ignore_index=True)
+Pair = tuple[Any, Any, Grid, AnyNDArray, tuple[AnyNDArray, AnyNDArray]]
+"""Two levels, the points, the difference as a combination of values, and moments of these."""
 
 
 def differences(
@@ -494,30 +445,41 @@ def differences(
     seed: int = 0,
     unconditional: bool = True,
     group_means: bool = False,
-) -> Differences:
+) -> pd.DataFrame:
     """``f(level_1) - f(level_2)`` for every pair of levels of a factor, or of a ``by=`` factor."""
-    result = fit.spec.called(term)
-    if len(result) > 1:  # a curve for each level
-        return _curve_differences(
-            fit, result, level, grid, num_points, seed, unconditional, group_means
-        )
-    component = effect_component(fit, term)
-    if component.form in ("curves", "deviations"):
-        return _level_differences(
-            fit, component, level, grid, num_points, seed, unconditional, group_means
-        )
-    if component.form not in ("levels", "means", "random", "areas"):
+    curves = fit.spec.called(term)
+    component = curves[0] if len(curves) > 1 else effect_component(fit, term)
+    factor = next((m for m in component.margins if m.kind == "levels"), None)
+    factor = component.by if len(curves) > 1 else factor
+    means: list[Component] = []
+    if len(curves) > 1 or component.form in ("curves", "deviations"):
+        assert factor is not None
+        means = _means(fit, component, factor.column)
+        if group_means and not means:
+            name = list(fit.spec.encoder.columns)[factor.column][0]
+            raise ValueError(
+                f"group_means=True: no term has the means of the levels of {name!r}; add "
+                f"factor({name!r}) to the terms, or leave group_means out."
+            )
+    added = means if group_means else []
+    if len(curves) > 1:  # a curve for each level
+        pairs = _pairs_of_curves(fit, curves, added, grid, num_points, unconditional)
+        centred = component.form != "own" and not group_means
+    elif component.form in ("curves", "deviations"):
+        pairs = _pairs_of_levels(fit, component, added, grid, num_points, unconditional)
+        centred = bool(means) and not group_means
+    elif component.form in ("levels", "means", "random", "areas"):
+        pairs, centred = _pairs_of_effects(fit, component, unconditional), False
+    else:
         raise ValueError(f"differences: {term!r} has no levels to compare.")
-    where = make_grid(fit, component)
-    moments = joint_moments(fit, [(component.name, where.X)], unconditional)
-    (labels,) = where.columns.values()
-    tables = []
-    for i, j in itertools.combinations(range(len(labels)), 2):
-        a = np.zeros((1, len(labels)))
-        a[0, i], a[0, j] = 1.0, -1.0
-        table = contrast(fit, component, component.name, {}, a, moments, level, seed)
-        tables.append((labels[i], labels[j], table))
-    return Differences(tables)
+    frames = []
+    for first, second, where, A, moments in pairs:
+        frame = contrast(fit, component, where, A, moments, level, seed).frame()
+        frame = frame.rename(columns={"estimate": CENTRED}) if centred else frame
+        frame.insert(0, "level_2", [second] * len(frame))
+        frame.insert(0, "level_1", [first] * len(frame))
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
 
 
 def _means(fit: FittedGAM, component: Component, place: int) -> list[Component]:
@@ -533,15 +495,6 @@ def _means(fit: FittedGAM, component: Component, place: int) -> list[Component]:
     ]
 
 
-def _require_means(fit: FittedGAM, component: Component, place: int) -> None:
-    if not _means(fit, component, place):
-        name = list(fit.spec.encoder.columns)[place][0]
-        raise ValueError(
-            f"group_means=True: no term has the means of the levels of {name!r}; add "
-            f"factor({name!r}) to the terms, or leave group_means out."
-        )
-
-
 def _mean_blocks(
     fit: FittedGAM, means: Sequence[Component], codes: AnyNDArray
 ) -> list[tuple[str, AnyNDArray]]:
@@ -550,83 +503,65 @@ def _mean_blocks(
     return [(c.name, c.full(codes[:, None], width)) for c in means]
 
 
-def _curve_differences(
+def _pairs_of_effects(fit: FittedGAM, component: Component, unconditional: bool) -> Iterator[Pair]:
+    where = make_grid(fit, component)
+    moments = joint_moments(fit, [(component.name, where.X)], unconditional)
+    (labels,) = where.columns.values()
+    one = np.eye(len(labels))
+    for i, j in itertools.combinations(range(len(labels)), 2):
+        yield labels[i], labels[j], Grid({}, where.X), (one[i] - one[j])[None], moments
+
+
+def _pairs_of_curves(
     fit: FittedGAM,
     curves: Sequence[Component],
-    level: float,
+    means: Sequence[Component],
     grid: Any,
     num_points: int | None,
-    seed: int,
     unconditional: bool,
-    group_means: bool,
-) -> Differences:
-    # on the values that the data of all levels cover
+) -> Iterator[Pair]:
+    """Curves that are components, on the values that the data of all levels cover."""
     first = curves[0]
-    assert first.by is not None
-    if group_means:
-        _require_means(fit, first, first.by.column)
     if grid is None and len(first.margins) == 1 and first.margins[0].kind != "levels":
         ends = np.array([c.margins[0].ends for c in curves])
         name = fit.spec.term(first.term).columns[0]
         grid = {name: np.linspace(ends.min(), ends.max(), num_points or 100)}
     wheres = [make_grid(fit, c, grid, num_points) for c in curves]
-    n, K = len(wheres[0].X), len(curves)
-    means = _means(fit, first, first.by.column) if group_means else []
-    codes = np.array([c.by.code for c in curves if c.by is not None], dtype=np.float64)
+    n, one = len(wheres[0].X), np.eye(len(curves))
+    levels = [c.by for c in curves if c.by is not None]
+    codes = np.array([by.code for by in levels], dtype=np.float64)
     blocks = [(c.name, w.X) for c, w in zip(curves, wheres)] + _mean_blocks(fit, means, codes)
     moments = joint_moments(fit, blocks, unconditional)
-    tables = []
-    for i, j in itertools.combinations(range(K), 2):
-        sign = np.zeros(K)
-        sign[i], sign[j] = 1.0, -1.0
+    for i, j in itertools.combinations(range(len(curves)), 2):
+        sign = one[i] - one[j]
         # of the curves at each point, and of what has their means
-        A = np.concatenate(
-            [np.kron(sign, np.eye(n)), *[np.tile(sign, (n, 1))] * len(means)], axis=1
-        )
-        name, where = f"{curves[i].name} - {curves[j].name}", wheres[i]
-        table = contrast(fit, curves[i], name, where.columns, A, moments, level, seed, where.axes)
-        tables.append((_level(curves[i]), _level(curves[j]), table))
-    return Differences(tables, centred=first.form != "own" and not group_means)
+        parts = [np.kron(sign, np.eye(n)), *[np.tile(sign, (n, 1))] * len(means)]
+        A = np.concatenate(parts, axis=1)
+        yield levels[i].level, levels[j].level, wheres[i], A, moments
 
 
-def _level_differences(
+def _pairs_of_levels(
     fit: FittedGAM,
     component: Component,
-    level: float,
+    means: Sequence[Component],
     grid: Any,
     num_points: int | None,
-    seed: int,
     unconditional: bool,
-    group_means: bool,
-) -> Differences:
-    """Differences between levels of one component that has a curve for each level."""
+) -> Iterator[Pair]:
+    """Levels of one component that has a curve for each."""
     number, factor = sorted(component.margins, key=lambda m: m.kind == "levels")
-    name = list(fit.spec.encoder.columns)[number.column][0]
+    name, every = (list(fit.spec.encoder.columns)[m.column][0] for m in (number, factor))
     shown = make_grid(fit, dataclasses.replace(component, margins=(number,)), grid, num_points)
-    at = dict(shown.columns)
-    n = len(at[name])
-    every = list(fit.spec.encoder.columns)[factor.column][0]
-    levels = fit.spec.encoder.levels(every)
-    means = _means(fit, component, factor.column)
-    added = means if group_means else []
-    A = np.concatenate([np.eye(n), -np.eye(n), *[np.tile([1.0, -1.0], (n, 1))] * len(added)], 1)
-    tables = []
+    at, levels = shown.columns[name], fit.spec.encoder.levels(every)
+    n = len(at)
+    A = np.concatenate([np.eye(n), -np.eye(n), *[np.tile([1.0, -1.0], (n, 1))] * len(means)], 1)
     for codes in itertools.combinations(factor.nodes, 2):
         first, second = (levels[int(code)] for code in codes)
         both = np.empty(2 * n, dtype=object)
         both[:n], both[n:] = first, second
-        where = make_grid(fit, component, {name: np.tile(at[name], 2), every: both})
-        blocks = [(component.name, where.X), *_mean_blocks(fit, added, np.array(codes))]
-        moments = joint_moments(fit, blocks, unconditional)
-        what = f"{component.name}={first} - {component.name}={second}"
-        table = contrast(fit, component, what, at, A, moments, level, seed, shown.axes)
-        tables.append((first, second, table))
-    return Differences(tables, centred=bool(means) and not group_means)
-
-
-def _level(component: Component) -> str:
-    assert component.by is not None
-    return component.by.level
+        where = make_grid(fit, component, {name: np.tile(at, 2), every: both})
+        blocks = [(component.name, where.X), *_mean_blocks(fit, means, np.array(codes))]
+        yield first, second, shown, A, joint_moments(fit, blocks, unconditional)
 
 
 # --- on the scale of the response -----------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import weakref
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -24,42 +24,44 @@ from ..fits import FittedGAM
 from ..fits.fitted import between_of
 from ..fits.prediction import density_of_rows
 
-_MOMENTS: weakref.WeakKeyDictionary[FittedGAM, InducingMoments] = weakref.WeakKeyDictionary()
+T = TypeVar("T")
 
 
+def once_a_fit(function: Callable[[FittedGAM], T]) -> Callable[[FittedGAM], T]:
+    """Cache of a function of a fit, kept in the fit, and so as long as it."""
+    key = f"once {function.__name__}"
+
+    @functools.wraps(function)
+    def cached(fit: FittedGAM) -> T:
+        kept = vars(fit)
+        if key not in kept:
+            kept[key] = function(fit)
+        return kept[key]
+
+    return cached
+
+
+@once_a_fit
 def inducing_moments(fit: FittedGAM) -> InducingMoments:
     """The moments of a fit at its hyperparameters."""
-    if fit not in _MOMENTS:
-        known = fit.free_moments if fit.shaped is None else fit.shaped
-        if known is not None:
-            return known
-        # not the fit itself: what is kept for as long as the fit is must not keep it
-        inducing = None
-        if isinstance(fit.model, IterNCGP):
-            kernel = fit.model.kernel
-            inducing = build_inducing(fit.spec.components, kernel, fit.spec.encoder.width)
-        _MOMENTS[fit] = InducingMoments.of(fit.posterior, inducing)
-    return _MOMENTS[fit]
+    if fit.known_moments is not None:
+        return fit.known_moments
+    inducing = None
+    if isinstance(fit.model, IterNCGP):
+        kernel = fit.model.kernel
+        inducing = build_inducing(fit.spec.components, kernel, fit.spec.encoder.width)
+    return InducingMoments.of(fit.posterior, inducing)
 
 
-_BETWEEN: weakref.WeakKeyDictionary[FittedGAM, InducingMoments | None] = weakref.WeakKeyDictionary()
-
-
+@once_a_fit
 def between_moments(fit: FittedGAM) -> InducingMoments | None:
     """
     Covariance that predictors add to each other, as moments whose mean is zero.
 
-    Kept as long as the fit. None where they add nothing or nothing is known of it: of one
-    predictor, of terms with a shape, and of fits that keep no sums over rows, of which IterNCGP's
-    posterior has its predictors together already. See
-    :func:`gpflow_gam.optimizers.binned.cavities.between_predictors`.
+    None where they add nothing or nothing is known of it: of one predictor, of terms with a shape,
+    and of fits that keep no sums over rows, of which IterNCGP's posterior has its predictors
+    together already. See :func:`gpflow_gam.optimizers.binned.cavities.between_predictors`.
     """
-    if fit not in _BETWEEN:
-        _BETWEEN[fit] = _found(fit)
-    return _BETWEEN[fit]
-
-
-def _found(fit: FittedGAM) -> InducingMoments | None:
     solution, model = fit.solution, fit.model
     if solution is None or isinstance(model, IterNCGP) or fit.shaped is not None:
         return None
@@ -173,18 +175,21 @@ def _states(
         yield draw.moments, tangents if draw.shares_kernel else draw.tangents(blocks)
 
 
-_DRAWS: weakref.WeakKeyDictionary[FittedGAM, list[HyperparameterDraw]] = weakref.WeakKeyDictionary()
-
-
+@once_a_fit
 def hyperparameter_draws(fit: FittedGAM) -> list[HyperparameterDraw]:
     """
-    The posterior of the inducing values at draws of the hyperparameters, kept as long as the fit.
+    The posterior of the inducing values at draws of the hyperparameters.
 
     Empty for fits without sums over rows, whose q does not cover other hyperparameters.
     """
-    if fit not in _DRAWS:
-        _DRAWS[fit] = _draw(fit)
-    return _DRAWS[fit]
+    solution, model = fit.solution, fit.model
+    if solution is None or isinstance(model, IterNCGP):
+        return []
+    draws = draw_solutions(model, solution)
+    if fit.shaped is None:
+        return draws
+    with one_blas_thread():
+        return [_shaped(draw) for draw in draws]
 
 
 def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
@@ -206,17 +211,6 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
             result.append(np.asarray(density))
         parts.append(logsumexp(result, axis=0) - np.log(len(result)))
     return np.concatenate(parts)
-
-
-def _draw(fit: FittedGAM) -> list[HyperparameterDraw]:
-    solution, model = fit.solution, fit.model
-    if solution is None or isinstance(model, IterNCGP):
-        return []
-    draws = draw_solutions(model, solution)
-    if fit.shaped is None:
-        return draws
-    with one_blas_thread():
-        return [_shaped(draw) for draw in draws]
 
 
 def _shaped(draw: HyperparameterDraw) -> HyperparameterDraw:
@@ -527,21 +521,17 @@ class Averaged:
         return covariance
 
 
-_AVERAGED: weakref.WeakKeyDictionary[FittedGAM, Averaged | None] = weakref.WeakKeyDictionary()
-
-
+@once_a_fit
 def averaged(fit: FittedGAM) -> Averaged | None:
     """
-    The averaged posterior, kept as long as the fit.
+    The averaged posterior.
 
     None where nothing is known of other hyperparameters: see :func:`hyperparameter_draws`.
     """
-    if fit not in _AVERAGED:
-        draws = hyperparameter_draws(fit)
-        if not draws and between_moments(fit) is not None:  # nothing is learnt of the kernels
-            draws = [fitted_draw(fit)]
-        _AVERAGED[fit] = Averaged(fit, draws) if draws else None
-    return _AVERAGED[fit]
+    draws = hyperparameter_draws(fit)
+    if not draws and between_moments(fit) is not None:  # nothing is learnt of the kernels
+        draws = [fitted_draw(fit)]
+    return Averaged(fit, draws) if draws else None
 
 
 def _parts(number: int) -> list[slice]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -108,6 +107,11 @@ class FittedGAM:
     def __post_init__(self) -> None:
         object.__setattr__(self, "model", _snapshot(self.trained))
 
+    @functools.cached_property
+    def warned(self) -> set[Any]:
+        """The columns of X far outside of which predictions were, and ``"tails"``."""
+        return set()
+
     # --- the data -------------------------------------------------------------------------------
 
     @property
@@ -188,7 +192,7 @@ class FittedGAM:
         return shaped_values(self._without_shapes).p_value(place, output)
 
     @property
-    def own_moments(self) -> InducingMoments | None:
+    def known_moments(self) -> InducingMoments | None:
         """Those of the components, where the fit knows them without being asked for q."""
         return self.free_moments if self.shaped is None else self.shaped
 
@@ -362,7 +366,7 @@ class FittedGAM:
 
     def component_means(self, X: AnyNDArray, names: Sequence[str]) -> AnyNDArray:
         """Means of some components alone, [N, C, L], for far less than with their variances."""
-        moments = self.own_moments
+        moments = self.known_moments
         if moments is None:
             chosen = [self.spec.names.index(name) for name in names]
             return self.predict_components(X)[0][:, chosen]
@@ -682,8 +686,6 @@ def _same_places(arrays: dict[str, AnyNDArray], rows: Rows) -> bool:
 
 _FAR = 0.25
 """Outside the data by this share of their range is far."""
-_COLUMNS_SAID: weakref.WeakKeyDictionary[FittedGAM, set[int]] = weakref.WeakKeyDictionary()
-"""The columns of which a fit has warned."""
 
 
 def encoded(fit: FittedGAM, table: Table, names: Collection[str] | None = None) -> AnyNDArray:
@@ -699,19 +701,18 @@ def encoded(fit: FittedGAM, table: Table, names: Collection[str] | None = None) 
 
 def warn_if_far(fit: FittedGAM, X: AnyNDArray, names: Collection[str] | None = None) -> None:
     """Warn, once a fit and column, where numbers are far outside the data."""
-    said = _COLUMNS_SAID.setdefault(fit, set())
     for component in fit.spec.components:
         if names is not None and component.name not in names:
             continue
         for margin in component.margins:
-            if margin.column in said or margin.kind == "levels" or margin.period is not None:
+            if margin.column in fit.warned or margin.kind == "levels" or margin.period is not None:
                 continue
             values = X[_acting(component, X), margin.column]
             low, high = margin.ends
             far = _FAR * (high - low)
             outside = values[(values < low - far) | (values > high + far)]
             if len(outside):
-                said.add(margin.column)
+                fit.warned.add(margin.column)
                 _warn(fit, component, margin.column, margin.ends, outside)
 
 
@@ -768,9 +769,6 @@ CENTRAL = float(2.0 * ndtr(1.0) - 1.0)
 _SKEWED = float(np.exp(0.5) * np.sqrt(np.e - 1.0) / np.sinh(1.0))
 """Standard deviation of ``exp(f)`` against half of its central interval, where that of f is 1."""
 
-_TAILS_SAID: weakref.WeakSet[FittedGAM] = weakref.WeakSet()
-"""The fits that have warned."""
-
 
 def warn_of_tails(fit: FittedGAM, mean: AnyNDArray, var: AnyNDArray, estimate: AnyNDArray) -> None:
     """
@@ -778,14 +776,14 @@ def warn_of_tails(fit: FittedGAM, mean: AnyNDArray, var: AnyNDArray, estimate: A
 
     The mean of ``exp(f)``, ``exp(m + v / 2)``, then is a number that no data would look like.
     """
-    if not fit.spec.family.log_link or fit in _TAILS_SAID:
+    if not fit.spec.family.log_link or "tails" in fit.warned:
         return
     units, shifts = fit.spec.family.units(fit.likelihood)
     sd = units[0] * np.sqrt(var[:, 0])
     wide = sd > _WIDE
     if not np.any(wide):
         return
-    _TAILS_SAID.add(fit)
+    fit.warned.add("tails")
     worst = int(np.argmax(np.where(np.isfinite(sd), sd, 0.0)))
     with np.errstate(over="ignore"):
         median = np.exp(shifts[0] + units[0] * mean[worst, 0])

@@ -206,7 +206,7 @@ def predict_table(
         return both if interval is None else _limited(*both, interval)
     if type == "class":
         return _classes(fit, response(fit, X, None, seed, part=part).estimate)
-    if type == "link" and interval is None and not se and fit.own_moments is not None:
+    if type == "link" and interval is None and not se and fit.known_moments is not None:
         return link_estimate(fit, X, part)
     errors = se or interval is not None
     if type == "link":
