@@ -23,7 +23,7 @@ from ...likelihoods.predictive import (
 from ...posteriors import InducingMoments
 from ...posteriors.inducing import Block
 from ...threads import one_blas_thread
-from ..components import Component, Margin
+from ..components import By, Component, Margin
 from ..fits import FittedGAM
 from ..fits.fitted import response_errors
 from ..frames import LevelColumn, NumericColumn, Table
@@ -449,8 +449,11 @@ def differences(
     """``f(level_1) - f(level_2)`` for every pair of levels of a factor, or of a ``by=`` factor."""
     curves = fit.spec.called(term)
     component = curves[0] if len(curves) > 1 else effect_component(fit, term)
-    factor = next((m for m in component.margins if m.kind == "levels"), None)
-    factor = component.by if len(curves) > 1 else factor
+    factor: By | Margin | None = None
+    if len(curves) == 1:
+        factor = next((m for m in component.margins if m.kind == "levels"), None)
+    else:
+        factor = component.by
     means: list[Component] = []
     if len(curves) > 1 or component.form in ("curves", "deviations"):
         assert factor is not None
