@@ -57,14 +57,14 @@ def test_effects_are_the_posteriors_components(gam, data, name):
     index = gam.posterior.names.index(name)
     mean, cov = gam.posterior.predict_components(gam.fitted.X[:20], full_cov=True)
     columns = {c: data[c].head(20) for c in ("x", "z", "g")}
-    table = gam.effect_table(name, columns, unconditional=False)
+    table = effects.effect(gam.fitted, name, columns, unconditional=False)
     np.testing.assert_allclose(table.estimate[:, 0], mean.numpy()[:, index], atol=1e-9)
     np.testing.assert_allclose(table.covariance[0], cov.numpy()[index], atol=1e-7)
 
 
 @pytest.mark.parametrize("unconditional", [False, True])
 def test_a_map_knows_its_variances_without_their_covariance(gam, unconditional):
-    table = gam.effect_table("ti(x,z)", num_points=20, unconditional=unconditional)
+    table = effects.effect(gam.fitted, "ti(x,z)", num_points=20, unconditional=unconditional)
     assert "covariance" not in vars(table)
     own = np.diagonal(table.covariance[0])
     np.testing.assert_allclose(table.variance[:, 0], own, rtol=1e-9, atol=1e-12)
@@ -101,7 +101,7 @@ def test_several_predictors_have_effects_each(data):
 
 def test_draws_of_effects_have_their_moments(gam):
     grid = np.linspace(0.1, 0.9, 5)
-    table = gam.effect_table("s(x)", grid)
+    table = effects.effect(gam.fitted, "s(x)", grid)
     draws = gam.sample_effects("s(x)", grid, 20_000)
     np.testing.assert_allclose(draws.mean(axis=0), table.estimate[:, 0], atol=0.01)
     np.testing.assert_allclose(np.cov(draws.T), table.covariance[0], atol=0.02 * table.se.max())
@@ -139,7 +139,7 @@ def test_uncertain_variance_of_a_slope_against_quadrature(data):
     mean, var = z @ y / noise / (precision + 1 / v), 1 / (precision + 1 / v)
     at_best = z @ y / noise / (precision + np.exp(-best))
     expected = weights @ (var + (mean - at_best) ** 2) / weights.sum()
-    table = gam.effect_table("linear(z)", [z[0] + data["z"].head(40).mean()])
+    table = effects.effect(gam.fitted, "linear(z)", [z[0] + data["z"].head(40).mean()])
     assert table.covariance[0, 0, 0] == pytest.approx(z[0] ** 2 * expected, rel=0.03)
     assert table.estimate[0, 0] == pytest.approx(z[0] * at_best, rel=1e-3)
 
@@ -197,7 +197,7 @@ def test_density_averaged_over_hyperparameters(by_level, data):
 
 def test_slope_of_a_line_is_its_coefficient(gam):
     slopes = gam.derivatives("linear(z)", [-1.0, 0.0, 2.0])
-    unit = gam.effect_table("linear(z)", [0.0, 1.0])
+    unit = effects.effect(gam.fitted, "linear(z)", [0.0, 1.0])
     contrast = np.array([-1.0, 1.0])
     np.testing.assert_allclose(slopes["estimate"], contrast @ unit.estimate[:, 0], rtol=1e-6)
     sd = np.sqrt(contrast @ unit.covariance[0] @ contrast)
@@ -215,7 +215,7 @@ def test_slopes_of_draws_lie_in_the_slopes_band(gam):
 
 
 def test_differences_between_levels(gam):
-    levels = gam.effect_table("factor(g)")
+    levels = effects.effect(gam.fitted, "factor(g)")
     frame = gam.differences("factor(g)")
     assert list(zip(frame["level_1"], frame["level_2"])) == [("a", "b"), ("a", "c"), ("b", "c")]
     for (_, row), (i, j) in zip(frame.iterrows(), [(0, 1), (0, 2), (1, 2)]):
@@ -439,7 +439,7 @@ def test_p_values_of_what_is_there_and_what_is_not(gam):
     assert table.loc["s(x)", "p"] < 1e-6
     assert table.loc["s(noise)", "p"] > 0.2
     # of what is not penalised, Wald's test
-    line = gam.effect_table("linear(z)", [1.0], unconditional=False)
+    line = effects.effect(gam.fitted, "linear(z)", [1.0], unconditional=False)
     expected = 2 * norm.sf(abs(line.estimate[0, 0]) / line.se[0, 0])
     assert table.loc["linear(z)", "p"] == pytest.approx(expected, rel=0.05)
 

@@ -13,7 +13,6 @@ from ..measures import Measure
 from ..posteriors import SparseAdditivePosterior
 from . import effects as _effects
 from .comparison import LeaveOneOut, leave_one_out
-from .effects import EffectTable
 from .effects.effect import Transform
 from .fits import FittedGAM, prediction
 from .fits.prediction import Selection, part_of
@@ -533,6 +532,7 @@ class Inspector:
                 fun=fun,
                 scale=scale,
             )
+        asked = term, grid, level, num_points, self.seed, unconditional
         if scale not in ("link", "response"):
             raise ValueError(f"scale must be 'link' or 'response'; got {scale!r}.")
         if scale == "response":
@@ -541,13 +541,8 @@ class Inspector:
                     "fun takes effects through a function on scale='link'; with scale='response' "
                     "they are through the inverse link already. Leave one of the two out."
                 )
-            return _effects.response_effect(
-                self.fitted, term, grid, level, num_points, self.seed, unconditional
-            )
-        table = self.effect_table(
-            term, grid, level=level, num_points=num_points, unconditional=unconditional
-        )
-        return _effects.transformed(table.frame(), fun)
+            return _effects.response_effect(self.fitted, *asked)
+        return _effects.transformed(_effects.effect(self.fitted, *asked).frame(), fun)
 
     def _every_effect(self, grid: Any, **options: Any) -> pd.DataFrame:
         """
@@ -576,27 +571,6 @@ class Inspector:
         whole = pd.concat(frames, ignore_index=True)
         # what they are of is left of the numbers
         return whole[sorted(whole, key=lambda name: name in _NUMBERS)]
-
-    def effect_table(
-        self,
-        term: str,
-        grid: Any = None,
-        *,
-        level: float = 0.95,
-        num_points: int | None = None,
-        unconditional: bool = True,
-    ) -> EffectTable:
-        """
-        The same as :meth:`effects`, as an object that can be drawn.
-
-        :param term: as of :meth:`effects`.
-        :param grid: as of :meth:`effects`.
-        :param level: as of :meth:`effects`.
-        :param num_points: as of :meth:`effects`.
-        :param unconditional: as of :meth:`effects`.
-        :raises ValueError: naming the argument.
-        """
-        return _effects.effect(self.fitted, term, grid, level, num_points, self.seed, unconditional)
 
     def coefficients(
         self,

@@ -54,32 +54,20 @@ Form = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class Margin:
-    """
-    One column of a component.
+    """One column of a component."""
 
-    :param column: its place in X.
-    :param kind: the kind of kernel: one of ``bs``, or ``"levels"``.
-    :param span: its natural length, in its own unit: what a lengthscale is compared with.
-    :param centre: its mean.
-    :param period: of a cyclic one.
-    :param nodes: values that stand for its distribution, [Q]; the component averages to zero over
-        them.
-    :param weights: their probabilities, [Q].
-    :param ends: of numbers, the least and the greatest value of rows on which the component acts.
-    :param breaks: of the splines that a function with a shape is made of.
-    :param shape: what the function is along it, ``"increasing"`` for one; empty for anything.
-    """
-
-    column: int
-    kind: str
-    span: float = 1.0
-    centre: float = 0.0
-    period: float | None = None
+    column: int  # its place in X
+    kind: str  # the kind of kernel: one of bs, or "levels"
+    span: float = 1.0  # its natural length, in its own unit: what a lengthscale is compared with
+    centre: float = 0.0  # its mean
+    period: float | None = None  # of a cyclic one
+    # values that stand for its distribution, [Q]; the component averages to zero over them
     nodes: tuple[float, ...] = ()
-    weights: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()  # their probabilities, [Q]
+    # of numbers, the least and the greatest value of rows on which the component acts
     ends: tuple[float, float] = (0.0, 0.0)
-    breaks: tuple[float, ...] = ()
-    shape: str = ""
+    breaks: tuple[float, ...] = ()  # of the splines that a function with a shape is made of
+    shape: str = ""  # what the function is along it, "increasing" for one; empty for anything
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,40 +90,27 @@ class By:
 
 @dataclasses.dataclass(frozen=True)
 class Component:
-    """
-    One component of the predictor, ready to be built; all of it is JSON.
+    """One component of the predictor, ready to be built; all of it is JSON."""
 
-    :param name: its name in the model, unique.
-    :param term: the label of the term it comes from; empty for the intercept.
-    :param form: what sort of function it is.
-    :param margins: its columns.
-    :param by: what multiplies it.
-    :param nodes: rows that stand for the joint distribution of its columns, [Q, d]; empty where
-        each margin has its own.
-    :param weights: their probabilities.
-    :param inducing: inducing inputs [M, d], in the order of the margins.
-    :param predictors: places of the predictors that it enters; empty for all.
-    :param edges: pairs of areas that are neighbours, by their codes.
-    :param knots: where the speed of an adaptive function is learnt.
-    :param shrink: of a line or levels, whether their variance is learnt, not large and fixed.
-    :param select: of a smooth, whether it shall vanish where it is not there.
-    :param independent: whether areas have independent effects, too. Where each has a row of its
-        own these cannot be told from the noise.
-    """
-
-    name: str
-    term: str
-    form: Form
-    margins: tuple[Margin, ...] = ()
-    by: By | None = None
+    name: str  # its name in the model, unique
+    term: str  # the label of the term it comes from; empty for the intercept
+    form: Form  # what sort of function it is
+    margins: tuple[Margin, ...] = ()  # its columns
+    by: By | None = None  # what multiplies it
+    # rows that stand for the joint distribution of its columns, [Q, d]; empty where each margin has
+    # its own
     nodes: tuple[tuple[float, ...], ...] = ()
-    weights: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()  # their probabilities
+    # inducing inputs [M, d], in the order of the margins
     inducing: tuple[tuple[float, ...], ...] = ()
-    predictors: tuple[int, ...] = ()
-    edges: tuple[tuple[int, int], ...] = ()
-    knots: tuple[float, ...] = ()
+    predictors: tuple[int, ...] = ()  # places of the predictors that it enters; empty for all
+    edges: tuple[tuple[int, int], ...] = ()  # pairs of areas that are neighbours, by their codes
+    knots: tuple[float, ...] = ()  # where the speed of an adaptive function is learnt
+    # of a line or levels, whether their variance is learnt, not large and fixed
     shrink: bool = True
-    select: bool = False
+    select: bool = False  # of a smooth, whether it shall vanish where it is not there
+    # whether areas have independent effects, too. Where each has a row of its own these cannot be
+    # told from the noise.
     independent: bool = True
 
     @property
@@ -210,22 +185,15 @@ NUM_SPLINES = {1: 24, 2: 9, 3: 6}
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """
-    Data of a component.
+    """Data of a component."""
 
-    :param reach: least, 2.5 % point, 97.5 % point and greatest of each column over all rows: the
-        levels of a factor share their prior.
-    :param ends: least and greatest of each column over the rows on which it acts, [d, 2].
-    :param points: distinct rows on which it acts, or what stands for them, [n, d].
-    :param weights: their total weights.
-    :param exact: whether they are the distinct rows.
-    """
-
+    # least, 2.5 % point, 97.5 % point and greatest of each column over all rows: the levels of a
+    # factor share their prior
     reach: AnyNDArray
-    ends: AnyNDArray
-    points: AnyNDArray
-    weights: AnyNDArray
-    exact: bool
+    ends: AnyNDArray  # least and greatest of each column over the rows on which it acts, [d, 2]
+    points: AnyNDArray  # distinct rows on which it acts, or what stands for them, [n, d]
+    weights: AnyNDArray  # their total weights
+    exact: bool  # whether they are the distinct rows
 
     @classmethod
     def of(cls, columns: Columns, places: list[int], level: Level | None = None) -> Seen:

@@ -58,19 +58,12 @@ class Discrepancies(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Communication:
-    """
-    Number and size of the messages between the workers of a fit.
+    """Number and size of the messages between the workers of a fit."""
 
-    :param workers: how many there were.
-    :param bytes_a_pass: what each contributes to the reduction of one pass over the rows.
-    :param reductions: of all kinds, over the fit.
-    :param bytes: what each contributed to them in all.
-    """
-
-    workers: int
-    bytes_a_pass: int
-    reductions: int
-    bytes: int
+    workers: int  # how many there were
+    bytes_a_pass: int  # what each contributes to the reduction of one pass over the rows
+    reductions: int  # of all kinds, over the fit
+    bytes: int  # what each contributed to them in all
 
 
 class Data:
@@ -174,24 +167,17 @@ class CodedData(Data):
     Rows of which memory holds codes of bins, the response, offsets and weights.
 
     They may be this process's share of the rows: the sample, bins and marginals are of all.
-
-    :param X: an even sample of the rows, [n, D].
-    :param Y: theirs, [n, K].
-    :param marginals: of every column that a component reads, by its place in X.
-    :param start: the number of the first row here.
-    :param total: N, over all processes; None where this one has all rows.
-    :param offset: what needs all rows, once a fit to shares of them has ended; and so are the
-        others.
     """
 
-    X: AnyNDArray
-    Y: AnyNDArray
+    X: AnyNDArray  # an even sample of the rows, [n, D]
+    Y: AnyNDArray  # theirs, [n, K]
     columns: CodedColumns
     responses: Stored
-    marginals: dict[int, Marginal]
+    marginals: dict[int, Marginal]  # of every column that a component reads, by its place in X
     indices: AnyNDArray
-    start: int = 0
-    total: int | None = None
+    start: int = 0  # the number of the first row here
+    total: int | None = None  # N, over all processes; None where this one has all rows
+    # what needs all rows, once a fit to shares of them has ended; and so are the others
     offset: AnyNDArray | None = None
     discrepancies: Discrepancies | None = None
     communication: Communication | None = None
@@ -287,19 +273,12 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MissingData(Data):
-    """
-    Rows that a file left out: whatever asks for them raises an error that says so.
+    """Rows that a file left out: whatever asks for them raises an error that says so."""
 
-    :param count: how many there were.
-    :param deviances: the deviance at the posterior mean and the null model's.
-    :param response: what families ask of a response.
-    :param offset: the known part of the predictor, offsets at their mean, [L].
-    """
-
-    count: int
-    deviances: tuple[float, float] | None
-    response: Described
-    offset: AnyNDArray | None = None
+    count: int  # how many there were
+    deviances: tuple[float, float] | None  # the deviance at the posterior mean and the null model's
+    response: Described  # what families ask of a response
+    offset: AnyNDArray | None = None  # the known part of the predictor, offsets at their mean, [L]
     available = False
     rows = marginal = weights = _refuse
     X = Y = columns = responses = indices = discrepancies = property(_refuse)  # type: ignore

@@ -80,26 +80,18 @@ def _snapshot(model: Model) -> Model:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FittedGAM:
-    """
-    The outcome of a fit, for effects, summaries and plots to read.
+    """The outcome of a fit, for effects, summaries and plots to read."""
 
-    :param spec: what was fitted.
-    :param trained: the GPflow model, which is the user's to change. The fit keeps its kernel's
-        values (:attr:`solution`) and copies of its other parts, so that who changes or replaces
-        parts of it later changes no prediction.
-    :param data: the rows.
-    :param result: how the optimisation ended.
-    :param dropped: rows left out for missing values.
-    :param stored: the solution as a file holds it.
-    """
-
-    spec: Specification
+    spec: Specification  # what was fitted
+    # the GPflow model, which is the user's to change. The fit keeps its kernel's values
+    # (:attr:`solution`) and copies of its other parts, so that who changes or replaces parts of it
+    # later changes no prediction.
     trained: Model
-    data: Data
-    result: FitResult
-    dropped: int = 0
+    data: Data  # the rows
+    result: FitResult  # how the optimisation ended
+    dropped: int = 0  # rows left out for missing values
     _solution: Solution | None = None
-    stored: Parts | None = None
+    stored: Parts | None = None  # the solution as a file holds it
 
     model: Model = dataclasses.field(init=False)
     """The model as it was fitted."""

@@ -56,15 +56,10 @@ Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """
-    Part of a predictor that counts; offsets always do.
+    """Part of a predictor that counts; offsets always do."""
 
-    :param names: the effects that stay, in the model's order.
-    :param intercept: whether the intercept does, with the constant about which it is.
-    """
-
-    names: tuple[str, ...]
-    intercept: bool = True
+    names: tuple[str, ...]  # the effects that stay, in the model's order
+    intercept: bool = True  # whether the intercept does, with the constant about which it is
 
     def components(self, spec: Specification) -> list[str]:
         """The components that count, in the model's order."""

@@ -486,22 +486,15 @@ def read_in_blocks(source: Any, request: Request) -> Blocks:
 
 @dataclasses.dataclass(frozen=True)
 class ColumnSummary:
-    """
-    Summary of each column from the first pass.
+    """Summary of each column from the first pass."""
 
-    :param table: a table that has every level and label that occurs, and of columns of numbers
-        nothing but their kind.
-    :param encoder: how columns become X.
-    :param summary: of the columns of numbers.
-    :param numbers: which they are, in the summary's order.
-    :param dropped: rows left out for missing values.
-    """
-
+    # a table that has every level and label that occurs, and of columns of numbers nothing but
+    # their kind
     table: Table
-    encoder: Encoder
-    summary: Summary
-    numbers: tuple[Key, ...]
-    dropped: int
+    encoder: Encoder  # how columns become X
+    summary: Summary  # of the columns of numbers
+    numbers: tuple[Key, ...]  # which they are, in the summary's order
+    dropped: int  # rows left out for missing values
 
     def labels(self, request: Request) -> Levels | None:
         """The response's labels, where it has any."""
@@ -742,16 +735,12 @@ def encode_share(
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """
-    Totals that determine the bins of coded rows; those of parts of the rows merge.
+    """Totals that determine the bins of coded rows; those of parts of the rows merge."""
 
-    :param sums: what is in joint bins, by their columns.
-    :param masses: the rows' weight in each cell of every column that is read, by its place.
-    :param ranges: as :class:`CodedColumns` has them.
-    """
-
-    sums: dict[tuple[int, ...], BinSums]
+    sums: dict[tuple[int, ...], BinSums]  # what is in joint bins, by their columns
+    # the rows' weight in each cell of every column that is read, by its place
     masses: dict[int, AnyNDArray]
+    # as `CodedColumns` has them
     ranges: dict[tuple[int, int | None], tuple[AnyNDArray, AnyNDArray]]
 
     def merged(self, other: Totals) -> Totals:

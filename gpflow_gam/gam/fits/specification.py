@@ -78,37 +78,21 @@ _TYPED = re.compile(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """
-    A model that is asked for: its terms, family and columns, and how its data are read.
+    """A model that is asked for: its terms, family and columns, and how its data are read."""
 
-    :param terms: the terms.
-    :param family: the response's distribution.
-    :param response: the response, or the first column of a censored one.
-    :param offset: columns added to the first predictor.
-    :param weights: how often each row counts.
-    :param trials: of a binomial response.
-    :param censoring: both columns of a censored response.
-    :param missing: what becomes of rows that lack a value.
-    :param variational: the family of q(U); None for the one that suits.
-    :param engine: one of :data:`ENGINES`.
-    :param seed: of everything random.
-    :param progress: whether bars are drawn.
-    :param budget: time that reading may take.
-    """
-
-    terms: Terms
-    family: Family
-    response: Column
-    offset: tuple[Column, ...] = ()
-    weights: Column | None = None
-    trials: Column | None = None
-    censoring: Surv | None = None
-    missing: str = "error"
-    variational: str | None = None
-    engine: str = "variational"
-    seed: int = 0
-    progress: bool | None = None
-    budget: TimeBudget | None = None
+    terms: Terms  # the terms
+    family: Family  # the response's distribution
+    response: Column  # the response, or the first column of a censored one
+    offset: tuple[Column, ...] = ()  # columns added to the first predictor
+    weights: Column | None = None  # how often each row counts
+    trials: Column | None = None  # of a binomial response
+    censoring: Surv | None = None  # both columns of a censored response
+    missing: str = "error"  # what becomes of rows that lack a value
+    variational: str | None = None  # the family of q(U); None for the one that suits
+    engine: str = "variational"  # one of `ENGINES`
+    seed: int = 0  # of everything random
+    progress: bool | None = None  # whether bars are drawn
+    budget: TimeBudget | None = None  # time that reading may take
 
     @classmethod
     def of(cls, response: ResponseSpec, family: Family, **others: Any) -> Request:
@@ -178,36 +162,23 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Specification(Request):
-    """
-    All that a model is built from, but for the data and the values of its parameters.
+    """All that a model is built from, but for the data and the values of its parameters."""
 
-    :param levels: the response's labels, where it has any.
-    :param encoder: how columns become X.
-    :param components: the components, the intercept first where there is one.
-    :param scale: the predictor's natural size.
-    :param constant: the null model's predictor, [L]; zero where nothing has a constant.
-    :param null_offset: how far the null model's predictor is from zero where nothing has a
-        constant.
-    :param variational: the family of q(U), ``"exact"`` for the collapsed one; or
-        ``"iterncgp"``, the other engine.
-    :param priors: of variances.
-    :param refined: names of components whose sums over rows are at nodes for rougher functions
-        than usual ones.
-    :param fills: what stands in for missing values, with ``missing="impute"``.
-    :param design: the columns that a formula makes of others.
-    """
-
-    levels: Levels | None
-    encoder: Encoder
-    components: tuple[Component, ...]
-    scale: float
+    levels: Levels | None  # the response's labels, where it has any
+    encoder: Encoder  # how columns become X
+    components: tuple[Component, ...]  # the components, the intercept first where there is one
+    scale: float  # the predictor's natural size
+    # the null model's predictor, [L]; zero where nothing has a constant
     constant: tuple[float, ...] = ()
+    # how far the null model's predictor is from zero where nothing has a constant
     null_offset: float = 0.0
+    # the family of q(U), "exact" for the collapsed one; or "iterncgp", the other engine
     variational: str = "exact"
-    priors: VariancePriors = PRIORS
+    priors: VariancePriors = PRIORS  # of variances
+    # names of components whose sums over rows are at nodes for rougher functions than usual ones
     refined: tuple[str, ...] = ()
-    fills: tuple[Fill, ...] = ()
-    design: Design | None = None
+    fills: tuple[Fill, ...] = ()  # what stands in for missing values, with missing="impute"
+    design: Design | None = None  # the columns that a formula makes of others
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:
