@@ -87,8 +87,7 @@ def described(folds: Neighbourhoods | None) -> str:
     return f"each row with its neighbourhood, {sizes.min()} to {sizes.max()} rows"
 
 
-_BLOCK = 2**17
-"""Rows at a time."""
+_BLOCK = 2**17  # rows at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,12 +148,9 @@ def check_same(names: list[str], all_observed: list[Observed]) -> None:
             )
 
 
-_DRAWS = 1000
-"""Number of draws of functions, behind variances."""
-_DRAWS_EACH = 400
-"""The same, where each neighbourhood has draws of its own."""
-_TOGETHER = 1024
-"""Rows at a time."""
+_DRAWS = 1000  # number of draws of functions, behind variances
+_DRAWS_EACH = 400  # the same, where each neighbourhood has draws of its own
+_TOGETHER = 1024  # rows at a time
 _LEVER = 0.1
 """
 Share of what is known of a row that it has said itself, from which on it is projected anew without

@@ -35,8 +35,7 @@ from .frames import Design, Encoder, Fill, level_to_json, value_from_json
 from .terms import Surv, Terms, terms_from_json
 from .terms.base import column_from_json, column_to_json
 
-FORMAT = 1
-"""Raised when older code could no longer read the files."""
+FORMAT = 1  # raised when older code could no longer read the files
 _KIND = "gpflow_gam.GAM"
 _RESULT = (
     "converged", "message", "elbo", "num_iterations", "seconds", "method", "sweeps",

@@ -45,14 +45,12 @@ __all__ = ["anova", "screen_interactions"]
 
 MAX_RANK = 64
 """Features of an interaction: more than a product of smooth kernels has that are of any size."""
-_NEGLIGIBLE = 1e-5
-"""Prior variance, against the whole, of features that are left out."""
+_NEGLIGIBLE = 1e-5  # prior variance, against the whole, of features that are left out
 _GRID = np.logspace(-3.0, 7.0, 41)
 """Variances that are tried, against the one at which the prior is worth as much as the data."""
 _REFINEMENTS = 3
 _BLOCK = 5_000
-_UNNOTICED = 1e-12
-"""Share of an observation's precision that main effects may take up unnoticed."""
+_UNNOTICED = 1e-12  # share of an observation's precision that main effects may take up unnoticed
 _FORMS = ("smooth", "own", "line", "levels", "means")
 """Components that are the main effect of a column."""
 
@@ -144,14 +142,10 @@ def _gains(variances: AnyNDArray, squares: AnyNDArray, curvatures: AnyNDArray) -
 class Predictor:
     """One predictor's part of :class:`Expansion`: ``P = R (D - D E E' D) R``."""
 
-    root: AnyNDArray
-    """R, square roots of the observations' precisions W, signs left out, [N]."""
-    sign: AnyNDArray
-    """D, their signs, 1 or -1, [N]."""
-    alpha: AnyNDArray
-    """The gradient of the log-likelihood, [N]."""
-    basis: AnyNDArray
-    """E, [N, R]."""
+    root: AnyNDArray  # R, square roots of the observations' precisions W, signs left out, [N]
+    sign: AnyNDArray  # D, their signs, 1 or -1, [N]
+    alpha: AnyNDArray  # the gradient of the log-likelihood, [N]
+    basis: AnyNDArray  # E, [N, R]
 
     def residual(self, B: AnyNDArray) -> AnyNDArray:
         """(I - E E' D) R B, [N, R]."""
@@ -291,11 +285,9 @@ Columns = tuple[int, ...]
 class Candidate:
     """An interaction and the log evidence that it adds, in nats."""
 
-    columns: Columns
-    """In ascending order."""
+    columns: Columns  # in ascending order
     gain: float
-    variance: float
-    """The kernel's, at that gain."""
+    variance: float  # the kernel's, at that gain
     partial_gain: float = math.nan
     """Beside those chosen before as well; NaN where it was not computed."""
     chosen: bool = False
@@ -532,8 +524,7 @@ def _term(columns: Sequence[_Column], k: int | None) -> Interaction:
 # --- terms proposed from columns ------------------------------------------------------------------
 
 
-MAX_TERMS = 500
-"""Most terms that are proposed without data."""
+MAX_TERMS = 500  # most terms that are proposed without data
 MAX_INDUCING = 600
 """Inducing inputs that main effects have together, and interactions, where there are many."""
 _LEAST_INDUCING = 8

@@ -222,8 +222,7 @@ def _column(table: Table, spec: Mapping[str, Any]) -> tf.Tensor:
 
 
 DEFAULT = "serving_default"
-SINGLE = "_float32"
-"""Ends the names of signatures in single precision."""
+SINGLE = "_float32"  # ends the names of signatures in single precision
 
 
 @dataclasses.dataclass(frozen=True)

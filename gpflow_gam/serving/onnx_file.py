@@ -21,12 +21,9 @@ from onnx import TensorProto, helper, numpy_helper
 from ..version import __version__
 from .portable import PortableGraph
 
-OPSET = 19
-"""The first whose ``Equal`` compares text."""
-IR_VERSION = 9
-"""That of the opset: newer ones are refused by older runtimes."""
-METADATA = "gpflow_gam"
-"""The key of the description among the file's metadata."""
+OPSET = 19  # the first whose Equal compares text
+IR_VERSION = 9  # that of the opset: newer ones are refused by older runtimes
+METADATA = "gpflow_gam"  # the key of the description among the file's metadata
 
 
 def onnx_bytes(graph: PortableGraph, description: dict[str, Any]) -> bytes:

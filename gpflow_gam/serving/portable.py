@@ -27,8 +27,7 @@ from .servable import MEANINGS, Input, Rows, Servable
 
 Formula = Callable[..., Any]
 
-FORMULAS: dict[str, Formula] = {}
-"""By the type of the operation that a formula stands in for."""
+FORMULAS: dict[str, Formula] = {}  # by the type of the operation that a formula stands in for
 
 
 def _stands_for(*types: str) -> Callable[[Formula], Formula]:
@@ -130,8 +129,7 @@ def _polynomial(coefficients: Sequence[float], x: tf.Tensor) -> tf.Tensor:
 
 # --- the gamma function ------------------------------------------------------------------------
 
-_FAR = 10
-"""From where on Stirling's series has all digits."""
+_FAR = 10  # from where on Stirling's series has all digits
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 
 
@@ -320,8 +318,7 @@ def inverse_of(op: tf.Operation, matrix: AnyNDArray) -> AnyNDArray:
     return np.swapaxes(inverse, -1, -2) if adjoint else inverse
 
 
-COMPONENT = "component_"
-"""Begins the names of components' outputs."""
+COMPONENT = "component_"  # begins the names of components' outputs
 
 PORTABLE_MEANINGS = {
     **MEANINGS["predict"],
@@ -549,8 +546,7 @@ def _sources(outputs: list[tf.Tensor], waits: bool) -> list[tf.Operation]:
 # --- LiteRT files (TensorFlow Lite), by TensorFlow's own converter --------------------------------
 
 
-METADATA = "gpflow_gam"
-"""The name of the description among the file's metadata."""
+METADATA = "gpflow_gam"  # the name of the description among the file's metadata
 IDENTIFIER = b"TFL3"
 SIGNATURE = "serving_default"
 LARGEST = 1e-2

@@ -30,12 +30,9 @@ from ..likelihoods.predictive import conditional_response, expected_response, su
 from ..models import AdditiveModel, IterNCGP
 from ..posteriors import AdditivePosterior
 
-FORMAT = 1
-"""Raised when older code could no longer read the description."""
-DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"
-"""The description's place in a SavedModel."""
-RESERVED = ("seed", "num_samples")
-"""Arguments of the ``sample`` signature besides the inputs."""
+FORMAT = 1  # raised when older code could no longer read the description
+DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"  # the description's place in a SavedModel
+RESERVED = ("seed", "num_samples")  # arguments of the sample signature besides the inputs
 MEANINGS = {
     "predict": {
         "mean": "of the predictor, offsets included",
@@ -157,14 +154,11 @@ class Servable(abc.ABC):
     not depend on inputs belong in ``__init__``.
     """
 
-    kind: ClassVar[str]
-    """For the description."""
+    kind: ClassVar[str]  # for the description
 
-    inputs: tuple[Input, ...]
-    """The arguments, in order."""
+    inputs: tuple[Input, ...]  # the arguments, in order
 
-    names: tuple[str, ...]
-    """The components."""
+    names: tuple[str, ...]  # the components
 
     heads: tuple[str, ...] = ()
     """Names that outputs begin with, before ``_``, where there are several of each."""
@@ -239,8 +233,7 @@ def argument_names(columns: Iterable[Column], taken: Iterable[str] = RESERVED) -
     return {column: names[column] for column in plain}
 
 
-LINES = ("mean", "mean_lower", "mean_upper")
-"""Answers that are values of predictors."""
+LINES = ("mean", "mean_lower", "mean_upper")  # answers that are values of predictors
 
 
 class PosteriorAnswers:
@@ -654,8 +647,7 @@ def _gam(gam: GAM) -> GAMServable:
 # --- Keras models with heads ----------------------------------------------------------------------
 
 
-_BETWEEN = 1_000_003
-"""Between the seeds of heads, whose draws have nothing to do with each other."""
+_BETWEEN = 1_000_003  # between the seeds of heads, whose draws have nothing to do with each other
 
 
 class _Head(PosteriorAnswers):

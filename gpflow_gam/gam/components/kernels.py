@@ -43,8 +43,7 @@ START, SPACINGS = 0.35, 3.0
 Initial lengthscale: so much of the span, or so many spacings between inducing inputs
 where that is less. From a long one optimisation takes quick changes for noise.
 """
-CYCLIC_LENGTHSCALE = 0.7, 0.6
-"""The same of the dimensionless lengthscale of a periodic kernel."""
+CYCLIC_LENGTHSCALE = 0.7, 0.6  # the same of the dimensionless lengthscale of a periodic kernel
 
 
 class LogLogistic(NamedTuple):
@@ -117,8 +116,7 @@ INDEPENDENT = 0.5, 1.5
 """The same of what of areas is independent, against what is like their neighbours."""
 SINGLE_ROWS = LogNormal(0.5, 3.0, 2.0)
 """Variance prior of areas with one row each, which only their neighbours separate from noise."""
-SPEED = 1.0
-"""The deviation, in logarithms, of an adaptive function's speeds."""
+SPEED = 1.0  # the deviation, in logarithms, of an adaptive function's speeds
 INTERACTION_LENGTHSCALE = 0.7, 0.8
 """A lengthscale's prior in an interaction: few data tell its shape."""
 INTERACTION_VARIANCE = LogNormal(0.005, 2.0, 0.005)
@@ -390,8 +388,7 @@ def _shaped_kernel(
     return Shaped(base, bases_of(margins), columns, [m.shape for m in margins])
 
 
-_NEXT_TO_NOTHING = 1e-6
-"""The share of independent effects where there are none."""
+_NEXT_TO_NOTHING = 1e-6  # the share of independent effects where there are none
 
 
 def _field(component: Component, size: float, prior: VariancePrior) -> Kernel:

@@ -159,26 +159,20 @@ class Component:
         return cls(margins=margins, by=by, **fields)
 
 
-NUM_INDUCING_EACH = 10
-"""Inducing inputs of each level's curve."""
+NUM_INDUCING_EACH = 10  # inducing inputs of each level's curve
 _ALL_INDUCING = 400
 """Inducing inputs of all levels together, unless each would have fewer than the least."""
 _LEAST_EACH = 4
-_NODES = 200
-"""Nodes on which all curves together average to zero, about."""
+_NODES = 200  # nodes on which all curves together average to zero, about
 NUM_INDUCING_GLOBE = 60
-LATITUDE = (-90.0, 90.0)
-"""Degrees that a latitude may have."""
+LATITUDE = (-90.0, 90.0)  # degrees that a latitude may have
 LONGITUDE = (-360.0, 360.0)
 """Degrees that a longitude may have: both from -180 to 180 and from 0 to 360 are usual."""
 _TURN = 360.0
-NUM_INDUCING_ROUGH = 300
-"""Inducing inputs of what has no slope: one for each value, up to so many."""
+NUM_INDUCING_ROUGH = 300  # inducing inputs of what has no slope: one for each value, up to so many
 NUM_INDUCING_ADAPTIVE = 60
-NUM_KNOTS = 6
-"""Most knots at which the speed of an adaptive smooth is learnt."""
-_MEMORY = 10.0
-"""Spacings of values that count as the span of what forgets quickly."""
+NUM_KNOTS = 6  # most knots at which the speed of an adaptive smooth is learnt
+_MEMORY = 10.0  # spacings of values that count as the span of what forgets quickly
 NUM_SPLINES = {1: 24, 2: 9, 3: 6}
 """Default number of splines of a column, by the number of columns of numbers; 4 beyond."""
 
@@ -495,8 +489,7 @@ def shaped_term(components: Sequence[Component]) -> str:
 
 INTERCEPT = "intercept"
 """Name of the constant, among components and in tables."""
-_LEAST = 1e-100
-"""Below which products of a few numbers may be zero."""
+_LEAST = 1e-100  # below which products of a few numbers may be zero
 
 
 def keys_of(term: Term, table: Table) -> list[Key]:

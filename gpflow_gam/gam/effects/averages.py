@@ -195,10 +195,8 @@ def _component_draws(
     return result
 
 
-_ROWS = 2000
-"""Rows of the fit's data that stand for them, evenly spread."""
-_MOST = 10**6
-"""Rows times settings of columns that are looked at in one call."""
+_ROWS = 2000  # rows of the fit's data that stand for them, evenly spread
+_MOST = 10**6  # rows times settings of columns that are looked at in one call
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,7 @@ from ..terms.base import Level
 from .effect import make_grid
 from .posterior import joint_moments
 
-_LEVELS = 300
-"""Levels of which a joint covariance is held at a time."""
+_LEVELS = 300  # levels of which a joint covariance is held at a time
 
 COEFFICIENTS = ("constant", "line", "levels", "means", "random")
 """Forms of components that are read as numbers."""
@@ -30,10 +29,8 @@ class _Part(NamedTuple):
 
     column: Column | None
     levels: list[Any]
-    mean: AnyNDArray
-    """[n, L]."""
-    sd: AnyNDArray
-    """[n, L]."""
+    mean: AnyNDArray  # [n, L]
+    sd: AnyNDArray  # [n, L]
 
 
 def coefficients(

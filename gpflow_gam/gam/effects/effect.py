@@ -126,11 +126,9 @@ def _directions(rank: int, seed: int) -> AnyNDArray:
 # --- effects on a grid ----------------------------------------------------------------------------
 
 
-Transform = Callable[[Any], Any]
-"""A monotone function of an array, value by value."""
+Transform = Callable[[Any], Any]  # A monotone function of an array, value by value
 
-CENTRED = "estimate_centred"
-"""Column of estimates that leave out the means of levels."""
+CENTRED = "estimate_centred"  # column of estimates that leave out the means of levels
 _LIMITS = ("", "_simultaneous")
 
 
@@ -168,8 +166,7 @@ def applied(fun: Transform, values: AnyNDArray) -> AnyNDArray:
 
 
 _POINTS = {1: 100, 2: 40}
-_BEYOND = 3
-"""Values on each axis after the second."""
+_BEYOND = 3  # values on each axis after the second
 
 
 class Grid:
@@ -310,10 +307,8 @@ class EffectTable:
         return pd.concat(frames, ignore_index=True)
 
 
-_STEP = 1e-3
-"""Half the width of a central difference against the column's span."""
-_FEW = 300
-"""Points whose covariance costs no more than their variances do."""
+_STEP = 1e-3  # half the width of a central difference against the column's span
+_FEW = 300  # points whose covariance costs no more than their variances do
 
 
 def effect(
@@ -571,8 +566,7 @@ def _pairs_of_levels(
 
 
 _DRAWS = 4000
-_ENTRIES = 2**22
-"""Numbers that draws of several predictors or classes may be, together."""
+_ENTRIES = 2**22  # numbers that draws of several predictors or classes may be, together
 
 
 def response_effect(

@@ -255,18 +255,14 @@ def shaped_draws(
 
 _SCALED = ("constant", "line", "levels", "random")
 """Forms of components whose kernels differ between draws by their variance alone."""
-_RIDGE = 1e-10
-"""Against the largest feature: what rows have less of than this is left as it is."""
-_ROWS = 8192
-"""Whose features are held at once, by each thread: they stay in its core's cache."""
-_CARRIED = 1e-7
-"""The error of second moments, relative, at which no better features are looked for."""
+_RIDGE = 1e-10  # against the largest feature: what rows have less of than this is left as it is
+_ROWS = 8192  # whose features are held at once, by each thread: they stay in its core's cache
+_CARRIED = 1e-7  # the error of second moments, relative, at which no better features are looked for
 _SETTLED = 1e-6
 """Share of the prior variance below which the residual variance at nodes is rounding error."""
 _LOST, _CHECKED = 0.1, 50
 """Most mean relative error of variances, and the rows where it is measured."""
-_NODES = 400
-"""Most nodes at which draws' features are compared."""
+_NODES = 400  # most nodes at which draws' features are compared
 _SPREAD = 10.0
 """Sum of the weights of inducing inputs at a point, in absolute value: more is extrapolation."""
 

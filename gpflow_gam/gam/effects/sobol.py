@@ -25,8 +25,7 @@ from ...sensitivity.variances import (
 from ..fits import FittedGAM
 from .posterior import hyperparameter_draws, inducing_moments
 
-_ROWS = 2000
-"""Rows that stand for the data's joint distribution."""
+_ROWS = 2000  # rows that stand for the data's joint distribution
 
 _RESAMPLED = 32
 """Draws of the inputs' distribution past a link, where each takes functions of its own."""

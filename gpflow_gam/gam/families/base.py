@@ -42,11 +42,9 @@ _SYNONYMS = ("mean", "location", "mu"), ("scale", "dispersion", "sd", "sigma")
 class Response(NamedTuple):
     """A response column as a likelihood takes it."""
 
-    Y: AnyNDArray
-    """Float64 [N, K]."""
+    Y: AnyNDArray  # float64 [N, K]
 
-    levels: Levels | None
-    """The labels that Y's codes stand for, where it holds codes."""
+    levels: Levels | None  # the labels that Y's codes stand for, where it holds codes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -437,8 +435,7 @@ class Dispersed(Family):
     """A family of a mean and a dispersion, with or without a predictor of the latter."""
 
     modelled: ClassVar[tuple[str, ...]] = ("mean", "scale")
-    dispersion: ClassVar[str] = "dispersion"
-    """The exponential of the second predictor."""
+    dispersion: ClassVar[str] = "dispersion"  # the exponential of the second predictor
     varying: bool
     """True if the log dispersion has a predictor, instead of being a number that is learnt."""
 

@@ -39,17 +39,13 @@ from .base import (
 )
 from .encoding import Described, Observed, Sample
 
-_CELLS = 4096
-"""Number of cells of log time, at whose ends intervals of a baseline may begin."""
-_SHORT = 1e-6
-"""The shortest time that they tell from zero, against the longest."""
-_SDS = np.geomspace(5e-3, 3.0, 60)
-"""Candidate standard deviations of the steps of a log baseline."""
+_CELLS = 4096  # number of cells of log time, at whose ends intervals of a baseline may begin
+_SHORT = 1e-6  # the shortest time that they tell from zero, against the longest
+_SDS = np.geomspace(5e-3, 3.0, 60)  # candidate standard deviations of the steps of a log baseline
 _LOST = 1.0
 """Nats by which the evidence may be below the best: too smooth a baseline takes from slopes what
 too rough a one does not, so that of all that the events allow the roughest is taken."""
-_MAX_STEPS, _TOLERANCE = 100, 1e-8
-"""Most steps and tolerance of Newton's method."""
+_MAX_STEPS, _TOLERANCE = 100, 1e-8  # most steps and tolerance of Newton's method
 
 
 @dataclass(frozen=True)
@@ -362,12 +358,9 @@ def _evidence(
     return float(fit - (number - 1) * np.log(sd) - 0.5 * spread), level
 
 
-_LEAST = 1e-300
-"""A variance below which quotients by it overflow."""
-_MOST = 1e9
-"""Gamma amounts of which a response of Tweedie's is drawn."""
-_FAR = 9.0
-"""Standard deviations of their number that a distribution function sums over."""
+_LEAST = 1e-300  # A variance below which quotients by it overflow
+_MOST = 1e9  # gamma amounts of which a response of Tweedie's is drawn
+_FAR = 9.0  # standard deviations of their number that a distribution function sums over
 _NEAR = 0.5
 """Half-width of the window for the density at a quantile, as a share of the smaller tail."""
 

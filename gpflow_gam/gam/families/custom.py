@@ -37,8 +37,7 @@ _DRAWS, _SEED = 999, (19, 96)
 """Number and seed of the draws from a distribution that has no distribution function."""
 _DOUBLINGS, _HALVINGS = 60, 60
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
-_FLAT = 1e-9
-"""Nats that a last doubling may gain where the largest density is at infinity."""
+_FLAT = 1e-9  # nats that a last doubling may gain where the largest density is at infinity
 
 
 @dataclass(frozen=True)

@@ -44,11 +44,9 @@ from .base import (
 )
 from .encoding import Observed
 
-_ROUNDED = 1e-3
-"""Tolerance for successes of a proportion that are no whole number, as in R's ``glm``."""
+_ROUNDED = 1e-3  # tolerance for successes of a proportion that are no whole number, as in R's glm
 _BISECTIONS = 60
-_LEAST = 1e-300
-"""A mean or variance below which squares of it, or over it, overflow."""
+_LEAST = 1e-300  # A mean or variance below which squares of it, or over it, overflow
 
 
 def _in_numpy(function: Any, link: str, f: AnyNDArray) -> AnyNDArray:
@@ -372,10 +370,8 @@ class Beta(Dispersed):
         return scipy.stats.beta(np.maximum(a, 1e-10), np.maximum(b, 1e-10))
 
 
-_LARGEST = 1e18
-"""Above this rate numpy draws no Poisson counts."""
-_LOWEST = -12.0
-"""Log of a mean below which nearly every count above zero is one."""
+_LARGEST = 1e18  # above this rate numpy draws no Poisson counts
+_LOWEST = -12.0  # log of a mean below which nearly every count above zero is one
 
 
 @dataclass(frozen=True)
@@ -511,10 +507,8 @@ class ZeroAltered(Family, abc.ABC):
     modelled: ClassVar[tuple[str, ...]] = ("mean", "zero")
     of_first: ClassVar[bool] = True
     log_link: ClassVar[bool] = True
-    kind: ClassVar[type[likelihoods.ZeroInflated | likelihoods.Hurdle]]
-    """Its likelihood."""
-    overdispersed_counts: ClassVar[bool] = False
-    """True if counts are negative binomial."""
+    kind: ClassVar[type[likelihoods.ZeroInflated | likelihoods.Hurdle]]  # its likelihood
+    overdispersed_counts: ClassVar[bool] = False  # true if counts are negative binomial
     _reads: ClassVar[Reader] = encoding.whole_counts
     link: str = "logit"
 

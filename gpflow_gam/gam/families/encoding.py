@@ -18,19 +18,16 @@ from ..frames.table import named_distinct
 from ..terms import Surv
 from ..terms.base import Level
 
-_BLOCK = 2**20
-"""Rows at a time."""
+_BLOCK = 2**20  # rows at a time
 _SHOWN = 6
 _MOST_STEPS = 200
 _CAUCHY_OF_NORMAL = 0.6120
 """The scale of the Cauchy distribution that is nearest to a standard normal one."""
 _NUMBERS = (bool, int, float, np.number, np.bool_)
-_SPANS = (datetime.timedelta, np.timedelta64)
-"""The latter of which numpy calls a number."""
+_SPANS = (datetime.timedelta, np.timedelta64)  # the latter of which numpy calls a number
 
 
-Moments = tuple[float, float, float]
-"""Mean, variance and largest size of a column."""
+Moments = tuple[float, float, float]  # mean, variance and largest size of a column
 
 
 def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
@@ -219,8 +216,7 @@ class Described:
     """A summary that families build their likelihood from in place of a :class:`Sample`."""
 
     moments: Moments
-    counts: tuple[int, ...] = ()
-    """Weight of each code in the first column, where it holds codes."""
+    counts: tuple[int, ...] = ()  # weight of each code in the first column, where it holds codes
     width: float | None = None
     """Standard deviation of :attr:`Sample.robust`; None in files that have none."""
     centre: float | None = None
@@ -249,8 +245,7 @@ class Described:
         return np.array(self.counts)
 
 
-Observed = Sample | Described
-"""A response, or what stands for it."""
+Observed = Sample | Described  # A response, or what stands for it
 
 
 def _deviation(moments: Moments) -> float:

@@ -25,8 +25,7 @@ from .specification import Specification
 
 Marginal = tuple[AnyNDArray, AnyNDArray]
 """Values [Q] that stand for a column, and the weight of rows at each, [Q]."""
-_OFF = -1.0
-"""The code of no level."""
+_OFF = -1.0  # the code of no level
 _GONE = (
     "this GAM was loaded from a file without its data (save(data=False)), and what was asked for "
     "needs them; load a file that holds them, or fit again."
@@ -52,8 +51,7 @@ class Discrepancies(NamedTuple):
     deviance: tuple[float, float] | None
     """At the posterior mean of the predictor, and the null model's; None where none is defined."""
 
-    pearson: Pearson | None
-    """None where the family's variance is no function of its mean."""
+    pearson: Pearson | None  # none where the family's variance is no function of its mean
 
 
 @dataclasses.dataclass(frozen=True)

@@ -60,12 +60,10 @@ from .specification import (
 
 WITHOUT_NOISE = ("poisson", "binomial", "zero_inflated_poisson", "hurdle_poisson")
 """Families in which a row by itself tells its mean from its noise."""
-BY_SUMS = ("exact", "sites")
-"""Families of q(U) that sums over rows serve."""
+BY_SUMS = ("exact", "sites")  # families of q(U) that sums over rows serve
 MAX_LOSS = 1e-3
 """Share by which bins may add to the noise: estimates then move by .03 standard deviations."""
-MAX_INTERPOLATED = 0.1
-"""Nats by which interpolation between nodes may matter."""
+MAX_INTERPOLATED = 0.1  # nats by which interpolation between nodes may matter
 _MAX_EXACT = 20_000
 """Rows up to which every value may be its own bin: then a pass costs what a dense one does."""
 _MOST_SHIFTED = 0.5

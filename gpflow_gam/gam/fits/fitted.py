@@ -53,12 +53,9 @@ from ..terms.smooth import KINDS, has_line
 from .data import CodedData, Communication, Data, Discrepancies, MissingData, MissingRows, Pearson
 from .specification import Model, Specification
 
-BLOCK = 10_000
-"""Rows predicted at a time."""
-_CACHED = 5000
-"""Rows whose features a thread holds: they stay in its core's cache."""
-Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]
-"""A header that JSON can hold, and arrays."""
+BLOCK = 10_000  # rows predicted at a time
+_CACHED = 5000  # rows whose features a thread holds: they stay in its core's cache
+Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]  # A header that JSON can hold, and arrays
 _STEPS, _HALVINGS, _GAIN = 50, 40, 1e-6
 """
 Newton's method for the constant, at the family's initial parameters: most steps, halvings of a
@@ -676,8 +673,7 @@ def _same_places(arrays: dict[str, AnyNDArray], rows: Rows) -> bool:
 # --- warnings of predictions far outside the data, and of those that the far tail makes -----------
 
 
-_FAR = 0.25
-"""Outside the data by this share of their range is far."""
+_FAR = 0.25  # outside the data by this share of their range is far
 
 
 def encoded(fit: FittedGAM, table: Table, names: Collection[str] | None = None) -> AnyNDArray:
@@ -753,11 +749,9 @@ def _beyond(component: Component, column: int) -> str:
 
 # --- tails ---------------------------------------------------------------------------------------
 
-_WIDE = 3.0
-"""Standard deviation on the log scale at which a mean is 90 times the median."""
+_WIDE = 3.0  # standard deviation on the log scale at which a mean is 90 times the median
 
-CENTRAL = float(2.0 * ndtr(1.0) - 1.0)
-"""Probability within a standard deviation of a normal mean."""
+CENTRAL = float(2.0 * ndtr(1.0) - 1.0)  # probability within a standard deviation of a normal mean
 _SKEWED = float(np.exp(0.5) * np.sqrt(np.e - 1.0) / np.sinh(1.0))
 """Standard deviation of ``exp(f)`` against half of its central interval, where that of f is 1."""
 

@@ -33,8 +33,7 @@ from .data import Data, MissingData
 from .fitted import FittedGAM
 from .specification import VARIATIONAL, Model, Request, Specification
 
-_NULL_ROWS = 20_000
-"""Rows that settle where the intercept's prior is centred."""
+_NULL_ROWS = 20_000  # rows that settle where the intercept's prior is centred
 
 
 class OffsetMean(MeanFunction):

@@ -36,18 +36,13 @@ PredictionType = Literal["response", "link", "terms", "observation", "class"]
 Selection = str | Term | Iterable[str | Term]
 """A term, its label or the name of one of its effects; or several."""
 
-OFFSET = "offset"
-"""Name of the offsets' part of the predictor."""
+OFFSET = "offset"  # name of the offsets' part of the predictor
 _INTERCEPT = ("intercept", "(Intercept)", "1")
 _DRAWS = 1000
-_TOGETHER = 2**20
-"""Responses that are drawn in one call."""
-_MANY = 8 * BLOCK
-"""Rows at a time where nothing is drawn."""
-_TIMES = 101
-"""Number of times of a default grid of survival curves."""
-_NODES = {1: 32, 2: 12}
-"""Quadrature nodes for each predictor, by the number of predictors."""
+_TOGETHER = 2**20  # responses that are drawn in one call
+_MANY = 8 * BLOCK  # rows at a time where nothing is drawn
+_TIMES = 101  # number of times of a default grid of survival curves
+_NODES = {1: 32, 2: 12}  # quadrature nodes for each predictor, by the number of predictors
 Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
 
 

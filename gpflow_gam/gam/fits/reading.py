@@ -73,8 +73,7 @@ from ..terms import (
 from .data import CodedData, Data, HeldData, Marginal
 from .specification import Request
 
-_BLOCK = 2**17
-"""Rows that are read at a time."""
+_BLOCK = 2**17  # rows that are read at a time
 
 
 def in_memory(data: Any) -> Table:
@@ -236,10 +235,8 @@ def as_written(terms: Terms, design: Design | None) -> Terms:
 # --- rows as encoded ------------------------------------------------------------------------------
 
 
-BLOCK = 2**17
-"""Rows that are read at a time."""
-_MAX_LABELS = 10_000
-"""Labels of a response beyond which it holds none."""
+BLOCK = 2**17  # rows that are read at a time
+_MAX_LABELS = 10_000  # labels of a response beyond which it holds none
 
 
 class EncodedRows:

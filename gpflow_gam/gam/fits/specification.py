@@ -52,8 +52,7 @@ from ..terms.base import column_of
 
 Model = AdditiveSGPR | AdditiveSVGP | IterNCGP
 
-ENGINES = ("variational", "iterncgp")
-"""Methods by which the posterior is found."""
+ENGINES = ("variational", "iterncgp")  # methods by which the posterior is found
 
 MAX_SITES = 5000
 """
@@ -428,8 +427,7 @@ def check_names(options: Iterable[str]) -> None:
         raise TypeError(f"fit() has no option {name!r}; {guess} takes {', '.join(OPTIONS)}.")
 
 
-CRITERIA = ("elbo", "ncv")
-"""Values of ``criterion``."""
+CRITERIA = ("elbo", "ncv")  # values of criterion
 
 
 def check_criterion(request: Request, options: Mapping[str, Any]) -> None:
@@ -494,10 +492,8 @@ def without_checkpoint(what: str) -> str:
 
 LEAST, GREATEST = 1e-70, 1e70
 """Sizes of a response whose variance has a square that is neither zero nor infinite."""
-_RESOLVED = 1e-10
-"""Against its size, what a response has to vary by to be more than rounding."""
-_FAR = 1e3
-"""Distances from the median, against half of the values' range, that are worth a word."""
+_RESOLVED = 1e-10  # against its size, what a response has to vary by to be more than rounding
+_FAR = 1e3  # distances from the median, against half of the values' range, that are worth a word
 _BROKEN = (
     StartError,
     NotPositiveDefinite,

@@ -108,10 +108,8 @@ _CODECS: dict[str, _Codec] = {
 
 
 _TIMES, _ZONED, _SPANS = "times", "times with a time zone", "spans of time"
-_DAY = 86_400e6
-"""Microseconds."""
-_GREATEST = 1e100
-"""Beyond which products of a few numbers may be infinite."""
+_DAY = 86_400e6  # microseconds
+_GREATEST = 1e100  # beyond which products of a few numbers may be infinite
 
 
 @dataclasses.dataclass(frozen=True)

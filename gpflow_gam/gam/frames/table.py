@@ -19,11 +19,9 @@ from ..terms import Column, Expression, as_column, variables_of
 class Distinct(NamedTuple):
     """A column as positions among few values: ``values[codes]``."""
 
-    codes: AnyNDArray
-    """Integers [N]; -1 is the last value, as in any index."""
+    codes: AnyNDArray  # integers [N]; -1 is the last value, as in any index
 
-    values: AnyNDArray
-    """[K], not all of which need occur."""
+    values: AnyNDArray  # [K], not all of which need occur
 
     def occurring(self) -> AnyNDArray:
         """The values that occur, in order of their first rows; all missing ones are one."""

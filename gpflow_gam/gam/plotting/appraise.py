@@ -14,10 +14,8 @@ from .draw import LARGEST, observed, quantile_residuals
 from .figures import Axes, Figure, clip_to, faintness, panels, put_labels, short
 
 _Z = 1.96
-_NAMED = 10
-"""With more classes than these, a legend hides the lines."""
-_TEXT = 8
-"""With more classes than these, a confusion matrix has no room for numbers."""
+_NAMED = 10  # with more classes than these, a legend hides the lines
+_TEXT = 8  # with more classes than these, a confusion matrix has no room for numbers
 
 
 class Bins(NamedTuple):

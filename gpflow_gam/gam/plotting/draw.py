@@ -43,13 +43,10 @@ from .figures import (
 # --- residuals ------------------------------------------------------------------------------------
 
 
-_STEP = 1e-5
-"""Half the width of a central difference against the predictor's natural size."""
+_STEP = 1e-5  # half the width of a central difference against the predictor's natural size
 
-_STREAM = 1996
-"""Seeds the uniform draws, beside the user's seed."""
-_TAIL = 1e-16
-"""Probabilities are kept this far from 0 and 1, so that residuals are finite."""
+_STREAM = 1996  # seeds the uniform draws, beside the user's seed
+_TAIL = 1e-16  # probabilities are kept this far from 0 and 1, so that residuals are finite
 LARGEST = float(-ndtri(_TAIL))
 """Quantile residuals are cut off here, where distribution functions have no more digits."""
 
@@ -167,10 +164,8 @@ class Axis:
     """A column on one axis."""
 
     name: str
-    values: AnyNDArray
-    """Numbers, or the codes of levels."""
-    levels: tuple[str, ...] | None
-    """The levels' names; None for numbers."""
+    values: AnyNDArray  # numbers, or the codes of levels
+    levels: tuple[str, ...] | None  # the levels' names; None for numbers
     margin: Margin
     time: str = ""
     """As :class:`~gpflow_gam.gam.frames.NumericColumn` has it: times or spans of time, in days."""
@@ -222,13 +217,10 @@ class View:
     """An effect over its first two columns."""
 
     component: Component
-    table: EffectTable
-    """The effect at all combinations of the axes' values."""
+    table: EffectTable  # the effect at all combinations of the axes' values
     axes: tuple[Axis, ...]
-    fixed: str
-    """Values that further columns are held at, such as ``"w = 0.5"``."""
-    dof: AnyNDArray
-    """Effective degrees of freedom of each predictor that the component enters."""
+    fixed: str  # values that further columns are held at, such as "w = 0.5"
+    dof: AnyNDArray  # effective degrees of freedom of each predictor that the component enters
     fun: Transform | None = None
 
     def title(self, predictor: int | None = None) -> str:
@@ -337,10 +329,8 @@ def _middle(fit: FittedGAM, component: Component, margin: Margin) -> tuple[Colum
 
 
 _TICKS = 500
-_BANDED = 8
-"""With more curves than these, bands hide one another."""
-_NAMED = 16
-"""With more curves than these, a legend hides them all."""
+_BANDED = 8  # with more curves than these, bands hide one another
+_NAMED = 16  # with more curves than these, a legend hides them all
 
 
 def draw_curves(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -> None:
@@ -409,10 +399,8 @@ def _ends(values: AnyNDArray) -> AnyNDArray:
     return np.array([max(low, first - reach), min(high, third + reach)])
 
 
-NAMED = 40
-"""With more levels than these, they are sorted and lose their names."""
-_LISTED = 12
-"""With more series than these, there is no legend."""
+NAMED = 40  # with more levels than these, they are sorted and lose their names
+_LISTED = 12  # with more series than these, there is no legend
 
 
 def draw_points(
@@ -484,8 +472,7 @@ def _name_levels(ax: Axes, names: tuple[str, ...]) -> None:
 
 
 _DOTS = 1000
-TOO_FAR = 0.1
-"""Distance from the data up to which maps are drawn, as a share of the axes' lengths."""
+TOO_FAR = 0.1  # distance from the data up to which maps are drawn, as a share of the axes' lengths
 
 
 def _draw_surface(
@@ -628,8 +615,7 @@ class _Options:
 @dataclasses.dataclass(frozen=True)
 class _Panel:
     component: Component
-    predictors: list[int]
-    """Places among the predictors that the component enters."""
+    predictors: list[int]  # places among the predictors that the component enters
 
 
 @one_blas_thread()  # matplotlib inverts thousands of matrices of three rows

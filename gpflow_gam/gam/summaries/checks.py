@@ -39,18 +39,13 @@ from .summary import against_shapes, effective_dof, sample_dispersion
 _CONCURVITY_ROWS = 2000
 _COMPARED_ROWS = {"linear": 1000, "smooth": 1000, "cyclic": 1000, "levels": 10_000}
 """Rows, drawn at random, at which columns are compared."""
-_REPEATED = 20
-"""Rows of repeated levels that say whether these go with others."""
-_MOST_LEVELS = 1000
-"""Levels whose joint covariance is looked at."""
-_LOOSE = 0.14
-"""The posterior's standard deviation over a wide prior's from which data say little."""
+_REPEATED = 20  # rows of repeated levels that say whether these go with others
+_MOST_LEVELS = 1000  # levels whose joint covariance is looked at
+_LOOSE = 0.14  # the posterior's standard deviation over a wide prior's from which data say little
 _KNOWN = 0.5
 """A posterior standard deviation, against the predictor's size, of effects that have a bound."""
-_SURE = -1.0
-"""The log-likelihood of responses from which they are predicted as good as surely."""
-_INTERPOLATED = 0.9
-"""Degrees of freedom a row from which an effect goes through the rows."""
+_SURE = -1.0  # the log-likelihood of responses from which they are predicted as good as surely
+_INTERPOLATED = 0.9  # degrees of freedom a row from which an effect goes through the rows
 _NEARLY = 0.99
 """The share of each column's variance that the other explains, from which they are one."""
 
@@ -339,12 +334,10 @@ _MEASURES = {
 # --- warnings -------------------------------------------------------------------------------------
 
 
-_ALIKE = 20.0
-"""Largest ratio of spans between columns that share a lengthscale."""
+_ALIKE = 20.0  # largest ratio of spans between columns that share a lengthscale
 _SHARP = 1.0 / 3.0
 """Ratio of most residuals' spread to the loss's scale, below which smoothing may be too wide."""
-_ROWS = 10_000
-"""Rows at which residuals are looked at."""
+_ROWS = 10_000  # rows at which residuals are looked at
 _CENTRED = ("smooth", "tensor", "line", "curves", "areas")
 """Functions of one level that average to zero over its data."""
 

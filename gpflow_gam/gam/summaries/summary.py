@@ -36,8 +36,7 @@ from ..fits.fit import refit
 # --- components: degrees of freedom, shares, p-values, variance components ------------------------
 
 
-UNLIKELY = 0.002
-"""Probability below which an estimate is too far from its shape to be so by chance."""
+UNLIKELY = 0.002  # probability below which an estimate is too far from its shape to be so by chance
 SMOOTH = ("smooth", "tensor", "interaction", "own", "curves", "deviations")
 """Forms of components that are functions of numbers."""
 _SHARE_ROWS = 500
@@ -201,11 +200,9 @@ def _tail(mean: AnyNDArray, covariance: AnyNDArray, residual_dof: float, power: 
 class Part(NamedTuple):
     """A part of a component that has a variance of its own."""
 
-    name: str
-    """Empty where there is one part."""
+    name: str  # empty where there is one part
     variance: Parameter
-    unit: float
-    """Prior variance of the part's contribution, over ``variance``."""
+    unit: float  # prior variance of the part's contribution, over variance
 
 
 def parts_of(fit: FittedGAM, component: Component) -> list[Part]:
@@ -322,13 +319,10 @@ def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, f
 
 _ROWS = 10_000
 """Rows at which a fit is looked at as it ends: they settle the dispersion to a few hundredths."""
-_LARGE = 1.2
-"""Dispersion from which standard errors, too small by its root, are worth a word."""
-_DEVIATIONS = 4.0
-"""Standard deviations above one that are more than chance."""
+_LARGE = 1.2  # dispersion from which standard errors, too small by its root, are worth a word
+_DEVIATIONS = 4.0  # standard deviations above one that are more than chance
 _ROUNDS = 8
-_SETTLED = 0.01
-"""Change of the logarithm of the dispersion below which calibration ends."""
+_SETTLED = 0.01  # change of the logarithm of the dispersion below which calibration ends
 _ENDS = 1e-6, 1e6
 
 
@@ -452,11 +446,9 @@ _FEW = (
     "small; fit again with twice the k, and see whether they grow."
 )
 _NUMBERS = ["coefficient", "estimate", "se", "[95 %]"]
-_SHOWN = 16
-"""Terms of more levels than about these are not printed level by level."""
+_SHOWN = 16  # terms of more levels than about these are not printed level by level
 _OF_LEVELS = ("factor(", "random_effect(")
-_CLOSE = 0.8
-"""Share of M from which degrees of freedom are close to it."""
+_CLOSE = 0.8  # share of M from which degrees of freedom are close to it
 _HEADER = ["effect", "edf", "M", "prior sd", "lengthscale", "share [95 %]", "p"]
 _COLUMNS = [
     "edf", "M", "k_low", "sd", "lengthscale", "share", "share_lower", "share_upper", "p",

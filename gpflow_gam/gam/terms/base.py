@@ -246,12 +246,9 @@ def _evaluated(
 # --- terms ----------------------------------------------------------------------------------------
 
 
-Level = str | int | float | bool
-"""One of the labels that a column or a response has."""
-NO_INTERCEPT = "- 1"
-"""Among terms in files: there is no intercept."""
-SELECT = "select"
-"""Among terms in files: they shall vanish where they are not there."""
+Level = str | int | float | bool  # one of the labels that a column or a response has
+NO_INTERCEPT = "- 1"  # among terms in files: there is no intercept
+SELECT = "select"  # among terms in files: they shall vanish where they are not there
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -179,8 +179,7 @@ _ALLOWED = (
     ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp,
     ast.Compare, ast.operator, ast.unaryop, ast.cmpop,
 )  # fmt: skip
-_CONSTANT = "Intercept"
-"""Name of the intercept in ``formulaic``."""
+_CONSTANT = "Intercept"  # name of the intercept in formulaic
 _FACTOR = re.compile(r"\bfactor\s*\(")
 _SPLINES = ("bs", "cr", "cc", "cs", "ns")
 

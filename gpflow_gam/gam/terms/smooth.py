@@ -25,15 +25,11 @@ class SmoothKind:
     name: str
     kernel: type[Kernel] | None = None
     """A stationary kernel with a variance and lengthscales; None where it is built otherwise."""
-    tensor: bool = True
-    """True if ``te`` and ``ti`` take it, too, and not ``s`` alone."""
+    tensor: bool = True  # true if te and ti take it, too, and not s alone
     one_column: bool = False
-    has_line: bool = False
-    """True if it has a straight part of its own, of another size."""
-    has_slope: bool = True
-    """True if functions drawn from it are differentiable."""
-    shapeable: bool = False
-    """True if it can be made increasing, decreasing, convex or concave."""
+    has_line: bool = False  # true if it has a straight part of its own, of another size
+    has_slope: bool = True  # true if functions drawn from it are differentiable
+    shapeable: bool = False  # true if it can be made increasing, decreasing, convex or concave
     rough: bool = False
     """True if it has an inducing input at every value, and is identified beside a smooth."""
     outside: str = ""
@@ -70,8 +66,7 @@ def has_line(name: str) -> bool:
     return name in KINDS and KINDS[name].has_line
 
 
-Neighbours = tuple[tuple[Level, tuple[Level, ...]], ...]
-"""Areas, each with its neighbours."""
+Neighbours = tuple[tuple[Level, tuple[Level, ...]], ...]  # areas, each with its neighbours
 Ring = tuple[tuple[float, float], ...]
 Polygons = tuple[tuple[Level, tuple[Ring, ...]], ...]
 """Areas, each with the rings that bound its parts."""
@@ -337,8 +332,7 @@ class FactorSmooth(FunctionOf):
         return self.unseen or ("prior" if self.bs == "fs" else "error")
 
 
-LEAST_SPLINES = 4
-"""Along a column of numbers, of a function with a shape."""
+LEAST_SPLINES = 4  # along a column of numbers, of a function with a shape
 
 _ALIASES = {"cc": "cyclic", "cp": "cyclic", "periodic": "cyclic", "rbf": "se", "gp": "se"}
 _SHRINKING = ("ts", "cs")
