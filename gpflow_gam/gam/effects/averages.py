@@ -22,7 +22,7 @@ from ..fits.fitted import CENTRAL, meaningful, warn_if_far
 from ..fits.reading import in_memory
 from ..frames import Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_columns, variables_of
-from .effect import simultaneous_bands, with_outputs
+from .effect import simultaneous_bands, stacked_frame, with_outputs
 from .posterior import hyperparameter_draws, inducing_moments
 
 
@@ -581,22 +581,10 @@ def _frame(
         beyond = 0.5 * (1.0 - CENTRAL)
         low, high = np.quantile(result.draws, [beyond, 1.0 - beyond], axis=0)
         se = meaningful(se, low, high, positive=comparison != "difference")
-    parts = {
-        "estimate": result.estimate,
-        "se": se,
-        "lower": lower,
-        "upper": upper,
-    }
+    parts = {"estimate": result.estimate, "se": se, "lower": lower, "upper": upper}
+    parts = {name: v.reshape(-1, v.shape[-1]) for name, v in parts.items()}
     K = result.estimate.shape[-1]
+    what, names = "class", fit.spec.levels or range(K)
     if options.get("scale") == "link":
-        names: Sequence[Any] = fit.spec.predictor_names
-    else:
-        names = fit.spec.levels or range(K)
-    what = "predictor" if options.get("scale") == "link" else "class"
-    frames = []
-    for k in range(K):
-        frame = labels.copy()
-        if K > 1:
-            frame[what] = [names[k]] * len(frame)
-        frames.append(frame.assign(**{n: v[..., k].ravel() for n, v in parts.items()}))
-    return pd.concat(frames, ignore_index=True)
+        what, names = "predictor", fit.spec.predictor_names
+    return stacked_frame({name: labels[name].array for name in labels}, parts, what, names[:K])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -288,23 +288,32 @@ class EffectTable:
         ``lower`` to ``upper`` holds the effect at each point with probability ``level``;
         ``lower_simultaneous`` to ``upper_simultaneous`` the whole of it.
         """
-        frames = []
-        for i, predictor in enumerate(self.predictors):
-            estimate, se = self.estimate[:, i], self.se[:, i]
-            pointwise, simultaneous = self.critical(i)
-            several: dict[Column, str] = (
-                {"predictor": predictor} if len(self.predictors) > 1 else {}
-            )
-            numbers: dict[Column, AnyNDArray] = {
-                "estimate": estimate,
-                "se": se,
-                "lower": estimate - pointwise * se,
-                "upper": estimate + pointwise * se,
-                "lower_simultaneous": estimate - simultaneous * se,
-                "upper_simultaneous": estimate + simultaneous * se,
-            }
-            frames.append(pd.DataFrame(self.where.columns | several | numbers))
-        return pd.concat(frames, ignore_index=True)
+        estimate, se = self.estimate, self.se
+        widths = [self.critical(i) for i in range(len(self.predictors))]
+        pointwise, simultaneous = (se * width for width in np.array(widths).T)
+        parts = {
+            "estimate": estimate,
+            "se": se,
+            "lower": estimate - pointwise,
+            "upper": estimate + pointwise,
+            "lower_simultaneous": estimate - simultaneous,
+            "upper_simultaneous": estimate + simultaneous,
+        }
+        return stacked_frame(self.where.columns, parts, "predictor", self.predictors)
+
+
+def stacked_frame(
+    columns: Mapping[Any, Any], parts: Mapping[str, AnyNDArray], what: str, names: Sequence[Any]
+) -> pd.DataFrame:
+    """Numbers [n, K] beside columns, one class or predictor after the other; named if several."""
+    frames, index = [], range(len(next(iter(parts.values()))))
+    for k, name in enumerate(names):
+        whole = dict(columns)
+        if len(names) > 1:
+            whole[what] = name
+        whole |= {part: values[:, k] for part, values in parts.items()}
+        frames.append(pd.DataFrame(whole, index=index))
+    return pd.concat(frames, ignore_index=True)
 
 
 _STEP = 1e-3  # half the width of a central difference against the column's span
@@ -628,22 +637,10 @@ def response_effect(
         "lower_simultaneous": low,
         "upper_simultaneous": high,
     }
-    return classes_frame(fit, where.columns, parts)
-
-
-def classes_frame(
-    fit: FittedGAM, columns: dict[Column, AnyNDArray], parts: dict[str, AnyNDArray]
-) -> pd.DataFrame:
-    """Numbers [n] beside the columns of a grid, or [n, K], one class after the other."""
-    first = next(iter(parts.values()))
-    if first.ndim == 1:
-        return pd.DataFrame(columns | parts)
-    levels = fit.spec.levels or tuple(range(first.shape[1]))
-    frames = []
-    for k, label in enumerate(levels):
-        own = {name: values[:, k] for name, values in parts.items()}
-        frames.append(pd.DataFrame(columns | {"class": [label] * len(first)} | own))
-    return pd.concat(frames, ignore_index=True)
+    parts = {name: values.reshape(number, -1) for name, values in parts.items()}
+    classes = fit.spec.levels or range(parts["estimate"].shape[1])
+    names = classes if estimate.ndim > 1 else ("",)
+    return stacked_frame(where.columns, parts, "class", names)
 
 
 def _predictor(fit: FittedGAM, name: str, X: AnyNDArray) -> tuple[list[Block], AnyNDArray]:

@@ -134,27 +134,15 @@ class Uncertain(Protocol):
         """Mean and variance of every component, [N, C, L] each."""
 
 
+@dataclasses.dataclass(frozen=True)
 class Summaries:
-    """
-    Mean, standard deviation and credible interval of some quantity at N points.
+    """Mean, standard deviation and credible interval of some quantity at N points."""
 
-    :param estimate: [N] or [N, K].
-    :param se: the same.
-    :param lower: lower ends of the intervals; None where no interval was asked.
-    :param upper: upper ends.
-    :param names: of the K quantities.
-    """
-
-    def __init__(
-        self,
-        estimate: AnyNDArray,
-        se: AnyNDArray,
-        lower: AnyNDArray | None = None,
-        upper: AnyNDArray | None = None,
-        names: tuple[Any, ...] = (),
-    ) -> None:
-        self.estimate, self.se, self.lower, self.upper = estimate, se, lower, upper
-        self.names = names
+    estimate: AnyNDArray  # [N] or [N, K]
+    se: AnyNDArray  # the same
+    lower: AnyNDArray | None = None  # ends of the intervals; None where no interval was asked
+    upper: AnyNDArray | None = None
+    names: tuple[Any, ...] = ()  # of the K quantities
 
     def frame(self) -> pd.DataFrame:
         """Columns ``estimate``, ``se``, ``lower``, ``upper``; under each name where K > 1."""
