@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -342,198 +342,151 @@ _CENTRED = ("smooth", "tensor", "line", "curves", "areas")
 """Functions of one level that average to zero over its data."""
 
 
+Warned = Iterator[tuple[str, type[Warning]]]
+
+
 def check_fit(fit: FittedGAM) -> None:
     """Warn of what a fit shows to be wrong with it."""
-    _check_convergence(fit)
-    _check_dispersion(fit)
-    _check_means(fit)
-    said = {name for pair in (*_check_copies(fit), *_check_overlaps(fit)) for name in pair}
-    _check_single_rows(fit)
-    _check_determined(fit, said)
-    _check_bases(fit)
-    _check_by(fit)
-    _check_interpolation(fit)
-    _check_units(fit)
-    _check_shapes(fit)
-    _check_bend(fit)
+    for text, kind in itertools.chain(_outcome(fit), _identifiability(fit), _terms(fit)):
+        warn_caller(text, kind)
 
 
-def _check_bend(fit: FittedGAM) -> None:
-    family = fit.spec.family
-    if not isinstance(family, Quantile):
-        return
-    which, F = fit.sample_means(_ROWS)
-    sharpness = family.sharpness(fit.likelihood, fit.Y[which], F)
-    bend = family.smoothing / sharpness
-    if sharpness < _SHARP and bend > SMOOTHING / _SHARP:
-        warn_caller(
-            "some rows are so far from the others that the loss of the quantile is smoothed over "
-            f"{bend:.2g} standard deviations of most residuals, and not {family.smoothing:g}: the "
-            f"quantile may be far off. Take families.Quantile({family.tau:g}, "
-            f"smoothing={SMOOTHING * sharpness:.1g}).",
-            SmoothingWarning,
+def _outcome(fit: FittedGAM) -> Warned:
+    """What is amiss with the optimum, the noise and shapes."""
+    result, family = fit.result, fit.spec.family
+    if not result.converged and "standard errors" in result.message:  # which says what to do
+        yield f"{result.message}.", ConvergenceWarning
+    elif not result.converged:
+        yield (
+            f"the fit did not converge: {result.message}. Estimates and their errors may be far "
+            "off: fit again with a larger max_iterations or max_seconds, or fewer terms.",
+            ConvergenceWarning,
         )
-
-
-def _check_shapes(fit: FittedGAM) -> None:
+    scatter = sample_dispersion(fit)
+    if scatter is not None and scatter.clear:
+        yield (
+            f"the response scatters more than family {family.name!r} allows: Pearson dispersion "
+            f"{scatter.value:.2f}, so that standard errors are {scatter.factor:.1f} times too "
+            f"small; {scatter.remedy}.",
+            DispersionWarning,
+        )
     for component, p in against_shapes(fit):
-        warn_caller(
+        yield (
             f"the data speak against shape={component.shape!r} of {component.name}: chance alone "
             f"takes an estimate as far from it with probability {p:.1g}. The fit keeps to the "
             "shape, and its errors are those of a shape that is right: look at the effect without.",
             ShapeWarning,
         )
+    if isinstance(family, Quantile):
+        which, F = fit.sample_means(_ROWS)
+        sharpness = family.sharpness(fit.likelihood, fit.Y[which], F)
+        bend = family.smoothing / sharpness
+        if sharpness < _SHARP and bend > SMOOTHING / _SHARP:
+            yield (
+                "some rows are so far from the others that the loss of the quantile is smoothed "
+                f"over {bend:.2g} standard deviations of most residuals, and not "
+                f"{family.smoothing:g}: the quantile may be far off. Take families.Quantile("
+                f"{family.tau:g}, smoothing={SMOOTHING * sharpness:.1g}).",
+                SmoothingWarning,
+            )
 
 
-def _check_convergence(fit: FittedGAM) -> None:
-    result = fit.result
-    if result.converged:
-        return
-    if "standard errors" in result.message:  # which says how far off estimates are, and what to do
-        warn_caller(f"{result.message}.", ConvergenceWarning)
-        return
-    warn_caller(
-        f"the fit did not converge: {result.message}. Estimates and their errors may be far off: "
-        "fit again with a larger max_iterations or max_seconds, or fewer terms.",
-        ConvergenceWarning,
-    )
-
-
-def _check_dispersion(fit: FittedGAM) -> None:
-    result = sample_dispersion(fit)
-    if result is not None and result.clear:
-        warn_caller(
-            f"the response scatters more than family {fit.spec.family.name!r} allows: Pearson "
-            f"dispersion {result.value:.2f}, so that standard errors are {result.factor:.1f} times "
-            f"too small; {result.remedy}.",
-            DispersionWarning,
-        )
-
-
-def _check_means(fit: FittedGAM) -> None:
-    """Warn of curves by level without their levels' means: a curve averages to zero."""
-    spec = fit.spec
-    split = {
-        c.term: c.by
-        for c in spec.components
-        if c.form in _CENTRED and c.by is not None and c.by.code is not None
-    }
-    lacking: dict[Column, str] = {}
-    for label in split:
-        by = spec.term(label).by
-        assert by is not None
-        name = column_of(by)
-        if spec.design is not None and name in spec.design.variables:
-            continue  # of which the formula makes the means
-        means = (
-            name in t.columns and t.by is None and not isinstance(t, Interaction)
-            for t in spec.terms
-        )
-        if not any(means):
-            lacking.setdefault(name, label)
-    for name, label in lacking.items():
-        warn_caller(
-            f"{label} gives each level of {name!r} a function that averages to zero, and no term "
-            f"lets the levels differ on average: add factor({name!r}).",
-            MissingTermWarning,
-        )
-
-
-def _check_copies(fit: FittedGAM) -> list[tuple[str, str]]:
-    result = indistinguishable(fit)
-    for one, other in result:
-        warn_caller(
+def _identifiability(fit: FittedGAM) -> Warned:
+    """Effects that the data leave to their prior, or to each other; each is named once."""
+    family, said = fit.spec.family.name, set[str]()
+    for one, other in indistinguishable(fit):
+        said |= {one, other}
+        yield (
             f"{one} and {other} are functions of the same thing: each of their columns can be told "
             "from the other. The data settle their sum alone, and what each shows is what the "
             "prior makes of it; drop one of the two.",
             IdentifiabilityWarning,
         )
-    return result
-
-
-def _check_overlaps(fit: FittedGAM) -> list[tuple[str, str]]:
-    result = overlapping(fit)
-    for one, other in result:
-        warn_caller(
+    for one, other in overlapping(fit):
+        said |= {one, other}
+        line = "linear" in one + other
+        yield (
             f"{one} and {other} are of the same column, and what the one can be the other can: the "
             "data settle their sum alone, and what each shows is what the prior makes of it. Drop "
-            f"{'the line, which the smooth has' if 'linear' in one + other else 'one of the two'}.",
+            f"{'the line, which the smooth has' if line else 'one of the two'}.",
             IdentifiabilityWarning,
         )
-    return result
-
-
-def _check_single_rows(fit: FittedGAM) -> None:
     for name in of_single_rows(fit):
-        warn_caller(
+        yield (
             f"{name} has a level for every row, so that what a level adds cannot be told from the "
-            f"noise of family {fit.spec.family.name!r}: the data settle the variance of their sum "
-            "alone. Drop the term, or give rows that belong together one level.",
+            f"noise of family {family!r}: the data settle the variance of their sum alone. Drop "
+            "the term, or give rows that belong together one level.",
             IdentifiabilityWarning,
         )
-
-
-def _check_determined(fit: FittedGAM, said: Collection[str]) -> None:
-    """Warn of effects that are left to their prior, but for those of which it is ``said`` why."""
     for name, levels in undetermined(fit):
         if name in said:
             continue
         shown = ", ".join(map(repr, levels[:6])) + (", ..." if len(levels) > 6 else "")
         which = f" of level{'s' * (len(levels) > 1)} {shown}" if levels else ""
-        warn_caller(
+        yield (
             f"the data do not determine {name}{which}: responses are all alike there, or split by "
             "it, or the column follows from other terms. What bounds the estimate is a very wide "
             "prior. Drop the term, join levels, or shrink it: shrink=True.",
             IdentifiabilityWarning,
         )
-
-
-def _check_interpolation(fit: FittedGAM) -> None:
     for name in interpolating(fit):
-        warn_caller(
+        yield (
             f"{name} has one row an area and goes through nearly all of them: what neighbours "
-            f"share did not tell effects from the noise of family {fit.spec.family.name!r}. Give "
-            "areas several rows, or explain the response by columns of numbers.",
+            f"share did not tell effects from the noise of family {family!r}. Give areas several "
+            "rows, or explain the response by columns of numbers.",
             IdentifiabilityWarning,
         )
 
 
-def _check_bases(fit: FittedGAM) -> None:
-    smooths = [t for t in fit.spec.terms if isinstance(t, (Smooth, Tensor))]
+def _terms(fit: FittedGAM) -> Warned:
+    """Terms that may be meant otherwise."""
+    spec = fit.spec
+    means: dict[Column, str] = {}
+    for c in spec.components:
+        # of a level, a curve averages to zero
+        if c.form in _CENTRED and c.by is not None and c.by.code is not None:
+            by = spec.term(c.term).by
+            assert by is not None
+            means.setdefault(column_of(by), c.term)
+    for name, label in means.items():
+        if spec.design is not None and name in spec.design.variables:
+            continue  # of which the formula makes the means
+        if not any(
+            name in t.columns and t.by is None and not isinstance(t, Interaction)
+            for t in spec.terms
+        ):
+            yield (
+                f"{label} gives each level of {name!r} a function that averages to zero, and no "
+                f"term lets the levels differ on average: add factor({name!r}).",
+                MissingTermWarning,
+            )
+    smooths = [t for t in spec.terms if isinstance(t, (Smooth, Tensor))]
     asked = dict.fromkeys(bs for t in smooths for bs in t.bases if bs in SPLINES)
     if asked:
-        warn_caller(
+        yield (
             f"bs={', '.join(map(repr, asked))} of mgcv: smooths are Gaussian processes here, and "
             "these are the default's (bs='se'). Leave bs out to say so; bs='iou' goes on beyond "
             "the data as splines do.",
             BasisWarning,
         )
-
-
-def _check_by(fit: FittedGAM) -> None:
-    """A column of numbers that is levels in another term may be meant as levels."""
-    spec = fit.spec
-    for term in spec.terms:
-        name = None if term.by is None else column_of(term.by)
-        keys = spec.encoder.columns
-        levels = {t.columns[0] for t in spec.terms if isinstance(t, Levels) and t.by is None}
-        if name in levels and (name, "number") in keys and isinstance(term, (Smooth, Tensor)):
-            warn_caller(
-                f"{term.label} is multiplied by the numbers in {name!r}, which factor({name!r}) "
-                f"takes as levels: for a curve for each level write by=factor({name!r}).",
+    factors = {t.columns[0] for t in spec.terms if isinstance(t, Levels) and t.by is None}
+    for term in smooths:
+        number = None if term.by is None else column_of(term.by)
+        if number in factors and (number, "number") in spec.encoder.columns:
+            yield (
+                f"{term.label} is multiplied by the numbers in {number!r}, which factor("
+                f"{number!r}) takes as levels: for a curve for each level write "
+                f"by=factor({number!r}).",
                 MissingTermWarning,
             )
-
-
-def _check_units(fit: FittedGAM) -> None:
-    names = [name for name, _ in fit.spec.encoder.columns]
-    for component in fit.spec.components:
+    names = [name for name, _ in spec.encoder.columns]
+    for component in spec.components:
         if component.form != "smooth" or len(component.margins) == 1:
             continue
         short, *_, long = sorted(component.margins, key=lambda m: m.span)
         if long.span > _ALIKE * short.span:
             columns = ", ".join(repr(names[m.column]) for m in component.margins)
-            warn_caller(
+            yield (
                 f"{component.name} has one lengthscale for {names[short.column]!r}, which spans "
                 f"{short.span:.3g}, and {names[long.column]!r}, which spans {long.span:.3g}: if "
                 f"their units differ, write s({columns}, isotropic=False), which learns one each.",
