@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -211,37 +211,6 @@ class DistributedFit:
 
     seconds: float = 0.0
     """Duration of this start, in seconds."""
-
-
-@overload
-def fit(
-    build: Callable[[], Model],
-    data: Data,
-    *,
-    strategy: tf.distribute.Strategy | None = None,
-    batch_size: int,
-    num_steps: int,
-    learning_rate: LearningRate = None,
-    seed: int = 0,
-    checkpoint: str | os.PathLike[str] | None = None,
-    save_every: int = 100,
-    callback: StepCallback | None = None,
-    timeout: float = 300.0,
-    validation_data: Any = None,
-    steps_per_epoch: int | None = None,
-) -> DistributedFit: ...
-
-
-@overload
-def fit(
-    build: GAM,
-    data: Any,
-    *,
-    y: Any = None,
-    strategy: tf.distribute.Strategy | None = None,
-    timeout: float = 300.0,
-    **options: Any,
-) -> GAM: ...
 
 
 def fit(build: Any, data: Any, **arguments: Any) -> Any:

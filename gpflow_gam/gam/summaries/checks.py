@@ -342,7 +342,7 @@ _CENTRED = ("smooth", "tensor", "line", "curves", "areas")
 """Functions of one level that average to zero over its data."""
 
 
-Warned = Iterator[tuple[str, type[Warning]]]
+Warned = Iterator[tuple[str, type[UserWarning]]]
 
 
 def check_fit(fit: FittedGAM) -> None:
