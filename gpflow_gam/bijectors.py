@@ -1,13 +1,16 @@
 """
-Transforms of parameters, without TFP's memory of what was transformed before.
+Transforms of parameters without TFP's memory of what was transformed, and models at one time.
 
 That memory takes a millisecond or more each time a parameter is made or read, here for nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -48,3 +51,82 @@ class Identity(tfp.bijectors.Identity):  # type: ignore[misc]
 exponential = functools.cache(Exponential)
 softplus = functools.cache(Softplus)
 identity = functools.cache(Identity)
+
+
+# --- parts of models that many threads may read ----------------------------------------------------
+
+
+M = TypeVar("M", bound=tf.Module)
+
+
+def frozen_copy(module: M) -> M:
+    """
+    A copy of a module of parameters that any number of threads may read.
+
+    TFP's transforms, through which GPflow reads a parameter, remember results in one dictionary of
+    the process, which two threads that read or release parameters can break (KeyError). The copy's
+    transforms remember nothing.
+    """
+    own = copy.deepcopy(module)  # GPflow's looks through that dictionary first
+    for parameter in own.parameters:
+        transform = _without_memory(parameter.transform)
+        parameter._bijector = transform
+        parameter._transform_fn = transform
+    return own
+
+
+@contextlib.contextmanager
+def without_bijector_cache(module: tf.Module) -> Iterator[None]:
+    """
+    While a graph is made that reads a module's parameters, their transforms remember nothing.
+
+    The dictionary holds what it remembers for as long as what that was made from is there. In a
+    graph each is there because of the other, and none is ever let go.
+    """
+    own = [(p, p._bijector, p._transform_fn) for p in module.parameters]
+    for parameter, *_ in own:
+        transform = _without_memory(parameter.transform)
+        parameter._bijector = parameter._transform_fn = transform
+    try:
+        yield
+    finally:
+        for parameter, bijector, function in own:
+            parameter._bijector, parameter._transform_fn = bijector, function
+
+
+class _NoMemory:
+    """Stands where a transform has its memory."""
+
+    def __init__(self, bijector: tfp.bijectors.Bijector) -> None:
+        self._bijector = bijector
+
+    def forward(self, x: tf.Tensor, **kwargs: Any) -> tf.Tensor:
+        """The transform."""
+        return self._bijector._forward(x, **kwargs)
+
+    def inverse(self, y: tf.Tensor, **kwargs: Any) -> tf.Tensor:
+        """Its inverse."""
+        return self._bijector._inverse(y, **kwargs)
+
+    def clear(self) -> None:
+        """There is nothing to forget; GPflow asks for it before it copies."""
+
+
+def _without_memory(bijector: tfp.bijectors.Bijector) -> tfp.bijectors.Bijector:
+    own = copy.copy(bijector)
+    if isinstance(own, tfp.bijectors.Chain):
+        own._bijectors = [_without_memory(part) for part in own.bijectors]
+    own._cache = _NoMemory(own)
+    return own
+
+
+@contextlib.contextmanager
+def restore_on_error(model: tf.Module) -> Iterator[None]:
+    """Puts all variables of a model back to what they were before, where an error comes out."""
+    before = [(v, v.numpy()) for v in model.variables]
+    try:
+        yield
+    except BaseException:
+        for variable, value in before:
+            variable.assign(value)
+        raise

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "gpflow_gam"
 
 ORDER = [
     "version", "backend", "bijectors", "autograph", "errors", "archive",
-    "threads", "communicator", "storage", "frozen", "layout", "rows", "measures",
+    "threads", "communicator", "storage", "layout", "rows", "measures",
     "metrics", "kernels",
     "inducing_variables", "likelihoods", "covariances", "variational",
     "newton.curvatures", "newton",

@@ -14,7 +14,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 import gpflow_gam as gg
 from gpflow_gam import s
-from gpflow_gam.frozen import without_bijector_cache
+from gpflow_gam.bijectors import without_bijector_cache
 from gpflow_gam.optimizers.minimizers import forget_gradients
 
 

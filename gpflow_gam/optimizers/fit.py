@@ -10,8 +10,8 @@ from gpflow.base import RegressionData
 from gpflow.models import BayesianModel
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
+from ..bijectors import restore_on_error, without_bijector_cache
 from ..errors import check_process
-from ..frozen import restore_on_error, without_bijector_cache
 from ..likelihoods.expectations import constant_predictor
 from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP, IterNCGP

@@ -16,8 +16,8 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import deepcopy
 from scipy.stats import norm, qmc
 
+from ..bijectors import frozen_copy
 from ..errors import NotPositiveDefinite
-from ..frozen import frozen_copy
 from ..kernels.fixed_inputs import FixedInputKernel
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors import InducingMoments

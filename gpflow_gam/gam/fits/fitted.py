@@ -15,8 +15,8 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 from scipy.special import ndtr
 
+from ...bijectors import frozen_copy
 from ...errors import ExtrapolationWarning, HeavyTailWarning, warn_caller
-from ...frozen import frozen_copy
 from ...kernels import AdditiveKernel
 from ...kernels.functional import parameters_of, with_values
 from ...likelihoods import Weighted

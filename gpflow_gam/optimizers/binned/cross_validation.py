@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
+from ...bijectors import restore_on_error
 from ...covariances import jittered, own_jitter, relative_jitter
 from ...errors import NotPositiveDefinite
-from ...frozen import restore_on_error
 from ...kernels.fixed_inputs import Matrices
 from ...likelihoods import Weighted
 from ...likelihoods.base import unwrapped

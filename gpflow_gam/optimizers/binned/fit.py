@@ -13,8 +13,8 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from scipy.linalg import solve_triangular
 
+from ...bijectors import restore_on_error
 from ...errors import NotPositiveDefinite
-from ...frozen import restore_on_error
 from ...kernels.fixed_inputs import fixed_input_kernel
 from ...kernels.shaped import shaped_part
 from ...models import AdditiveSGPR, AdditiveSVGP
