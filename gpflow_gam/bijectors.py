@@ -53,7 +53,7 @@ softplus = functools.cache(Softplus)
 identity = functools.cache(Identity)
 
 
-# --- parts of models that many threads may read ----------------------------------------------------
+# --- parts of models that many threads may read --------------------------------------------------
 
 
 M = TypeVar("M", bound=tf.Module)
