@@ -132,8 +132,6 @@ class HyperparameterDraw:
 def draw_hyperparameters(model: GPModel) -> list[HyperparameterDraw]:
     """
     Posteriors of an AdditiveSGPR at 32 draws of its hyperparameters, in opposite pairs (Laplace).
-
-    A draw at which matrices do not factorise moves towards the optimum. Empty for other models.
     """
     if not isinstance(model, AdditiveSGPR) or not model.trainable_variables:
         return []

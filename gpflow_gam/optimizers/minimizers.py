@@ -36,11 +36,7 @@ __all__ = [
 
 
 class TimeBudget:
-    """
-    A time limit whose clock starts when it is made.
-
-    Whatever takes ``max_seconds`` takes one of these, too: what shares it ends together.
-    """
+    """A time limit whose clock starts when it is made."""
 
     def __init__(
         self, max_seconds: float | None = None, clock: Callable[[], float] = time.perf_counter
@@ -505,11 +501,7 @@ def other_optimum(
 
 
 def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray | None:
-    """
-    Directions [K, K], as columns, in which a unit step, as SciPy's first is, is Newton's.
-
-    None for the coordinates themselves: without a metric there may be very many.
-    """
+    """Directions [K, K], as columns, in which a unit step, as SciPy's first is, is Newton's."""
     if metric is None:
         return None
     try:

@@ -407,11 +407,7 @@ def within_limits(values: tf.Tensor, column: NumericColumn, rows: Rows) -> tf.Te
 
 
 class Codes:
-    """
-    Levels to codes 0, 1, ..., as :class:`gpflow_gam.gam.frames.LevelColumn` does it.
-
-    New levels get further codes where the policy takes them; else their rows are bad.
-    """
+    """Levels to codes 0, 1, ..., as :class:`gpflow_gam.gam.frames.LevelColumn` does it."""
 
     def __init__(self, column: LevelColumn, dtype: tf.DType) -> None:
         self.column = column
@@ -680,8 +676,6 @@ class NetworkServable(Servable):
     """
     A network up to its heads' features, which are X, a tuple, and the heads' posteriors behind
     it.
-
-    Its outputs are those of one head each, called once, itself or inside of models and layers.
     """
 
     kind: ClassVar[str] = "keras"
@@ -796,8 +790,6 @@ class FeaturesOfHeads:
     """
     From a model's inputs to what its heads are given in the call whose output the model
     returns.
-
-    The model is called, and its heads give back their inputs in place of predictions.
     """
 
     def __init__(self, model: keras.Model) -> None:

@@ -133,11 +133,7 @@ _LIMITS = ("", "_simultaneous")
 
 
 def transformed(frame: pd.DataFrame, fun: Transform | None) -> pd.DataFrame:
-    """
-    A table with its estimates and ends of intervals through ``fun``, without ``se``.
-
-    A standard error is the predictor's own, and one of what ``fun`` makes of it would say little.
-    """
+    """A table with its estimates and ends of intervals through ``fun``, without ``se``."""
     if fun is None:
         return frame
     estimate = "estimate" if "estimate" in frame else CENTRED
@@ -282,12 +278,7 @@ class EffectTable:
         return critical_values(self.covariance[predictor], self.level, self.seed)
 
     def frame(self) -> pd.DataFrame:
-        """
-        Columns of the grid, ``estimate``, ``se``, and the ends of two credible intervals.
-
-        ``lower`` to ``upper`` holds the effect at each point with probability ``level``;
-        ``lower_simultaneous`` to ``upper_simultaneous`` the whole of it.
-        """
+        """Columns of the grid, ``estimate``, ``se``, and the ends of two credible intervals."""
         estimate, se = self.estimate, self.se
         widths = [self.critical(i) for i in range(len(self.predictors))]
         pointwise, simultaneous = (se * width for width in np.array(widths).T)
@@ -386,11 +377,7 @@ def derivative(
 def sample_effect(
     fit: FittedGAM, term: str, grid: Any = None, num_samples: int = 100, seed: int = 0
 ) -> AnyNDArray:
-    """
-    Joint posterior draws of a component, [S, n], or [S, n, L] for several predictors.
-
-    Those of a component that has a shape have it, and are not normal.
-    """
+    """Joint posterior draws of a component, [S, n], or [S, n, L] for several predictors."""
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
     component = effect_component(fit, term)
@@ -644,11 +631,7 @@ def response_effect(
 
 
 def _predictor(fit: FittedGAM, name: str, X: AnyNDArray) -> tuple[list[Block], AnyNDArray]:
-    """
-    Components at points, m in all, and A [n, m] that sums them up to intercept and effect.
-
-    Means of levels that are there in the intercept's place are averaged over the data.
-    """
+    """Components at points, m in all, and A [n, m] that sums them up to intercept and effect."""
     blocks, parts = [(name, X)], [np.eye(len(X))]
     for component in fit.spec.components:
         if component.carries_constant and component.name != name:

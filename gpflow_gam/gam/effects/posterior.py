@@ -177,11 +177,7 @@ def _states(
 
 @once_a_fit
 def hyperparameter_draws(fit: FittedGAM) -> list[HyperparameterDraw]:
-    """
-    The posterior of the inducing values at draws of the hyperparameters.
-
-    Empty for fits without sums over rows, whose q does not cover other hyperparameters.
-    """
+    """The posterior at draws of the hyperparameters; none for fits without sums over rows."""
     solution, model = fit.solution, fit.model
     if solution is None or isinstance(model, IterNCGP):
         return []
@@ -229,8 +225,6 @@ def shaped_draws(
 ) -> AnyNDArray:
     """
     Joint posterior draws of a component, each with its shape, [S, n, L], in the response's unit.
-
-    They are spread over draws of the hyperparameters, in a random order.
     """
     rng = np.random.default_rng(seed)
     fitted = inducing_moments(fit)
@@ -356,11 +350,7 @@ class Averaged:
     def link(
         self, X: AnyNDArray, names: Sequence[str] | None = None, between: bool = False
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-        """
-        Mean of the sum of components at rows, and its variances, [N, L] each.
-
-        The first variance is at the fitted hyperparameters, the second the averaged one.
-        """
+        """Mean of the sum of components at rows, and its variances, [N, L] each."""
         own = self._names if names is None else list(names)
         chosen = [self._names.index(name) for name in own]
         where = np.concatenate([np.r_[self._moments.block(name)] for name in own])
@@ -434,8 +424,6 @@ class Averaged:
     ) -> tuple[list[AnyNDArray], AnyNDArray, list[AnyNDArray]]:
         """
         Features [M_c, N] of components that carry draws; residual variances; features of the fit.
-
-        Residual variances are [2, C, N], at the fit's features and at those that carry.
         """
         carried: list[AnyNDArray] = []
         fitted: list[AnyNDArray] = []

@@ -161,11 +161,7 @@ class HeldData(Data):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CodedData(Data):
-    """
-    Rows of which memory holds codes of bins, the response, offsets and weights.
-
-    They may be this process's share of the rows: the sample, bins and marginals are of all.
-    """
+    """Rows of which memory holds codes of bins, the response, offsets and weights."""
 
     X: AnyNDArray  # an even sample of the rows, [n, D]
     Y: AnyNDArray  # theirs, [n, K]

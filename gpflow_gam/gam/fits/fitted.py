@@ -127,11 +127,7 @@ class FittedGAM:
 
     @functools.cached_property
     def solution(self) -> Solution | None:
-        """
-        The solution as sums over rows; None for engines and families of q that have none.
-
-        Made of what a file holds, or from the model's parameters where the fit did not leave it.
-        """
+        """The solution as sums over rows; None for engines and families of q that have none."""
         if self._solution is not None:
             return self._solution
         if self.spec.variational not in ("exact", "sites"):
@@ -145,11 +141,7 @@ class FittedGAM:
 
     @functools.cached_property
     def free_moments(self) -> InducingMoments | None:
-        """
-        Moments of the inducing values before shapes; None without :attr:`solution`.
-
-        Without a term that has a shape they are those of the posterior.
-        """
+        """Moments of the inducing values before shapes; None without :attr:`solution`."""
         solution = self.solution
         if solution is None:
             return None
@@ -187,11 +179,7 @@ class FittedGAM:
 
     @functools.cached_property
     def q(self) -> GaussianPosterior:
-        """
-        The posterior over whitened inducing values, in which terms have their shapes.
-
-        The solution's own is that of functions of any shape.
-        """
+        """The posterior over whitened inducing values, in which terms have their shapes."""
         assert self.solution is not None
         if self.shaped is None:
             return self.solution.q
@@ -280,11 +268,7 @@ class FittedGAM:
         return self.spec.family.units(self.model.likelihood)
 
     def constant_of(self, component: Component) -> AnyNDArray:
-        """
-        Constant to add to a component, in the response's unit, [L].
-
-        Zero but for the intercept, and for the means of levels that are there in its place.
-        """
+        """Constant that a component carries, in the response's unit, [L]; zero for most."""
         factor, shift = self.units
         constant = shift + factor * np.array(self.spec.constant)
         own = self.spec.has_constant([component.name])
@@ -677,11 +661,7 @@ _FAR = 0.25  # outside the data by this share of their range is far
 
 
 def encoded(fit: FittedGAM, table: Table, names: Collection[str] | None = None) -> AnyNDArray:
-    """
-    New rows as X [N, D].
-
-    Warns, once a fit and column, where numbers are far outside the data.
-    """
+    """New rows as X [N, D]; warns where numbers are far outside the data."""
     X = fit.encode(table, names)
     warn_if_far(fit, X, names)
     return X

@@ -37,14 +37,7 @@ _NULL_ROWS = 20_000  # rows that settle where the intercept's prior is centred
 
 
 class OffsetMean(MeanFunction):
-    """
-    ``m(x) = constant + sum of the offset columns``, the offsets in the first predictor only.
-
-    The constant is the null model's; the intercept is a component, whose prior is centred there.
-
-    :param constant: [L].
-    :param columns: places of the offsets in X.
-    """
+    """``m(x) = constant + sum of the offset columns``, the offsets in the first predictor only."""
 
     def __init__(self, constant: TensorType, columns: Sequence[int]) -> None:
         super().__init__()

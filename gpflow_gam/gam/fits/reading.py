@@ -397,11 +397,7 @@ def check_summary(request: Request, summary: ColumnSummary) -> None:
 
 
 def complete_table(table: Table, request: Request) -> tuple[Table, int, tuple[Fill, ...]]:
-    """
-    Complete rows that count, how many were dropped, and what the inputs were filled with.
-
-    Here rows of weight zero are left out, before anything is looked at.
-    """
+    """Complete rows that count, how many were dropped, and what the inputs were filled with."""
     table = table.counted(request.counting)
     _check_response_is_no_term(request, table)
     fills: tuple[Fill, ...] = ()
@@ -609,12 +605,7 @@ def located(start: int, number: int) -> Iterator[None]:
 
 
 class PartialSummary:
-    """
-    Summary of blocks of rows; those of parts of the rows merge.
-
-    :param block: some block with rows, from which the columns' kinds are known.
-    :param start: the number of the first row, which other parts do not have.
-    """
+    """Summary of blocks of rows; those of parts of the rows merge."""
 
     def __init__(self, request: Request, block: Table, start: int = 0) -> None:
         readers: dict[Key, NumericColumn] = {}
@@ -753,14 +744,7 @@ class Totals:
 
 
 class Encoding:
-    """
-    Takes rows as they come.
-
-    :param result: what a first pass over all rows told.
-    :param number: of bins of a column that has many values.
-    :param total: how many rows come here.
-    :param start: the number of the first of them.
-    """
+    """Takes rows as they come."""
 
     def __init__(
         self, request: Request, result: ColumnSummary, number: int, total: int, start: int = 0

@@ -47,12 +47,7 @@ _CLOSED = (
 def fit_share(
     request: Callable[[], tuple[Request, Any]], communicator: Communicator, **options: Any
 ) -> FittedGAM:
-    """
-    Fit a GAM to rows of which this process has a share.
-
-    Every process calls this with its own share, and what is asked of it; the outcome is the same on
-    all, and that of one process which reads the shares one after the other.
-    """
+    """Fit a GAM to rows of which this process has a share."""
     opened: list[tuple[Request, Blocks]] = []
 
     def open_share() -> dict[str, str]:

@@ -331,11 +331,7 @@ def _plain(name: Column) -> str:
 
 
 def choose_variational(request: Request, components: Sequence[Component]) -> str:
-    """
-    The family of q(U): collapsed for Gaussian data, sites up to 5000 values, block precision.
-
-    The other engine has none, and its name stands here.
-    """
+    """The family of q(U): collapsed for Gaussian data, sites up to 5000 values, block precision."""
     size = sum(len(c.inducing) for c in components)
     asked, engine, shaped = request.variational, request.engine, shaped_term(components)
     if shaped and engine == "iterncgp":

@@ -89,11 +89,7 @@ def _scatter(ax: Axes, x: AnyNDArray, y: AnyNDArray, color: str = "C0") -> None:
 
 
 def order_statistics(number: int, level: float = 0.95) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Intervals of each of N sorted standard normal values, [N] each end.
-
-    They are exact: the i-th of N sorted uniform values is Beta(i, N + 1 - i).
-    """
+    """Intervals of each of N sorted standard normal values, [N] each end."""
     i = np.arange(1, number + 1)
     tail = 0.5 * (1.0 - level)
     lower, upper = (ndtri(beta.ppf(p, i, number + 1 - i)) for p in (tail, 1.0 - tail))
@@ -101,11 +97,7 @@ def order_statistics(number: int, level: float = 0.95) -> tuple[AnyNDArray, AnyN
 
 
 def draw_qq(ax: Axes, residuals: AnyNDArray) -> None:
-    """
-    Sorted residuals against normal quantiles, with a 95 % interval of each.
-
-    Residuals too large to be told apart stand at the edge, as arrowheads.
-    """
+    """Sorted residuals against normal quantiles, with a 95 % interval of each."""
     number = len(residuals)
     quantiles = ndtri((np.arange(1, number + 1) - 0.5) / number)
     lower, upper = order_statistics(number)

@@ -80,8 +80,6 @@ def quantile_residuals(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
 def working_residuals(fit: FittedGAM) -> AnyNDArray:
     """
     Residuals on the predictor's scale, ``(y - mu) / (d mu / d rho)`` (Wood 2017, section 3.1.2).
-
-    At the posterior mean of the predictor; of a binomial y is the share of successes.
     """
     family, likelihood = fit.spec.family, fit.likelihood
     if fit.num_predictors > 1:
@@ -241,11 +239,7 @@ class View:
         return values.reshape([len(axis.values) for axis in self.axes])
 
     def series(self, predictors: list[int], simultaneous: bool) -> tuple[Axis, str, list[Series]]:
-        """
-        The axis to draw over, a title of the legend, and the series.
-
-        Over one axis there is one for each predictor; over two, one for each level of one of them.
-        """
+        """The axis to draw over, a title of the legend, and the series."""
         estimate, se = self.table.estimate, self.table.se
         if len(self.axes) == 1:
             several = len(self.table.predictors) > 1
@@ -478,11 +472,7 @@ TOO_FAR = 0.1  # distance from the data up to which maps are drawn, as a share o
 def _draw_surface(
     ax: Axes, fit: FittedGAM, view: View, predictor: int, error: bool, too_far: float | None
 ) -> None:
-    """
-    The estimate in colours around zero, or its standard error, over two numbers or areas.
-
-    With a ``fun`` colours are around where it takes zero; standard errors are on the link scale.
-    """
+    """The estimate in colours around zero, or its standard error, over two numbers or areas."""
     polygons = polygons_of(fit, view.component)
     data = np.zeros((0, 2))
     if fit.data.available and not polygons:

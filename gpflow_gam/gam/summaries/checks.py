@@ -96,8 +96,6 @@ def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
 def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]], AnyNDArray]:
     """
     Features [n, M] of each effect, zero on average, the estimate [n], and roots of weights [n].
-
-    Rows are multiplied by the roots of their weights, so that sums of squares are weighted.
     """
     moments = inducing_moments(fit)
     rows = fit.even_rows(_CONCURVITY_ROWS)
@@ -133,13 +131,7 @@ def _explained(basis: AnyNDArray, A: AnyNDArray) -> float:
 
 
 def indistinguishable(fit: FittedGAM) -> list[tuple[str, str]]:
-    """
-    Pairs of effects of different columns that the data cannot tell apart.
-
-    Lines of which each explains the other, functions of columns that are functions of each other,
-    levels that go with each other; at up to 10 000 rows of the data. Concurvity of an effect with
-    several others is what :func:`concurvity` says.
-    """
+    """Pairs of effects of different columns that the data cannot tell apart."""
     order = np.random.default_rng(0).permutation(len(fit.X))
     components = [c for c in fit.spec.components if len(c.margins) == 1 and c.form != "own"]
     pairs = []
@@ -157,11 +149,7 @@ def indistinguishable(fit: FittedGAM) -> list[tuple[str, str]]:
 
 
 def overlapping(fit: FittedGAM) -> list[tuple[str, str]]:
-    """
-    Pairs of effects of one column, of which one can be all that the other is.
-
-    A line beside a smooth that has a straight part of its own, and levels beside levels.
-    """
+    """Pairs of effects of one column, of which one can be all that the other is."""
     number, pairs = fit.num_predictors, []
     components = [c for c in fit.spec.components if len(c.margins) == 1 and not c.shape]
     for first, second in itertools.combinations(components, 2):
@@ -301,11 +289,7 @@ def _dependent(A: AnyNDArray) -> AnyNDArray:
 
 
 def _paired(A: AnyNDArray) -> AnyNDArray:
-    """
-    Accuracy with which levels of a column predict another's, [C, C] (Goodman & Kruskal 1954).
-
-    Over rows whose level of the first occurs more than once.
-    """
+    """Accuracy with which levels of a column predict another's, [C, C] (Goodman & Kruskal 1954)."""
     codes = [np.unique(a, return_inverse=True)[1] for a in A.T]
     shares = np.zeros((len(codes), len(codes)))
     for i, j in itertools.permutations(range(len(codes)), 2):

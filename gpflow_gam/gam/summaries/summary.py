@@ -76,12 +76,7 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
 
 
 def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
-    """
-    Draws of ``Var[f_c] / sum_d Var[f_d]`` over the data, [S, C, L], without the intercept.
-
-    Variances are over at most 500 rows; the draws carry the posterior's uncertainty at the fitted
-    hyperparameters.
-    """
+    """Draws of ``Var[f_c] / sum_d Var[f_d]`` over the data, [S, C, L], without the intercept."""
     if not fit.spec.effects:  # the intercept alone
         return np.zeros((_DRAWS, 0, fit.num_predictors))
     rows = fit.even_rows(_SHARE_ROWS)
@@ -654,11 +649,7 @@ def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
 
 
 def _k_low(component: Component, dof: float) -> bool:
-    """
-    True if a function may need more inducing values (``k.check`` of R's mgcv).
-
-    Not where there is one for each value of its column: more would change nothing.
-    """
+    """True if a function may need more inducing values (``k.check`` of R's mgcv)."""
     M = len(component.inducing)
     if component.form not in SMOOTH:
         return False

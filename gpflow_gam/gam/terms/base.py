@@ -291,11 +291,7 @@ class Term(abc.ABC):
         return given
 
     def to_json(self) -> dict[str, Any]:
-        """
-        As JSON can hold it; :meth:`Terms.from_json` reads it back.
-
-        A user's own kernel is no JSON: its class is named, and it has to be given again.
-        """
+        """As JSON can hold it; :meth:`Terms.from_json` reads it back."""
         options = {k: _plain(v) for k, v in self.options().items()}
         own = {"parameter": self.parameter} if self.parameter else {}
         return {
