@@ -449,7 +449,7 @@ def differences(
     if len(curves) > 1 or component.form in ("curves", "deviations"):
         assert factor is not None
         means = _means(fit, component, factor.column)
-        if group_means and not means:
+        if group_means and len(curves) > 1 and not means:
             name = list(fit.spec.encoder.columns)[factor.column][0]
             raise ValueError(
                 f"group_means=True: no term has the means of the levels of {name!r}; add "
