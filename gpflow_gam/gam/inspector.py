@@ -145,17 +145,9 @@ class Inspector:
         part = part_of(fit.spec, terms, exclude, intercept)
         if unconditional and (se or interval is not None):
             uncertain = _effects.averaged(fit)
-        return prediction.predict(
-            fit,
-            data,
-            type,
-            interval=interval,
-            se=se,
-            seed=self.seed,
-            drop=self.missing == "drop",
-            uncertain=uncertain,
-            part=part,
-        )
+        drop = self.missing == "drop"
+        asked = prediction.Prediction(fit, type, interval, se, self.seed, drop, uncertain, part)
+        return asked.predict(data)
 
     def sample(
         self,
@@ -184,7 +176,9 @@ class Inspector:
         """
         drop = self.missing == "drop"
         part = part_of(self.fitted.spec, terms, exclude, intercept)
-        return prediction.sample(self.fitted, data, num_samples, type, self._seed(seed), drop, part)
+        chosen = self._seed(seed)
+        asked = prediction.Prediction(self.fitted, type, seed=chosen, drop=drop, part=part)
+        return asked.sample(data, num_samples)
 
     def survival(
         self, data: Any, times: Any = None, *, level: float = 0.95, unconditional: bool = True

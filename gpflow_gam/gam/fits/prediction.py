@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -158,80 +158,229 @@ class Summaries:
         return pd.concat(frames, axis=1)
 
 
-def predict_table(
-    fit: FittedGAM,
-    table: Table,
-    type: PredictionType,
-    *,
-    interval: float | None = None,
-    se: bool = False,
-    seed: int = 0,
-    uncertain: Uncertain | None = None,
-    part: Part | None = None,
-) -> Any:
-    """Predictions, as :meth:`gpflow_gam.GAM.predict` returns them."""
-    if interval is not None and not 0.0 < interval < 1.0:
-        raise ValueError(f"interval must be a probability between 0 and 1; got {interval}.")
-    if type not in get_args(PredictionType):
-        raise ValueError(
-            f"type must be one of {', '.join(get_args(PredictionType))}; got {type!r}."
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What is predicted of rows, whatever they come in."""
+
+    fit: FittedGAM
+    type: str = "response"
+    interval: float | None = None
+    se: bool = False
+    seed: int = 0
+    drop: bool = False  # whether rows that lack a value are NaN
+    uncertain: Uncertain | None = None
+    part: Part | None = None
+
+    # --- rows in whatever they come --------------------------------------------------------------
+
+    def predict(self, data: Any) -> Any:
+        """As :meth:`gpflow_gam.GAM.predict`; the same rows give the same, in blocks or not."""
+        if self.interval is not None and not 0.0 < self.interval < 1.0:
+            raise ValueError(
+                f"interval must be a probability between 0 and 1; got {self.interval}."
+            )
+        if self.type not in get_args(PredictionType):
+            raise ValueError(
+                f"type must be one of {', '.join(get_args(PredictionType))}; got {self.type!r}."
+            )
+        # draws of new responses go on from block to block
+        rng, parts = np.random.default_rng(self.seed), []
+        # what few rows of a block need is dear, and so shared by many
+        step = _MANY if self.type in ("terms", "link") else BLOCK
+        for start, table in _blocks(data, self.columns, step):
+            with located(start, table.num_rows):
+                parts.append(self.complete(table, lambda table: self._of_table(table, rng)))
+        return _labelled(_joined(parts), data)
+
+    def sample(self, data: Any, num_samples: int) -> AnyNDArray:
+        """Posterior draws, as :meth:`gpflow_gam.GAM.sample` returns them."""
+        return self.complete(in_memory(data), lambda table: self._draws(table, num_samples), axis=1)
+
+    @functools.cached_property
+    def columns(self) -> list[Column]:
+        """The columns that are read."""
+        spec = self.fit.spec
+        result = spec.inputs if self.part is None else spec.inputs_of(self.part.names)
+        trials = spec.trials if self.type == "observation" else None
+        return result if trials is None else variables_of([*result, trials])
+
+    def complete(self, table: Table, answer: Callable[[Table], Any], axis: int = 0) -> Any:
+        """The answer; with ``drop`` at complete rows, and NaN (None of classes) at the others."""
+        return _complete(self.fit, table, self.columns, self.drop, answer, axis)
+
+    # --- rows of a table -------------------------------------------------------------------------
+
+    def _of_table(self, table: Table, rng: np.random.Generator) -> Any:
+        fit = self.fit
+        X = encoded(fit, table, None if self.part is None else self.names)
+        if self.type == "terms":
+            return self._terms(X)
+        if self.type == "class":
+            alone = dataclasses.replace(self, uncertain=None, interval=None, se=False)
+            return _classes(fit, alone.response(X).estimate)
+        errors = self.se or self.interval is not None
+        if self.type == "link":
+            if not errors and fit.known_moments is not None:
+                return self._link_estimate(X)
+            out = self._link(X)
+        elif self.type == "response":
+            out = self.response(X)
+        else:
+            out = self._observation(X, _trials(fit, table), rng)
+        if self.interval is not None:
+            return out.frame()
+        return (out.estimate, out.se) if self.se else out.estimate
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The components that count."""
+        spec = self.fit.spec
+        return list(spec.names) if self.part is None else self.part.components(spec)
+
+    def _draws(self, table: Table, number: int) -> AnyNDArray:
+        fit, family = self.fit, self.fit.spec.family
+        F: AnyNDArray
+        if self.part is None:
+            F = fit.posterior.sample_f(encoded(fit, table), number, seed=self.seed).numpy()
+        else:
+            X = encoded(fit, table, self.names)
+            every = fit.posterior.sample_components(X, number, seed=self.seed).numpy()
+            every = every.reshape(*every.shape[:3], -1)  # [S, N, C, L]
+            chosen = [i for i, name in enumerate(fit.spec.names) if name in self.names]
+            F = known_part(fit, X, self.part) + every[:, :, chosen].sum(axis=2)
+        if self.type == "link":
+            factor, shift = fit.units
+            F = shift + factor * F
+            return F[..., 0] if fit.num_predictors == 1 else F
+        if self.type == "response":
+            return np.asarray(family.mean(fit.likelihood, F))
+        if self.type == "observation":
+            rng, trials = np.random.default_rng(self.seed), _trials(fit, table)
+            parts = [F[at] for at in _draws_at_a_time(*F.shape[:2])]
+            drawn = [family.sample(fit.likelihood, f, rng, trials=trials) for f in parts]
+            return np.concatenate(drawn)
+        raise ValueError(f"type must be 'response', 'link' or 'observation'; got {self.type!r}.")
+
+    def _moments(
+        self, X: AnyNDArray, between: bool = False
+    ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+        """
+        Mean of the predictor, the variance that estimates take, and that of errors, [N, L];
+        covariances [N, L, L] where predictors are correlated a posteriori.
+        """
+        fit, part = self.fit, self.part
+        if self.uncertain is None or not self.names:
+            if part is None:
+                mean, var = fit.predict_joint(X)
+            else:
+                mean, var = fit.predict_sum(X, self.names)
+                mean = mean + known_part(fit, X, part)
+            return mean, var, var
+        names = None if part is None else self.names
+        mean, known, var = self.uncertain.link(X, names, between)
+        mean = mean + known_part(fit, X, part)
+        return mean, np.maximum(known, 0.0), np.maximum(var, 0.0)
+
+    def _link(self, X: AnyNDArray) -> Summaries:
+        """The predictor rho(x), or a part of it: normal a posteriori."""
+        mean, _, var = self._moments(X, between=True)
+        factor, shift = self.fit.units
+        mean, var = shift + factor * mean, factor**2 * _variances(var)
+        names = self.fit.spec.predictor_names
+        if self.fit.num_predictors == 1:
+            mean, var = mean[:, 0], var[:, 0]
+        se = np.sqrt(var)
+        if self.interval is None:
+            return Summaries(mean, se, names=names)
+        z = norm.ppf(0.5 + 0.5 * self.interval)
+        return Summaries(mean, se, mean - z * se, mean + z * se, names)
+
+    def _link_estimate(self, X: AnyNDArray) -> AnyNDArray:
+        """The estimate of the predictor, for far less than with its standard error."""
+        fit, (factor, shift) = self.fit, self.fit.units
+        mean = fit.sum_means(X, self.names) + known_part(fit, X, self.part)
+        mean = shift + factor * mean
+        return mean[:, 0] if fit.num_predictors == 1 else mean
+
+    def response(self, X: AnyNDArray) -> Summaries:
+        """
+        The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed interval.
+
+        The mean is at the fitted hyperparameters, whatever is known of them, and that of the
+        model's ``predict_y``.
+        """
+        fit, likelihood, seed = self.fit, self.fit.likelihood, self.seed
+        mean, known, var = self._moments(X)
+        summary = summarised_response(likelihood, X, mean, var, self.interval, seed=seed)
+        estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
+        share = fit.predictive_share
+        if self.uncertain is not None or share != 1.0:
+            estimate = np.asarray(expected_response(likelihood, X, mean, share * known, seed=seed))
+        warn_of_tails(fit, mean, _variances(known), estimate)
+        if self.se or self.interval is not None:
+            se = response_errors(fit, X, mean, var, se, seed)
+        lower, upper = (None if end is None else np.asarray(end) for end in summary[2:])
+        names: tuple[Any, ...] = ()
+        if estimate.ndim == 2:  # classes, which a likelihood of the user's only counts
+            names = fit.spec.levels or tuple(range(estimate.shape[1]))
+        return Summaries(estimate, se, lower, upper, names)
+
+    def _observation(
+        self, X: AnyNDArray, trials: AnyNDArray | None, rng: np.random.Generator
+    ) -> Summaries:
+        """A new response at x: mean, deviation and interval of draws from its density."""
+        fit, family, likelihood = self.fit, self.fit.spec.family, self.fit.likelihood
+        mean, _, var = self._moments(X)
+        var = fit.predictive_share * var
+        joint = None if var.ndim == 2 else np.asarray(roots(tf.constant(var)))
+        parts = []
+        for at in _draws_at_a_time(_DRAWS, len(mean)):
+            normals = rng.standard_normal((at.stop - at.start, *mean.shape))
+            away = np.sqrt(var) * normals if joint is None else (joint @ normals[..., None])[..., 0]
+            parts.append(np.asarray(family.sample(likelihood, mean + away, rng, trials=trials)))
+        draws = np.concatenate(parts)
+        tail = 0.5 * (1.0 - (self.interval or 0.95))
+        lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0)
+        se = draws.std(axis=0)
+        # of the expected response, whose tail is theirs
+        if (self.se or self.interval is not None) and family.heavy_tailed:
+            expected = np.asarray(summarised_response(likelihood, X, mean, var).sd)
+            errors = response_errors(fit, X, mean, var, expected, 0)
+            se = np.where(np.isnan(errors), np.nan, se)
+        return Summaries(draws.mean(axis=0), se, lower, upper)
+
+    def _terms(self, X: AnyNDArray) -> Any:
+        """
+        Contributions of components and offsets to the predictor and their errors, a column each.
+
+        The columns' sum is the predictor: its constant is in the intercept's, or in that of the
+        levels whose means stand in its place.
+        """
+        fit, names = self.fit, self.names
+        if self.interval is None and not self.se:
+            return _contributions(fit, X, fit.component_means(X, names), names)
+        if self.uncertain is None:
+            mean, var = fit.predict_components(X)
+        else:
+            mean, var = self.uncertain.components(X)
+        chosen = [fit.spec.names.index(name) for name in names]
+        factor, _ = fit.units
+        errors = _by_column(fit, np.sqrt(factor**2 * var[:, chosen]), names)
+        estimates, errors = (
+            _contributions(fit, X, mean[:, chosen], names),
+            _offset(fit, errors, 0.0),
         )
-    X = encoded(fit, table, None if part is None else part.components(fit.spec))
-    if type == "terms":
-        if interval is None and not se:
-            return term_estimates(fit, X, part)
-        both = terms(fit, X, uncertain, part)
-        return both if interval is None else _limited(*both, interval)
-    if type == "class":
-        return _classes(fit, response(fit, X, None, seed, part=part).estimate)
-    if type == "link" and interval is None and not se and fit.known_moments is not None:
-        return link_estimate(fit, X, part)
-    errors = se or interval is not None
-    if type == "link":
-        out = link(fit, X, interval, uncertain, part)
-    elif type == "response":
-        out = response(fit, X, interval, seed, uncertain, part, errors)
-    else:
-        trials = _trials(fit, table)
-        rng = np.random.default_rng(seed)
-        out = observation(fit, X, trials, interval or 0.95, rng, uncertain, part, errors)
-    if interval is not None:
-        return out.frame()
-    return (out.estimate, out.se) if se else out.estimate
-
-
-def sample_table(
-    fit: FittedGAM,
-    table: Table,
-    num_samples: int,
-    type: PredictionType,
-    seed: int,
-    part: Part | None = None,
-) -> AnyNDArray:
-    """Posterior draws, as :meth:`gpflow_gam.GAM.sample` returns them."""
-    family = fit.spec.family
-    F: AnyNDArray
-    if part is None:
-        F = fit.posterior.sample_f(encoded(fit, table), num_samples, seed=seed).numpy()
-    else:
-        names = part.components(fit.spec)
-        X = encoded(fit, table, names)
-        every = fit.posterior.sample_components(X, num_samples, seed=seed).numpy()
-        every = every.reshape(*every.shape[:3], -1)  # [S, N, C, L]
-        chosen = [i for i, name in enumerate(fit.spec.names) if name in names]
-        F = known_part(fit, X, part) + every[:, :, chosen].sum(axis=2)
-    if type == "link":
-        factor, shift = fit.units
-        F = shift + factor * F
-        return F[..., 0] if fit.num_predictors == 1 else F
-    if type == "response":
-        return np.asarray(family.mean(fit.likelihood, F))
-    if type == "observation":
-        rng, trials = np.random.default_rng(seed), _trials(fit, table)
-        parts = [F[at] for at in _draws_at_a_time(*F.shape[:2])]
-        drawn = [family.sample(fit.likelihood, f, rng, trials=trials) for f in parts]
-        return np.concatenate(drawn)
-    raise ValueError(f"type must be 'response', 'link' or 'observation'; got {type!r}.")
+        if self.interval is None:
+            return estimates, errors
+        half = norm.ppf(0.5 + 0.5 * self.interval) * errors
+        parts = {"estimate": estimates, "se": errors}
+        parts |= {"lower": estimates - half, "upper": estimates + half}
+        every = [(*(c if isinstance(c, tuple) else (c,)), p) for c in estimates for p in parts]
+        values = [parts[p].iloc[:, i] for i in range(estimates.shape[1]) for p in parts]
+        whole: AnyNDArray = np.array(values).reshape(len(values), len(estimates)).T
+        empty: list[Any] = [[]] * (estimates.columns.nlevels + 1)
+        columns = pd.MultiIndex.from_arrays(list(zip(*every)) or empty)
+        return pd.DataFrame(whole, columns=columns, index=estimates.index)
 
 
 def _trials(fit: FittedGAM, table: Table) -> AnyNDArray | None:
@@ -248,30 +397,6 @@ def _classes(fit: FittedGAM, probabilities: AnyNDArray) -> AnyNDArray:
     return np.asarray(levels)[probabilities.argmax(axis=1)]
 
 
-def moments(
-    fit: FittedGAM,
-    X: AnyNDArray,
-    uncertain: Uncertain | None,
-    part: Part | None,
-    between: bool = False,
-) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-    """
-    Mean of the predictor, the variance that estimates take, and that of errors, [N, L];
-    covariances [N, L, L] where predictors are correlated a posteriori.
-    """
-    names = None if part is None else part.components(fit.spec)
-    if uncertain is None or names == []:
-        if names is None:
-            mean, var = fit.predict_joint(X)
-        else:
-            mean, var = fit.predict_sum(X, names)
-            mean = mean + known_part(fit, X, part)
-        return mean, var, var
-    mean, known, var = uncertain.link(X, names, between)
-    mean = mean + known_part(fit, X, part)
-    return mean, np.maximum(known, 0.0), np.maximum(var, 0.0)
-
-
 def _variances(var: AnyNDArray) -> AnyNDArray:
     """Variances [N, L], from variances or covariances."""
     if var.ndim == 2:
@@ -279,131 +404,10 @@ def _variances(var: AnyNDArray) -> AnyNDArray:
     return np.maximum(np.diagonal(var, axis1=1, axis2=2), 0.0)
 
 
-def link(
-    fit: FittedGAM,
-    X: AnyNDArray,
-    level: float | None,
-    uncertain: Uncertain | None = None,
-    part: Part | None = None,
-) -> Summaries:
-    """The predictor rho(x), or a part of it: normal a posteriori."""
-    mean, _, var = moments(fit, X, uncertain, part, between=True)
-    factor, shift = fit.units
-    mean, var = shift + factor * mean, factor**2 * _variances(var)
-    names = fit.spec.predictor_names
-    if fit.num_predictors == 1:
-        mean, var = mean[:, 0], var[:, 0]
-    se = np.sqrt(var)
-    if level is None:
-        return Summaries(mean, se, names=names)
-    z = norm.ppf(0.5 + 0.5 * level)
-    return Summaries(mean, se, mean - z * se, mean + z * se, names)
-
-
-def link_estimate(fit: FittedGAM, X: AnyNDArray, part: Part | None = None) -> AnyNDArray:
-    """The estimate of :func:`link`, for far less than with its standard error."""
-    names = list(fit.spec.names) if part is None else part.components(fit.spec)
-    factor, shift = fit.units
-    mean = shift + factor * (fit.sum_means(X, names) + known_part(fit, X, part))
-    return mean[:, 0] if fit.num_predictors == 1 else mean
-
-
-def response(
-    fit: FittedGAM,
-    X: AnyNDArray,
-    level: float | None,
-    seed: int,
-    uncertain: Uncertain | None = None,
-    part: Part | None = None,
-    errors: bool = False,
-) -> Summaries:
-    """
-    The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed interval.
-
-    The mean is at the fitted hyperparameters, whatever is known of them, and that of the model's
-    ``predict_y``. See :func:`gpflow_gam.likelihoods.predictive.summarised_response`.
-    """
-    mean, known, var = moments(fit, X, uncertain, part)
-    summary = summarised_response(fit.likelihood, X, mean, var, level, seed=seed)
-    estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
-    share = fit.predictive_share
-    if uncertain is not None or share != 1.0:
-        estimate = np.asarray(expected_response(fit.likelihood, X, mean, share * known, seed=seed))
-    warn_of_tails(fit, mean, _variances(known), estimate)
-    if errors:
-        se = response_errors(fit, X, mean, var, se, seed)
-    lower, upper = (None if end is None else np.asarray(end) for end in summary[2:])
-    names: tuple[Any, ...] = ()
-    if estimate.ndim == 2:  # probabilities of classes, which a likelihood of the user's only counts
-        names = fit.spec.levels or tuple(range(estimate.shape[1]))
-    return Summaries(estimate, se, lower, upper, names)
-
-
-def observation(
-    fit: FittedGAM,
-    X: AnyNDArray,
-    trials: AnyNDArray | None,
-    level: float,
-    rng: np.random.Generator,
-    uncertain: Uncertain | None = None,
-    part: Part | None = None,
-    errors: bool = False,
-) -> Summaries:
-    """A new response at x: mean, deviation and interval of draws from its predictive density."""
-    mean, _, var = moments(fit, X, uncertain, part)
-    var = fit.predictive_share * var
-    family, likelihood = fit.spec.family, fit.likelihood
-    joint = None if var.ndim == 2 else np.asarray(roots(tf.constant(var)))
-    parts = []
-    for at in _draws_at_a_time(_DRAWS, len(mean)):
-        normals = rng.standard_normal((at.stop - at.start, *mean.shape))
-        away = np.sqrt(var) * normals if joint is None else (joint @ normals[..., None])[..., 0]
-        F = mean + away
-        parts.append(np.asarray(family.sample(likelihood, F, rng, trials=trials)))
-    draws = np.concatenate(parts)
-    tail = 0.5 * (1.0 - level)
-    lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0)
-    se = draws.std(axis=0)
-    if errors and family.heavy_tailed:  # of the expected response, whose tail is theirs
-        expected = np.asarray(summarised_response(likelihood, X, mean, var).sd)
-        se = np.where(np.isnan(response_errors(fit, X, mean, var, expected, 0)), np.nan, se)
-    return Summaries(draws.mean(axis=0), se, lower, upper)
-
-
 def _draws_at_a_time(number: int, rows: int) -> list[slice]:
     """So many of the draws that what is made on the way to them is small beside them."""
     step = max(1, _TOGETHER // max(rows, 1))
     return [slice(start, min(start + step, number)) for start in range(0, number, step)]
-
-
-def terms(
-    fit: FittedGAM, X: AnyNDArray, uncertain: Uncertain | None = None, part: Part | None = None
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """
-    Contributions of components and offsets to the predictor and its errors, a column each.
-
-    The columns' sum is the predictor: its constant is in the intercept's, or in that of the levels
-    whose means stand in its place.
-    """
-    if uncertain is None:
-        mean, var = fit.predict_components(X)
-    else:
-        mean, var = uncertain.components(X)
-    names = _counted(fit, part)
-    chosen = [fit.spec.names.index(name) for name in names]
-    factor, _ = fit.units
-    errors = _by_column(fit, np.sqrt(factor**2 * var[:, chosen]), names)
-    return _contributions(fit, X, mean[:, chosen], names), _offset(fit, errors, 0.0)
-
-
-def term_estimates(fit: FittedGAM, X: AnyNDArray, part: Part | None = None) -> pd.DataFrame:
-    """The first of :func:`terms`."""
-    names = _counted(fit, part)
-    return _contributions(fit, X, fit.component_means(X, names), names)
-
-
-def _counted(fit: FittedGAM, part: Part | None) -> list[str]:
-    return list(fit.spec.names) if part is None else part.components(fit.spec)
 
 
 def _contributions(
@@ -435,19 +439,6 @@ def _by_column(fit: FittedGAM, values: AnyNDArray, names: Sequence[str]) -> pd.D
     pairs = [(names[c], predictors[i]) for c, i in at]
     columns = pd.MultiIndex.from_arrays(list(zip(*pairs)) or [[], []])
     return pd.DataFrame(values[:, [c for c, _ in at], [i for _, i in at]], columns=columns)
-
-
-def _limited(estimates: pd.DataFrame, errors: pd.DataFrame, level: float) -> pd.DataFrame:
-    """``estimate``, ``se``, ``lower`` and ``upper`` under each column."""
-    half = norm.ppf(0.5 + 0.5 * level) * errors
-    parts = {"estimate": estimates, "se": errors}
-    parts |= {"lower": estimates - half, "upper": estimates + half}
-    every = [(*(c if isinstance(c, tuple) else (c,)), what) for c in estimates for what in parts]
-    values = [parts[what].iloc[:, i] for i in range(estimates.shape[1]) for what in parts]
-    whole: AnyNDArray = np.array(values).reshape(len(values), len(estimates)).T
-    empty: list[Any] = [[]] * (estimates.columns.nlevels + 1)
-    columns = pd.MultiIndex.from_arrays(list(zip(*every)) or empty)
-    return pd.DataFrame(whole, columns=columns, index=estimates.index)
 
 
 def density_of_table(fit: FittedGAM, table: Table) -> AnyNDArray:
@@ -606,56 +597,6 @@ def _checked_times(times: Any, positive: bool) -> AnyNDArray:
 # --- rows in whatever they come ------------------------------------------------------------------
 
 
-def predict(
-    fit: FittedGAM,
-    data: Any,
-    type: PredictionType,
-    *,
-    interval: float | None = None,
-    se: bool = False,
-    seed: int = 0,
-    drop: bool = False,
-    uncertain: Uncertain | None = None,
-    part: Part | None = None,
-) -> Any:
-    """:func:`predict_table` of a table or of a source of blocks: the same rows give the same."""
-    # draws of new responses go on from block to block
-    rng: Any = np.random.default_rng(seed) if type == "observation" else seed
-    columns = _columns(fit, type, part)
-    parts = []
-    # what few rows of a block need is dear, and so shared by many
-    step = _MANY if type in ("terms", "link") else BLOCK
-    for start, table in _blocks(data, columns, step):
-        with located(start, table.num_rows):
-            answer = partial(
-                predict_table,
-                fit,
-                type=type,
-                interval=interval,
-                se=se,
-                seed=rng,
-                uncertain=uncertain,
-                part=part,
-            )
-            parts.append(_answered(fit, table, columns, answer, drop))
-    return _labelled(_joined(parts), data)
-
-
-def sample(
-    fit: FittedGAM,
-    data: Any,
-    num_samples: int,
-    type: PredictionType,
-    seed: int,
-    drop: bool = False,
-    part: Part | None = None,
-) -> AnyNDArray:
-    """:func:`sample_table` of rows in whatever they come in."""
-    columns = _columns(fit, type, part)
-    draw = partial(sample_table, fit, num_samples=num_samples, type=type, seed=seed, part=part)
-    return _answered(fit, in_memory(data), columns, draw, drop, axis=1)
-
-
 def log_density(
     fit: FittedGAM, data: Any, averaged: Averaged | None = None, drop: bool = False
 ) -> AnyNDArray:
@@ -671,7 +612,7 @@ def log_density(
 
     for start, table in _blocks(data, columns):
         with located(start, table.num_rows):
-            parts.append(_answered(fit, table, needed, density, drop))
+            parts.append(_complete(fit, table, needed, drop, density))
     return np.concatenate(parts)
 
 
@@ -687,33 +628,12 @@ def survival(
 
     """
     parts = []
-    for start, table in _blocks(data, _columns(fit, "response", None)):
+    for start, table in _blocks(data, fit.spec.inputs):
         with located(start, table.num_rows):
             result = survival_of_table(fit, table, times, level, draws)
             result["row"] += start
             parts.append(result)
     return _joined(parts)
-
-
-def _columns(fit: FittedGAM, type: str, part: Part | None) -> list[Column]:
-    """The columns that a prediction reads."""
-    spec = fit.spec
-    result = spec.inputs if part is None else spec.inputs_of(part.names)
-    trials = spec.trials if type == "observation" else None
-    return result if trials is None else variables_of([*result, trials])
-
-
-def _answered(
-    fit: FittedGAM,
-    table: Table,
-    columns: list[Column],
-    answer: Callable[[Table], Any],
-    drop: bool,
-    axis: int = 0,
-) -> Any:
-    if not drop:
-        return answer(table)
-    return at_complete_rows(fit.spec, table, columns, answer, axis)
 
 
 def _blocks(data: Any, columns: list[Column], step: int = BLOCK) -> Iterator[tuple[int, Table]]:
@@ -755,15 +675,18 @@ def _joined(parts: list[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def at_complete_rows(
-    spec: Specification,
+def _complete(
+    fit: FittedGAM,
     table: Table,
     columns: Iterable[Column],
+    drop: bool,
     answer: Callable[[Table], Any],
     axis: int = 0,
 ) -> Any:
-    """Result of ``answer`` at complete rows, and NaN (None among classes) at the others."""
-    lacking = Holes().add(filled(table, spec.fills), columns)
+    """Result of ``answer``; with ``drop`` at complete rows, and NaN (None) at the others."""
+    lacking = np.zeros(table.num_rows, dtype=bool)
+    if drop:
+        lacking = Holes().add(filled(table, fit.spec.fills), columns)
     if not lacking.any():
         return answer(table)
     return _spread(answer(table.rows(~lacking)), np.flatnonzero(~lacking), len(lacking), axis)

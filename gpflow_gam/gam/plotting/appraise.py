@@ -9,7 +9,8 @@ from gpflow.base import AnyNDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import beta
 
-from ..fits import FittedGAM, prediction
+from ..fits import FittedGAM
+from ..fits.prediction import Prediction
 from .draw import LARGEST, observed, quantile_residuals
 from .figures import Axes, Figure, clip_to, faintness, panels, put_labels, short
 
@@ -241,7 +242,7 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
     :return: a new figure.
     :raises ValueError: a likelihood of the user's whose response has several means.
     """
-    fitted = prediction.response(fit, fit.X, None, seed).estimate
+    fitted = Prediction(fit, seed=seed).response(fit.X).estimate
     F, _ = fit.predict_link(fit.X)
     levels = fit.spec.levels
     if fitted.ndim == 2 and levels is None:
