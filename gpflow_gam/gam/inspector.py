@@ -255,19 +255,14 @@ class Inspector:
             ``predictor``) where there are several, with a curve each.
         :raises ValueError: naming the argument or column.
         """
-        return _effects.partial_dependence(
-            self.fitted,
-            columns,
-            grid,
-            data,
-            drop=self.missing == "drop",
-            scale=scale,
-            level=level,
-            num_points=num_points,
-            unconditional=unconditional,
-            num_samples=num_samples,
-            seed=self._seed(seed),
-        )
+        over = self._averaging(scale, level, unconditional, num_samples, seed)
+        return over.partial_dependence(columns, grid, data, num_points)
+
+    def _averaging(
+        self, scale: Scale, level: float, unconditional: bool, num_samples: int, seed: int | None
+    ) -> _effects.Averaging:
+        given = self.fitted, self.missing == "drop", scale, level, unconditional, num_samples
+        return _effects.Averaging(*given, self._seed(seed))
 
     def avg_predictions(
         self,
@@ -297,18 +292,8 @@ class Inspector:
             ``lower``, ``upper``; ``class`` (or ``predictor``) where there are several.
         :raises ValueError: naming the argument or column.
         """
-        return _effects.avg_predictions(
-            self.fitted,
-            data,
-            by,
-            at,
-            drop=self.missing == "drop",
-            scale=scale,
-            level=level,
-            unconditional=unconditional,
-            num_samples=num_samples,
-            seed=self._seed(seed),
-        )
+        over = self._averaging(scale, level, unconditional, num_samples, seed)
+        return over.predictions(data, by, at)
 
     def avg_comparisons(
         self,
@@ -342,19 +327,8 @@ class Inspector:
             ``se``, ``lower``, ``upper``; ``class`` (or ``predictor``) where there are several.
         :raises ValueError: naming the argument or column.
         """
-        return _effects.avg_comparisons(
-            self.fitted,
-            columns,
-            data,
-            by,
-            comparison=comparison,
-            drop=self.missing == "drop",
-            scale=scale,
-            level=level,
-            unconditional=unconditional,
-            num_samples=num_samples,
-            seed=self._seed(seed),
-        )
+        over = self._averaging(scale, level, unconditional, num_samples, seed)
+        return over.comparisons(columns, data, by, comparison)
 
     # --- summaries and effects ---------------------------------------------------------------
 

@@ -4,9 +4,7 @@ Components of a fitted GAM with their uncertainty: curves, slopes, differences, 
 Users call them as methods of :class:`gpflow_gam.GAM`, which say what arguments mean.
 """
 
-from .averages import avg_comparisons as avg_comparisons
-from .averages import avg_predictions as avg_predictions
-from .averages import partial_dependence as partial_dependence
+from .averages import Averaging as Averaging
 from .coefficients import coefficients as coefficients
 from .effect import EffectTable, applied, make_grid, sample_effect, transformed
 from .effect import critical_values as critical_values

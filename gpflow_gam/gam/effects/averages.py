@@ -23,7 +23,7 @@ from ..fits.reading import in_memory
 from ..frames import Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_columns, variables_of
 from .effect import simultaneous_bands, stacked_frame, with_outputs
-from .posterior import hyperparameter_draws, inducing_moments
+from .posterior import inducing_moments, states
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,58 +41,6 @@ class _Places:
     name: str
     X: AnyNDArray
     index: AnyNDArray
-
-
-def averages(
-    fit: FittedGAM,
-    settings: Sequence[AnyNDArray],
-    weights: AnyNDArray,
-    *,
-    scale: str = "response",
-    unconditional: bool = True,
-    num_samples: int = 1000,
-    seed: int = 0,
-) -> Averages:
-    """
-    Averages of the expected response, or of the predictor.
-
-    Estimates are at the fitted hyperparameters: means over rows of what is predicted. Draws are of
-    whole functions, one for all rows and settings, at draws of the hyperparameters, so that sums
-    and differences of averages have the uncertainty that they have.
-    """
-    shares = scipy.sparse.csr_matrix(weights / weights.sum(axis=1, keepdims=True))
-    known = [np.asarray(fit.model.mean_function(X)) for X in settings]
-
-    def averaged(values: AnyNDArray) -> AnyNDArray:
-        """[..., N, K] -> [..., B, K]."""
-        rows = np.moveaxis(values, -2, 0)
-        flat = shares @ rows.reshape(len(rows), -1)
-        return np.moveaxis(flat.reshape(len(flat), *rows.shape[1:]), 0, -2)
-
-    places = [_places(fit, name, settings) for name in fit.spec.names]
-    with one_blas_thread():
-        predictors = _predictors(fit, places, settings)
-        estimate = np.stack(
-            [
-                averaged(_estimated(fit, X, mean + shift, var, scale, seed))
-                for X, shift, (mean, var) in zip(settings, known, predictors)
-            ]
-        )
-        members = list(_members(fit, places, unconditional))
-        pivots = [inducing_moments(fit).residual_pivots(p.name, p.X) for p in places]
-        each = -(-num_samples // len(members))
-        seeds = np.random.SeedSequence(seed).generate_state(len(members))
-        draws = []
-        for (moments, likelihood, tangents), own in zip(members, seeds):
-            values = _component_draws(moments, places, tangents, pivots, each, int(own))
-            still = sum((v[:, p.index] for v, p in zip(values, places) if p.index.ndim == 1), 0.0)
-            moving = [(v, p.index) for v, p in zip(values, places) if p.index.ndim == 2]
-            result = []
-            for g, shift in enumerate(known):
-                F = still + sum((v[:, index[g]] for v, index in moving), 0.0) + shift
-                result.append(averaged(_quantities(fit, likelihood, F, scale)))
-            draws.append(np.stack(result, axis=1))
-    return Averages(estimate, np.concatenate(draws))
 
 
 def _predictors(
@@ -119,27 +67,6 @@ def _predictors(
         yield phi.T @ moments.mean, var
 
 
-def _estimated(
-    fit: FittedGAM, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray, scale: str, seed: int
-) -> AnyNDArray:
-    """Predictions at rows whose predictors are N(mean, var), [N, K]."""
-    if scale == "link":
-        factor, shift = fit.units
-        return np.asarray(shift + factor * mean)
-    counted = fit.predictive_share * var
-    result = np.asarray(expected_response(fit.likelihood, X, mean, counted, seed=seed))
-    return result if result.ndim == 2 else result[:, None]
-
-
-def _quantities(fit: FittedGAM, likelihood: Likelihood, F: AnyNDArray, scale: str) -> AnyNDArray:
-    """Predictions at predictors [s, N, L] in the model's unit, [s, N, K]."""
-    if scale == "link":
-        factor, shift = fit.units
-        return np.asarray(shift + factor * F)
-    result = np.asarray(fit.spec.family.mean(likelihood, F))
-    return result if result.ndim == 3 else result[..., None]
-
-
 def _places(fit: FittedGAM, name: str, settings: Sequence[AnyNDArray]) -> _Places:
     columns = list(fit.spec.component(name).columns)
     own = [X[:, columns] for X in settings]
@@ -149,22 +76,6 @@ def _places(fit: FittedGAM, name: str, settings: Sequence[AnyNDArray]) -> _Place
     X[:, columns] = points
     index = index.reshape(-1)
     return _Places(name, X, index if fixed else index.reshape(len(settings), -1))
-
-
-def _members(
-    fit: FittedGAM, places: Sequence[_Places], unconditional: bool
-) -> Iterator[tuple[InducingMoments, Likelihood, Sequence[FixedInputKernel]]]:
-    """Posteriors over which draws are spread, with their kernels' matrices at the places."""
-    fitted = inducing_moments(fit)
-    tangents = [fitted.tangents(p.name, p.X) for p in places]
-    draws = hyperparameter_draws(fit) if unconditional else []
-    if not draws:
-        yield fitted, fit.likelihood, tangents
-    for draw in draws:
-        own = tangents
-        if not draw.shares_kernel:
-            own = draw.tangents([(p.name, p.X) for p in places])
-        yield draw.moments, draw.likelihood, own
 
 
 def _component_draws(
@@ -423,108 +334,6 @@ _POINTS = {1: 50, 2: 15}
 _COMPARISONS = ("difference", "ratio")
 
 
-def partial_dependence(
-    fit: FittedGAM,
-    columns: Column | Sequence[Column],
-    grid: Any = None,
-    data: Any = None,
-    *,
-    drop: bool = False,
-    level: float = 0.95,
-    num_points: int | None = None,
-    **options: Any,
-) -> pd.DataFrame:
-    """The table of :meth:`gpflow_gam.GAM.partial_dependence`."""
-    check(level, **options)
-    names = as_columns("columns", columns)
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"columns must name one column or several different ones; got {names!r}.")
-    rows = population(fit, data, names, drop)
-    if grid is None:
-        number = num_points or _POINTS.get(len(names), 7)
-        axes = [axis_of(fit, name, number) for name in names]
-        points = dict(zip(names, map(list, zip(*itertools.product(*axes)))))
-    else:
-        points = points_of(grid, names)
-    result = averages(fit, set_columns(fit, rows, points), rows.weights[None], **options)
-    frame = _frame(fit, pd.DataFrame(points), result, level, options)
-    several = len(result.estimate) > 1
-    low, high = simultaneous_bands(result.draws[:, :, 0], level) if several else (None, None)
-    for end, values, side in (("lower", low, np.minimum), ("upper", high, np.maximum)):
-        own = frame[end].to_numpy()
-        frame[f"{end}_simultaneous"] = own if values is None else side(own, values.T.ravel())
-    return frame
-
-
-def avg_predictions(
-    fit: FittedGAM,
-    data: Any = None,
-    by: Column | Sequence[Column] | None = None,
-    at: Mapping[Column, Any] | None = None,
-    *,
-    drop: bool = False,
-    level: float = 0.95,
-    **options: Any,
-) -> pd.DataFrame:
-    """The table of :meth:`gpflow_gam.GAM.avg_predictions`."""
-    check(level, **options)
-    points = combined(at)
-    rows = population(fit, data, points, drop)
-    groups, weights = groups_of(fit, rows, by)
-    result = averages(fit, set_columns(fit, rows, points), weights, **options)
-    settings = pd.DataFrame(points) if points else pd.DataFrame(index=range(1))
-    return _frame(fit, settings.merge(groups, how="cross"), result, level, options)
-
-
-def avg_comparisons(
-    fit: FittedGAM,
-    columns: Column | Sequence[Column] | Mapping[Column, Any],
-    data: Any = None,
-    by: Column | Sequence[Column] | None = None,
-    *,
-    comparison: str = "difference",
-    drop: bool = False,
-    level: float = 0.95,
-    **options: Any,
-) -> pd.DataFrame:
-    """The table of :meth:`gpflow_gam.GAM.avg_comparisons`."""
-    check(level, **options)
-    if comparison not in _COMPARISONS:
-        raise ValueError(
-            f"comparison must be one of {', '.join(_COMPARISONS)}; got {comparison!r}."
-        )
-    whole = columns if isinstance(columns, Mapping) else {}
-    asked = {name: whole.get(name) for name in as_columns("columns", columns)}
-    if not asked:
-        raise ValueError("columns must name at least one column; got none.")
-    frames = []
-    for name, change in asked.items():
-        fixed = not _is_step(fit, name, change)
-        rows = population(fit, data, [name] if fixed else [], drop)
-        groups, weights = groups_of(fit, rows, by)
-        settings, labels = _compared(fit, rows, name, change, comparison)
-        result = averages(fit, settings, weights, **options)
-        compare = np.subtract if comparison == "difference" else np.divide
-        compared = Averages(
-            compare(result.estimate[1:], result.estimate[:1]),
-            compare(result.draws[:, 1:], result.draws[:, :1]),
-        )
-        contrasts = pd.DataFrame({"column": [name] * len(labels), "contrast": labels})
-        own = contrasts.merge(groups, how="cross")
-        frames.append(_frame(fit, own, compared, level, options, comparison))
-    return pd.concat(frames, ignore_index=True)
-
-
-def check(level: float, scale: str = "response", num_samples: int = 1000, **_: Any) -> None:
-    """Raises ValueError for options out of range, naming them."""
-    if scale not in ("response", "link"):
-        raise ValueError(f"scale must be 'response' or 'link'; got {scale!r}.")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
-    if isinstance(num_samples, bool) or int(num_samples) != num_samples or num_samples < 2:
-        raise ValueError(f"num_samples must be a whole number from 2 on; got {num_samples!r}.")
-
-
 def _is_step(fit: FittedGAM, name: Column, change: Any) -> bool:
     """True if a column is shifted from its values, rather than set."""
     levels = any(isinstance(r, LevelColumn) for r in readers_of(fit, name).values())
@@ -565,26 +374,176 @@ def _compared(
     return set_columns(fit, rows, {name: values}), labels
 
 
-def _frame(
-    fit: FittedGAM,
-    labels: pd.DataFrame,
-    result: Averages,
-    level: float,
-    options: Mapping[str, Any],
-    comparison: str = "",
-) -> pd.DataFrame:
-    """A row an average, one class or predictor after the other."""
-    tail = 0.5 * (1.0 - level)
-    lower, upper = np.quantile(result.draws, [tail, 1.0 - tail], axis=0)
-    se = result.draws.std(axis=0)
-    if comparison == "ratio" or (fit.spec.family.heavy_tailed and options.get("scale") != "link"):
-        beyond = 0.5 * (1.0 - CENTRAL)
-        low, high = np.quantile(result.draws, [beyond, 1.0 - beyond], axis=0)
-        se = meaningful(se, low, high, positive=comparison != "difference")
-    parts = {"estimate": result.estimate, "se": se, "lower": lower, "upper": upper}
-    parts = {name: v.reshape(-1, v.shape[-1]) for name, v in parts.items()}
-    K = result.estimate.shape[-1]
-    what, names = "class", fit.spec.levels or range(K)
-    if options.get("scale") == "link":
-        what, names = "predictor", fit.spec.predictor_names
-    return stacked_frame({name: labels[name].array for name in labels}, parts, what, names[:K])
+@dataclasses.dataclass(frozen=True)
+class Averaging:
+    """
+    Averages of the expected response, or of the predictor, over rows.
+
+    Estimates are at the fitted hyperparameters: means over rows of what is predicted. Draws are of
+    whole functions, one for all rows and settings, at draws of the hyperparameters, so that sums
+    and differences of averages have the uncertainty that they have.
+    """
+
+    fit: FittedGAM
+    drop: bool = False
+    scale: str = "response"
+    level: float = 0.95
+    unconditional: bool = True
+    num_samples: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        number = self.num_samples
+        if self.scale not in ("response", "link"):
+            raise ValueError(f"scale must be 'response' or 'link'; got {self.scale!r}.")
+        if not 0.0 < self.level < 1.0:
+            raise ValueError(f"level must be a probability between 0 and 1; got {self.level}.")
+        if isinstance(number, bool) or int(number) != number or number < 2:
+            raise ValueError(f"num_samples must be a whole number from 2 on; got {number!r}.")
+
+    def partial_dependence(
+        self,
+        columns: Column | Sequence[Column],
+        grid: Any = None,
+        data: Any = None,
+        num_points: int | None = None,
+    ) -> pd.DataFrame:
+        """The table of :meth:`gpflow_gam.GAM.partial_dependence`."""
+        names = as_columns("columns", columns)
+        if not names or len(set(names)) < len(names):
+            raise ValueError(
+                f"columns must name one column or several different ones; got {names!r}."
+            )
+        rows = population(self.fit, data, names, self.drop)
+        if grid is None:
+            number = num_points or _POINTS.get(len(names), 7)
+            axes = [axis_of(self.fit, name, number) for name in names]
+            points = dict(zip(names, map(list, zip(*itertools.product(*axes)))))
+        else:
+            points = points_of(grid, names)
+        result = self.averages(set_columns(self.fit, rows, points), rows.weights[None])
+        frame = self._frame(pd.DataFrame(points), result)
+        several = len(result.estimate) > 1
+        lower, upper = frame["lower"].to_numpy(), frame["upper"].to_numpy()
+        if several:
+            low, high = simultaneous_bands(result.draws[:, :, 0], self.level)
+            lower, upper = np.minimum(lower, low.T.ravel()), np.maximum(upper, high.T.ravel())
+        return frame.assign(lower_simultaneous=lower, upper_simultaneous=upper)
+
+    def predictions(
+        self,
+        data: Any = None,
+        by: Column | Sequence[Column] | None = None,
+        at: Mapping[Column, Any] | None = None,
+    ) -> pd.DataFrame:
+        """The table of :meth:`gpflow_gam.GAM.avg_predictions`."""
+        points = combined(at)
+        rows = population(self.fit, data, points, self.drop)
+        groups, weights = groups_of(self.fit, rows, by)
+        result = self.averages(set_columns(self.fit, rows, points), weights)
+        settings = pd.DataFrame(points) if points else pd.DataFrame(index=range(1))
+        return self._frame(settings.merge(groups, how="cross"), result)
+
+    def comparisons(
+        self,
+        columns: Column | Sequence[Column] | Mapping[Column, Any],
+        data: Any = None,
+        by: Column | Sequence[Column] | None = None,
+        comparison: str = "difference",
+    ) -> pd.DataFrame:
+        """The table of :meth:`gpflow_gam.GAM.avg_comparisons`."""
+        if comparison not in _COMPARISONS:
+            raise ValueError(
+                f"comparison must be one of {', '.join(_COMPARISONS)}; got {comparison!r}."
+            )
+        whole = columns if isinstance(columns, Mapping) else {}
+        asked = {name: whole.get(name) for name in as_columns("columns", columns)}
+        if not asked:
+            raise ValueError("columns must name at least one column; got none.")
+        compare = np.subtract if comparison == "difference" else np.divide
+        frames = []
+        for name, change in asked.items():
+            fixed = not _is_step(self.fit, name, change)
+            rows = population(self.fit, data, [name] if fixed else [], self.drop)
+            groups, weights = groups_of(self.fit, rows, by)
+            settings, labels = _compared(self.fit, rows, name, change, comparison)
+            result = self.averages(settings, weights)
+            compared = Averages(
+                compare(result.estimate[1:], result.estimate[:1]),
+                compare(result.draws[:, 1:], result.draws[:, :1]),
+            )
+            contrasts = pd.DataFrame({"column": [name] * len(labels), "contrast": labels})
+            frames.append(self._frame(contrasts.merge(groups, how="cross"), compared, comparison))
+        return pd.concat(frames, ignore_index=True)
+
+    def averages(self, settings: Sequence[AnyNDArray], weights: AnyNDArray) -> Averages:
+        """Averages in settings of columns, rows [N, D] each, over groups of rows, [B, N]."""
+        fit = self.fit
+        shares = scipy.sparse.csr_matrix(weights / weights.sum(axis=1, keepdims=True))
+        known = [np.asarray(fit.model.mean_function(X)) for X in settings]
+
+        def averaged(values: AnyNDArray) -> AnyNDArray:
+            """[..., N, K] -> [..., B, K]."""
+            rows = np.moveaxis(values, -2, 0)
+            flat = shares @ rows.reshape(len(rows), -1)
+            return np.moveaxis(flat.reshape(len(flat), *rows.shape[1:]), 0, -2)
+
+        places = [_places(fit, name, settings) for name in fit.spec.names]
+        with one_blas_thread():
+            predictors = _predictors(fit, places, settings)
+            estimate = [
+                averaged(self._estimated(X, mean + shift, var))
+                for X, shift, (mean, var) in zip(settings, known, predictors)
+            ]
+            members = list(states(fit, [(p.name, p.X) for p in places], self.unconditional))
+            members = members[1:] or members  # without draws at the fitted hyperparameters
+            pivots = [inducing_moments(fit).residual_pivots(p.name, p.X) for p in places]
+            each = -(-self.num_samples // len(members))
+            seeds = np.random.SeedSequence(self.seed).generate_state(len(members))
+            draws = []
+            for (member, moments, tangents), seed in zip(members, seeds):
+                values = _component_draws(moments, places, tangents, pivots, each, int(seed))
+                pairs = list(zip(values, places))
+                still = sum((v[:, p.index] for v, p in pairs if p.index.ndim == 1), 0.0)
+                moving = [(v, p.index) for v, p in pairs if p.index.ndim == 2]
+                result = []
+                for g, shift in enumerate(known):
+                    F = still + sum((v[:, index[g]] for v, index in moving), 0.0) + shift
+                    result.append(averaged(self._quantities(member.likelihood, F)))
+                draws.append(np.stack(result, axis=1))
+        return Averages(np.stack(estimate), np.concatenate(draws))
+
+    def _estimated(self, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
+        """Predictions at rows whose predictors are N(mean, var), [N, K]."""
+        fit = self.fit
+        if self.scale == "link":
+            factor, shift = fit.units
+            return np.asarray(shift + factor * mean)
+        counted = fit.predictive_share * var
+        result = np.asarray(expected_response(fit.likelihood, X, mean, counted, seed=self.seed))
+        return result if result.ndim == 2 else result[:, None]
+
+    def _quantities(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        """Predictions at predictors [s, N, L] in the model's unit, [s, N, K]."""
+        if self.scale == "link":
+            factor, shift = self.fit.units
+            return np.asarray(shift + factor * F)
+        result = np.asarray(self.fit.spec.family.mean(likelihood, F))
+        return result if result.ndim == 3 else result[..., None]
+
+    def _frame(self, labels: pd.DataFrame, result: Averages, comparison: str = "") -> pd.DataFrame:
+        """A row an average, one class or predictor after the other."""
+        spec, tail = self.fit.spec, 0.5 * (1.0 - self.level)
+        lower, upper = np.quantile(result.draws, [tail, 1.0 - tail], axis=0)
+        se = result.draws.std(axis=0)
+        if comparison == "ratio" or (spec.family.heavy_tailed and self.scale != "link"):
+            beyond = 0.5 * (1.0 - CENTRAL)
+            low, high = np.quantile(result.draws, [beyond, 1.0 - beyond], axis=0)
+            se = meaningful(se, low, high, positive=comparison != "difference")
+        parts = {"estimate": result.estimate, "se": se, "lower": lower, "upper": upper}
+        parts = {name: v.reshape(-1, v.shape[-1]) for name, v in parts.items()}
+        K = result.estimate.shape[-1]
+        what, names = "class", spec.levels or range(K)
+        if self.scale == "link":
+            what, names = "predictor", spec.predictor_names
+        return stacked_frame({name: labels[name].array for name in labels}, parts, what, names[:K])

@@ -111,12 +111,12 @@ def _moments(
     fit: FittedGAM, blocks: Sequence[Block], unconditional: bool, left_open: bool
 ) -> tuple[AnyNDArray, AnyNDArray]:
     with one_blas_thread():
-        states = _states(fit, blocks, unconditional)
-        fitted, tangents = next(states)
+        members = states(fit, blocks, unconditional)
+        _, fitted, tangents = next(members)
         own = fitted.joint_parts(blocks, tangents)
         open_ = fitted.residual_covariance(blocks) if left_open else np.zeros(own.inner.shape[1:])
         covariance, left, number = np.zeros_like(own.inner), np.zeros_like(own.open), 0
-        for moments, at in states:
+        for _, moments, at in members:
             parts = moments.joint_parts(blocks, at)
             away = (parts.mean - own.mean).T  # around the estimate that is reported
             covariance += parts.inner + away[:, :, None] * away[:, None, :]
@@ -134,12 +134,14 @@ def pointwise_moments(
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Mean and variance, [n, L] both, as of :func:`joint_moments`, for far less than all of it."""
     with one_blas_thread():
-        states = _states(fit, blocks, unconditional)
-        fitted, tangents = next(states)
+        members = states(fit, blocks, unconditional)
+        _, fitted, tangents = next(members)
         own = fitted.joint_parts(blocks, tangents, pointwise=True)
         result = [
             parts.inner + np.square((parts.mean - own.mean).T) + parts.open
-            for parts in (moments.joint_parts(blocks, at, pointwise=True) for moments, at in states)
+            for parts in (
+                moments.joint_parts(blocks, at, pointwise=True) for _, moments, at in members
+            )
         ]
     variance = np.mean(result, axis=0) if result else own.inner + own.open
     if unconditional:
@@ -163,16 +165,16 @@ def _between(
         return parts(moments, [moments.tangents(name, X) for name, X in blocks]).inner
 
 
-def _states(
+def states(
     fit: FittedGAM, blocks: Sequence[Block], unconditional: bool
-) -> Iterator[tuple[InducingMoments, Sequence[FixedInputKernel]]]:
-    """Moments at the fitted hyperparameters, then at draws, with their kernels' matrices."""
+) -> Iterator[tuple[FittedGAM | HyperparameterDraw, InducingMoments, Sequence[FixedInputKernel]]]:
+    """The fit, then draws of the hyperparameters: moments, and the kernels' matrices at blocks."""
     fitted = inducing_moments(fit)
     tangents = [fitted.tangents(name, X) for name, X in blocks]
-    yield fitted, tangents
+    yield fit, fitted, tangents
     for draw in hyperparameter_draws(fit) if unconditional else []:
         # copies of the kernel have matrices of their own
-        yield draw.moments, tangents if draw.shares_kernel else draw.tangents(blocks)
+        yield draw, draw.moments, tangents if draw.shares_kernel else draw.tangents(blocks)
 
 
 @once_a_fit
