@@ -15,7 +15,7 @@ from gpflow.kernels import Kernel
 
 from ...kernels.shaped import SHAPES
 from .base import Column, FunctionOf, Level, Term, checked_by, checked_columns, checked_k, refuse
-from .parametric import UNSEEN
+from .parametric import UNSEEN, random_effect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -631,8 +631,6 @@ def s(
     if unseen is not None:
         raise ValueError(f"s(): unseen={unseen!r} is for bs='fs' and bs='sz'; leave it out.")
     if bs == "re":
-        from .parametric import random_effect
-
         if shape is not None:
             raise ValueError(f"s(): levels of {columns[0]!r} have no shape; leave shape out.")
         if len(columns) != 1:
