@@ -67,8 +67,8 @@ class TrainableModel:
             raise ValueError("build returned a model in which nothing is trainable.")
         self.optimizer = _optimizer(model, learning_rate)
         self.optimizer.build(self.trained)
-        limits = ("clipnorm", "global_clipnorm", "clipvalue")
-        self._clips = any(getattr(self.optimizer, name) is not None for name in limits)
+        clips = ("clipnorm", "global_clipnorm", "clipvalue")
+        self._clips = any(getattr(self.optimizer, name) is not None for name in clips)
         self._step = Traced(lambda *t: workers.strategy.run(self._on_replica, args=t))
 
     @property
@@ -493,9 +493,9 @@ class FitState:
 
     def check_workers(self) -> None:
         """Raise ValueError if the workers were not started with the same arguments."""
-        own = json.dumps(self._config)
-        chiefs = self._workers.from_chief(own.encode()).decode()
-        if self._workers.count(own != chiefs):
+        config = json.dumps(self._config)
+        chiefs = self._workers.from_chief(config.encode()).decode()
+        if self._workers.count(config != chiefs):
             there = json.loads(chiefs)
             names = [name for name in self._config if self._config[name] != there.get(name)]
             which = f"{', '.join(names)} of this one differ" if names else "another one differs"

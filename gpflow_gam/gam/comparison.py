@@ -191,19 +191,19 @@ class ShapedCavities:
         mean. A row that says much of its predictor may decide which inequalities hold it: these few
         are projected anew.
         """
-        own, number = self._posterior, len(self._sites.weight)
+        given, number = self._posterior, len(self._sites.weight)
         outputs = range(self._sites.weight.shape[1])
-        result = [self._projection(i, *own.moments(i)).draws(_DRAWS) for i in outputs]
+        result = [self._projection(i, *given.moments(i)).draws(_DRAWS) for i in outputs]
         for start in range(0, number, _TOGETHER):
             which = np.arange(start, min(start + _TOGETHER, number))
-            phi, left = own.features(which)
+            phi, left = given.features(which)
             mean, var, posterior = (np.zeros((len(which), len(outputs))) for _ in range(3))
             heavy = np.zeros(len(which), bool)
             for i, draws in enumerate(result):
                 w, s = self._sites.weight[which, i], self._sites.shift[which, i]
                 of_mean, spread = np.zeros(len(which)), np.zeros(len(which))
-                z = draws.root @ own.of(i, phi)  # [P, n]
-                centre = own.moments(i)[0] @ own.of(i, phi)
+                z = draws.root @ given.of(i, phi)  # [P, n]
+                centre = given.moments(i)[0] @ given.of(i, phi)
                 h = np.sum(np.square(z), axis=0)
                 with np.errstate(divide="ignore", invalid="ignore"):
                     turned = w / (1.0 + np.sqrt(1.0 - w * h))
@@ -219,30 +219,30 @@ class ShapedCavities:
                 heavy |= np.abs(w * h) > _LEVER
             for n in np.flatnonzero(heavy):
                 mean[n], var[n] = self._anew(which[n : n + 1], phi[:, n : n + 1])
-            yield which, own.trusted(mean, var, posterior, phi, left)
+            yield which, given.trusted(mean, var, posterior, phi, left)
 
     def by_neighbourhood(
         self, neighbourhoods: Neighbourhoods
     ) -> Iterator[tuple[AnyNDArray, Cavity]]:
         """Every row without the sites of its neighbourhood, projected for each anew."""
-        own, outputs = self._posterior, range(self._sites.weight.shape[1])
-        estimates = [self._projection(i, *own.moments(i)).mean for i in outputs]
+        given, outputs = self._posterior, range(self._sites.weight.shape[1])
+        estimates = [self._projection(i, *given.moments(i)).mean for i in outputs]
         for out, which in zip(neighbourhoods.out, neighbourhoods.predicted):
-            phi, left = own.features(which)
-            known = [estimate @ own.of(i, phi) for i, estimate in enumerate(estimates)]
+            phi, left = given.features(which)
+            known = [estimate @ given.of(i, phi) for i, estimate in enumerate(estimates)]
             mean, var = self._anew(out, phi)
-            yield which, own.trusted(mean, var, np.stack(known, axis=1), phi, left)
+            yield which, given.trusted(mean, var, np.stack(known, axis=1), phi, left)
 
     def _anew(self, out: AnyNDArray, phi: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """
         Mean and variance [n, L] without some rows' sites, projected anew; NaN where there are none.
         """
-        own, gone = self._posterior, self._posterior.features(out)[0]
+        given, gone = self._posterior, self._posterior.features(out)[0]
         mean, var = np.full((2, phi.shape[1], self._sites.weight.shape[1]), np.nan)
         for i in range(mean.shape[1]):
-            free = own.without(i, gone, self._sites.weight[out, i], self._sites.shift[out, i])
+            free = given.without(i, gone, self._sites.weight[out, i], self._sites.shift[out, i])
             if free is not None:
-                projection, at = self._projection(i, *free), own.of(i, phi)
+                projection, at = self._projection(i, *free), given.of(i, phi)
                 mean[:, i] = projection.mean @ at
                 var[:, i] = np.sum(at * (projection.covariance(_DRAWS_EACH) @ at), axis=0)
         return mean, var
@@ -394,9 +394,9 @@ def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
         X, Y, mean = data.rows(which)
         density = _density(likelihood, X, cavity.mean + mean, cavity.var, Y)
         known = cavity.posterior + mean
-        own = np.asarray(likelihood.log_prob(X, known, checked_observations(Y, likelihood)))
+        log_prob = np.asarray(likelihood.log_prob(X, known, checked_observations(Y, likelihood)))
         w = weights[which]
-        log_likelihood += float(np.sum(w * np.where(w > 0.0, own, 0.0)))
+        log_likelihood += float(np.sum(w * np.where(w > 0.0, log_prob, 0.0)))
         pointwise[which], bad[which] = density, cavity.untrusted
     # what no quadrature can tell is not told
     lost = np.isnan(pointwise)
@@ -619,7 +619,7 @@ def compare(*fits: Any, groups: Any = None) -> Comparison:
         raise ValueError(f"compare needs at least two fits; got {len(models)}.")
     result = [_loo_of(model, groups) for model in models]
     names = names or _by_terms(result)
-    check_same(names, [own.observed for own in result])
+    check_same(names, [fit.observed for fit in result])
     return _compared(names, result)
 
 
@@ -637,29 +637,29 @@ def _loo_of(model: Any, groups: Any) -> LeaveOneOut:
 
 def _by_terms(result: list[LeaveOneOut]) -> list[str]:
     """Names by terms, with families where these differ, and counted where that is not enough."""
-    families = len({own.family for own in result}) > 1
-    names = [f"{own.terms}, {own.family}" if families else own.terms for own in result]
+    families = len({fit.family for fit in result}) > 1
+    names = [f"{fit.terms}, {fit.family}" if families else fit.terms for fit in result]
     if len(set(names)) == len(names):
         return names
     return [f"{i}: {name}" for i, name in enumerate(names, 1)]
 
 
 def _compared(names: list[str], result: list[LeaveOneOut]) -> Comparison:
-    best = max(result, key=lambda own: own.elpd)
+    best = max(result, key=lambda fit: fit.elpd)
     rows = []
-    for own in result:
+    for fit in result:
         difference, se = (0.0, 0.0)
-        if own is not best:
-            difference, se = total(own.pointwise - best.pointwise, own.weights)
+        if fit is not best:
+            difference, se = total(fit.pointwise - best.pointwise, fit.weights)
         rows.append(
             {
-                "elpd": own.elpd,
-                "se": own.se,
+                "elpd": fit.elpd,
+                "se": fit.se,
                 "difference": difference,
                 "difference_se": se,
-                "edf": own.edf,
-                "aic": own.aic,
-                "untrusted": own.untrusted,
+                "edf": fit.edf,
+                "aic": fit.aic,
+                "untrusted": fit.untrusted,
             }
         )
     table = pd.DataFrame(rows, index=pd.Index(names, name="fit"))

@@ -121,10 +121,10 @@ class GAM(Inspector):
             terms = terms - 1
         if select:
             terms = terms.selected()
-        if terms.without and response_family.own_constant:
+        if terms.without and response_family.intercept_name:
             raise ValueError(
                 f"intercept: family {response_family.name!r} has a constant in its "
-                f"{response_family.own_constant}, which the intercept is part of; leave it in."
+                f"{response_family.intercept_name}, which the intercept is part of; leave it in."
             )
         if missing not in ("error", "drop", "impute"):
             raise ValueError(f"missing must be 'error', 'drop' or 'impute'; got {missing!r}.")

@@ -209,8 +209,8 @@ def fit(
         )
     if isinstance(model, InternalDataTrainingLossMixin):
         with restore_on_error(model), without_bijector_cache(model):
-            own = tracker(model.trainable_variables, "L-BFGS")
-            return fit_lbfgs(model, None, own, max_iterations, tolerance)
+            following = tracker(model.trainable_variables, "L-BFGS")
+            return fit_lbfgs(model, None, following, max_iterations, tolerance)
     if data is None:
         raise ValueError(f"data: {type(model).__name__} holds none; pass (X, Y).")
     if not isinstance(model, AdditiveSVGP):
@@ -235,15 +235,15 @@ def fit(
         if batch_size is not None and batch_size < rows:
             return fit_minibatches(model, data, tracker(model.variables, "minibatch"), options)
         if isinstance(model.variational, OptimalPrecision):
-            own = tracker(model.variables, "sites + L-BFGS")
-            return fit_sites(model, data, own, max_iterations, tolerance)
-        own = tracker(model.trainable_variables, "L-BFGS")
+            following = tracker(model.variables, "sites + L-BFGS")
+            return fit_sites(model, data, following, max_iterations, tolerance)
+        following = tracker(model.trainable_variables, "L-BFGS")
         if untouched and model.variational.layout.total <= MAX_DENSE_SIZE:
             start = Tracker([], "start", budget, None, False, on_interrupt)
             ended = _start_from_dense(model, data, start, max_iterations, tolerance)
             if ended is not None:
-                return own.result(False, ended.message, -float(model.training_loss(data)))
-        return fit_lbfgs(model, data, own, max_iterations, tolerance)
+                return following.result(False, ended.message, -float(model.training_loss(data)))
+        return fit_lbfgs(model, data, following, max_iterations, tolerance)
 
 
 def _start_from_dense(

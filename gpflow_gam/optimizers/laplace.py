@@ -255,7 +255,7 @@ def _towards(
 
 def _with(likelihood: Likelihood, places: Sequence[int], u: AnyNDArray) -> Likelihood:
     """A copy of a likelihood with other values of the parameters at some places."""
-    own = frozen_copy(likelihood)
-    parameters = list(own.parameters)
+    copied = frozen_copy(likelihood)
+    parameters = list(copied.parameters)
     Hyperparameters([parameters[i] for i in places]).set(u)
-    return own
+    return copied

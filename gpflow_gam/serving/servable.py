@@ -398,9 +398,9 @@ def without_missing(
 
 def within_limits(values: tf.Tensor, column: NumericColumn, rows: Rows) -> tf.Tensor:
     """A column of numbers [N]; rows outside of its ``limits`` are invalid."""
-    if column.limits is None:
+    if column.valid_range is None:
         return values
-    low, high = (tf.constant(v, values.dtype) for v in column.limits)
+    low, high = (tf.constant(v, values.dtype) for v in column.valid_range)
     bad = (values < low) | (values > high)
     message = [column.outside, tf.boolean_mask(values, bad)[:1], "in row", tf.where(bad)[:1, 0]]
     return rows.require(values, bad, message, 0.0)

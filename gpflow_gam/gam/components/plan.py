@@ -130,8 +130,8 @@ class Component:
     @property
     def columns(self) -> tuple[int, ...]:
         """The columns of X it reads, ``by`` last."""
-        own = tuple(m.column for m in self.margins)
-        return own if self.by is None else (*own, self.by.column)
+        columns = tuple(m.column for m in self.margins)
+        return columns if self.by is None else (*columns, self.by.column)
 
     def full(self, points: AnyNDArray, width: int) -> AnyNDArray:
         """Rows of X at which the component is the function itself."""
@@ -197,8 +197,8 @@ class Seen:
         if bins.exact:
             reach = np.quantile(bins.points[seen], levels, axis=0)
         else:
-            values, own = bins.points[seen].T, everywhere[seen]
-            reach = np.stack([weighted_quantiles(v, own, levels) for v in values], axis=1)
+            values, shares = bins.points[seen].T, everywhere[seen]
+            reach = np.stack([weighted_quantiles(v, shares, levels) for v in values], axis=1)
         mass = everywhere if level is None else columns.mass(tuple(places), level)
         acts = mass > 0.0
         ends = np.array([columns.value_range(place, level) for place in places])
@@ -278,12 +278,12 @@ def fewer_points(
     numbers = [i for i in range(points.shape[1]) if i not in levels]
     result, masses = [], []
     for group in range(len(sizes)):
-        own, mass = points[groups.ravel() == group], weights[groups.ravel() == group]
-        if len(own) > each:
-            values, shares = _clusters(own[:, numbers], mass, each, seed)
-            own, mass = np.repeat(own[:1], len(values), axis=0), mass.sum() * shares
-            own[:, numbers] = values
-        result.append(own)
+        members, mass = points[groups.ravel() == group], weights[groups.ravel() == group]
+        if len(members) > each:
+            values, shares = _clusters(members[:, numbers], mass, each, seed)
+            members, mass = np.repeat(members[:1], len(values), axis=0), mass.sum() * shares
+            members[:, numbers] = values
+        result.append(members)
         masses.append(mass)
     return np.concatenate(result), np.concatenate(masses) / weights.sum()
 
@@ -363,7 +363,7 @@ def curve_inducing(
         parts = [(shared, level) for level in levels[:-1]]
     else:
         parts = [(_quantiles(np.unique(x[codes == level]), each), level) for level in levels]
-    Z = np.concatenate([np.column_stack([own, np.full(len(own), c)]) for own, c in parts])
+    Z = np.concatenate([np.column_stack([inputs, np.full(len(inputs), c)]) for inputs, c in parts])
     return Z[:, ::-1] if place else Z
 
 
@@ -377,9 +377,9 @@ def curve_nodes(
     number = max(_NODES // len(levels), 2)
     nodes, masses = [], []
     for level in levels:
-        own = codes == level
-        order = np.argsort(points[own, place])
-        x, w = points[own, place][order], weights[own][order]
+        here = codes == level
+        order = np.argsort(points[here, place])
+        x, w = points[here, place][order], weights[here][order]
         if len(x) > number:
             total = w.sum()
             x, w = bin_means(x, w, number)
@@ -506,23 +506,23 @@ def keys_of(term: Term, table: Table) -> list[Key]:
     by = term.by
     if by is not None:
         name = column_of(by)
-        own = not isinstance(term, RandomEffect) and (
+        by_level = not isinstance(term, RandomEffect) and (
             isinstance(by, Term) or is_levels(table, name)
         )
-        keys.append((name, "level" if own else "number"))
+        keys.append((name, "level" if by_level else "number"))
     return keys
 
 
 def _factor_of(term: FactorSmooth, table: Table) -> Column:
     """The factor among a term's two columns."""
-    own = [c for c in term.columns if is_levels(table, c)]
-    if len(own) == 2:
+    factors = [c for c in term.columns if is_levels(table, c)]
+    if len(factors) == 2:
         raise ValueError(
-            f"{term.label}: bs={term.bs!r} takes a number and a factor; {own[0]!r} and {own[1]!r} "
-            "are both of levels. For what two factors do together write te(), or one "
+            f"{term.label}: bs={term.bs!r} takes a number and a factor; {factors[0]!r} and "
+            f"{factors[1]!r} are both of levels. For what two factors do together write te(), or one "
             "random_effect() of a column that has their combinations."
         )
-    return own[0] if own else term.columns[-1]
+    return factors[0] if factors else term.columns[-1]
 
 
 def entering(
@@ -539,14 +539,14 @@ def entering(
                 f"terms: there is no {term.parameter!r} that could have {term.label}; there are "
                 f"{', '.join(parameters)}."
             )
-    own = {t.label: (places[t.parameter],) for t in terms if t.parameter}
+    predictors = {t.label: (places[t.parameter],) for t in terms if t.parameter}
     if of_first and len(parameters) > 1:
-        own = {t.label: (0,) for t in terms if not t.parameter} | own
+        predictors = {t.label: (0,) for t in terms if not t.parameter} | predictors
     number = len(parameters)
     every = tuple(range(number))
     shared = (0,) if of_first else every
     without = {i for n in terms.without for i in ((places[n],) if n in places else shared)}
-    result = [dataclasses.replace(c, predictors=own.get(c.term, ())) for c in components]
+    result = [dataclasses.replace(c, predictors=predictors.get(c.term, ())) for c in components]
     if without:
         left = tuple(i for i in every if i not in without)
         result[0] = dataclasses.replace(result[0], predictors=left)
@@ -565,7 +565,7 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
     """The columns of X that the terms need."""
     columns: dict[Key, NumericColumn | LevelColumn] = {}
     globes = [t.columns for t in terms if isinstance(t, Smooth) and t.kind == "sos"]
-    limits = {lon: LONGITUDE for _, lon in globes} | {lat: LATITUDE for lat, _ in globes}
+    degrees = {lon: LONGITUDE for _, lon in globes} | {lat: LATITUDE for lat, _ in globes}
     policies = {_factor_of(t, table): t.policy for t in terms if isinstance(t, FactorSmooth)}
     areas = {t.columns[0]: t for t in terms if isinstance(t, MarkovField)}
     policies |= {t.columns[0]: t.unseen for t in terms if isinstance(t, Levels)}
@@ -574,7 +574,7 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
             if (name, kind) in columns:
                 continue
             if kind == "number":
-                columns[name, kind] = numeric_column(table, name, term, limits.get(name))
+                columns[name, kind] = numeric_column(table, name, term, degrees.get(name))
             elif name in areas:
                 _check_other_readers(terms, table, areas[name])
                 columns[name, kind] = _learn_areas(table, areas[name])
@@ -599,10 +599,10 @@ def plan_columns(
         number = len(term.columns)
         for name, place in zip(term.columns, places):
             _check_varies(term, name, columns.value_range(place))
-        own_keys, own = keys[:number], places[:number]
+        term_keys, at = keys[:number], places[:number]
         if term.by is None:
-            data = Seen.of(columns, own)
-            components.append(_component(term, term.label, own_keys, own, data, None, *manner))
+            data = Seen.of(columns, at)
+            components.append(_component(term, term.label, term_keys, at, data, None, *manner))
             continue
         (by_name, kind), by_place = keys[number], places[number]
         if kind == "number":
@@ -614,9 +614,9 @@ def plan_columns(
                     f"column {by_name!r} has a size of {size:g}, whose square underflows; multiply "
                     "it by a power of ten."
                 )
-            data = Seen.of(columns, own)
+            data = Seen.of(columns, at)
             by = By(by_place, size=size)
-            components.append(_component(term, term.label, own_keys, own, data, by, *manner))
+            components.append(_component(term, term.label, term_keys, at, data, by, *manner))
             continue
         there = columns.bins((by_place,)).points[columns.mass((by_place,)) > 0.0, 0]
         for code, level in enumerate(encoder.levels(by_name)):
@@ -625,10 +625,10 @@ def plan_columns(
             for name, place in zip(term.columns, places):
                 reach = columns.value_range(place, (by_place, code))
                 _check_varies(term, name, reach, f" where {by_name!r} is {level!r}")
-            data = Seen.of(columns, own, (by_place, code))
+            data = Seen.of(columns, at, (by_place, code))
             by = By(by_place, code, str(level))
             label = f"{term.label}={level}"
-            components.append(_component(term, label, own_keys, own, data, by, *manner))
+            components.append(_component(term, label, term_keys, at, data, by, *manner))
     return components
 
 

@@ -58,7 +58,7 @@ def _predictors(
     enters = moments.entering([place.name for place in places])
     for g in range(len(settings)):
         index = [p.index if p.index.ndim == 1 else p.index[g] for p in places]
-        phi = np.concatenate([own[:, at] for (own, _), at in zip(parts, index)])
+        phi = np.concatenate([features[:, at] for (features, _), at in zip(parts, index)])
         left = np.stack([open_[at] for (_, open_), at in zip(parts, index)], axis=1) @ enters
         inner = [np.sum((S @ phi) * phi, axis=0) for S in moments.covariance]
         var = np.stack(inner, axis=1) + left
@@ -69,9 +69,11 @@ def _predictors(
 
 def _places(fit: FittedGAM, name: str, settings: Sequence[AnyNDArray]) -> _Places:
     columns = list(fit.spec.component(name).columns)
-    own = [X[:, columns] for X in settings]
-    fixed = all(np.array_equal(own[0], other) for other in own[1:])
-    points, index = np.unique(own[0] if fixed else np.concatenate(own), axis=0, return_inverse=True)
+    inputs = [X[:, columns] for X in settings]
+    fixed = all(np.array_equal(inputs[0], other) for other in inputs[1:])
+    points, index = np.unique(
+        inputs[0] if fixed else np.concatenate(inputs), axis=0, return_inverse=True
+    )
     X = np.zeros((len(points), settings[0].shape[1]))
     X[:, columns] = points
     index = index.reshape(-1)
@@ -92,12 +94,12 @@ def _component_draws(
     result = []
     for place, at, few in zip(places, tangents, pivots):
         phi, prior = moments.features_and_prior(place.name, at)
-        own = V[:, moments.block(place.name)]
-        values = np.einsum("mu,sml->sul", phi, own, optimize=True)
+        block = V[:, moments.block(place.name)]
+        values = np.einsum("mu,sml->sul", phi, block, optimize=True)
         root, rest = moments.residual_factor(place.name, place.X, phi, prior, few)
         enters = moments.entering([place.name])[0]
         if root.shape[1]:
-            z = enters * rng.standard_normal((number, root.shape[1], own.shape[2]))
+            z = enters * rng.standard_normal((number, root.shape[1], block.shape[2]))
             values = values + np.einsum("ur,srl->sul", root, z, optimize=True)
         if rest.any():
             noise = enters * rng.standard_normal(values.shape)
@@ -206,7 +208,7 @@ def set_columns(
             f"{len(rows.X)} rows of data in {number} settings are more than {_MOST} to average "
             "over; pass fewer rows, such as data.sample(2000), or fewer values."
         )
-    encoded = {place: v for name, own in points.items() for place, v in _codes(fit, name, own)}
+    encoded = {place: v for name, given in points.items() for place, v in _codes(fit, name, given)}
     result = [rows.X.copy() for _ in range(number)]
     for place, values in encoded.items():
         for X, value in zip(result, values):

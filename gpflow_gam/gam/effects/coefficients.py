@@ -69,8 +69,8 @@ def coefficients(
                     frame.insert(1, "predictor", fit.spec.predictor_names[i])
                 frames.append(frame)
     if not frames:
-        own = ["predictor"] if fit.num_predictors > 1 else []
-        columns = ["term", *own, "column", "level", "estimate", "se", "lower", "upper"]
+        predictor = ["predictor"] if fit.num_predictors > 1 else []
+        columns = ["term", *predictor, "column", "level", "estimate", "se", "lower", "upper"]
         return pd.DataFrame(columns=columns)
     return pd.concat(frames, ignore_index=True)
 

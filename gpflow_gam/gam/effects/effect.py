@@ -129,7 +129,7 @@ def _directions(rank: int, seed: int) -> AnyNDArray:
 Transform = Callable[[Any], Any]  # A monotone function of an array, value by value
 
 CENTRED = "estimate_centred"  # column of estimates that leave out the means of levels
-_LIMITS = ("", "_simultaneous")
+_INTERVALS = ("", "_simultaneous")
 
 
 def transformed(frame: pd.DataFrame, fun: Transform | None) -> pd.DataFrame:
@@ -138,7 +138,7 @@ def transformed(frame: pd.DataFrame, fun: Transform | None) -> pd.DataFrame:
         return frame
     estimate = "estimate" if "estimate" in frame else CENTRED
     result = {estimate: applied(fun, frame[estimate].to_numpy())}
-    for which in _LIMITS:
+    for which in _INTERVALS:
         if f"lower{which}" in frame:
             ends = [applied(fun, frame[f"{e}{which}"].to_numpy()) for e in ("lower", "upper")]
             # a function that falls swaps them
@@ -412,8 +412,8 @@ def contrast(
 
 def predictors(fit: FittedGAM, component: Component) -> tuple[list[int], tuple[str, ...]]:
     """Places and names of the predictors that a component enters."""
-    own = component.predictors_of(fit.num_predictors)
-    return own, tuple(fit.spec.predictor_names[i] for i in own)
+    places = component.predictors_of(fit.num_predictors)
+    return places, tuple(fit.spec.predictor_names[i] for i in places)
 
 
 def effect_component(fit: FittedGAM, term: str) -> Component:

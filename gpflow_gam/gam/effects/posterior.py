@@ -113,20 +113,24 @@ def _moments(
     with one_blas_thread():
         members = states(fit, blocks, unconditional)
         _, fitted, tangents = next(members)
-        own = fitted.joint_parts(blocks, tangents)
-        open_ = fitted.residual_covariance(blocks) if left_open else np.zeros(own.inner.shape[1:])
-        covariance, left, number = np.zeros_like(own.inner), np.zeros_like(own.open), 0
+        at_fit = fitted.joint_parts(blocks, tangents)
+        open_ = (
+            fitted.residual_covariance(blocks) if left_open else np.zeros(at_fit.inner.shape[1:])
+        )
+        covariance, left, number = np.zeros_like(at_fit.inner), np.zeros_like(at_fit.open), 0
         for _, moments, at in members:
             parts = moments.joint_parts(blocks, at)
-            away = (parts.mean - own.mean).T  # around the estimate that is reported
+            away = (parts.mean - at_fit.mean).T  # around the estimate that is reported
             covariance += parts.inner + away[:, :, None] * away[:, None, :]
             left += parts.open
             number += 1
     if number == 0:
-        return own.mean, own.inner + open_
+        return at_fit.mean, at_fit.inner + open_
     # what is open keeps the correlation that it has at the fitted hyperparameters
-    sd = np.sqrt(np.divide(left / number, own.open, out=np.ones_like(left), where=own.open > 0))
-    return own.mean, covariance / number + open_ * sd[:, None] * sd
+    sd = np.sqrt(
+        np.divide(left / number, at_fit.open, out=np.ones_like(left), where=at_fit.open > 0)
+    )
+    return at_fit.mean, covariance / number + open_ * sd[:, None] * sd
 
 
 def pointwise_moments(
@@ -136,20 +140,20 @@ def pointwise_moments(
     with one_blas_thread():
         members = states(fit, blocks, unconditional)
         _, fitted, tangents = next(members)
-        own = fitted.joint_parts(blocks, tangents, pointwise=True)
+        at_fit = fitted.joint_parts(blocks, tangents, pointwise=True)
         result = [
-            parts.inner + np.square((parts.mean - own.mean).T) + parts.open
+            parts.inner + np.square((parts.mean - at_fit.mean).T) + parts.open
             for parts in (
                 moments.joint_parts(blocks, at, pointwise=True) for _, moments, at in members
             )
         ]
-    variance = np.mean(result, axis=0) if result else own.inner + own.open
+    variance = np.mean(result, axis=0) if result else at_fit.inner + at_fit.open
     if unconditional:
         variance = variance + _between(
             fit, blocks, lambda m, at: m.joint_parts(blocks, at, pointwise=True)
         )
     factor, _ = fit.units
-    return factor * own.mean, factor**2 * variance.T
+    return factor * at_fit.mean, factor**2 * variance.T
 
 
 def _between(
@@ -239,8 +243,8 @@ def shaped_draws(
             if number:
                 V = moments.sample(int(number), int(rng.integers(2**31)))
                 phi, _ = moments.features_and_prior(component.name, tangents)
-                own = V[:, moments.block(component.name)]
-                result.append(np.einsum("mn,sml->snl", phi, own, optimize=True))
+                block = V[:, moments.block(component.name)]
+                result.append(np.einsum("mn,sml->snl", phi, block, optimize=True))
     draws = np.concatenate(result)[rng.permutation(num_samples)]
     factor: AnyNDArray = np.asarray(fit.units[0])
     return factor * draws
@@ -324,11 +328,11 @@ class Averaged:
             maps = [np.sqrt(size) * np.eye(len(every[0].roots[c])) for size in sizes]
             return _Carrier(every[0], maps, float(np.mean(sizes[1:])))
         X, name = self._nodes(c), self._names[c]
-        own = self._moments.block(name)
+        block = self._moments.block(name)
         pairs = [m.features_and_prior(name, m.tangents(name, X)) for m in every]
         features = [phi for phi, _ in pairs]
         left = np.array([np.sum(prior) - np.sum(np.square(phi)) for phi, prior in pairs])
-        second = [m.covariance[:, own, own] + _outer(m.mean[own].T) for m in every]
+        second = [m.covariance[:, block, block] + _outer(m.mean[block].T) for m in every]
         total = sum(float(np.sum(_squares(phi, S))) for phi, S in zip(features, second))
         # the widest priors first, as they have most of what others have
         widths = [-float(np.sum(np.log(np.diag(m.roots[c])))) for m in every]
@@ -353,13 +357,13 @@ class Averaged:
         self, X: AnyNDArray, names: Sequence[str] | None = None, between: bool = False
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
         """Mean of the sum of components at rows, and its variances, [N, L] each."""
-        own = self._names if names is None else list(names)
-        chosen = [self._names.index(name) for name in own]
-        where = np.concatenate([np.r_[self._moments.block(name)] for name in own])
+        chosen_names = self._names if names is None else list(names)
+        chosen = [self._names.index(name) for name in chosen_names]
+        where = np.concatenate([np.r_[self._moments.block(name)] for name in chosen_names])
         covariances = [self._moments.covariance, self._covariance]
         if names is not None:  # all of them are not copied
             covariances = [S[:, where[:, None], where] for S in covariances]
-        enters, centre = self._moments.entering(own), self._moments.mean[where]
+        enters, centre = self._moments.entering(chosen_names), self._moments.mean[where]
         mean, known, uncertain = np.empty((3, len(X), centre.shape[1]))
         asked = np.zeros(len(X), dtype=bool)
         added = self._between if between else None
@@ -368,23 +372,23 @@ class Averaged:
         beside = np.zeros_like(uncertain)
 
         def evaluate(rows: slice) -> None:
-            features, opens, own_phi = self._features(X[rows], chosen)
-            phi = np.concatenate(own_phi)
+            features, opens, at_fit = self._features(X[rows], chosen)
+            phi = np.concatenate(at_fit)
             if added is not None:
                 beside[rows] = _squares(phi, added)
             mean[rows] = phi.T @ centre
             known[rows] = _squares(phi, covariances[0]) + opens[0].T @ enters
             uncertain[rows] = _squares(np.concatenate(features), covariances[1])
             uncertain[rows] += opens[1].T @ (self._ratios[chosen][:, None] * enters)
-            for c, own_features in zip(chosen, features):
-                asked[rows] |= self._lost | self._beyond(c, X[rows], own_features)
+            for c, part in zip(chosen, features):
+                asked[rows] |= self._lost | self._beyond(c, X[rows], part)
 
         each(evaluate, _parts(len(X)))
         places = np.flatnonzero(asked)
 
         def ask(rows: slice) -> None:
             at = places[rows]
-            uncertain[at] = self._drawn(own, X[at], mean[at])
+            uncertain[at] = self._drawn(chosen_names, X[at], mean[at])
 
         each(ask, _parts(len(places)))
         return mean, known, uncertain + beside
@@ -397,13 +401,13 @@ class Averaged:
         beside = np.zeros_like(variance)
 
         def evaluate(rows: slice) -> None:
-            features, opens, own_phi = self._features(X[rows], range(count))
-            for c, (phi, fitted_phi, left) in enumerate(zip(features, own_phi, opens[1])):
-                own, component = self._moments.block(self._names[c]), self._components[c]
-                mean[rows, c] = fitted_phi.T @ self._moments.mean[own]
-                inner = _squares(phi, self._covariance[:, own, own])
+            features, opens, at_fit = self._features(X[rows], range(count))
+            for c, (phi, fitted_phi, left) in enumerate(zip(features, at_fit, opens[1])):
+                block, component = self._moments.block(self._names[c]), self._components[c]
+                mean[rows, c] = fitted_phi.T @ self._moments.mean[block]
+                inner = _squares(phi, self._covariance[:, block, block])
                 if self._between is not None:
-                    beside[rows, c] = _squares(fitted_phi, self._between[:, own, own])
+                    beside[rows, c] = _squares(fitted_phi, self._between[:, block, block])
                 enters = self._moments.entering([component.name])
                 variance[rows, c] = inner + self._ratios[c] * left[:, None] * enters
                 always = self._lost or len(component.margins) > 1
@@ -461,7 +465,7 @@ class Averaged:
                 at = [moments.tangents(name, X) for name in names]
             result = [moments.features_and_prior(n, t) for n, t in zip(names, at)]
             phi = np.concatenate([phi for phi, _ in result])
-            left = [prior - np.sum(np.square(own), axis=0) for own, prior in result]
+            left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in result]
             inner = _squares(phi, moments.covariance[:, where[:, None], where])
             away = phi.T @ moments.mean[where] - mean
             open_ = np.maximum(left, 0.0).T @ moments.entering(names)
@@ -495,11 +499,11 @@ class Averaged:
         covariance, centre = np.zeros_like(self._moments.covariance), self._moments.mean
         for d, moments in enumerate(self._every):
             mean, spread = moments.mean.copy(), moments.covariance.copy()
-            for own, carrier in zip(blocks, self._carriers):
+            for block, carrier in zip(blocks, self._carriers):
                 A = carrier.maps[d]
-                mean[own] = A @ mean[own]
-                spread[:, own, :] = A @ spread[:, own, :]
-                spread[:, :, own] = spread[:, :, own] @ A.T
+                mean[block] = A @ mean[block]
+                spread[:, block, :] = A @ spread[:, block, :]
+                spread[:, :, block] = spread[:, :, block] @ A.T
             if d == 0:  # the fit is where draws' means are compared
                 centre = mean
             else:

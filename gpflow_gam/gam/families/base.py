@@ -66,7 +66,7 @@ class Family(abc.ABC):
     """True if responses have probabilities rather than densities."""
     log_link: ClassVar[bool] = False
     """True if the mean response is the exponential of the first predictor, or a share of it."""
-    own_constant: ClassVar[str] = ""
+    intercept_name: ClassVar[str] = ""
     """Name of the family's own constant, which replaces the intercept; empty if it has none."""
     modelled: ClassVar[tuple[str, ...]] = ("mean",)
     """Parameters that may have terms: a predictor each, but for those that may be constants."""

@@ -210,7 +210,7 @@ class Cox(Family):
 
     name: ClassVar[str] = "cox"
     log_link: ClassVar[bool] = True
-    own_constant: ClassVar[str] = "baseline hazard"
+    intercept_name: ClassVar[str] = "baseline hazard"
     intervals: int = 32
 
     def __post_init__(self) -> None:

@@ -728,7 +728,7 @@ class Ordinal(LabelledFamily):
     """
 
     name: ClassVar[str] = "ordinal"
-    own_constant: ClassVar[str] = "cutpoints"
+    intercept_name: ClassVar[str] = "cutpoints"
     levels: Levels | None = None
     link: str = "probit"
 

@@ -68,11 +68,11 @@ def _snapshot(model: Model) -> Model:
     """A model of the same kernel and q, with all other parts of its own."""
     if isinstance(model, IterNCGP):  # whose posterior keeps what it is of
         return model
-    own = copy.copy(model)
-    own.likelihood = frozen_copy(model.likelihood)
-    own.mean_function = frozen_copy(model.mean_function)
-    own.inducing_variable = frozen_copy(model.inducing_variable)
-    return own
+    copied = copy.copy(model)
+    copied.likelihood = frozen_copy(model.likelihood)
+    copied.mean_function = frozen_copy(model.mean_function)
+    copied.inducing_variable = frozen_copy(model.inducing_variable)
+    return copied
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -271,8 +271,8 @@ class FittedGAM:
         """Constant that a component carries, in the response's unit, [L]; zero for most."""
         factor, shift = self.units
         constant = shift + factor * np.array(self.spec.constant)
-        own = self.spec.has_constant([component.name])
-        return np.asarray(np.where(own, constant, 0.0))
+        carries = self.spec.has_constant([component.name])
+        return np.asarray(np.where(carries, constant, 0.0))
 
     @property
     def num_predictors(self) -> int:
@@ -412,7 +412,7 @@ class FittedGAM:
         Y = checked_observations(self.Y, likelihood)
         family = self.spec.family
         # of a baseline that was learnt the constant is no closed form
-        null = None if family.own_constant else family.null(self.Y, offset[:, 0], self.weights)
+        null = None if family.intercept_name else family.null(self.Y, offset[:, 0], self.weights)
         if null is None:
             null = constant_predictor(likelihood, self.X, Y, offset, self.num_predictors)
             if solution is not None:
@@ -471,10 +471,10 @@ def discrepancies(
 ) -> Discrepancies:
     """Deviance and Pearson statistics of rows in memory."""
     deviance = None
-    own = family.deviance(likelihood, Y, F)
+    unit_deviance = family.deviance(likelihood, Y, F)
     least = family.deviance(likelihood, Y, family.null_predictor(null, F))
-    if own is not None and least is not None:
-        deviance = float(np.sum(weights * own)), float(np.sum(weights * least))
+    if unit_deviance is not None and least is not None:
+        deviance = float(np.sum(weights * unit_deviance)), float(np.sum(weights * least))
     return Discrepancies(deviance, pearson(family, likelihood, Y, F, weights))
 
 
@@ -561,8 +561,8 @@ def _summed(
 ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     """The log-likelihood of all rows, and its derivatives in the shift, [], [L] and [L, L]."""
     value, slope, curvature = np.zeros(()), np.zeros(len(shift)), np.zeros([len(shift)] * 2)
-    for own, g, H in _derivatives(likelihood, rows, shift):
-        value, slope, curvature = value + own, slope + g, curvature + H
+    for log_likelihood, g, H in _derivatives(likelihood, rows, shift):
+        value, slope, curvature = value + log_likelihood, slope + g, curvature + H
     value, slope, curvature = rows.communicator.total([value, slope, curvature])
     return value, slope, curvature
 
@@ -649,9 +649,9 @@ def _same_places(arrays: dict[str, AnyNDArray], rows: Rows) -> bool:
     On another machine ties between points may be broken otherwise; sums are then none of these
     rows' components, and have to be made anew.
     """
-    own = [component.places.points for component in rows.components]
-    stored = [arrays.get(f"sums at {i}") for i in range(len(own))]
-    return all(b is None or np.array_equal(a, b) for a, b in zip(own, stored))
+    points = [component.places.points for component in rows.components]
+    stored = [arrays.get(f"sums at {i}") for i in range(len(points))]
+    return all(b is None or np.array_equal(a, b) for a, b in zip(points, stored))
 
 
 # --- warnings of predictions far outside the data, and of those that the far tail makes -----------

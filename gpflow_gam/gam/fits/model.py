@@ -65,7 +65,7 @@ def build_model(spec: Specification, data: Data) -> Model:
     """
     predictors = spec.family.num_predictors(spec.levels)
     # copies: a term is a value, and fitting one GAM must not change another
-    users = {label: deepcopy(kernel) for label, kernel in spec.own_kernels.items()}
+    users = {label: deepcopy(kernel) for label, kernel in spec.user_kernels.items()}
     kernel = build_kernel(
         spec.components, spec.scale, users, predictors, spec.priors, spec.null_offset
     )
@@ -178,11 +178,11 @@ def carry_over(start: FittedGAM, model: Model) -> None:
         users = trained.kernel
         there = isinstance(users, AdditiveKernel) and name in users.names
         _carry(known, users[name] if there else None, model.kernel[name])
-    own, old = unwrapped(model.likelihood), start.likelihood
-    if isinstance(own, Quasi) and isinstance(old, Quasi):  # learnt, though not by the bound
-        own.dispersion.assign(old.dispersion)
+    new, old = unwrapped(model.likelihood), start.likelihood
+    if isinstance(new, Quasi) and isinstance(old, Quasi):  # learnt, though not by the bound
+        new.dispersion.assign(old.dispersion)
     known = {k: np.asarray(p) for k, p in parameter_dict(start.likelihood).items()}
-    _carry(known, unwrapped(trained.likelihood), own)
+    _carry(known, unwrapped(trained.likelihood), new)
 
 
 def same_components(
@@ -218,14 +218,14 @@ def marginals_at(
     """Marginals of an earlier fit's predictor at rows, in the unit of another model."""
     if start.num_predictors != len(spec.constant):
         return None
-    own = _recoded(X, spec.encoder, start.spec.encoder)
-    if own is None:
+    recoded = _recoded(X, spec.encoder, start.spec.encoder)
+    if recoded is None:
         return None
-    if start.solution is not None and start.data.complete and np.array_equal(own, start.X):
+    if start.solution is not None and start.data.complete and np.array_equal(recoded, start.X):
         mean, var = marginals_of_rows(start.solution)  # far cheaper than at rows at large
-        mean = mean + np.asarray(start.model.mean_function(own))
+        mean = mean + np.asarray(start.model.mean_function(recoded))
     else:
-        mean, var = start.predict_link(own)
+        mean, var = start.predict_link(recoded)
     (factor, shift), (new_factor, new_shift) = start.units, spec.family.units(model.likelihood)
     mean = (shift + factor * mean - new_shift) / new_factor
     return mean - np.asarray(model.mean_function(X)), var * np.square(factor / new_factor)
@@ -244,10 +244,10 @@ def _carry(known: dict[str, AnyNDArray], trained: tf.Module | None, new: tf.Modu
     for path, parameter in parameter_dict(new).items():
         if not parameter.trainable or path not in known:
             continue
-        own, value = users.get(path), known[path]
-        held = own is not None and not own.trainable
-        if own is not None and held:
-            value = own.numpy()
+        user, value = users.get(path), known[path]
+        held = user is not None and not user.trainable
+        if user is not None and held:
+            value = user.numpy()
         if value.shape == tuple(parameter.shape):
             parameter.assign(value)
             set_trainable(parameter, not held)
@@ -334,8 +334,8 @@ def _joined(fit: FittedGAM, data: Table) -> Table:
     kinds: dict[Column, set[str]] = {}
     for name, kind in spec.encoder.columns:
         kinds.setdefault(name, set()).add(kind)
-    for name, own in kinds.items():
-        if "number" in own:
+    for name, uses in kinds.items():
+        if "number" in uses:
             numbers = spec.encoder.columns[name, "number"]
             assert isinstance(numbers, NumericColumn)
             columns[name] = numbers.joined(fit.X[:, spec.place(name)], data)
@@ -380,8 +380,8 @@ def _with_levels(levels: tuple[Any, ...], codes: AnyNDArray, data: Table, name: 
     new = [v for v in order if v not in levels]
     dtype = pd.CategoricalDtype([*levels, *new])
     if data.ordered(name):
-        own = [pd.CategoricalDtype(list(part), ordered=True) for part in (levels, order)]
-        dtype = merged_categories(own, name)
+        dtypes = [pd.CategoricalDtype(list(part), ordered=True) for part in (levels, order)]
+        dtype = merged_categories(dtypes, name)
     return pd.Categorical(whole, dtype=dtype)
 
 

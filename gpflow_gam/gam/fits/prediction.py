@@ -549,8 +549,8 @@ def _survival_interval(
     def variance(likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
         """Variance that uncertain predictors cause, to first order, [N, T]."""
         result, sd = np.zeros((len(mean), len(t))), np.sqrt(np.maximum(var, 0.0))
-        for own in np.eye(mean.shape[1]):
-            ends = [scaled(likelihood, mean + sign * own * sd) for sign in (-1.0, 1.0)]
+        for axis in np.eye(mean.shape[1]):
+            ends = [scaled(likelihood, mean + sign * axis * sd) for sign in (-1.0, 1.0)]
             result += np.square(0.5 * (ends[1] - ends[0]))
         return result
 

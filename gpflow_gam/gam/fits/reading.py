@@ -91,13 +91,13 @@ def in_memory(data: Any) -> Table:
 
 def with_response_as(data: Any, y: Any, name: Column) -> Table:
     """Data in memory that hold the response under a name."""
-    result, own = with_response(in_memory(data), y, name)
-    assert not isinstance(own, Surv)  # of which callers say that it is of no use to them
+    result, column = with_response(in_memory(data), y, name)
+    assert not isinstance(column, Surv)  # of which callers say that it is of no use to them
     table = Table(result)
-    if own == name:
+    if column == name:
         return table
-    columns = {n: v for n, v in table.columns().items() if n != own}
-    return Table({**columns, name: table.raw(own)})
+    columns = {n: v for n, v in table.columns().items() if n != column}
+    return Table({**columns, name: table.raw(column)})
 
 
 def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, ResponseSpec]:

@@ -180,7 +180,7 @@ class Specification(Request):
     design: Design | None = None  # the columns that a formula makes of others
 
     @property
-    def own_kernels(self) -> dict[str, Kernel]:
+    def user_kernels(self) -> dict[str, Kernel]:
         """Users' own kernels, by the label of their term."""
         return {
             t.label: t.kernel for t in self.terms if isinstance(t, Smooth) and t.kernel is not None

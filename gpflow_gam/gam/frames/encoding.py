@@ -118,7 +118,7 @@ class NumericColumn:
 
     name: Column
     use: str
-    limits: tuple[float, float] | None = None
+    valid_range: tuple[float, float] | None = None
     time: str = ""
 
     def encode(self, table: Table) -> AnyNDArray:
@@ -159,11 +159,11 @@ class NumericColumn:
             ) from None
         if not np.all(np.isfinite(numbers)):
             row = int(np.flatnonzero(~np.isfinite(numbers))[0])
-            own = self.name.variables if isinstance(self.name, Expression) else ()
-            where = ", ".join(f"{v} = {table.values(v)[row]}" for v in own)
+            variables = self.name.variables if isinstance(self.name, Expression) else ()
+            where = ", ".join(f"{v} = {table.values(v)[row]}" for v in variables)
             raise ValueError(
                 f"column {self.name!r} must be finite; got {numbers[row]} in row {row}"
-                + (f", where {where}; leave such rows out, or change it." if own else ".")
+                + (f", where {where}; leave such rows out, or change it." if variables else ".")
             )
         if len(numbers) and np.max(np.abs(numbers)) >= _GREATEST:
             row = int(np.argmax(np.abs(numbers)))
@@ -171,8 +171,8 @@ class NumericColumn:
                 f"column {self.name!r} has {numbers[row]:g} in row {row}, whose square overflows; "
                 "divide it by a power of ten."
             )
-        if self.limits is not None and len(numbers):
-            low, high = self.limits
+        if self.valid_range is not None and len(numbers):
+            low, high = self.valid_range
             strange = np.flatnonzero((numbers < low) | (numbers > high))
             if len(strange):
                 raise ValueError(f"{self.outside} {numbers[strange[0]]:g} in row {strange[0]}.")
@@ -181,16 +181,18 @@ class NumericColumn:
     @property
     def outside(self) -> str:
         """Error message for values outside the range of the column, up to the value."""
-        low, high = self.limits or (-np.inf, np.inf)
+        low, high = self.valid_range or (-np.inf, np.inf)
         return (
             f"column {self.name!r} must be within {low:g} and {high:g}, degrees in {self.use}; got"
         )
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        own: dict[str, Any] = {} if self.limits is None else {"limits": list(self.limits)}
-        own |= {"time": self.time} if self.time else {}
-        return {"name": column_to_json(self.name), "use": self.use, **own}
+        entries: dict[str, Any] = (
+            {} if self.valid_range is None else {"limits": list(self.valid_range)}
+        )
+        entries |= {"time": self.time} if self.time else {}
+        return {"name": column_to_json(self.name), "use": self.use, **entries}
 
     def shown(self, values: AnyNDArray) -> AnyNDArray:
         """Values as users know them: times where they are days."""
@@ -219,8 +221,8 @@ class LevelColumn:
         """The codes as floats [N]; levels that were not there get codes of their own."""
         column = table.distinct(self.name)
         codes = {level: i for i, level in enumerate(self.levels)}
-        own = [plain(v) for v in column.values]
-        place = np.array([codes.get(v, -1) for v in own], dtype=np.float64)
+        labels = [plain(v) for v in column.values]
+        place = np.array([codes.get(v, -1) for v in labels], dtype=np.float64)
         encoded: AnyNDArray = place[column.codes]
         strange = encoded < 0
         if not strange.any():
@@ -238,17 +240,17 @@ class LevelColumn:
         self._check_kinds([plain(v) for v in column.occurring()], new[0])
         codes |= {level: len(self.levels) + i for i, level in enumerate(new)}
         # a category that does not occur has no code
-        place = np.array([codes.get(v, -1) for v in own], dtype=np.float64)
+        place = np.array([codes.get(v, -1) for v in labels], dtype=np.float64)
         return np.asarray(place[column.codes])
 
     def _check_kinds(self, values: list[Any], new: Any) -> None:
         """Raises ValueError if all values are of another kind, as numbers read as text."""
-        own = dict.fromkeys(_kind(level) for level in self.levels)
-        if own and not any(_kind(v) in own for v in values):
+        kinds = dict.fromkeys(_kind(level) for level in self.levels)
+        if kinds and not any(_kind(v) in kinds for v in values):
             raise ValueError(
                 f"column {self.name!r} holds {_kind(new)} ({new!r}), where its levels in the fit "
-                f"were {' and '.join(own)} ({self.levels[0]!r}, ...), so that every row would have "
-                f"a new level; convert it, and let new levels be {' or '.join(own)}, too."
+                f"were {' and '.join(kinds)} ({self.levels[0]!r}, ...), so that every row would "
+                f"have a new level; convert it, and let new levels be {' or '.join(kinds)}, too."
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -323,9 +325,9 @@ class Encoder:
                 column = LevelColumn(name, levels, value["unseen"])
                 columns[name, kind] = column
             else:
-                limits = tuple(value["limits"]) if "limits" in value else None
-                own = value.get("time", "")
-                columns[name, kind] = NumericColumn(name, value["use"], limits, own)
+                valid_range = tuple(value["limits"]) if "limits" in value else None
+                time = value.get("time", "")
+                columns[name, kind] = NumericColumn(name, value["use"], valid_range, time)
         return cls(columns)
 
 
@@ -389,11 +391,11 @@ def kind_of_time(table: Table, name: Column) -> str:
 
 
 def numeric_column(
-    table: Table, name: Column, term: Term, limits: tuple[float, float] | None = None
+    table: Table, name: Column, term: Term, valid_range: tuple[float, float] | None = None
 ) -> NumericColumn:
     """Reader of a column that a term takes as numbers, or as times."""
     time = kind_of_time(table, name) if name in term.columns else ""
-    return NumericColumn(name, term.label, limits, time)
+    return NumericColumn(name, term.label, valid_range, time)
 
 
 def _days(values: AnyNDArray, time: str) -> AnyNDArray:
@@ -624,8 +626,8 @@ class Design:
             bad = ~np.isfinite(values[name])
             if bad.any():
                 row = int(np.flatnonzero(bad)[0])
-                own = ", ".join(f"{v} = {table.values(v)[row]!s}" for v in self.variables)
-                raise ValueError(f"{name} is {values[name][row]} in row {row}, where {own}.")
+                place = ", ".join(f"{v} = {table.values(v)[row]!s}" for v in self.variables)
+                raise ValueError(f"{name} is {values[name][row]} in row {row}, where {place}.")
         whole = Table({**table.columns(), **{name: values[name] for name in self.made}})
         whole.origin = table.origin
         return whole
@@ -634,10 +636,10 @@ class Design:
         """As JSON can hold it."""
         readers = []
         for reader in self.columns:
-            own: dict[str, Any] = {"name": reader.name}
+            entry: dict[str, Any] = {"name": reader.name}
             if isinstance(reader, LevelColumn):
-                own["levels"] = [level_to_json(v, reader.name) for v in reader.levels]
-            readers.append(own)
+                entry["levels"] = [level_to_json(v, reader.name) for v in reader.levels]
+            readers.append(entry)
         return {
             "text": self.text,
             "columns": readers,
@@ -652,12 +654,12 @@ class Design:
         text = value["text"]
         variables_of(text)  # which lets no other code pass
         readers: list[NumericColumn | LevelColumn] = []
-        for own in value["columns"]:
-            if "levels" in own:
-                levels = tuple(value_from_json(v) for v in own["levels"])
-                readers.append(LevelColumn(own["name"], levels))
+        for entry in value["columns"]:
+            if "levels" in entry:
+                levels = tuple(value_from_json(v) for v in entry["levels"])
+                readers.append(LevelColumn(entry["name"], levels))
             else:
-                readers.append(NumericColumn(own["name"], text))
+                readers.append(NumericColumn(entry["name"], text))
         names, state = tuple(value["names"]), _restored(value["state"])
         return cls(text, tuple(readers), names, state, value.get("constant", False))
 

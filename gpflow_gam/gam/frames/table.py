@@ -71,7 +71,7 @@ def distinct_categories(column: pd.Categorical) -> Distinct:
 def merged_categories(parts: Sequence[pd.CategoricalDtype], name: object) -> pd.CategoricalDtype:
     """The categories of all parts of a column, in their common order if all are ordered."""
     stated = list(dict.fromkeys(tuple(part.categories) for part in parts))
-    result = list(dict.fromkeys(level for own in stated for level in own))
+    result = list(dict.fromkeys(level for order in stated for level in order))
     ordered = all(part.ordered for part in parts)
     if ordered and len(stated) > 1:
         result = _common_order(stated, name)
@@ -79,9 +79,9 @@ def merged_categories(parts: Sequence[pd.CategoricalDtype], name: object) -> pd.
 
 
 def _common_order(stated: list[tuple[Any, ...]], name: object) -> list[Any]:
-    lower: dict[Any, set[Any]] = {level: set() for own in stated for level in own}
-    for own in stated:
-        for one, next_one in itertools.pairwise(own):
+    lower: dict[Any, set[Any]] = {level: set() for order in stated for level in order}
+    for order in stated:
+        for one, next_one in itertools.pairwise(order):
             lower[next_one].add(one)
     result: list[Any] = []
     while lower:
@@ -463,8 +463,8 @@ class Table:
             column = self.distinct(name)
             size = max(len(column.values), 1)
             seen, codes = np.unique(codes * size + column.codes % size, return_inverse=True)
-            own = [str(plain(value)) for value in column.values]
-            texts = [f"{texts[i // size]}:{own[i % size]}" for i in seen]
+            values = [str(plain(value)) for value in column.values]
+            texts = [f"{texts[i // size]}:{values[i % size]}" for i in seen]
         labels = np.array([text[1:] for text in texts], dtype=object)
         return labels[codes] if len(codes) else np.zeros(0, dtype=object)
 

@@ -22,7 +22,7 @@ from ...likelihoods import Quasi
 from ...likelihoods.base import unwrapped
 from ...measures import NUM_NODES
 from ...newton.curvatures import curvature
-from ...optimizers.binned.rounds import profile_limits
+from ...optimizers.binned.rounds import profile_interval
 from ...optimizers.minimizers import Loss
 from ...posteriors import InducingMoments, ShapedMoments
 from ...sensitivity.variances import draw_covariances
@@ -301,7 +301,7 @@ def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, f
 
     def interval(parameter: Parameter) -> tuple[float, float]:
         at = [p is parameter for p in learnt].index(True)
-        ends = profile_limits(loss, optimum, int(starts[at]), z, metric)
+        ends = profile_interval(loss, optimum, int(starts[at]), z, metric)
         assert parameter.transform is not None  # a variance is positive
         lower, upper = np.asarray(parameter.transform.forward(np.array(ends)))
         return float(lower), float(upper)

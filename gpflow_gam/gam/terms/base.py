@@ -293,12 +293,12 @@ class Term(abc.ABC):
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it; :meth:`Terms.from_json` reads it back."""
         options = {k: _plain(v) for k, v in self.options().items()}
-        own = {"parameter": self.parameter} if self.parameter else {}
+        entries = {"parameter": self.parameter} if self.parameter else {}
         return {
             "term": self.function,
             "columns": [*map(column_to_json, self.columns)],
             **options,
-            **own,
+            **entries,
         }
 
     def __add__(self, other: Term | Terms) -> Terms:
@@ -507,8 +507,8 @@ class Terms:
         """
         if parameter not in self.without:
             return None
-        own = (t for t in self._terms if t.parameter == parameter and t.function == "factor")
-        return next(own, None)
+        factors = (t for t in self._terms if t.parameter == parameter and t.function == "factor")
+        return next(factors, None)
 
     def __repr__(self) -> str:
         sums = {

@@ -172,8 +172,8 @@ def _random_effects(inside: str, text: str) -> list[Term]:
     left, _, right = inside.replace("||", "|").partition("|")
     groups: list[list[Column]] = []
     for part in right.split("/"):
-        own = [_name(_expression(name.strip(), text), text) for name in part.split(":")]
-        groups.append([*(groups[-1] if groups else []), *own])
+        names = [_name(_expression(name.strip(), text), text) for name in part.split(":")]
+        groups.append([*(groups[-1] if groups else []), *names])
     slopes: list[Column] = []
     intercept = True
     for sign, piece in _pieces(left, text):
@@ -341,21 +341,21 @@ def parse_parameters(terms: Mapping[str, Any], names: Sequence[str]) -> Formula:
     offset: tuple[Column, ...] = ()
     trials: Column | None = None
     for i, (name, (key, value)) in enumerate(zip(names, terms.items())):
-        own = _formula_of(key, value)
-        if own.response is not None:
-            if response not in (None, own.response):
+        part = _formula_of(key, value)
+        if part.response is not None:
+            if response not in (None, part.response):
                 raise ValueError(
-                    f"terms: the formulas name two responses, {response!r} and {own.response!r}."
+                    f"terms: the formulas name two responses, {response!r} and {part.response!r}."
                 )
-            response = own.response
-        if own.offset and i > 0:
+            response = part.response
+        if part.offset and i > 0:
             raise ValueError(
                 f"terms: offset() is of the first parameter, {names[0]!r}; {name!r} takes none."
             )
-        offset += own.offset
-        trials = own.trials if trials is None else trials
-        result += [dataclasses.replace(term, parameter=name) for term in own.terms]
-        gone += [name] if own.terms.without else []
+        offset += part.offset
+        trials = part.trials if trials is None else trials
+        result += [dataclasses.replace(term, parameter=name) for term in part.terms]
+        gone += [name] if part.terms.without else []
     return Formula(response, Terms(result, gone), offset, trials)
 
 

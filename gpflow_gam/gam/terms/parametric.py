@@ -38,8 +38,8 @@ class Variable(_OneColumn):
 
     def resolved(self, is_levels: bool) -> Term:
         """The term that it is, once data have said what the column holds."""
-        own = factor(self.column) if is_levels else linear(self.column)
-        return dataclasses.replace(own, parameter=self.parameter)
+        term = factor(self.column) if is_levels else linear(self.column)
+        return dataclasses.replace(term, parameter=self.parameter)
 
     def __repr__(self) -> str:
         return str(self.column)

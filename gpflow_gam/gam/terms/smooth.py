@@ -148,7 +148,9 @@ def sharing_corners(polygons: Polygons) -> Neighbours:
     for i, (_, rings) in enumerate(polygons):
         for corner in itertools.chain.from_iterable(rings):
             owners.setdefault(corner, set()).add(i)
-    pairs = {pair for own in owners.values() for pair in itertools.permutations(sorted(own), 2)}
+    pairs = {
+        pair for together in owners.values() for pair in itertools.permutations(sorted(together), 2)
+    }
     if not pairs:
         raise ValueError(
             "s(): no two polygons share a corner, to the last digit; give neighbours=, too."
@@ -157,7 +159,7 @@ def sharing_corners(polygons: Polygons) -> Neighbours:
     near: list[list[Level]] = [[] for _ in names]
     for i, j in sorted(pairs):
         near[i].append(names[j])
-    return tuple((area, tuple(own)) for area, own in zip(names, near))
+    return tuple((area, tuple(neighbours)) for area, neighbours in zip(names, near))
 
 
 def _checked_neighbours(value: Any) -> Neighbours:
@@ -248,12 +250,12 @@ def _pairs(argument: str, value: Any) -> Iterator[tuple[Level, Any]]:
     if len(value) < 2:
         raise ValueError(f"s(): {argument} must have at least two areas; got {len(value)}.")
     seen = set()
-    for area, own in value:
+    for area, neighbours in value:
         level = _level(argument, area)
         if level in seen:
             raise ValueError(f"s(): {argument} has {level!r} twice.")
         seen.add(level)
-        yield level, own
+        yield level, neighbours
 
 
 def _level(argument: str, value: Any) -> Level:
@@ -466,8 +468,8 @@ class Smooth(FunctionOf):
 
     @property
     def label(self) -> str:
-        own = super().label
-        return own.replace(")", f",{self.bs})", 1) if KINDS[self.kind].rough else own
+        label = super().label
+        return label.replace(")", f",{self.bs})", 1) if KINDS[self.kind].rough else label
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -271,7 +271,7 @@ _PROFILE_STEPS, _PROFILE_TOLERANCE = 30, 0.1
 _ACCURACY = 0.003  # relative, of the distance of an end of the interval
 
 
-def profile_limits(
+def profile_interval(
     loss: Loss,
     optimum: AnyNDArray,
     place: int,
