@@ -519,8 +519,8 @@ def _factor_of(term: FactorSmooth, table: Table) -> Column:
     if len(factors) == 2:
         raise ValueError(
             f"{term.label}: bs={term.bs!r} takes a number and a factor; {factors[0]!r} and "
-            f"{factors[1]!r} are both of levels. For what two factors do together write te(), or one "
-            "random_effect() of a column that has their combinations."
+            f"{factors[1]!r} are both of levels. For what two factors do together write te(), or "
+            "one random_effect() of a column that has their combinations."
         )
     return factors[0] if factors else term.columns[-1]
 
