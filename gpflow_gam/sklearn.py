@@ -23,7 +23,7 @@ from . import errors
 from .gam import GAM
 from .gam.families import Bernoulli, Binomial, Categorical, Family, Ordinal
 from .gam.families import family as as_family
-from .gam.frames import Table, is_levels
+from .gam.frames import Table
 from .gam.terms import Column, Smooth, Surv, Term, Terms, as_columns, as_terms, factor, linear, s
 from .gam.terms.base import column_of
 
@@ -124,7 +124,7 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
         with columns of levels has its names checked here, and its values by the GAM.
         """
         table = Table(X) if hasattr(X, "columns") and hasattr(X, "__getitem__") else None
-        if table is not None and any(is_levels(table, name) for name in table.names):
+        if table is not None and any(table.is_levels(name) for name in table.names):
             validate_data(self, X, reset=reset, skip_check_array=True)
             columns = [pd.Series(table.raw(n)).reset_index(drop=True) for n in table.names]
         else:
@@ -352,7 +352,7 @@ def automatic_terms(frame: pd.DataFrame, offset: Column | Iterable[Column] | Non
         distinct = complete[name].nunique()
         if name in known or distinct < 2:
             continue
-        if is_levels(table, name):
+        if table.is_levels(name):
             # a fold of a cross-validation need not hold every level
             terms.append(factor(name, unseen="prior"))
         else:

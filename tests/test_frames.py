@@ -18,7 +18,6 @@ from gpflow_gam.gam.frames import (
     Table,
     blocks_of,
     filled,
-    is_levels,
     learn_fills,
     learn_levels,
 )
@@ -162,7 +161,7 @@ def test_what_numpy_masks_is_missing():
         np.testing.assert_array_equal(table.values(0)[1:], [1, 2])
     truth = Table({"b": np.ma.array([True, False], mask=[False, True])})
     assert list(truth.missing("b")) == [False, True]
-    assert is_levels(truth, "b")
+    assert truth.is_levels("b")
 
 
 @pytest.mark.parametrize("make", [pd.Categorical, pd.Series])
@@ -340,7 +339,7 @@ def test_foreign_tables_are_read_as_pandas_ones(make):
             np.testing.assert_array_equal(part.missing(name), holes, err_msg=name)
             assert part is not table or holes.any() == ("gaps" in name)
             assert part.levels(name) == other.levels(name)
-            assert is_levels(part, name) == name.startswith(("text", "truth", "group"))
+            assert part.is_levels(name) == name.startswith(("text", "truth", "group"))
             a, b = part.rows(~holes), other.rows(~holes)
             if name == "day":
                 with pytest.raises(ValueError, match="holds times"):
@@ -381,7 +380,7 @@ def test_arrow_types_of_their_own():
     )
     assert NumericColumn("money", "s").encode(table.part(0, 1)) == [1.25]
     assert table.missing("nothing").all()
-    assert is_levels(table, "all gone")
+    assert table.is_levels("all gone")
     assert learn_levels(table, "twice").levels == ("a",)
     with pytest.raises(ValueError, match=r"the column\(s\) \['x'\] twice"):
         Table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]))

@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
 from gpflow_gam.gam import NotFittedError
-from gpflow_gam.gam.fits import model
+from gpflow_gam.gam.fits.fit import marginals_at
 from gpflow_gam.optimizers.binned import bins, evidence
 
 FINE = {"tolerance": 1e-5, "progress": False}
@@ -98,9 +98,9 @@ def test_marginals_at_the_same_rows_are_those_at_any(data, monkeypatch):
     at = fit, fit.spec, fit.trained
     with monkeypatch.context() as patch:
         patch.setattr(type(fit), "predict_link", None)  # not called
-        same = model.marginals_at(*at, fit.X.copy())
+        same = marginals_at(*at, fit.X.copy())
     order = np.random.default_rng(0).permutation(len(fit.X))
-    other = model.marginals_at(*at, fit.X[order])
+    other = marginals_at(*at, fit.X[order])
     for one, two in zip(same, other):
         np.testing.assert_allclose(one[order], two, rtol=1e-9, atol=1e-9 * np.abs(two).max())
 

@@ -15,8 +15,7 @@ from . import saving
 from .families import Family
 from .families import family as as_family
 from .fits import FittedGAM
-from .fits.fit import fit_gam, refit, update
-from .fits.model import check_same_criterion
+from .fits.fit import check_same_criterion, fit_gam, refit, update
 from .fits.reading import as_written, with_response, with_response_as
 from .fits.shared import fit_share
 from .fits.specification import ENGINES, VARIATIONAL, Request, check_names

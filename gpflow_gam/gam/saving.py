@@ -28,8 +28,8 @@ from .families import Custom, Family
 from .families.encoding import Described
 from .fits import FittedGAM, Specification
 from .fits.data import CodedData, Data, HeldData, MissingData, MissingRows
+from .fits.fit import build_model
 from .fits.fitted import Parts, solution_from_parts, solution_to_parts
-from .fits.model import build_model
 from .fits.specification import Request
 from .frames import Design, Encoder, Fill, level_to_json, value_from_json
 from .terms import Surv, Terms, terms_from_json

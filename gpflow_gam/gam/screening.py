@@ -25,7 +25,7 @@ from .components.plan import NUM_INDUCING
 from .effects import inducing_moments
 from .families import Family
 from .fits import FittedGAM
-from .frames import Table, is_levels
+from .frames import Table
 from .terms import (
     Column,
     Interaction,
@@ -734,7 +734,7 @@ def _main_effects(
     size = _shared(k, len(names), NUM_INDUCING[1])
     terms: list[Term] = []
     for name in names:
-        by_type = is_levels(table, name)
+        by_type = table.is_levels(name)
         if name in of_levels and not by_type and depth > 1:
             raise ValueError(
                 f"levels: column {name!r} holds numbers, which interactions read as such; make it "

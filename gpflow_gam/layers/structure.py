@@ -22,7 +22,7 @@ from ..gam.components import Component, build_kernel, learn_encoder, plan_column
 from ..gam.components.plan import LATITUDE, LONGITUDE, inducing_each
 from ..gam.families import Family
 from ..gam.families import family as as_family
-from ..gam.fits.model import OffsetMean
+from ..gam.fits.fit import OffsetMean
 from ..gam.frames import Encoder, Table
 from ..gam.terms import (
     FactorSmooth,

@@ -15,7 +15,7 @@ from ...kernels.terms import unit_vectors
 from ...measures import NUM_NODES, Empirical, bin_means, cluster_means, weighted_quantiles
 from ...optimizers.binned.bins import Columns, Level
 from ...threads import one_blas_thread
-from ..frames import Encoder, Key, NumericColumn, Table, is_levels, learn_levels, numeric_column
+from ..frames import Encoder, Key, NumericColumn, Table, learn_levels, numeric_column
 from ..frames.encoding import LevelColumn
 from ..terms import (
     Column,
@@ -500,14 +500,14 @@ def keys_of(term: Term, table: Table) -> list[Key]:
         factor = _factor_of(term, table)
         keys = [(c, "level" if c == factor else "number") for c in term.columns]
     elif isinstance(term, Tensor):
-        keys = [(c, "level" if is_levels(table, c) else "number") for c in term.columns]
+        keys = [(c, "level" if table.is_levels(c) else "number") for c in term.columns]
     else:
         keys = [(c, "number") for c in term.columns]
     by = term.by
     if by is not None:
         name = column_of(by)
         by_level = not isinstance(term, RandomEffect) and (
-            isinstance(by, Term) or is_levels(table, name)
+            isinstance(by, Term) or table.is_levels(name)
         )
         keys.append((name, "level" if by_level else "number"))
     return keys
@@ -515,7 +515,7 @@ def keys_of(term: Term, table: Table) -> list[Key]:
 
 def _factor_of(term: FactorSmooth, table: Table) -> Column:
     """The factor among a term's two columns."""
-    factors = [c for c in term.columns if is_levels(table, c)]
+    factors = [c for c in term.columns if table.is_levels(c)]
     if len(factors) == 2:
         raise ValueError(
             f"{term.label}: bs={term.bs!r} takes a number and a factor; {factors[0]!r} and "

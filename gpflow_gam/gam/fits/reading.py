@@ -50,7 +50,6 @@ from ..frames import (
     concatenated,
     filled,
     in_blocks,
-    is_levels,
     learn_fills,
     numeric_column,
 )
@@ -173,7 +172,7 @@ def with_variables(terms: Terms, table: Callable[[], Table]) -> Terms:
         return terms
     rows = table()
     return terms.of(
-        t.resolved(is_levels(rows, t.column)) if isinstance(t, Variable) else t for t in terms
+        t.resolved(rows.is_levels(t.column)) if isinstance(t, Variable) else t for t in terms
     )
 
 
@@ -200,7 +199,7 @@ def expand_formula(request: Request, table: Table) -> Terms:
                     f"'.' takes in column {name!r}, which is the response in every row; take it "
                     f"away, . - {name}, or name the response in the formula."
                 )
-            one = factor(name) if is_levels(table, name) else linear(name)
+            one = factor(name) if table.is_levels(name) else linear(name)
             result.append(dataclasses.replace(one, parameter=term.parameter))
     return terms.of(result)
 

@@ -1,6 +1,5 @@
 """Tables of named columns, and how they become the matrix that kernels read."""
 
-from .blocks import Blocks, Counted, Occurring, blocks_of, concatenated, in_blocks, recut
 from .encoding import (
     Design,
     Encoder,
@@ -11,14 +10,13 @@ from .encoding import (
     NumericColumn,
     complete_rows,
     filled,
-    is_levels,
     learn_fills,
     learn_levels,
     level_to_json,
     numeric_column,
     value_from_json,
 )
-from .table import Table
+from .table import Blocks, Counted, Occurring, Table, blocks_of, concatenated, in_blocks, recut
 
 __all__ = [
     "Blocks",
@@ -37,7 +35,6 @@ __all__ = [
     "concatenated",
     "filled",
     "in_blocks",
-    "is_levels",
     "learn_fills",
     "learn_levels",
     "level_to_json",

@@ -126,7 +126,7 @@ class NumericColumn:
         values = table.values(self.name)
         result = kind_of_time(table, self.name)
         if result != self.time:
-            held = result or ("levels" if is_levels(table, self.name) else "numbers")
+            held = result or ("levels" if table.is_levels(self.name) else "numbers")
             needed = f"{self.time}, as in the fit" if self.time else "numbers"
             how = "pandas.to_timedelta" if self.time == _SPANS else "pandas.to_datetime"
             remedy = f"by {how}" if self.time else "to days since its start for instance"
@@ -136,7 +136,7 @@ class NumericColumn:
             )
         if self.time:
             values = _days(values, self.time)
-        elif _holds(table, self.name, (str,)):
+        elif table.holds(self.name, (str,)):
             row = next((i for i, v in enumerate(values) if isinstance(v, str)), 0)
             held = "text" if isinstance(values[row], str) else "categories"
             raise ValueError(
@@ -355,27 +355,6 @@ def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColu
     return LevelColumn(name, levels, unseen)
 
 
-def is_levels(table: Table, name: Column) -> bool:
-    """True if a column is of levels by its type: text, categories or truth values."""
-    dtype = getattr(table.raw(name), "dtype", None)
-    values = table.values(name)
-    if isinstance(dtype, pd.BooleanDtype) or values.dtype.kind == "b":
-        return True
-    return _holds(table, name, (str, bool))
-
-
-def _holds(table: Table, name: Column, kinds: tuple[type, ...]) -> bool:
-    """True if a column is categorical or text, or holds objects of one of these kinds."""
-    dtype = getattr(table.raw(name), "dtype", None)
-    if isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)):
-        return True
-    values = table.values(name)
-    if values.dtype.kind != "O":
-        return values.dtype.kind in "US"
-    # the first rows tell nearly always
-    return any(issubclass(t, kinds) for some in (values[:99], values) for t in set(map(type, some)))
-
-
 def kind_of_time(table: Table, name: Column) -> str:
     """Kind of times in a column, with or without a zone, or spans; empty for none."""
     values = table.values(name)
@@ -521,7 +500,7 @@ def learn_fills(
         holes = table.missing(name)
         if holes.all():
             continue
-        if name in levels or is_levels(table, name):
+        if name in levels or table.is_levels(name):
             value = _most_frequent(table.distinct(name), table.levels(name) is None)
         else:
             values = pd.Series(table.values(name)[~holes])
@@ -577,7 +556,7 @@ class Design:
         stated = levels_of(text)
         readers = tuple(
             learn_levels(table, name)
-            if name in stated or is_levels(table, name)
+            if name in stated or table.is_levels(name)
             else NumericColumn(name, text)
             for name in variables_of(text)
         )
