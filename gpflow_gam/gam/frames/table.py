@@ -357,13 +357,13 @@ class Table:
         return self.levels(name) is not None and bool(self.raw(name).dtype.ordered)
 
     def is_levels(self, name: Column) -> bool:
-        """True if a column is of levels by its type: text, categories or truth values."""
+        """True if ``name`` is of levels by its type: text, categories or truth values."""
         dtype = getattr(self.raw(name), "dtype", None)
         truth = isinstance(dtype, pd.BooleanDtype) or self.values(name).dtype.kind == "b"
         return truth or self.holds(name, (str, bool))
 
     def holds(self, name: Column, kinds: tuple[type, ...]) -> bool:
-        """True if a column is categorical or text, or holds objects of one of these kinds."""
+        """True if ``name`` is categorical or text, or holds objects of one of ``kinds``."""
         dtype = getattr(self.raw(name), "dtype", None)
         if isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)):
             return True
