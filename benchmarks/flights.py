@@ -188,21 +188,19 @@ def draw(path: Path, encoded: Encoded, head: gg.layers.AdditiveGP) -> None:
 
     figure = Figure(figsize=(11, 3.4), layout="constrained")
     axes = figure.subplots(1, 3)
-    curve = gg.layers.component_curve(head, "s(0)")
+    curve = head.effects("s(0)")
     curve = curve[curve.iloc[:, 0].between(5.0, 23.0)]  # but for one, nothing leaves at night
     axes[0].plot(curve.iloc[:, 0], curve["estimate"])
     axes[0].fill_between(curve.iloc[:, 0], curve["lower"], curve["upper"], alpha=0.25)
     axes[0].set(xlabel="scheduled hour of departure", ylabel="effect on the log-odds of being late")
     axes[0].set(xlim=(5.0, 23.0))
     carriers = encoded.levels["carrier"]
-    grid = np.zeros((len(carriers), 6), "float32")
-    grid[:, 0], grid[:, 2] = 12.0, np.arange(len(carriers))
-    result = np.asarray(head(grid, output="components"))[:, head.names.index("factor(2)"), 0]
-    order = np.argsort(result[:, 0])
-    at, half = np.arange(len(carriers)), 1.96 * np.sqrt(result[order, 1])
-    axes[1].errorbar(result[order, 0], at, xerr=half, fmt="o", markersize=3)
-    axes[1].set(xlabel="effect of the carrier", yticks=at, yticklabels=np.array(carriers)[order])
-    curve = gg.layers.component_curve(head, "s(4)")
+    table = head.effects("factor(2)").sort_values("estimate")
+    at, half = np.arange(len(carriers)), table["upper"] - table["estimate"]
+    axes[1].errorbar(table["estimate"], at, xerr=half, fmt="o", markersize=3)
+    labels = np.array(carriers)[table[2].astype(int)]
+    axes[1].set(xlabel="effect of the carrier", yticks=at, yticklabels=labels)
+    curve = head.effects("s(4)")
     x = curve.iloc[:, 0]
     axes[2].plot(x, curve["estimate"])
     axes[2].fill_between(x, curve["lower"], curve["upper"], alpha=0.25)

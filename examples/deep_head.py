@@ -60,7 +60,7 @@ def main() -> None:
         f"mean confidence: digits {p.max(axis=1).mean():.2f}, noise {away.max(axis=1).mean():.2f}"
     )
 
-    gg.layers.DrawComponents(head, arguments.out).draw().savefig(arguments.out / "deep_head.png")
+    head.draw().savefig(arguments.out / "deep_head.png")
     gg.serving.export(model, arguments.out / "deep_head", overwrite=True)
     print(f"drew {arguments.out / 'deep_head.png'}, exported {arguments.out / 'deep_head'}")
 

@@ -23,6 +23,7 @@ import keras
 import numpy as np
 import pandas as pd
 import tensorflow as tf
+from matplotlib.axes import Axes
 from sklearn.model_selection import train_test_split
 
 import gpflow_gam as gg
@@ -50,14 +51,10 @@ def load() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def build(
     num_data: int,
     width: int,
-    kind: type[keras.Model] = gg.layers.NaturalGradientModel,
     rate: float = 0.03,
 ) -> tuple[keras.Model, keras.Model, gg.layers.AdditiveGP]:
     """
     The model of counts' moments, the one of the head's features, and the head.
-
-    Counts are in the hundreds: natural gradients settle q(U) in an epoch, where Adam
-    (``kind=keras.Model``) takes hundreds.
     """
     wide, deep = keras.Input((3,), name="wide"), keras.Input((width,), name="deep")
     hidden = keras.layers.Dense(32, activation="gelu")(deep)
@@ -68,11 +65,9 @@ def build(
         "poisson",
         num_data=num_data,
         num_levels={1: 2},
-        variational="sites" if kind is gg.layers.NaturalGradientModel else "block",
-        rho=0.3,
         name="head",
     )
-    model = kind([wide, deep], head(features))
+    model = keras.Model([wide, deep], head(features))
     model.compile(
         optimizer=keras.optimizers.Adam(rate), loss=head.loss, metrics=[head.metric("nlpd")]
     )
@@ -95,7 +90,7 @@ def distributed(
 
     def make() -> keras.Model:
         keras.utils.set_random_seed(0)
-        model, features, head = build(len(W), D.shape[1], keras.Model, 0.01)
+        model, features, head = build(len(W), D.shape[1], 0.01)
         head.adapt(features([W, D]).numpy(), y)  # the same on all workers, as their data are
         heads.append(head)
         return model
@@ -157,14 +152,10 @@ def main() -> None:
     grid = np.linspace(0.0, 24.0, 97)
     for level, label in enumerate(("other day", "working day")):
         name = f"s(0):1={level}"
-        rows = np.column_stack([grid, np.full(97, level), np.zeros(97), np.zeros(97)])
-        moments = head(rows, output="components").numpy()[:, head.names.index(name), 0]
-        _band(axes[0], grid, moments, label)
+        _band(axes[0], head.effects(name, grid), label)
     axes[0].legend()
     for ax, name in zip(axes[1:], ("s(2)", "s(3)")):
-        curve = gg.layers.component_curve(head, name)
-        moments = np.column_stack([curve["estimate"], curve["se"] ** 2])
-        _band(ax, curve.iloc[:, 0].to_numpy(), moments, None)
+        _band(ax, head.effects(name), None)
     for ax, label in zip(axes, ("hour", "temperature (scaled)", "the network's output")):
         ax.set_xlabel(label)
     axes[0].set_ylabel("effect on log count")
@@ -172,10 +163,10 @@ def main() -> None:
     print(f"drew {arguments.figure}")
 
 
-def _band(ax: object, x: np.ndarray, moments: np.ndarray, label: str | None) -> None:
-    mean, half = moments[:, 0], 1.96 * np.sqrt(moments[:, 1])
-    ax.plot(x, mean, label=label)
-    ax.fill_between(x, mean - half, mean + half, alpha=0.3)
+def _band(ax: Axes, curve: pd.DataFrame, label: str | None) -> None:
+    x = curve.iloc[:, 0]
+    ax.plot(x, curve["estimate"], label=label)
+    ax.fill_between(x, curve["lower"], curve["upper"], alpha=0.3)
 
 
 if __name__ == "__main__":

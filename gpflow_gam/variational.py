@@ -854,11 +854,11 @@ class OptimalPrecision(VariationalFamily):
 
     def _build(self, prior: Prior) -> None:
         P, L = self.layout.total, self.num_latent_gps
-        self.site_shift = _held(np.zeros((P, L)))
-        self.site_precision = _held(np.zeros((L, P, P)))
+        self.site_shift = fixed_parameter(np.zeros((P, L)))
+        self.site_precision = fixed_parameter(np.zeros((L, P, P)))
         # beside a precision of zero any factors are the prior
         shapes = self.layout.group_shapes
-        self.reference = [_held(np.tile(np.eye(M), (G, 1, 1))) for G, M in shapes]
+        self.reference = [fixed_parameter(np.tile(np.eye(M), (G, 1, 1))) for G, M in shapes]
 
     def sites(self, cholesky: Cholesky) -> tuple[tf.Tensor, tf.Tensor]:
         """
@@ -911,6 +911,6 @@ class OptimalPrecision(VariationalFamily):
         self.assign_sites(cholesky, Lambda, tf.transpose(shift))
 
 
-def _held(value: AnyNDArray) -> Parameter:
+def fixed_parameter(value: AnyNDArray) -> Parameter:
     """A parameter in double precision that is not trainable."""
     return Parameter(value, transform=identity(), trainable=False, dtype=tf.float64)

@@ -26,7 +26,7 @@ def additive(terms: Any = None, likelihood: Any = "gaussian", **options: Any) ->
 
 def small(terms: Any = None, **options: Any) -> AdditiveGP:
     """For what terms and families of q do not change: its training step takes half the time."""
-    return additive(gg.s(0) if terms is None else terms, variational="mean_field", **options)
+    return additive(gg.s(0) if terms is None else terms, **options)
 
 
 def network(head: Any, kind: type[keras.Model] = keras.Model) -> keras.Model:

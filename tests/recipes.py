@@ -16,9 +16,7 @@ import gpflow_gam as gg
 LEVELS = ["car", "bus", "van"]
 
 
-def network(
-    num_data: int, base: type[keras.Model] = gg.layers.NaturalGradientModel
-) -> tuple[keras.Model, keras.Model, gg.layers.AdditiveGP]:
+def network(num_data: int) -> tuple[keras.Model, keras.Model, gg.layers.AdditiveGP]:
     """The model, that of the head's features, and the head."""
     age, kind = keras.Input((1,), name="age"), keras.Input((1,), name="kind")
     features = keras.layers.Concatenate()([age, kind])
@@ -29,12 +27,10 @@ def network(
         num_levels={1: len(LEVELS)},
         num_inducing=8,
         normalization="adapt",
-        variational="sites" if base is gg.layers.NaturalGradientModel else "block",
-        rho=0.3,
         name="head",
     )
     inputs = {"age": age, "kind": kind}
-    model = base(inputs, head(features))
+    model = keras.Model(inputs, head(features))
     model.compile(keras.optimizers.Adam(0.05), loss=head.loss)
     return model, keras.Model(inputs, features), head
 
@@ -121,7 +117,7 @@ def resume(
     sample, response = next(iter(rows.batch(1000)))
 
     def build() -> keras.Model:
-        model, features, head = network(num_data, keras.Model)
+        model, features, head = network(num_data)
         head.adapt(features(sample).numpy(), response)
         return model
 

@@ -239,7 +239,7 @@ def network() -> keras.Model:
     head = AdditiveGP(gg.s(0) + gg.s(1), "poisson", num_data=60, num_inducing=4)
     model = keras.Model(inputs, head(hidden))
     head.adapt(rng.normal(size=(60, 2)))
-    q_mu = head.parameters["variational.q_mu"]
+    q_mu = head.parameters["variational.site_shift"]
     q_mu.assign(rng.normal(size=q_mu.shape))
     return model
 
@@ -398,7 +398,7 @@ def test_several_heads_and_iterncgp(runtime, tmp_path):
     X = rng.uniform(size=(60, 2))
     one = AdditiveGP(gg.s(0) + gg.s(1), "poisson", num_data=60, num_inducing=6, name="one")
     one.adapt(X)
-    q_mu = one.parameters["variational.q_mu"]
+    q_mu = one.parameters["variational.site_shift"]
     q_mu.assign(rng.normal(size=q_mu.shape))
     two = gg.layers.IterNCGP(gg.s(1), "gaussian", name="two")
     two.fit(X, np.sin(6.0 * X[:, 1]), hyperparameters=False)

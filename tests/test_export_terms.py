@@ -223,7 +223,7 @@ def test_heads_with_shapes(runtime: None, tmp_path: Path, shape: str) -> None:
     X = rng.uniform(size=(60, 2))
     head = AdditiveGP(gg.s(0, shape=shape) + gg.s(1), num_data=60, num_inducing=6, name="h")
     head.adapt(X)
-    q_mu = head.parameters["variational.q_mu"]
+    q_mu = head.parameters["variational.site_shift"]
     q_mu.assign(rng.normal(size=q_mu.shape))
     inputs = keras.Input((2,), name="inputs", dtype="float64")
     model = keras.Model(inputs, head(inputs))

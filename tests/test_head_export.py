@@ -26,7 +26,7 @@ def head(terms: Any = None, **options: Any) -> AdditiveGP:
     result = AdditiveGP(
         gg.s(0) if terms is None else terms, **{"num_data": N, "num_inducing": 4, **options}
     )
-    q_mu = result.parameters["variational.q_mu"]
+    q_mu = result.parameters["variational.site_shift"]
     q_mu.assign(RNG.normal(size=q_mu.shape))
     return result
 

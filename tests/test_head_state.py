@@ -44,7 +44,7 @@ def test_round_trips_are_exact(tmp_path: Path, way: str, flags: str) -> None:
     model = network(head)
     scramble(head)
     if flags == "changed":
-        head.frozen = ("kernel", "variational.q_mu")
+        head.frozen = ("kernel", "variational.site_shift")
     want = model(X)
     if way == "keras":
         model.save(tmp_path / "net.keras")
@@ -72,11 +72,11 @@ def test_a_file_that_lacks_one_parameter_is_refused(tmp_path: Path) -> None:
     model.save_weights(where)
     before = {k: np.array(v) for k, v in head._state().items()}
     with h5py.File(where, "a") as file:
-        group = next(g for name, g in _groups(file) if "variational.q_mu" in g)
-        del group["variational.q_mu"]
+        group = next(g for name, g in _groups(file) if "variational.site_shift" in g)
+        del group["variational.site_shift"]
     scramble(head)
     moved = {k: np.array(v) for k, v in head._state().items()}
-    with pytest.raises(ValueError, match=r"lacks variational\.q_mu"):
+    with pytest.raises(ValueError, match=r"lacks variational\.site_shift"):
         model.load_weights(where)
     for path, variable in head._state().items():
         np.testing.assert_array_equal(variable, moved[path])
@@ -130,11 +130,11 @@ def test_one_place_for_flags() -> None:
     assert parameters["inducing_variable.components['s(0)']"].trainable
     head.trainable = False
     assert head.trainable_weights == []
-    assert not parameters["variational.q_mu"].trainable
+    assert not parameters["likelihood.variance"].trainable
     head.trainable = True  # what is frozen stays frozen
     names = {p for p, v in head._adopted.variables.items() if v.trainable}
     assert not any(p.startswith("kernel") for p in names)
-    assert parameters["variational.q_mu"].trainable
+    assert parameters["likelihood.variance"].trainable
     with pytest.raises(ValueError, match="no parameter's path begins with 'kernels'"):
         head.frozen = ("kernels",)
 

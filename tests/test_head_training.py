@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
-from gpflow_gam.layers import AdditiveGP, NaturalGradientModel, SpectralBound
+from gpflow_gam.layers import AdditiveGP, SpectralBound
 
 N = 40
 RNG = np.random.default_rng(2)
@@ -19,11 +19,11 @@ X = RNG.normal(size=(N, 2)).astype("float32")
 Y = np.sin(2.0 * X[:, 0])
 
 
-def build(kind: type[keras.Model] = keras.Model, **options: Any) -> tuple[keras.Model, AdditiveGP]:
+def build(**options: Any) -> tuple[keras.Model, AdditiveGP]:
     options = {"num_data": N, "num_inducing": 5, **options}
     head = AdditiveGP(gg.s(0) + gg.s(1), **options)
     inputs = keras.Input((2,))
-    model = kind(inputs, head(keras.layers.Dense(2, name="dense")(inputs)))
+    model = keras.Model(inputs, head(keras.layers.Dense(2, name="dense")(inputs)))
     model.compile(keras.optimizers.SGD(0.01), loss=head.loss)
     model.optimizer.build(model.trainable_variables)  # else a step is traced twice
     return model, head
@@ -37,55 +37,73 @@ def numbers(head: AdditiveGP) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_sites_need_natural_gradients() -> None:
-    model, head = build(variational="sites")
-    with pytest.raises(ValueError, match="variational='sites'.*NaturalGradientModel.*'block'"):
-        model.fit(X, Y, verbose=0)
-    assert np.isfinite(model.evaluate(X, Y, batch_size=N, verbose=0))
-    with pytest.raises(ValueError, match=r"stepping\(\), and natural_gradient_step"):
-        head(X, training=True)
-    with head.stepping():  # a loop of one's own
-        head(X, training=True)
-    before = numbers(head)["variational.site_shift"]
-    head.natural_gradient_step(X, Y)
-    assert np.max(np.abs(numbers(head)["variational.site_shift"] - before)) > 1e-3
+def test_only_training_moves_q() -> None:
+    model, head = build()
+    before = numbers(head)
+    model.evaluate(X, Y, batch_size=N, verbose=0)
+    head.loss(Y, head(X))
+    for path, value in numbers(head).items():
+        np.testing.assert_array_equal(value, before[path], err_msg=path)
+    model.fit(X, Y, batch_size=N, verbose=0)
+    assert (
+        np.max(np.abs(numbers(head)["variational.site_shift"] - before["variational.site_shift"]))
+        > 1e-2
+    )
+    one = numbers(head)["variational.site_shift"]
+    head.loss(Y, head(X, training=True))  # in a loop of one's own
+    assert np.max(np.abs(numbers(head)["variational.site_shift"] - one)) > 1e-3
 
 
 @pytest.mark.usefixtures("eagerly")
 def test_natural_gradients_are_of_the_features_of_the_same_pass() -> None:
     """What dropout left out of the pass whose loss is differentiated is out of the step, too."""
     keras.utils.set_random_seed(3)
-    head = AdditiveGP(gg.s(0) + gg.s(1), num_data=N, num_inducing=5, variational="sites")
-    head.adapt(X)
-    seen: list[np.ndarray] = []
-
-    class Spy(keras.layers.Layer):
-        def call(self, inputs: Any) -> Any:
-            seen.append(np.array(inputs))
-            return inputs
-
-        def compute_output_spec(self, inputs: Any) -> Any:
-            return keras.KerasTensor(inputs.shape, inputs.dtype)
-
+    head, other = (
+        AdditiveGP(gg.s(0) + gg.s(1), num_data=N, num_inducing=5, normalization=None)
+        for _ in range(2)
+    )
+    dropped = keras.layers.Dropout(0.5)(X, training=True)
+    head.loss(Y, head(dropped, training=True))
+    other.loss(Y, other(X, training=True))
+    moments = np.array(head(X))
+    keras.utils.set_random_seed(3)
     inputs = keras.Input((2,))
-    model = NaturalGradientModel(inputs, head(Spy()(keras.layers.Dropout(0.5)(inputs))))
-    model.compile(keras.optimizers.SGD(0.0), loss=head.loss)
-    model.optimizer.build(model.trainable_variables)
-    stepped: list[np.ndarray] = []
-    head.natural_gradient_step = lambda features, y: stepped.append(np.array(features))
-    seen.clear()
-    model.fit(X, Y, batch_size=N, verbose=0)
-    assert len(seen) == len(stepped) == 1
-    assert (seen[0] == 0.0).mean() > 0.3
-    np.testing.assert_array_equal(stepped[0], seen[0])
+    fresh = AdditiveGP(gg.s(0) + gg.s(1), num_data=N, num_inducing=5, normalization=None)
+    model = keras.Model(inputs, fresh(keras.layers.Dropout(0.5)(inputs)))
+    fresh.loss(Y, model(X, training=True))
+    np.testing.assert_allclose(np.array(fresh(X)), moments, atol=1e-9)
+    assert np.max(np.abs(np.array(other(X)) - moments)) > 0.1
 
 
-@pytest.mark.parametrize("kind", [keras.Model, NaturalGradientModel])
-def test_sites_are_not_distributed(kind: type[keras.Model]) -> None:
-    with pytest.raises(ValueError, match=r"variational='sites'.*'block'"):
-        gg.distribute.fit(
-            lambda: build(kind, variational="sites")[0], (X, Y), batch_size=20, num_steps=1
-        )
+@pytest.mark.usefixtures("eagerly")
+def test_weights_of_rows_count_in_q() -> None:
+    """Rows of weight zero are none, and all the same weight for each is that of the data."""
+
+    def after(rows: int, weight: Any) -> np.ndarray:
+        keras.utils.set_random_seed(0)
+        model, head = build(num_data=rows, normalization=None)
+        model.fit(X[:rows], Y[:rows], sample_weight=weight, batch_size=rows, verbose=0)
+        return numbers(head)["variational.site_shift"]
+
+    plain = after(N // 2, None)
+    np.testing.assert_allclose(after(N // 2, np.ones(N // 2)), plain, atol=1e-9)
+    # the mean of a batch counts all its rows: half of them at weight two are those alone
+    both = np.where(np.arange(N) < N // 2, 2.0, 0.0)
+    halved = after(N, both)
+    assert np.max(np.abs(halved - plain)) > 1e-6  # of twice as many rows
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_batches_of_an_epoch_add_up_to_the_data() -> None:
+    """The first batches count alike: an epoch at fixed hyperparameters is the batch of all rows."""
+    heads = []
+    for size in (N, N // 4):
+        head = AdditiveGP(gg.s(0) + gg.s(1), num_data=N, num_inducing=5, normalization=None)
+        head.adapt(X, Y)
+        for i in range(0, N, size):
+            head.loss(Y[i : i + size], head(X[i : i + size], training=True))
+        heads.append(head)
+    np.testing.assert_allclose(heads[1](X), heads[0](X), atol=1e-8)
 
 
 # --- frozen heads --------------------------------------------------------------------------------
@@ -109,7 +127,7 @@ def test_a_frozen_head_stays_as_it_is(where: str) -> None:
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("way", ["trainable", "frozen"])
 def test_natural_gradients_leave_what_is_frozen(way: str) -> None:
-    model, head = build(NaturalGradientModel, variational="sites", normalization=None)
+    model, head = build(normalization=None)
     if way == "trainable":
         head.trainable = False
     else:
@@ -135,7 +153,7 @@ def test_a_tempered_loss_is_that_with_another_kl() -> None:
     def evaluated(**options: Any) -> tuple[float, AdditiveGP]:
         keras.utils.set_random_seed(0)
         model, head = build(**options)
-        q_mu = head.parameters["variational.q_mu"]
+        q_mu = head.parameters["variational.site_shift"]
         q_mu.assign(np.linspace(-1.0, 1.0, q_mu.shape.num_elements()).reshape(q_mu.shape))
         return model.evaluate(X, Y, batch_size=N, verbose=0), head
 
@@ -156,15 +174,36 @@ def test_a_tempered_loss_is_that_with_another_kl() -> None:
 
 @pytest.mark.parametrize("weight", [1.0, 0.2])
 def test_tempered_natural_gradients_are_those_of_rows_that_count_more(weight: float) -> None:
-    """With one step of size 1, whatever the likelihood: the data's sites are ``1 / weight``."""
+    """In the first batch, of all rows, whatever the likelihood: its sites are ``1 / weight``."""
     features, y = X.astype(float), np.array(Y > 0.0, dtype=float)
-    options = {"likelihood": "bernoulli", "variational": "sites", "rho": 1.0, "num_inducing": 5}
     both = []
     for rows, extra in ((N, {"kl_weight": weight}), (round(N / weight), {})):
-        head = AdditiveGP(gg.s(0) + gg.s(1), num_data=rows, normalization=None, **options, **extra)
-        head.natural_gradient_step(features, y)
+        options = {"num_data": rows, "num_inducing": 5, "normalization": None, **extra}
+        head = AdditiveGP(gg.s(0) + gg.s(1), "bernoulli", **options)
+        head.loss(y, head(features, training=True))
         both.append(head(features).numpy())
     np.testing.assert_allclose(both[0], both[1], rtol=1e-9, atol=1e-12)
+
+
+def test_natural_gradients_climb_the_bound() -> None:
+    """Where they stop, the gradient of the tempered loss in q is zero."""
+    head = AdditiveGP(
+        gg.s(0), "poisson", num_data=N, num_inducing=5, kl_weight=0.3, normalization=None
+    )
+    features, y = X.astype(float), np.arange(N) % 3
+    for _ in range(60):
+        head.loss(y, head(features, training=True))
+    mean = head.parameters["variational.site_shift"]
+    settled = mean.numpy()
+    direction = RNG.normal(size=settled.shape)
+
+    def loss(by: float, weight: float) -> float:
+        mean.assign(settled + by * direction)
+        misfit = tf.reduce_sum(tf.cast(head.loss.call(y, head(features)), tf.float64))
+        return float(misfit + weight * head.model.prior_kl())
+
+    slopes = {w: (loss(1e-3, w) - loss(-1e-3, w)) / 2e-3 for w in (0.3, 1.0)}
+    assert abs(slopes[0.3]) < 1e-4 * abs(slopes[1.0])
 
 
 # --- beside other losses, under other optimisers, in other threads --------------------------------

@@ -21,7 +21,7 @@ def features(rng: np.random.Generator) -> np.ndarray:
 def joint(**options: object) -> AdditiveGP:
     kernel = gpflow.kernels.Matern52(lengthscales=2.0)
     terms = gg.s(*range(5), k=N, kernel=kernel)
-    return AdditiveGP(terms, num_data=N, variational="sites", rho=1.0, **options)
+    return AdditiveGP(terms, num_data=N, **options)
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -97,7 +97,7 @@ def test_a_network_and_its_refitted_head_are_one_model(rng: np.random.Generator)
     hidden = keras.layers.Dense(5, activation="tanh")(inputs)
     body = keras.Model(inputs, hidden)
     terms = gg.s(0) + gg.s(1)
-    head = AdditiveGP(terms, "bernoulli", num_data=N, variational="sites")
+    head = AdditiveGP(terms, "bernoulli", num_data=N)
     before = [np.array(w) for w in body.weights]
     losses = refit(head, body.predict(X, verbose=0), labels, epochs=4, batch_size=30).history
     assert losses["loss"][-1] < losses["loss"][0]

@@ -16,7 +16,6 @@ from gpflow.base import AnyNDArray
 from gpflow.utilities import parameter_dict
 
 from .. import archive
-from ..layers import AdditiveGP
 from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP
 from ..optimizers.minimizers import Traced
@@ -185,11 +184,6 @@ def _check_keras(model: keras.Model, batches: Batches) -> None:
         raise ValueError(
             "build returned a keras.Model that is not compiled; call model.compile(optimizer=..., "
             "loss=...) in it."
-        )
-    if any(isinstance(m, AdditiveGP) and m.has_moving_sites for m in model._flatten_layers()):
-        raise ValueError(
-            "build returned a network whose head has variational='sites', whose q no gradient step "
-            "moves; use another family, such as variational='block'."
         )
     if type(model).train_step is not keras.Model.train_step:
         raise ValueError(

@@ -7,16 +7,18 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import Parameter, TensorType
 from gpflow.kernels import Combination, Constant, IsotropicStationary, Kernel
+from gpflow.likelihoods import Likelihood
 from gpflow.utilities.ops import square_distance
 
 Columns = tuple[int, ...]
+Part = TypeVar("Part", Kernel, Likelihood)
 
 
 def kernel_columns(kernel: Kernel) -> Columns | None:
@@ -53,18 +55,18 @@ def _active_columns(kernel: Kernel) -> Columns | None:
     return columns
 
 
-def parameters_of(kernel: Kernel) -> list[Parameter]:
-    """The parameters of a kernel, in the order in which :func:`with_values` takes their values."""
+def parameters_of(part: Kernel | Likelihood) -> list[Parameter]:
+    """Its parameters, in the order in which :func:`with_values` takes their values."""
     result: list[Parameter] = []
-    _mapped(kernel, result.append)
+    _mapped(part, result.append)
     return result
 
 
-def with_values(kernel: Kernel, values: Sequence[TensorType]) -> Kernel:
-    """The kernel with other values for its parameters, which gradients reach: a light shell."""
+def with_values(part: Part, values: Sequence[TensorType]) -> Part:
+    """A light shell with other values for the parameters, which gradients reach."""
     # nothing is assigned: threads do not see each other's values
     left = iter(values)
-    shell: Kernel = _mapped(kernel, lambda _: next(left))
+    shell: Part = _mapped(part, lambda _: next(left))
     return shell
 
 
@@ -74,7 +76,7 @@ def in_double(kernel: Kernel) -> Kernel:
     return with_values(kernel, [tf.cast(v, tf.float64) for v in values])
 
 
-def _attributes(kernel: Kernel) -> list[tuple[str, Any]]:
+def _attributes(kernel: Kernel | Likelihood) -> list[tuple[str, Any]]:
     return sorted((n, v) for n, v in vars(kernel).items() if not n.startswith("_self_"))
 
 
@@ -86,12 +88,12 @@ def _mapped(node: Any, change: Callable[[Parameter], Any]) -> Any:
         return [_mapped(value, change) for value in node]
     if isinstance(node, Mapping):
         return {name: _mapped(value, change) for name, value in node.items()}
-    if isinstance(node, Kernel):
+    if isinstance(node, (Kernel, Likelihood)):
         # by way of the dictionary: setting attributes would have TensorFlow track the values
         shell: Any = object.__new__(type(node))
         vars(shell).update(vars(node))
         for name, value in _attributes(node):
-            if isinstance(value, (Parameter, Kernel, list, tuple, Mapping)):
+            if isinstance(value, (Parameter, Kernel, Likelihood, list, tuple, Mapping)):
                 vars(shell)[name] = _mapped(value, change)
         return shell
     return node

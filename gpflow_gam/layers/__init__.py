@@ -1,11 +1,11 @@
 """Keras 3 layers: an additive Gaussian process as the head of a network."""
 
 from .additive_gp import AdditiveGP
-from .curves import DrawComponents, component_curve
+from .effects import DrawComponents
 from .head import GPHead
 from .iterncgp import IterNCGP
 from .losses import ExpectedLogLikelihood, NegativeLogPredictiveDensity, ResponseMetric
-from .training import NaturalGradientModel, SpectralBound, refit
+from .training import SpectralBound, refit
 
 __all__ = [
     "AdditiveGP",
@@ -13,10 +13,8 @@ __all__ = [
     "ExpectedLogLikelihood",
     "GPHead",
     "IterNCGP",
-    "NaturalGradientModel",
     "NegativeLogPredictiveDensity",
     "ResponseMetric",
     "SpectralBound",
-    "component_curve",
     "refit",
 ]

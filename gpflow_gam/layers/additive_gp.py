@@ -5,26 +5,39 @@ from __future__ import annotations
 import contextlib
 import numbers
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+import tensorflow_probability as tfp
+from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
 
+from ..covariances import Features
 from ..gam.components import Component, build_inducing
 from ..gam.families import Family
-from ..gam.fits.specification import MAX_SITES, VARIATIONAL
+from ..gam.fits.specification import MAX_SITES
 from ..gam.terms import Term, Terms
+from ..kernels.functional import parameters_of, with_values
 from ..kernels.shaped import shaped_part
+from ..likelihoods.expectations import expectation_gradients
 from ..models import AdditiveSVGP
-from ..optimizers.sites import site_step
+from ..optimizers.sites import DataSites, sums_of
 from ..posteriors import ShapedPosterior, ShapedValues, SparseAdditivePosterior
-from ..variational import DenseGaussian, WhitenedGaussian
-from .head import GPHead, Normalization, Output, asserted, is_below
+from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian
+from .head import GPHead, Normalization, Output, asserted, is_below, of_all_replicas, over_replicas
+from .losses import FORWARD, Forward, as_leading, as_rows
 from .structure import HeadSpecification
+
+_COORDINATES = 20.0
+"""Hyperparameters' unconstrained values are so many times what optimizers move."""
+_NULL_STEPS, _NULL_SPREAD = 60, 10.0
+"""Of the search for the null model; prior standard deviation of its constant, in scales."""
+_WINDOW, _MOST = 0.5, 0.3
+"""Step size of natural gradients, in batches by epoch, and at most."""
 
 
 class _HereOnly(tf.lookup.StaticHashTable):
@@ -165,15 +178,12 @@ class AdditiveGP(GPHead):
         does; how little the data say is judged by 1000 rows, as a layer does not see them all.
     :param likelihood: a family's name (``"gaussian"``, ``"softmax"``, ...), a
         :class:`~gpflow_gam.gam.families.Family`, or any GPflow likelihood (which no file can hold).
-    :param num_data: rows of the training data.
+    :param num_data: rows of the training data: of sequences, all of their steps.
     :param num_classes: for softmax and ordinal responses.
     :param num_levels: for features that terms read as levels, how many there are:
         ``{3: 7}`` for codes 0 to 6 in feature 3.
     :param num_inducing: inducing inputs of each smooth that says no ``k``; else 24 in one
         dimension, 36 in two, 50 beyond.
-    :param variational: the family of q(U): ``"block"``, ``"mean_field"``, ``"covariance"``,
-        ``"precision"``, or ``"sites"``, which :class:`NaturalGradientModel` alone trains.
-    :param rho: step size of natural gradients, in (0, 1].
     :param loss_weight: what all of the head's loss is multiplied by, KL included, beside the losses
         of other outputs. (``loss_weights`` of ``compile`` would leave the KL as it is.)
     :param kl_weight: what the KL divergence of q(U) from its prior is multiplied by, positive: 1 is
@@ -202,8 +212,6 @@ class AdditiveGP(GPHead):
         num_classes: int | None = None,
         num_levels: Mapping[int, int] | None = None,
         num_inducing: int | None = None,
-        variational: str = "block",
-        rho: float = 0.1,
         loss_weight: float = 1.0,
         kl_weight: float = 1.0,
         scale: float = 1.0,
@@ -219,43 +227,56 @@ class AdditiveGP(GPHead):
                 f"num_data must be the number of training rows, which scales the KL; got "
                 f"{num_data!r}."
             )
-        if variational not in VARIATIONAL:
-            raise ValueError(
-                f"variational must be one of {', '.join(VARIATIONAL)}; got {variational!r}."
-            )
-        if not 0.0 < rho <= 1.0:
-            raise ValueError(f"rho must be in (0, 1]; got {rho!r}.")
         self.num_data = int(num_data)
         self.loss_weight = _weight("loss_weight", loss_weight)
         self._kl_weight = _weight("kl_weight", kl_weight)
-        self.rho = float(rho)
         self._penalty = _Penalty(self)
-        self.variational = variational
-        self._is_stepping = False
         specification = HeadSpecification.of(
             terms, likelihood, num_classes, num_levels, num_inducing, scale
         )
         super().__init__(specification, normalization, output, level, frozen, **options)
+        self._steps = self._counter("steps")
+        self._starts = self._counter("starts")
         self._shapes = _HeadShapes(self._gp, self.structure.width)
+        self._counters = [self._steps.value, self._starts.value]  # for tf.train.Checkpoint
         # Keras compiles by XLA where it may; a projection is computed by numpy
         self.supports_jit = not self._shapes
 
     def _build_model(self) -> AdditiveSVGP:
+        with tf.variable_creator_scope(_equal_on_replicas):
+            return self._build_equal_model()
+
+    def _build_equal_model(self) -> AdditiveSVGP:
         spec = self.specification
         kernel = spec.build_kernel(self.structure)
         inducing = build_inducing(self.structure.components, kernel, self.structure.width)
         for Z in inducing.inputs:  # free by structure; whether they move is a flag
             for variable in Z.variables:
                 variable._trainable = True
+        likelihood = spec.build_likelihood()
+        for part in (kernel, likelihood):
+            _in_coordinates_of_adam(part)
         return AdditiveSVGP(
             kernel,
-            spec.build_likelihood(),
+            likelihood,
             inducing,
-            variational=VARIATIONAL[self.variational](),
+            variational=OptimalPrecision(),
             mean_function=spec.build_mean(),
             num_data=self.num_data,
             num_latent_gps=spec.num_predictors,
         )
+
+    def _state(self) -> dict[str, keras.Variable]:
+        return {**super()._state(), "steps": self._steps, "starts": self._starts}
+
+    def adapt(self, features: Any, y: Any = None) -> None:
+        super().adapt(features, y)
+        if y is not None:
+            self._starts.assign(1.0)
+        self._forget()
+
+    def _counter(self, name: str) -> keras.Variable:
+        return self.add_weight(name=name, shape=(), initializer="zeros", trainable=False)
 
     @property
     def kl_weight(self) -> float:
@@ -285,6 +306,14 @@ class AdditiveGP(GPHead):
         with self._precision():
             return self._shapes.tails()
 
+    def _predicted(self, inputs: tf.Tensor, kind: Output, training: bool) -> tf.Tensor:
+        with _in_layer():
+            return super()._predicted(inputs, kind, training)
+
+    def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+        with _in_layer():
+            return super().negative_expected_log_likelihood(y, moments)
+
     def _is_free(self, training: bool) -> bool:
         """True if components may have any shape, as in training."""
         return (training and self.trainable) or not self._shapes
@@ -303,61 +332,179 @@ class AdditiveGP(GPHead):
             have: AnyNDArray = np.asarray(Z)
             Z.assign(_filled_up(np.asarray(new), have) if have.size else have)
 
+    def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
+        mean, var, phi = self._marginals_and_features(X, training)
+        moments = tf.stack([mean, var], axis=-1)
+        if training:
+            setattr(moments, FORWARD, phi)
+        return moments
+
     def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        if training and self.has_moving_sites and not self._is_stepping:
-            raise ValueError(
-                f"{self.name} has variational='sites', whose q natural gradients move and this "
-                "training leaves as it is: fit a NaturalGradientModel in place of keras.Model, or "
-                "take variational='block'. (In a loop of your own, call it within stepping(), and "
-                "natural_gradient_step on the same features.)"
-            )
+        return self._marginals_and_features(X, training)[:2]
+
+    def _marginals_and_features(
+        self, X: tf.Tensor, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor, Features]:
         gp = self._gp
         blocks = gp.blocks
         cholesky = blocks.cholesky()
         free = self._is_free(training)
         q = gp.whitened(cholesky) if free else self._shapes.projected(cholesky)
-        mean, var = gp.marginals(blocks.features(X, cholesky), q, X)
-        if training and self.trainable:  # else there is no KL, which num_data scales
-            rows = tf.shape(X)[0]
-            fits = rows <= self.num_data
-            message = f"num_data={self.num_data} of {self.name} is smaller than the batch:"
-            mean = asserted(mean, fits, [message, rows])
-            mean = tf.where(fits, mean, tf.constant(np.nan, mean.dtype))  # XLA has no checks
-        return mean, var
+        if training:  # natural gradients move it; where they end it has no other slope
+            q = DenseGaussian(q.layout, *(tf.stop_gradient(t) for t in q.tensors()))
+        phi = blocks.features(X, cholesky)
+        mean, var = gp.marginals(phi, q, X)
+        return mean, var, phi
 
-    @property
-    def has_moving_sites(self) -> bool:
-        """True if natural gradients alone move q(U)."""
-        fixed = is_below("variational.site_shift", self.frozen)
-        return self.variational == "sites" and self.trainable and not fixed
-
-    @contextlib.contextmanager
-    def stepping(self) -> Iterator[None]:
+    def observe(
+        self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
+    ) -> tf.Tensor:
         """
-        A context for training calls that are followed by :meth:`natural_gradient_step`; with
-        ``variational="sites"`` other training calls are an error.
-        """
-        self._is_stepping = True
-        try:
-            yield
-        finally:
-            self._is_stepping = False
+        Start at the null model of the first batch; then move q(U) by a natural gradient.
 
-    def natural_gradient_step(self, features: tf.Tensor, y: tf.Tensor) -> None:
+        The step goes from the running sums of the observations' sites towards those of this batch
+        (Khan & Lin 2017; Adam, Chang, Khan & Solin 2021), whatever the optimizer does with the
+        rest. Sums of the first batches count alike; later ones as an exponential average over about
+        two epochs.
         """
-        Move q(U) towards its optimum for a batch, by the step size :attr:`rho`.
-
-        With a :attr:`kl_weight` that optimum is of the tempered ELBO.
-
-        :param features: [N, F].
-        :param y: [N] or [N, K].
-        :raises TypeError: ``variational`` is not ``"sites"``.
-        """
+        if not self.trainable:  # there is no KL, which num_data scales
+            return moments
+        fits = forward.num_rows <= self.num_data
+        message = f"num_data={self.num_data} of {self.name} is smaller than the batch:"
+        moments = asserted(moments, fits, [message, forward.num_rows])
+        moments = tf.where(fits, moments, tf.constant(np.nan, moments.dtype))  # for XLA
+        starts = not is_below("mean_function.constant", self.frozen)
+        moves = not is_below("variational.site_shift", self.frozen)
+        if not (starts or moves):
+            return moments
+        leading, known = tf.shape(moments)[:-2], moments.shape[:-2]
+        moments = as_rows(moments, len(known))
         with self._precision():
-            X, (Y, possible) = self.scaled(features), self._observed(y)
-            holds = tf.reduce_all(possible & self.readable(features))
-            rho = tf.where(holds, tf.constant(self.rho, X.dtype), tf.constant(np.nan, X.dtype))
-            site_step(self._gp, X, Y, rho, self.kl_weight)
+            Y, possible = self._observed(y, len(known))
+            valid = tf.reduce_all(possible & self.readable(forward.inputs))
+        if starts:
+            rows = of_all_replicas(tf.concat([tf.cast(Y, weight.dtype), weight], axis=1))
+            with self._precision():
+                null = self._null_model(rows[:, :-1], rows[:, -1])
+            shift = tf.cast(self._start(null), moments.dtype)[:, None]
+            moments = tf.concat([moments[..., :1] + shift, moments[..., 1:]], axis=-1)
+        if moves:
+            scale = self.specification.scale
+            # of the prior little is known: the first batch is seen from the null model
+            constant = tf.cast(self._gp.mean_function.constant, moments.dtype)[:, None]
+            least = tf.fill(tf.shape(constant), tf.cast(1e-6 * scale**2, constant.dtype))
+            nothing = tf.concat([constant, least], axis=1)
+            is_first = tf.equal(tf.convert_to_tensor(self._steps), 0.0)
+            moments = tf.where(is_first, tf.zeros_like(moments) + nothing, moments)
+            with self._precision():
+                sums = self._batch_sums(forward.phi, Y, tf.stop_gradient(moments), weight)
+            self._move([over_replicas(s) for s in sums], forward.num_rows, valid)
+        return as_leading(moments, leading, known)
+
+    def _null_model(self, Y: tf.Tensor, weight: tf.Tensor) -> list[tf.Tensor]:
+        """
+        The constant [L] and unconstrained parameters of the likelihood without features.
+
+        By steps along the signs of gradients (Riedmiller & Braun 1993), which need no scale. Before
+        the first batch; then what they are.
+        """
+        gp, scale = self._gp, self.specification.scale
+        free = [p for p in parameters_of(gp.likelihood) if p.trainable]
+        now = [tf.convert_to_tensor(gp.mean_function.constant)]
+        now += [tf.convert_to_tensor(p.unconstrained_variable) for p in free]
+        steps = [tf.fill(tf.shape(now[0]), tf.cast(0.5 * scale, now[0].dtype))]
+        steps += [tf.fill(tf.shape(z), tf.cast(0.5 / _COORDINATES, z.dtype)) for z in now[1:]]
+        zeros = tf.zeros([tf.shape(Y)[0], gp.num_latent_gps], now[0].dtype)
+        spread = tf.cast(_NULL_SPREAD * scale, zeros.dtype)
+
+        def bound(places: list[tf.Tensor]) -> tf.Tensor:
+            values = iter(p.transform(z) for p, z in zip(free, places[1:]))
+            every = [next(values) if p.trainable else p for p in parameters_of(gp.likelihood)]
+            likelihood = with_values(gp.likelihood, every)
+            expected = likelihood.variational_expectations(
+                zeros[:, :1], zeros + places[0], zeros, tf.cast(Y, zeros.dtype)
+            )
+            fit = tf.reduce_sum(weight * expected)
+            return fit - 0.5 * tf.reduce_sum(tf.square(places[0] / spread))
+
+        def step(
+            i: tf.Tensor, places: list[tf.Tensor], steps: list[tf.Tensor], last: list[tf.Tensor]
+        ) -> tuple[Any, ...]:
+            with tf.GradientTape() as tape:
+                tape.watch(places)
+                value = bound(places)
+            gradients = tape.gradient(value, places, unconnected_gradients="zero")
+            signs = [
+                tf.where(tf.math.is_finite(g), tf.sign(g), 0.0 * s)
+                for g, s in zip(gradients, steps)
+            ]
+            turns = [g * old for g, old in zip(signs, last)]
+            steps = [
+                s
+                * tf.where(
+                    t > 0.0,
+                    tf.cast(1.3, s.dtype),
+                    tf.where(t < 0.0, tf.cast(0.4, s.dtype), tf.ones_like(s)),
+                )
+                for t, s in zip(turns, steps)
+            ]
+            return i + 1, [z + g * s for z, g, s in zip(places, signs, steps)], steps, signs
+
+        def search() -> list[tf.Tensor]:
+            start = (0, now, steps, [tf.zeros_like(z) for z in now])
+            return tf.while_loop(lambda i, *_: i < _NULL_STEPS, step, start)[1]  # type: ignore[no-any-return]
+
+        is_first = tf.equal(tf.convert_to_tensor(self._starts), 0.0)
+        found = tf.cond(is_first, search, lambda: now)
+        return [tf.stop_gradient(z) for z in found]
+
+    def _start(self, null: list[tf.Tensor]) -> tf.Tensor:
+        """Assign the null model; how far the constant moves, [L]."""
+        gp = self._gp
+        constant = gp.mean_function.constant
+        before = tf.convert_to_tensor(constant)
+        if not is_below("mean_function.constant", self.frozen):
+            constant.unconstrained_variable.assign(null[0])
+        free = [p for p in parameters_of(gp.likelihood) if p.trainable]
+        for p, z in zip(free, null[1:]):
+            p.unconstrained_variable.assign(z)
+        self._starts.assign(tf.ones_like(self._starts))
+        return tf.convert_to_tensor(constant) - before
+
+    def _batch_sums(
+        self, phi: Features, Y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Sums of the sites of a batch: precision [L, P, P], shift [P, L]."""
+        gp = self._gp
+        mean, var, nothing, _ = self._unpacked(moments)
+        _, g, w = expectation_gradients(gp.likelihood, nothing, mean, var, Y)
+        w = tf.maximum(w, 0.0)
+        sites = DataSites(weight * w, weight * (g + w * (mean - gp.mean_function(nothing))))
+        return [tf.stop_gradient(s) for s in sums_of(gp, phi, sites)]
+
+    def _move(self, sums: list[tf.Tensor], rows: tf.Tensor, valid: tf.Tensor) -> None:
+        q = self._gp.variational
+        missing = tf.constant(np.nan, tf.float64)  # and so all of q, wherever a row cannot be read
+        rows = over_replicas(tf.where(valid, tf.cast(rows, tf.float64), missing))
+        step = tf.cast(tf.convert_to_tensor(self._steps), tf.float64)
+        rho = tf.maximum(1.0 / (step + 1.0), tf.minimum(_WINDOW * rows / self.num_data, _MOST))
+        scale = tf.math.divide_no_nan(rho * self.num_data, rows * self.kl_weight)
+        with self._precision():
+            cholesky = self._gp.blocks.cholesky()
+            old = q.sites(cholesky)
+            moved = [(1.0 - rho) * before + scale * new for before, new in zip(old, sums)]
+        # outside of `_precision`, as replicas wait
+        q.assign_sites([tf.stop_gradient(L) for L in cholesky], *map(tf.stop_gradient, moved))
+        self._steps.assign(self._steps + 1.0)
+
+    def _forget(self) -> None:
+        """Let q(U) be the prior again."""
+        gp = self._gp
+        with self._precision():
+            P, L = gp.blocks.layout.total, gp.num_latent_gps
+            zeros = tf.zeros([L, P, P], tf.float64), tf.zeros([P, L], tf.float64)
+            gp.variational.assign_sites(gp.blocks.cholesky(), *zeros)
+        self._steps.assign(tf.zeros_like(self._steps))
 
     def penalty(self) -> tf.Tensor:
         """
@@ -366,8 +513,9 @@ class AdditiveGP(GPHead):
 
         :return: a scalar.
         """
-        with self._precision():
-            penalty = self.kl_weight * self._gp.prior_kl() - self._gp.log_prior_density()
+        with self._precision(), _in_layer():
+            kl = tf.stop_gradient(self._gp.prior_kl())
+            penalty = self.kl_weight * kl - self._gp.log_prior_density()
             return tf.cast(self.loss_weight / self.num_data * penalty, keras.config.floatx())
 
     def _set_flags(self) -> None:
@@ -384,11 +532,63 @@ class AdditiveGP(GPHead):
         return {
             **super().get_config(),
             "num_data": self.num_data,
-            "variational": self.variational,
-            "rho": self.rho,
             "loss_weight": self.loss_weight,
             "kl_weight": self.kl_weight,
         }
+
+
+def _equal_on_replicas(create: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
+    """A variable that replicas may assign, each the same value."""
+    return create(**{**options, "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA})
+
+
+_IN_LAYER: ContextVar[bool] = ContextVar("in_layer", default=False)
+"""True while the layer computes what an optimizer of Keras has the gradient of."""
+
+
+@contextlib.contextmanager
+def _in_layer() -> Iterator[None]:
+    token = _IN_LAYER.set(True)
+    try:
+        yield
+    finally:
+        _IN_LAYER.reset(token)
+
+
+class _Coordinates(tfp.bijectors.Scale):
+    """
+    Multiplies by :data:`_COORDINATES`.
+
+    Within the layer the gradient is divided by it: plain gradient descent, whose step has the size
+    of the gradient, then moves a hyperparameter as if there were no coordinates.
+    """
+
+    def __init__(self, dtype: tf.DType) -> None:
+        super().__init__(tf.constant(_COORDINATES, dtype))
+
+    def _forward(self, x: tf.Tensor) -> tf.Tensor:
+        y = super()._forward(x)
+        if not _IN_LAYER.get():
+            return y
+        slope = x / _COORDINATES
+        return slope + tf.stop_gradient(y - slope)
+
+
+def _in_coordinates_of_adam(module: tf.Module) -> None:
+    """
+    Put trainable parameters into coordinates in which Adam's steps are of the right size.
+
+    Adam moves every variable by about its learning rate a step. A weight of a network acts together
+    with many others; a logarithm of a noise variance alone, which would take epochs.
+    """
+    scaled: dict[int, Parameter] = {}
+    for part in (module, *module.submodules):
+        for name, value in list(vars(part).items()):
+            if isinstance(value, Parameter) and value.trainable:
+                if id(value) not in scaled:
+                    transform = tfp.bijectors.Chain([value.transform, _Coordinates(value.dtype)])
+                    scaled[id(value)] = Parameter(value, transform=transform)
+                setattr(part, name, scaled[id(value)])
 
 
 def _filled_up(rows: AnyNDArray, spare: AnyNDArray) -> AnyNDArray:

@@ -6,14 +6,15 @@ import abc
 import contextlib
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import gpflow
 import keras
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
@@ -24,8 +25,22 @@ from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel
 from ..kernels.functional import float_type
 from ..posteriors import AdditivePosterior
-from .losses import FEATURES, HEAD, ExpectedLogLikelihood, MomentReader, metric_of, register
+from .effects import draw_head, head_effects, head_summary
+from .losses import (
+    FORWARD,
+    HEAD,
+    ExpectedLogLikelihood,
+    Forward,
+    MomentReader,
+    as_leading,
+    as_rows,
+    metric_of,
+    register,
+)
 from .structure import HeadSpecification
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Normalization = Literal["running", "adapt", None]
 MOMENTUM = 0.99
@@ -101,11 +116,11 @@ class FeatureScaling(tf.Module):
         """
         x = tf.stop_gradient(x)
         holds = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)
-        rows = _over_replicas(tf.reduce_sum(tf.cast(holds, x.dtype)))
+        rows = over_replicas(tf.reduce_sum(tf.cast(holds, x.dtype)))
 
         def averaged(values: tf.Tensor) -> tf.Tensor:
             finite = tf.where(holds, values, tf.zeros_like(values))
-            return tf.math.divide_no_nan(_over_replicas(tf.reduce_sum(finite, axis=0)), rows)
+            return tf.math.divide_no_nan(over_replicas(tf.reduce_sum(finite, axis=0)), rows)
 
         mean = averaged(x)
         variance = averaged(tf.square(x - mean))
@@ -124,11 +139,20 @@ class FeatureScaling(tf.Module):
         self.count.assign(count + some)
 
 
-def _over_replicas(x: tf.Tensor) -> tf.Tensor:
+def over_replicas(x: tf.Tensor) -> tf.Tensor:
+    """The sum over all replicas of what each has."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return x
     return context.all_reduce(tf.distribute.ReduceOp.SUM, x)
+
+
+def of_all_replicas(x: tf.Tensor) -> tf.Tensor:
+    """The rows that all replicas have, in each."""
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return x
+    return context.all_gather(x, axis=0)
 
 
 def asserted(X: tf.Tensor, holds: tf.Tensor, message: list[Any]) -> tf.Tensor:
@@ -274,6 +298,8 @@ class GPHead(MomentReader, keras.Layer):
         )
         self._set_flags()
         self.built = True
+        self.supports_masking = True
+        self._trained_in: Callable[[], Any] = lambda: None
         register(self)
 
     @abc.abstractmethod
@@ -354,20 +380,17 @@ class GPHead(MomentReader, keras.Layer):
         """
         Take scaling, inducing inputs and centring measures from features; start from ``y``.
 
-        :param features: [N, F]: raw inputs, or what the network gives for a first batch.
-        :param y: responses [N] or [N, K], as in ``fit``; sets the predictor's constant and the
+        :param features: [..., F]: raw inputs, or what the network gives for a first batch.
+        :param y: responses [...] or [..., K], as in ``fit``; sets the predictor's constant and the
             likelihood's parameters.
         :raises ValueError: features that are not finite or too few; another number of responses;
             one whose spread is far from ``scale``.
         """
-        features = np.asarray(features, dtype=np.float64)
-        self._check_width(features.shape)
+        features, y = self._rows(features, y)
         if len(features) < 2:
             raise ValueError(f"features has {len(features)} row(s); adapt needs at least 2.")
         if not np.all(np.isfinite(features)):
             raise ValueError("features must be finite; drop or impute the rows that are not.")
-        if y is not None and len(y) != len(features):
-            raise ValueError(f"features has {len(features)} rows, y has {len(y)}.")
         if self.normalization is not None:
             self.scaling.set(features[:, list(self.structure.features)])
         X = self.scaled(features).numpy()
@@ -377,6 +400,18 @@ class GPHead(MomentReader, keras.Layer):
             self._adapt_inducing(components)
             if y is not None:
                 self.specification.adapt_response(self._gp, X, np.asarray(self._observed(y)[0]))
+
+    def _rows(self, features: Any, y: Any = None) -> tuple[AnyNDArray, AnyNDArray | None]:
+        """Features [N, F] and responses [N] or [N, K] from arrays with any leading dimensions."""
+        features = np.asarray(features, dtype=np.float64)
+        self._check_width(features.shape)
+        leading = features.shape[:-1]
+        if y is not None:
+            y = np.asarray(y)
+            if y.shape[: len(leading)] != leading:
+                raise ValueError(f"features are of {leading} rows, y has shape {y.shape}.")
+            y = y.reshape(-1, *y.shape[len(leading) :])
+        return features.reshape(-1, features.shape[-1]), y
 
     def scaled(self, features: tf.Tensor) -> tf.Tensor:
         """
@@ -395,6 +430,14 @@ class GPHead(MomentReader, keras.Layer):
             return X
         message = f"{self.name} does not know its features yet: call {self._first} first"
         return self.scaling(asserted(X, self._known(), [message]))
+
+    def unscaled(self, X: AnyNDArray) -> AnyNDArray:
+        """
+        What :meth:`scaled` makes X of: the features that components read.
+
+        :param X: [N, D].
+        """
+        return X if self.normalization is None else self.scaling.inverse(X)
 
     def readable(self, features: tf.Tensor) -> tf.Tensor:
         """
@@ -441,33 +484,36 @@ class GPHead(MomentReader, keras.Layer):
         return tf.convert_to_tensor(self.scaling.count) > 0.0
 
     def _check_width(self, shape: Any) -> None:
-        if len(shape) != 2:
-            raise ValueError(
-                f"{self.name} takes features [N, F]; got shape {tuple(shape)}: flatten or pool "
-                "them."
-            )
+        if len(shape) < 2:
+            raise ValueError(f"{self.name} takes features [..., F]; got shape {tuple(shape)}.")
         most = max(self.structure.features)
-        if shape[1] is not None and shape[1] <= most:
+        if shape[-1] is not None and shape[-1] <= most:
             term = next(
                 t.label
                 for t in self.specification.terms
                 if most in t.columns or (t.by is not None and column_of(t.by) == most)
             )
             raise ValueError(
-                f"{term} reads feature {most}, but {self.name} is given {shape[1]} feature(s) "
-                f"(0 to {shape[1] - 1})."
+                f"{term} reads feature {most}, but {self.name} is given {shape[-1]} feature(s) "
+                f"(0 to {shape[-1] - 1})."
             )
 
     def _adapt_inducing(self, components: Sequence[Component]) -> None:
         """Move inducing inputs, where there are any."""
 
     def call(
-        self, inputs: tf.Tensor, training: bool | None = None, output: Output | None = None
+        self,
+        inputs: tf.Tensor,
+        training: bool | None = None,
+        output: Output | None = None,
+        mask: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """
         Predict from features.
 
-        :param inputs: [N, F].
+        :param inputs: [N, F], or with more dimensions in front, [..., F]: each of their rows is
+            one, and so are those of outputs.
+        :param mask: of a sequence's steps, [...]: training leaves out the others.
         :param output: another :attr:`output_kind` for this call: ``"moments"``, mean and variance
             of the predictor [N, L, 2] (of several that are correlated a posteriori [N, L, 2 + L],
             their covariances behind); ``"components"``, the same of every component
@@ -479,22 +525,44 @@ class GPHead(MomentReader, keras.Layer):
         _check_output(kind)
         if _IS_TRACING.get():
             return HeadInput(self, inputs)
-        with self._precision():
-            outputs = self._predicted(inputs, kind, bool(training))
-        # outside of it, since replicas wait for one another
+        self._check_width(inputs.shape)
+        leading = tf.shape(inputs)[:-1]
+        rows = as_rows(inputs, inputs.shape.rank - 1)
+        # before the first batch there is none; outside of `_precision`, as replicas wait
         if training and self.trainable and self.normalization == "running":
-            self.scaling.update(self._read(inputs))
+            known = self._read(rows)
+            if mask is not None:
+                nan = tf.constant(np.nan, known.dtype)
+                known = tf.where(tf.reshape(mask, [-1, 1]), known, nan)
+            self.scaling.update(known)
+        with self._precision():
+            flat = self._predicted(rows, kind, bool(training))
+        outputs = as_leading(flat, leading, inputs.shape[:-1])
         setattr(outputs, HEAD, weakref.ref(self))
         if training:
-            setattr(outputs, FEATURES, inputs)
+            counted = tf.shape(rows)[0]
+            if mask is not None:
+                counted = tf.math.count_nonzero(mask, dtype=tf.int32)
+            setattr(outputs, FORWARD, Forward(rows, counted, getattr(flat, FORWARD, None)))
+            if not tf.executing_eagerly():
+                self._trained_in = weakref.ref(tf.compat.v1.get_default_graph())
         return outputs
+
+    def has_trained_here(self) -> bool:
+        graph = self._trained_in() if self.trainable and not tf.executing_eagerly() else None
+        here = tf.compat.v1.get_default_graph()
+        while graph is not None and graph is not here:  # as a loop over steps may have its own
+            graph = getattr(graph, "outer_graph", None)
+        return graph is here
 
     def _predicted(self, inputs: tf.Tensor, kind: Output, training: bool) -> tf.Tensor:
         X = self.scaled(inputs)
         if kind == "components":
             return self._masked(inputs, self._component_moments(X, training))
-        moments = self._masked(inputs, self._moments(X, training))
+        plain = self._moments(X, training)
+        moments = self._masked(inputs, plain)
         if kind == "moments":
+            setattr(moments, FORWARD, getattr(plain, FORWARD, None))
             return moments
         if kind == "response":
             return self.response(moments)
@@ -517,26 +585,83 @@ class GPHead(MomentReader, keras.Layer):
         return tf.pad(constant[None], [[0, len(self.names) - 1], [0, 0]])
 
     def compute_output_spec(
-        self, inputs: Any, training: bool | None = None, output: Output | None = None
+        self,
+        inputs: Any,
+        training: bool | None = None,
+        output: Output | None = None,
+        mask: Any = None,
     ) -> keras.KerasTensor:
         self._check_width(inputs.shape)
         kind = self.output_kind if output is None else output
         _check_output(kind)
-        N, L = inputs.shape[0], self.num_predictors
+        leading, L = inputs.shape[:-1], self.num_predictors
         binary = self.specification.family.name == "bernoulli"
         number = self.specification.num_classes
         classes = () if binary or number is None else (number,)
         shape = {
-            "moments": (N, L, self.num_moments),
-            "components": (N, len(self.names), L, 2),
-            "response": (N, *classes),
-            "interval": (N, *classes, 3),
+            "moments": (L, self.num_moments),
+            "components": (len(self.names), L, 2),
+            "response": classes,
+            "interval": (*classes, 3),
         }[kind]
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+        return keras.KerasTensor((*leading, *shape), dtype=self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
         spec = self.compute_output_spec(keras.KerasTensor(input_shape))
         return tuple(spec.shape)
+
+    def effects(
+        self,
+        term: str | None = None,
+        grid: Any = None,
+        *,
+        level: float = 0.95,
+        num_points: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        An effect, or all of them, on the predictor's scale, with pointwise credible intervals.
+
+        Features are in the units in which the layer is given them, so those that are columns of a
+        table are in the table's. An effect with a factor for ``by`` is that of its level, one with
+        a number for ``by`` is what it is where that is 1.
+
+        :param term: its name, such as ``"s(0)"``, see :attr:`names`; by default all effects of one
+            or two features, one after the other.
+        :param grid: values of its feature [n], or of its features [n, d], a dict of features by
+            index, or a DataFrame; by default three spreads about the location of each, every level,
+            or one period.
+        :param level: probability of the intervals.
+        :param num_points: of the default grid, along each feature.
+        :return: columns: the features by index, ``predictor`` where there are several,
+            ``estimate``, ``se``, ``lower``, ``upper``; of all effects ``term`` is first.
+        :raises ValueError: an unknown effect, a grid that does not fit it, no grid for an effect of
+            more than two features, a level that is no probability.
+        """
+        return head_effects(self, term, grid, level, num_points)
+
+    def draw(self, terms: str | Iterable[str] | None = None, *, level: float = 0.95) -> Figure:
+        """
+        Draw the effects: curves with bands, levels, maps.
+
+        :param terms: names of effects; by default all of one or two features.
+        :param level: probability of the bands.
+        :return: a figure of its own, not pyplot's.
+        :raises ValueError: an unknown effect; a level that is no probability.
+        """
+        return draw_head(self, terms, level)
+
+    def summary(self) -> pd.DataFrame:
+        """
+        A row for each effect (and predictor): what was learnt of it.
+
+        :return: columns ``term``, ``predictor`` where there are several, ``sd``, the standard
+            deviation of the estimated effect over features; ``se``, the root mean square of its
+            standard errors; ``prior sd``, that of its prior; ``lengthscale``, a tuple in the units
+            of its features, empty where there is not one for each. Averages are over features
+            that are normal, with the location and the spread that the layer has seen, and
+            independent of each other.
+        """
+        return head_summary(self)
 
     @property
     def loss(self) -> ExpectedLogLikelihood:

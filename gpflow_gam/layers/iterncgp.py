@@ -127,18 +127,18 @@ class IterNCGP(GPHead):
         """
         Find the posterior given features.
 
-        :param features: [N, F], such as a network's ``predict``.
-        :param y: responses [N].
+        :param features: [..., F], such as a network's ``predict``.
+        :param y: responses [...].
         :param hyperparameters: whether to learn kernel and likelihood parameters too.
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_sweeps``, ``max_seconds``,
             ``progress``, ...
         :return: what happened.
         :raises ValueError: bad data or options.
         """
-        y = np.asarray(y)
         self.adapt(features, y)
+        features, y = self._rows(features, y)
         with self._precision():
-            X = self.scaled(np.asarray(features))
+            X = self.scaled(features)
             Y = self.response_matrix(y)
             gp = self._gp
             model = models.IterNCGP(

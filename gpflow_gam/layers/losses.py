@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Bernoulli, Likelihood
 
+from ..covariances import Features
 from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import (
     expected_log_density,
@@ -41,12 +42,38 @@ _OF_ONE_HOT = (
 _HEADS: weakref.WeakSet[MomentReader] = weakref.WeakSet()
 HEAD = "_gpflow_gam_head"
 """Attribute of a head's output: a weak reference to the head. It is lost in any computation."""
-FEATURES = "_gpflow_gam_features"
-"""Attribute of a head's output in training: the features that it was called with."""
+FORWARD = "_gpflow_gam_forward"
+"""Attribute of a head's output in training: the :class:`Forward` that it is from."""
+
+
+_MASK = "_keras_mask"
+"""Keras's attribute of an output whose steps are not all there."""
+
+
+class Forward(NamedTuple):
+    """What a training call was given, and what :meth:`MomentReader.observe` takes over from it."""
+
+    inputs: tf.Tensor  # [N, F]
+    num_rows: tf.Tensor  # those that a mask has
+    phi: Features | None
+
+
+def as_rows(x: tf.Tensor, leading: int) -> tf.Tensor:
+    """x [..., *] with its leading dimensions made one, [N, *]."""
+    return x if leading == 1 else tf.reshape(x, [-1, *x.shape[leading:]])
+
+
+def as_leading(x: tf.Tensor, leading: tf.Tensor, known: tf.TensorShape) -> tf.Tensor:
+    """x [N, *] with the leading dimensions of its rows, [..., *]."""
+    if len(known) == 1:
+        return x
+    restored = tf.reshape(x, tf.concat([leading, tf.shape(x)[1:]], axis=0))
+    restored.set_shape(known.concatenate(x.shape[1:]))
+    return restored
 
 
 class MomentReader(abc.ABC):
-    """Reads moments [N, L, 2], or [N, L, 2 + L] with covariances behind, under a likelihood."""
+    """Reads moments [..., L, 2], or [..., L, 2 + L] with covariances, under a likelihood."""
 
     name: str
     compute_dtype: str
@@ -73,12 +100,12 @@ class MomentReader(abc.ABC):
 
     def response(self, moments: tf.Tensor) -> tf.Tensor:
         """
-        The expected response [N], or class probabilities [N, K], from moments.
+        The expected response [...], or class probabilities [..., K], from moments.
 
-        :param moments: what the layer returns, [N, L, M].
+        :param moments: what the layer returns, [..., L, M].
         """
-        mean, var, X = self._unpacked(moments)
-        return expected_response(self.likelihood, X, mean, self._shared(var))
+        mean, var, X, restored = self._unpacked(moments)
+        return restored(expected_response(self.likelihood, X, mean, self._shared(var)))
 
     def interval(
         self, moments: tf.Tensor, level: float | None = None
@@ -86,61 +113,84 @@ class MomentReader(abc.ABC):
         """
         Equal-tailed credible interval of the expected response, each end as :meth:`response`.
 
-        :param moments: what the layer returns, [N, L, M].
+        :param moments: what the layer returns, [..., L, M].
         :param level: probability of the interval; the layer's by default.
         """
-        mean, var, X = self._unpacked(moments)
+        mean, var, X, restored = self._unpacked(moments)
         level = self.level if level is None else level
-        return response_interval(self.likelihood, X, mean, var, level)
+        lower, upper = response_interval(self.likelihood, X, mean, var, level)
+        return restored(lower), restored(upper)
 
     def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
         """
-        ``-E_q[log p(y | rho)]`` of each row, [N]; NaN for a y that is impossible.
+        ``-E_q[log p(y | rho)]`` of each row, [...]; NaN for a y that is impossible.
 
-        :param y: responses, [N] or [N, K].
-        :param moments: what the layer returns, [N, L, M].
+        :param y: responses, [...] or [..., K].
+        :param moments: what the layer returns, [..., L, M].
         """
-        mean, var, X = self._unpacked(moments)
-        return -self._by_row(lambda Y: expected_log_density(self.likelihood, X, mean, var, Y), y)
+        return -self._by_row(expected_log_density, y, moments)
 
     def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
         """
-        ``log E_q[p(y | rho)]`` of each row, [N]; NaN for a y that is impossible.
+        ``log E_q[p(y | rho)]`` of each row, [...]; NaN for a y that is impossible.
 
-        :param y: responses, [N] or [N, K].
-        :param moments: what the layer returns, [N, L, M].
+        :param y: responses, [...] or [..., K].
+        :param moments: what the layer returns, [..., L, M].
         """
-        mean, var, X = self._unpacked(moments)
-        var = self._shared(var)
-        return self._by_row(lambda Y: predictive_log_density(self.likelihood, X, mean, var, Y), y)
 
-    def _by_row(self, density: Callable[[tf.Tensor], tf.Tensor], y: tf.Tensor) -> tf.Tensor:
-        Y, possible = self._observed(y)
-        missing = tf.constant(np.nan, self.compute_dtype)
-        return tf.where(possible, tf.cast(density(Y), self.compute_dtype), missing)
+        def density(
+            likelihood: Likelihood, X: tf.Tensor, mean: tf.Tensor, var: tf.Tensor, Y: tf.Tensor
+        ) -> tf.Tensor:
+            return predictive_log_density(likelihood, X, mean, self._shared(var), Y)
+
+        return self._by_row(density, y, moments)
+
+    def observe(
+        self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
+    ) -> tf.Tensor:
+        """Learn from a training batch what gradients do not move; the moments that result."""
+        return moments
+
+    def has_trained_here(self) -> bool:
+        """True if the present graph has a training call, whose output a loss must be given."""
+        return False
+
+    def _by_row(
+        self, density: Callable[..., tf.Tensor], y: tf.Tensor, moments: tf.Tensor
+    ) -> tf.Tensor:
+        mean, var, X, restored = self._unpacked(moments)
+        Y, possible = self._observed(y, len(moments.shape) - 2)
+        values = tf.cast(density(self.likelihood, X, mean, var, Y), self.compute_dtype)
+        return restored(tf.where(possible, values, tf.constant(np.nan, self.compute_dtype)))
 
     def _shared(self, var: tf.Tensor) -> tf.Tensor:
         return tf.cast(self.predictive_share, var.dtype) * var
 
-    def _unpacked(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _unpacked(
+        self, moments: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        """Mean and variance by row, no inputs [N, 1], and what gives rows their dimensions."""
         moments = tf.convert_to_tensor(moments)
         shape = (self.num_predictors, self.num_moments)
-        if moments.shape.rank != 3 or tuple(moments.shape[1:]) != shape:
+        rank = moments.shape.rank
+        if rank is None or rank < 3 or tuple(moments.shape[-2:]) != shape:
             raise ValueError(
-                f"y_pred must be the moments [N, {shape[0]}, {shape[1]}] that {self.name} gives "
+                f"y_pred must be the moments [..., {shape[0]}, {shape[1]}] that {self.name} gives "
                 f"with output='moments'; got shape {tuple(moments.shape)}."
             )
-        moments = tf.cast(moments, self.compute_dtype)
+        leading, known = tf.shape(moments)[:-2], moments.shape[:-2]
+        moments = tf.cast(as_rows(moments, rank - 2), self.compute_dtype)
         var = moments[..., 2:] if shape[1] > 2 else moments[..., 1]
-        return moments[..., 0], var, tf.zeros_like(moments[:, 0, :1])
+        nothing = tf.zeros_like(moments[:, 0, :1])
+        return moments[..., 0], var, nothing, lambda x: as_leading(x, leading, known)
 
-    def response_matrix(self, y: Any) -> tf.Tensor:
+    def response_matrix(self, y: Any, leading: int = 1) -> tf.Tensor:
         """
         Responses as the likelihood takes them, Y [N, K]; one-hot labels become codes [N, 1].
 
         Rows that are not one-hot fail in the graph, and become -1 where XLA drops assertions.
 
-        :param y: numbers, [N] or [N, K].
+        :param y: numbers, [N] or [N, K]; with as many ``leading`` dimensions in the place of N.
         :raises ValueError: text; y of another rank or width; (eagerly) a row that is not one-hot.
         """
         y = tf.convert_to_tensor(y)
@@ -152,9 +202,12 @@ class MomentReader(abc.ABC):
         Y = tf.cast(y, self.compute_dtype)
         width = observation_width(self.likelihood, self.num_predictors)
         if Y.shape.rank is None:  # in a function that was called with [N] and with [N, K]
-            Y = tf.reshape(Y, [tf.shape(Y)[0], width])
-        if Y.shape.rank not in (1, 2):
-            raise ValueError(f"y must be [N] or [N, K]; got shape {Y.shape}.")
+            Y = tf.reshape(Y, [-1, width])
+        elif Y.shape.rank not in (leading, leading + 1):
+            rows = "N" if leading == 1 else ", ".join("N" * leading)
+            raise ValueError(f"y must be [{rows}] or [{rows}, K]; got shape {Y.shape}.")
+        else:
+            Y = as_rows(Y, leading)
         if Y.shape.rank == 1:
             Y = Y[:, None]
         if width == 1 and Y.shape[1] is not None and Y.shape[1] == num_labels(self.likelihood):
@@ -162,9 +215,9 @@ class MomentReader(abc.ABC):
         check_width(Y.shape[1], self.likelihood, self.num_predictors, "y")
         return Y
 
-    def _observed(self, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _observed(self, y: tf.Tensor, leading: int = 1) -> tuple[tf.Tensor, tf.Tensor]:
         """Y [N, K] once it is known to be possible, and which rows are, [N]: XLA drops checks."""
-        Y = self.response_matrix(y)
+        Y = self.response_matrix(y, leading)
         possible = possible_observations(Y, self.likelihood)
         return checked_observations(Y, self.likelihood, "y"), possible
 
@@ -182,15 +235,32 @@ def _codes(Y: tf.Tensor) -> tf.Tensor:
     return tf.where(one_hot, codes, -tf.ones_like(codes))[:, None]
 
 
+def _possible(y: Any, mask: Any) -> Any:
+    """Responses with one that the mask has in the place of all that it has not."""
+    if mask is None:
+        return y
+    y, mask = tf.convert_to_tensor(y), tf.cast(mask, tf.bool)
+    rank, extra = len(mask.shape), len(y.shape) - len(mask.shape)
+    rows = tf.reshape(y, tf.concat([[-1], tf.shape(y)[rank:]], axis=0))
+    first = tf.gather(rows, tf.argmax(tf.reshape(tf.cast(mask, tf.int32), [-1])))
+    return tf.where(tf.reshape(mask, tf.concat([tf.shape(mask), [1] * extra], axis=0)), y, first)
+
+
+def _masked_weight(mask: Any, sample_weight: Any) -> Any:
+    """A metric's weights, 0 where the mask has no step."""
+    if mask is None:
+        return sample_weight
+    mask = tf.cast(mask, keras.config.floatx())
+    if sample_weight is None:
+        return mask
+    weight = tf.cast(sample_weight, mask.dtype)
+    missing = [1] * (len(mask.shape) - len(weight.shape))
+    return mask * tf.reshape(weight, tf.concat([tf.shape(weight), missing], axis=0))
+
+
 def register(head: MomentReader) -> None:
     """Make a head known by its name."""
     _HEADS.add(head)
-
-
-def features_of(output: Any, head: MomentReader) -> tf.Tensor | None:
-    """Features [N, F] that ``head`` returned ``output`` for in training, or None."""
-    maker = _maker(output)
-    return getattr(output, FEATURES, None) if maker is head else None
 
 
 def _maker(output: Any) -> MomentReader | None:
@@ -278,8 +348,34 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
         )
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
-        self._head(y_pred)  # before a cast to another precision hides whose output it is
+        head = self._head(y_pred)  # before a cast to another precision hides whose output it is
+        mask = getattr(y_pred, _MASK, None)
+        y_true = _possible(y_true, mask)
+        forward = getattr(y_pred, FORWARD, None) if _maker(y_pred) is head else None
+        if forward is not None:
+            y_pred = head.observe(forward, y_true, y_pred, self._weight(y_pred, mask, sample_weight))
+            if mask is not None:
+                setattr(y_pred, _MASK, mask)
+        elif _maker(y_pred) is None and head.has_trained_here():
+            raise ValueError(
+                f"{head.name} learns in its loss, which must be given what the layer returns: leave "
+                "out the layers between them. (For sequences and images no TimeDistributed is "
+                "needed: the layer takes features [..., F].)"
+            )
         return super().__call__(y_true, y_pred, sample_weight)
+
+    def _weight(self, moments: tf.Tensor, mask: Any, sample_weight: Any) -> tf.Tensor:
+        """Of each row, [N, 1], in the head's precision."""
+        leading = tf.shape(moments)[:-2]
+        rank = len(moments.shape) - 2
+        weight = tf.ones(leading, moments.dtype)
+        for factor in (mask, sample_weight):
+            if factor is not None:
+                factor = tf.cast(factor, moments.dtype)
+                missing = rank - len(factor.shape)  # one a sequence; or a last dimension of 1
+                shape = tf.shape(factor)[: rank if missing < 0 else None]
+                weight *= tf.reshape(factor, tf.concat([shape, [1] * max(missing, 0)], axis=0))
+        return tf.reshape(weight, [-1, 1])
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         head = self._head(y_pred)
@@ -316,12 +412,19 @@ class ResponseMetric(_ReadsHead, keras.metrics.Metric):
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
         head = self._head(y_pred)
-        response, Y = head.response(y_pred), head.response_matrix(y_true)
-        if response.shape.rank == 2:  # class probabilities
+        response = head.response(y_pred)
+        mask = getattr(y_pred, _MASK, None)
+        y_true, sample_weight = _possible(y_true, mask), _masked_weight(mask, sample_weight)
+        leading = len(y_pred.shape) - 2
+        Y = head.response_matrix(y_true, leading)
+        Y = as_leading(Y, tf.shape(y_pred)[:leading], y_pred.shape[:leading])
+        if len(response.shape) > leading:  # class probabilities
             if isinstance(self.metric, _OF_CODES):
                 y_true = Y
             elif isinstance(self.metric, _OF_ONE_HOT):
-                y_true = tf.one_hot(tf.cast(Y[:, 0], tf.int32), response.shape[1])
+                y_true = tf.one_hot(tf.cast(Y[..., 0], tf.int32), response.shape[-1])
+        elif Y.shape[-1] == 1:  # Keras's metrics average over a last dimension, and weigh the rest
+            response, y_true = response[..., None], Y
         response = tf.cast(response, self.metric.dtype)
         return self.metric.update_state(y_true, response, sample_weight=sample_weight)
 
@@ -357,6 +460,8 @@ class NegativeLogPredictiveDensity(_ReadsHead, keras.metrics.Mean):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
+        mask = getattr(y_pred, _MASK, None)
+        y_true, sample_weight = _possible(y_true, mask), _masked_weight(mask, sample_weight)
         density = self._head(y_pred).predict_log_density(y_true, y_pred)
         return super().update_state(-tf.cast(density, self.dtype), sample_weight=sample_weight)
 

@@ -88,10 +88,14 @@ class Structure:
         ends = {"latitude": LATITUDE, "longitude": LONGITUDE}
         return {i: ends[kind] for i, kind in enumerate(self.kinds) if kind in ends}
 
+    def reference(self, number: int) -> AnyNDArray:
+        """Rows [number, D] with the distribution that scaling aims at."""
+        periods = _periods(self.terms, self.features)
+        return _reference(self.kinds, self.num_levels, periods, number)
+
     def adapted(self, X: AnyNDArray) -> list[Component]:
         """The components with nodes and inducing inputs from scaled features [N, D]."""
-        periods = _periods(self.terms, self.features)
-        reference = _reference(self.kinds, self.num_levels, periods, len(X))
+        reference = self.reference(len(X))
         constant = np.ptp(X, axis=0) == 0.0  # a unit that is dead so far has no distribution
         X = np.where(constant, reference, X)
         table = Table({f: X[:, i] for i, f in enumerate(self.features)})

@@ -1,4 +1,4 @@
-"""Training of networks with heads: natural gradients, refits, bounded layers."""
+"""Training of networks with heads: refits, bounded layers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ..variational import OptimalPrecision
 from .additive_gp import AdditiveGP
-from .losses import features_of
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
@@ -50,71 +48,6 @@ class SpectralBound(keras.constraints.Constraint):
         return {"bound": self.bound}
 
 
-@keras.saving.register_keras_serializable(package="gpflow_gam")
-class NaturalGradientModel(keras.Model):
-    """
-    A :class:`keras.Model` whose ``fit`` moves q(U) of its heads by natural gradients.
-
-    Heads with ``variational="sites"`` take a step of their :attr:`AdditiveGP.rho` towards the
-    optimum for each batch (Khan & Lin 2017; see :class:`~gpflow_gam.optimizers.NaturalGradient`);
-    the compiled optimiser moves everything else: network, kernels, likelihood. Both see the same
-    forward pass. Used as :class:`keras.Model` is: with inputs and outputs, or subclassed.
-
-    A head that is held fixed (``trainable = False``, or ``"variational"`` in its ``frozen``) keeps
-    its q. One device only, and no sample weights.
-    """
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        if sample_weight is not None:
-            raise ValueError(
-                "NaturalGradientModel takes no sample_weight; fit a keras.Model with them."
-            )
-        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-            raise ValueError(
-                "NaturalGradientModel trains on one device; under a distribution strategy use a "
-                "keras.Model with variational='block'."
-            )
-        heads = [
-            layer
-            for layer in self._flatten_layers()
-            if isinstance(layer, AdditiveGP)
-            and isinstance(layer.model.variational, OptimalPrecision)
-        ]
-        if not heads:
-            raise ValueError(
-                "NaturalGradientModel found no AdditiveGP with variational='sites' to move; make "
-                "one, or fit a keras.Model."
-            )
-        if not any(head.has_moving_sites for head in heads):
-            return super().train_step(data)  # type: ignore[no-any-return]
-        targets = keras.tree.flatten(y)
-        if len(heads) > 1 or len(targets) > 1:
-            raise ValueError(
-                f"NaturalGradientModel takes one head and one target; got {len(heads)} and "
-                f"{len(targets)}."
-            )
-        head = heads[0]
-        with tf.GradientTape() as tape, head.stepping():
-            y_pred = self(x, training=True)
-            loss = self.compute_loss(x=x, y=y, y_pred=y_pred, training=True)
-            scaled = self.optimizer.scale_loss(loss)
-        outputs = [features_of(output, head) for output in keras.tree.flatten(y_pred)]
-        features = [f for f in outputs if f is not None]
-        if len(features) != 1:
-            raise ValueError(
-                f"{self.name} must return what {head.name} returns, once, for natural gradients to "
-                f"know what it is called with; {len(features)} of its {len(outputs)} outputs are."
-            )
-        weights = self.trainable_weights
-        gradients = tape.gradient(scaled, weights)
-        head.natural_gradient_step(features[0], targets[0])
-        self.optimizer.apply_gradients(zip(gradients, weights))
-        self._loss_tracker.update_state(loss, sample_weight=tf.shape(targets[0])[0])
-        results: dict[str, Any] = self.compute_metrics(x, y, y_pred)
-        return results
-
-
 def refit(
     head: AdditiveGP,
     features: Any,
@@ -131,8 +64,8 @@ def refit(
 
     For smooths of many features at once, whose inducing inputs must lie where the features do,
     which is known once the network is trained: :meth:`AdditiveGP.adapt` puts them there, and
-    training goes on from it, by natural gradients where the head has ``variational="sites"``. The
-    network is not asked, so that this costs a fraction of its training.
+    training goes on from it. The network is not asked, so that this costs a fraction of its
+    training.
 
     :param head: to train, in no compiled model yet or in one that is compiled again.
     :param features: of all training rows, [N, F], such as a network's ``predict``.
@@ -140,13 +73,11 @@ def refit(
     :param epochs: passes over the rows.
     :param batch_size: rows a step.
     :param learning_rate: Adam's, of all that natural gradients do not move.
-    :param sample_weight: how often each row counts, [N]; once by default. Not by natural
-        gradients.
+    :param sample_weight: how often each row counts, [N]; once by default.
     :param options: of ``keras.Model.fit``: ``callbacks``, ``validation_data``, ``verbose``, ...
     :return: Keras's record of losses.
     :raises ValueError: the head is held fixed; its ``num_data`` is not N; another number of
-        weights, or weights for natural gradients; bad features or responses, see
-        :meth:`AdditiveGP.adapt`.
+        weights; bad features or responses, see :meth:`AdditiveGP.adapt`.
     """
     features = np.asarray(features)
     if not head.trainable:
@@ -163,8 +94,7 @@ def refit(
         )
     head.adapt(features, y)
     inputs = keras.Input(features.shape[1:], dtype=head.compute_dtype)
-    kind = NaturalGradientModel if head.has_moving_sites else keras.Model
-    model = kind(inputs, head(inputs))
+    model = keras.Model(inputs, head(inputs))
     model.compile(optimizer=keras.optimizers.Adam(learning_rate), loss=head.loss)
     rows = _batches(head.compute_dtype, batch_size, features, y, sample_weight)
     settings = {"verbose": 0, "shuffle": False, **options}  # rows come shuffled
