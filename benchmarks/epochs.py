@@ -168,9 +168,7 @@ def main() -> None:
         for head in ("Dense", "AdditiveGP"):
             scores = []
             for seed in range(arguments.seeds):
-                scores.append(
-                    run(PROBLEMS[name], head, seed, arguments.batch, arguments.epochs)
-                )
+                scores.append(run(PROBLEMS[name], head, seed, arguments.batch, arguments.epochs))
                 print(name, head, seed, {k: round(v, 3) for k, v in scores[-1].items()}, flush=True)
             medians = pd.DataFrame(scores).median().to_dict()
             rows.append({"problem": name, "head": head, **medians})

@@ -396,6 +396,7 @@ class AdditiveGP(GPHead):
             nothing = tf.concat([constant, least], axis=1)
             is_first = tf.equal(tf.convert_to_tensor(self._steps), 0.0)
             moments = tf.where(is_first, tf.zeros_like(moments) + nothing, moments)
+            assert forward.phi is not None  # an AdditiveGP's
             with self._precision():
                 sums = self._batch_sums(forward.phi, Y, tf.stop_gradient(moments), weight)
             self._move([over_replicas(s) for s in sums], forward.num_rows, valid)
@@ -418,7 +419,7 @@ class AdditiveGP(GPHead):
         spread = tf.cast(_NULL_SPREAD * scale, zeros.dtype)
 
         def bound(places: list[tf.Tensor]) -> tf.Tensor:
-            values = iter(p.transform(z) for p, z in zip(free, places[1:]))
+            values = iter(p.transform(z) for p, z in zip(free, places[1:]))  # type: ignore[misc]
             every = [next(values) if p.trainable else p for p in parameters_of(gp.likelihood)]
             likelihood = with_values(gp.likelihood, every)
             expected = likelihood.variational_expectations(

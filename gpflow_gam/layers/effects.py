@@ -14,7 +14,7 @@ from gpflow.base import AnyNDArray, Parameter
 from scipy.stats import norm
 
 from ..gam.components import Component
-from ..gam.summaries.components import leaves_of
+from ..gam.summaries.summary import leaves_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,9 +76,7 @@ def _effect(
         table = pd.DataFrame(columns, columns=features)
         if head.num_predictors > 1:
             table["predictor"] = predictor
-        tables.append(
-            table.assign(estimate=mean, se=se, lower=mean - z * se, upper=mean + z * se)
-        )
+        tables.append(table.assign(estimate=mean, se=se, lower=mean - z * se, upper=mean + z * se))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -182,11 +180,13 @@ def draw_head(head: GPHead, terms: str | Iterable[str] | None, level: float) -> 
     else:
         parts = [_named(head, t) for t in ([terms] if isinstance(terms, str) else terms)]
     tables = [_effect(head, c, None, level, None) for c in parts]
-    panels = [
-        (c, part, table if part is None else table[table["predictor"] == part])
-        for c, table in zip(parts, tables)
-        for part in (head.specification.names if _is_map(head, c) and head.num_predictors > 1 else [None])
-    ]
+    panels: list[tuple[Component, str | None, pd.DataFrame]] = []
+    for component, table in zip(parts, tables):
+        if _is_map(head, component) and "predictor" in table:
+            groups = table.groupby("predictor", sort=False)
+            panels += [(component, str(name), part) for name, part in groups]
+        else:
+            panels.append((component, None, table))
     columns = min(4, len(panels))
     rows = -(-len(panels) // max(columns, 1))
     figure = Figure(figsize=(3.2 * columns, 2.6 * rows), layout="constrained")
@@ -243,9 +243,7 @@ def _draw_map(figure: Figure, ax: Axes, component: Component, table: pd.DataFram
     first, second = (f for f in table.columns if isinstance(f, int))
     values = table.pivot(index=second, columns=first, values="estimate")
     most = float(np.abs(values.to_numpy()).max()) or 1.0
-    mesh = ax.pcolormesh(
-        values.columns, values.index, values, cmap="RdBu_r", vmin=-most, vmax=most
-    )
+    mesh = ax.pcolormesh(values.columns, values.index, values, cmap="RdBu_r", vmin=-most, vmax=most)
     figure.colorbar(mesh, ax=ax)
     ax.set(xlabel=f"feature {first}", ylabel=f"feature {second}")
 

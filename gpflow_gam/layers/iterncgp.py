@@ -7,7 +7,6 @@ from typing import Any
 
 import gpflow
 import keras
-import numpy as np
 import tensorflow as tf
 from gpflow.base import Module
 from gpflow.functions import MeanFunction

@@ -353,14 +353,16 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
         y_true = _possible(y_true, mask)
         forward = getattr(y_pred, FORWARD, None) if _maker(y_pred) is head else None
         if forward is not None:
-            y_pred = head.observe(forward, y_true, y_pred, self._weight(y_pred, mask, sample_weight))
+            y_pred = head.observe(
+                forward, y_true, y_pred, self._weight(y_pred, mask, sample_weight)
+            )
             if mask is not None:
                 setattr(y_pred, _MASK, mask)
         elif _maker(y_pred) is None and head.has_trained_here():
             raise ValueError(
-                f"{head.name} learns in its loss, which must be given what the layer returns: leave "
-                "out the layers between them. (For sequences and images no TimeDistributed is "
-                "needed: the layer takes features [..., F].)"
+                f"{head.name} learns in its loss, which must be given what the layer returns: "
+                "leave out the layers between them. (Sequences and images need no TimeDistributed: "
+                "the layer takes features [..., F].)"
             )
         return super().__call__(y_true, y_pred, sample_weight)
 
