@@ -901,7 +901,10 @@ class OptimalPrecision(VariationalFamily):
         self.site_shift.assign(self.layout.to_components(shift))
 
     def whitened(self, cholesky: Cholesky) -> DenseGaussian:
-        Lambda, eta = self.sites(cholesky)
+        return self.of_sites(*self.sites(cholesky))
+
+    def of_sites(self, Lambda: tf.Tensor, eta: tf.Tensor) -> DenseGaussian:
+        """q(V) with a site in the whitened basis, as :meth:`sites` gives it."""
         precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
         return from_precision(self.layout, precision, eta)[0]
 

@@ -7,7 +7,7 @@ import numbers
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -36,6 +36,8 @@ _COORDINATES = 20.0
 """Hyperparameters' unconstrained values are so many times what optimizers move."""
 _NULL_STEPS, _NULL_SPREAD = 60, 10.0
 """Of the search for the null model; prior standard deviation of its constant, in scales."""
+_KL = "_gpflow_gam_kl"
+"""Attribute of a graph: KL divergences of its training calls, by head."""
 _WINDOW, _MOST = 0.5, 0.3
 """Step size of natural gradients, in batches by epoch, and at most."""
 
@@ -146,6 +148,14 @@ class _HeadShapes:
             log_det = 2.0 * np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
             last = self._last = (key, values, (values.mean[order], log_det, factor))
         return last[1], last[2]
+
+
+class _Step(NamedTuple):
+    """What a forward pass computed that moves q(U), where gradients stop in all but features."""
+
+    phi: Features
+    cholesky: list[tf.Tensor]
+    sites: tuple[tf.Tensor, tf.Tensor]
 
 
 class _Penalty(keras.regularizers.Regularizer):
@@ -333,28 +343,33 @@ class AdditiveGP(GPHead):
             Z.assign(_filled_up(np.asarray(new), have) if have.size else have)
 
     def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
-        mean, var, phi = self._marginals_and_features(X, training)
+        mean, var, step = self._marginals_and_step(X, training)
         moments = tf.stack([mean, var], axis=-1)
-        if training:
-            setattr(moments, FORWARD, phi)
+        if step is not None:
+            setattr(moments, FORWARD, step)
         return moments
 
     def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._marginals_and_features(X, training)[:2]
+        return self._marginals_and_step(X, training)[:2]
 
-    def _marginals_and_features(
+    def _marginals_and_step(
         self, X: tf.Tensor, training: bool
-    ) -> tuple[tf.Tensor, tf.Tensor, Features]:
+    ) -> tuple[tf.Tensor, tf.Tensor, _Step | None]:
         gp = self._gp
         blocks = gp.blocks
         cholesky = blocks.cholesky()
-        free = self._is_free(training)
-        q = gp.whitened(cholesky) if free else self._shapes.projected(cholesky)
-        if training:  # natural gradients move it; where they end it has no other slope
-            q = DenseGaussian(q.layout, *(tf.stop_gradient(t) for t in q.tensors()))
         phi = blocks.features(X, cholesky)
-        mean, var = gp.marginals(phi, q, X)
-        return mean, var, phi
+        step = None
+        if training and self.trainable:
+            fixed = [tf.stop_gradient(L) for L in cholesky]
+            sites = gp.variational.sites(fixed)
+            # natural gradients move it; where they end it has no other slope
+            q: WhitenedGaussian = gp.variational.of_sites(*sites)
+            step = _Step(phi, fixed, sites)
+            self._keep_kl(tf.stop_gradient(q.kl()))
+        else:
+            q = (gp.whitened if self._is_free(training) else self._shapes.projected)(cholesky)
+        return *gp.marginals(phi, q, X), step
 
     def observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
@@ -396,10 +411,10 @@ class AdditiveGP(GPHead):
             nothing = tf.concat([constant, least], axis=1)
             is_first = tf.equal(tf.convert_to_tensor(self._steps), 0.0)
             moments = tf.where(is_first, tf.zeros_like(moments) + nothing, moments)
-            assert forward.phi is not None  # an AdditiveGP's
+            step: _Step = forward.state
             with self._precision():
-                sums = self._batch_sums(forward.phi, Y, tf.stop_gradient(moments), weight)
-            self._move([over_replicas(s) for s in sums], forward.num_rows, valid)
+                sums = self._batch_sums(step.phi, Y, tf.stop_gradient(moments), weight)
+            self._move(step, [over_replicas(s) for s in sums], forward.num_rows, valid)
         return as_leading(moments, leading, known)
 
     def _null_model(self, Y: tf.Tensor, weight: tf.Tensor) -> list[tf.Tensor]:
@@ -483,19 +498,17 @@ class AdditiveGP(GPHead):
         sites = DataSites(weight * w, weight * (g + w * (mean - gp.mean_function(nothing))))
         return [tf.stop_gradient(s) for s in sums_of(gp, phi, sites)]
 
-    def _move(self, sums: list[tf.Tensor], rows: tf.Tensor, valid: tf.Tensor) -> None:
-        q = self._gp.variational
+    def _move(
+        self, before: _Step, sums: list[tf.Tensor], rows: tf.Tensor, valid: tf.Tensor
+    ) -> None:
         missing = tf.constant(np.nan, tf.float64)  # and so all of q, wherever a row cannot be read
         rows = over_replicas(tf.where(valid, tf.cast(rows, tf.float64), missing))
         step = tf.cast(tf.convert_to_tensor(self._steps), tf.float64)
         rho = tf.maximum(1.0 / (step + 1.0), tf.minimum(_WINDOW * rows / self.num_data, _MOST))
         scale = tf.math.divide_no_nan(rho * self.num_data, rows * self.kl_weight)
-        with self._precision():
-            cholesky = self._gp.blocks.cholesky()
-            old = q.sites(cholesky)
-            moved = [(1.0 - rho) * before + scale * new for before, new in zip(old, sums)]
+        moved = [(1.0 - rho) * old + scale * new for old, new in zip(before.sites, sums)]
         # outside of `_precision`, as replicas wait
-        q.assign_sites([tf.stop_gradient(L) for L in cholesky], *map(tf.stop_gradient, moved))
+        self._gp.variational.assign_sites(before.cholesky, *moved)
         self._steps.assign(self._steps + 1.0)
 
     def _forget(self) -> None:
@@ -507,6 +520,18 @@ class AdditiveGP(GPHead):
             gp.variational.assign_sites(gp.blocks.cholesky(), *zeros)
         self._steps.assign(tf.zeros_like(self._steps))
 
+    def _keep_kl(self, kl: tf.Tensor) -> None:
+        """For the penalty of the same step; with the graph, which must not outlive its model."""
+        if not tf.executing_eagerly():
+            graph = tf.compat.v1.get_default_graph()
+            setattr(graph, _KL, {**getattr(graph, _KL, {}), id(self): kl})
+
+    def _kept_kl(self) -> tf.Tensor | None:
+        if tf.executing_eagerly():
+            return None
+        kept: dict[int, tf.Tensor] = getattr(tf.compat.v1.get_default_graph(), _KL, {})
+        return kept.get(id(self))
+
     def penalty(self) -> tf.Tensor:
         """
         ``(kl_weight KL - log prior) / num_data`` times the layer's weight, in the float type in
@@ -515,7 +540,10 @@ class AdditiveGP(GPHead):
         :return: a scalar.
         """
         with self._precision(), _in_layer():
-            kl = tf.stop_gradient(self._gp.prior_kl())
+            kl = self._kept_kl()
+            if kl is None:
+                kl = tf.stop_gradient(self._gp.prior_kl())
+            kl = tf.cast(kl, self.compute_dtype)
             penalty = self.kl_weight * kl - self._gp.log_prior_density()
             return tf.cast(self.loss_weight / self.num_data * penalty, keras.config.floatx())
 

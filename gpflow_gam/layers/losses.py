@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Bernoulli, Likelihood
 
-from ..covariances import Features
 from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import (
     expected_log_density,
@@ -55,7 +54,7 @@ class Forward(NamedTuple):
 
     inputs: tf.Tensor  # [N, F]
     num_rows: tf.Tensor  # those that a mask has
-    phi: Features | None
+    state: Any  # the head's own
 
 
 def as_rows(x: tf.Tensor, leading: int) -> tf.Tensor:

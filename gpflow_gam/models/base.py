@@ -43,47 +43,42 @@ from ..likelihoods.support import (
 from ..posteriors import AdditivePosterior, SparseAdditivePosterior
 from ..variational import WhitenedGaussian
 
-_HALF_LOG_2_PI = 0.5 * float(np.log(2.0 * np.pi))
-
 
 def log_prior_density(parameters: Sequence[Parameter]) -> tf.Tensor:
     """
     The log-densities of the parameters' priors, summed as GPflow does, [].
 
-    Log-normal ones are evaluated together: singly they were half of a training step's
+    Those of one kind are evaluated together: singly they were half of a training step's
     operations.
     """
-    together = [p for p in parameters if _is_log_normal(p)]
-    known = {id(p) for p in together}
-    others = (p for p in parameters if p.prior is not None and id(p) not in known)
-    densities = [p.log_prior_density() for p in others]
-    if together:
-        densities.append(_log_normal(together))
+    kinds: dict[type, list[Parameter]] = {}
+    densities = []
+    for p in parameters:
+        if _has_location_and_scale(p):
+            kinds.setdefault(type(p.prior), []).append(p)
+        elif p.prior is not None:
+            densities.append(p.log_prior_density())
+    for kind, group in kinds.items():
+        values = tf.concat([tf.reshape(p, [-1]) for p in group], axis=0)
+        location, scale = (
+            np.concatenate([_entries(getattr(p.prior, name), p) for p in group])
+            for name in ("loc", "scale")
+        )
+        densities.append(tf.reduce_sum(kind(location, scale).log_prob(values)))
     if densities:
         return tf.add_n(densities)
     return tf.zeros([], dtype=parameters[0].dtype)
 
 
-def _is_log_normal(parameter: Parameter) -> bool:
+def _has_location_and_scale(parameter: Parameter) -> bool:
+    """True if the prior is of a kind that those of several parameters can be put together in."""
     prior: Any = parameter.prior
+    kinds = (tfp.distributions.LogNormal, tfp.distributions.LogLogistic)
     return (
-        type(prior) is tfp.distributions.LogNormal
+        type(prior) in kinds
         and parameter.prior_on is PriorOn.CONSTRAINED
-        and isinstance(parameter.transform, tfp.bijectors.Exp)
         and all(tf.get_static_value(c) is not None for c in (prior.loc, prior.scale))
     )
-
-
-def _log_normal(parameters: Sequence[Parameter]) -> tf.Tensor:
-    """Log-normal densities: normal ones of the logarithms, less these (the change of measure)."""
-    log_values = tf.concat([tf.reshape(p.unconstrained_variable, [-1]) for p in parameters], axis=0)
-    location, scale = (
-        np.concatenate([_entries(getattr(p.prior, name), p) for p in parameters])
-        for name in ("loc", "scale")
-    )
-    z = (log_values - location) / scale
-    normaliser = float(np.sum(np.log(scale) + _HALF_LOG_2_PI))
-    return -tf.reduce_sum(0.5 * tf.square(z) + log_values) - normaliser
 
 
 def _entries(value: Any, parameter: Parameter) -> AnyNDArray:
