@@ -904,7 +904,12 @@ class OptimalPrecision(VariationalFamily):
         return self.of_sites(*self.sites(cholesky))
 
     def of_sites(self, Lambda: tf.Tensor, eta: tf.Tensor) -> DenseGaussian:
-        """q(V) with a site in the whitened basis, as :meth:`sites` gives it."""
+        """
+        q(V) with a site in the whitened basis.
+
+        :param Lambda: [L, P, P], see :meth:`sites`.
+        :param eta: [P, L].
+        """
         precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
         return from_precision(self.layout, precision, eta)[0]
 

@@ -423,7 +423,7 @@ def test_training_starts_at_the_null_model(likelihood: str, make: Any) -> None:
     features = rng.normal(size=(200, 2))
     moments = head(features, training=True)
     weight = np.ones((len(y), 1))
-    first = head.observe(getattr(moments, FORWARD), y, moments, weight)
+    first = head._observe(getattr(moments, FORWARD), y, moments, weight)
     null = gg.GAM("y ~ 1", likelihood).fit(pd.DataFrame({"y": y}), progress=False)
     want = float(np.mean(null.log_density(pd.DataFrame({"y": y}))))
     assert float(tf.reduce_mean(head.predict_log_density(y, first))) > want - 0.05

@@ -371,7 +371,7 @@ class AdditiveGP(GPHead):
             q = (gp.whitened if self._is_free(training) else self._shapes.projected)(cholesky)
         return *gp.marginals(phi, q, X), step
 
-    def observe(
+    def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
     ) -> tf.Tensor:
         """

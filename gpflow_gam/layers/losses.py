@@ -50,7 +50,7 @@ _MASK = "_keras_mask"
 
 
 class Forward(NamedTuple):
-    """What a training call was given, and what :meth:`MomentReader.observe` takes over from it."""
+    """What a training call was given, and what :meth:`MomentReader._observe` takes over from it."""
 
     inputs: tf.Tensor  # [N, F]
     num_rows: tf.Tensor  # those that a mask has
@@ -144,7 +144,7 @@ class MomentReader(abc.ABC):
 
         return self._by_row(density, y, moments)
 
-    def observe(
+    def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
     ) -> tf.Tensor:
         """Learn from a training batch what gradients do not move; the moments that result."""
@@ -352,7 +352,7 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
         y_true = _possible(y_true, mask)
         forward = getattr(y_pred, FORWARD, None) if _maker(y_pred) is head else None
         if forward is not None:
-            y_pred = head.observe(
+            y_pred = head._observe(
                 forward, y_true, y_pred, self._weight(y_pred, mask, sample_weight)
             )
             if mask is not None:
