@@ -115,14 +115,12 @@ def test_gradient_descent_moves_hyperparameters_as_gpflow_would() -> None:
     head.normalization = None  # so that a step changes nothing else
     model.compile(keras.optimizers.SGD(0.1), loss=head.loss)
     gp = head.model
-    for parameter in (gp.likelihood.variance, gp.kernel["s(0)"].kernels[1].base.lengthscales):
-        start, values = 3.0 * parameter.numpy(), []
-        scaled = head.scaled(model.layers[1](rows))  # the network moves, too
-        for factor in (1e-4, -1e-4, 0.0):
-            parameter.assign(start * np.exp(factor))
-            elbo = gp.elbo((scaled, y[:, None])) + gp.log_prior_density()
-            values.append(-float(elbo) / 300)
-        model.fit(data, epochs=1, verbose=0)
-        moved = np.log(parameter.numpy() / start)
-        np.testing.assert_allclose(moved, -0.1 * (values[0] - values[1]) / 2e-4, rtol=1e-3)
-        parameter.assign(start / 3.0)
+    variance, scaled = gp.likelihood.variance, head.scaled(model.layers[1](rows))
+    start, values = 3.0 * variance.numpy(), []
+    for factor in (1e-4, -1e-4, 0.0):
+        variance.assign(start * np.exp(factor))
+        elbo = gp.elbo((scaled, y[:, None])) + gp.log_prior_density()
+        values.append(-float(elbo) / 300)
+    model.fit(data, epochs=1, verbose=0)
+    slope = (values[0] - values[1]) / 2e-4
+    np.testing.assert_allclose(np.log(variance.numpy() / start), -0.1 * slope, rtol=1e-5)
