@@ -95,7 +95,9 @@ PROBLEMS = {
     "regression": Problem(
         _drawn(lambda f, rng: f + 0.2 * rng.normal(size=len(f))), "gaussian", 2, _gaussian
     ),
-    "counts": Problem(_drawn(lambda f, rng: rng.poisson(np.exp(f))), "poisson", 1, _poisson),
+    "counts": Problem(
+        _drawn(lambda f, rng: rng.poisson(np.exp(1.0 + 1.5 * np.tanh(f)))), "poisson", 1, _poisson
+    ),
     "rare": Problem(
         _drawn(lambda f, rng: rng.uniform(size=len(f)) < 1.0 / (1.0 + np.exp(4.0 - 2.0 * f))),
         "bernoulli",

@@ -70,6 +70,16 @@ def with_values(part: Part, values: Sequence[TensorType]) -> Part:
     return shell
 
 
+def leaves_of(kernel: Kernel) -> list[Kernel]:
+    """The kernels that a kernel is made of."""
+    if hasattr(kernel, "kernels"):
+        return [leaf for part in kernel.kernels for leaf in leaves_of(part)]
+    for name in ("base", "base_kernel"):
+        if hasattr(kernel, name):
+            return leaves_of(getattr(kernel, name))
+    return [kernel]
+
+
 def in_double(kernel: Kernel) -> Kernel:
     """The kernel in double precision; evaluate it where GPflow's default float is, too."""
     values = [tf.convert_to_tensor(p) for p in parameters_of(kernel)]

@@ -18,6 +18,7 @@ from scipy.stats import norm
 from tabulate import tabulate
 
 from ...kernels import CentredLinear, kernel_columns
+from ...kernels.functional import leaves_of
 from ...likelihoods import Quasi
 from ...likelihoods.base import unwrapped
 from ...measures import NUM_NODES
@@ -235,16 +236,6 @@ def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, flo
             name = "straight" if len(component.margins) == 1 else f"straight in {column}"
             return name, float(np.dot(margin.weights, np.square(distance)))
     return "straight", 1.0
-
-
-def leaves_of(kernel: Kernel) -> list[Kernel]:
-    """The kernels that a kernel is made of."""
-    if hasattr(kernel, "kernels"):
-        return [leaf for part in kernel.kernels for leaf in leaves_of(part)]
-    for name in ("base", "base_kernel"):
-        if hasattr(kernel, name):
-            return leaves_of(getattr(kernel, name))
-    return [kernel]
 
 
 def variance_components(fit: FittedGAM, level: float = 0.95) -> pd.DataFrame:
