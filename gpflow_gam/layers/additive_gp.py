@@ -38,6 +38,8 @@ _NULL_STEPS, _NULL_SPREAD = 60, 10.0
 """Of the search for the null model; prior standard deviation of its constant, in scales."""
 _KL = "_gpflow_gam_kl"
 """Attribute of a graph: KL divergences of its training calls, by head."""
+_NEAR, _CAREFUL_EPOCHS = 1.0, 4
+"""Distance of a site from the mode of its row in the first epoch, in scales; twice in each next."""
 _WINDOW, _MOST = 0.5, 0.3
 """Step size of natural gradients, in batches by epoch, and at most."""
 
@@ -493,10 +495,41 @@ class AdditiveGP(GPHead):
         """Sums of the sites of a batch: precision [L, P, P], shift [P, L]."""
         gp = self._gp
         mean, var, nothing, _ = self._unpacked(moments)
+        mean = self._near_modes(mean, var, Y)
         _, g, w = expectation_gradients(gp.likelihood, nothing, mean, var, Y)
         w = tf.maximum(w, 0.0)
         sites = DataSites(weight * w, weight * (g + w * (mean - gp.mean_function(nothing))))
         return [tf.stop_gradient(s) for s in sums_of(gp, phi, sites)]
+
+    def _near_modes(self, mean: tf.Tensor, var: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        """
+        Predictors [N, L] at which to approximate the likelihood of rows.
+
+        In the end their means. In the first epochs, when these are far off, no further than some
+        distance from the mode of each row by itself: Newton's step from far below it would
+        overshoot where the curvature grows with the predictor, as that of counts does, and a site
+        from far above it would have a weight that no later one makes up for. (Generalized linear
+        models are fitted from the responses for the same reason, McCullagh & Nelder 1989.)
+        """
+        gp, scale = self._gp, self.specification.scale
+        nothing = tf.zeros_like(mean[:, :1])
+        centre = tf.zeros_like(mean) + tf.cast(gp.mean_function(nothing), mean.dtype)
+        far = tf.cast(scale, mean.dtype)
+        prior = 1.0 / tf.square(_NULL_SPREAD * far)
+
+        def step(i: tf.Tensor, mode: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            _, g, w = expectation_gradients(gp.likelihood, nothing, mode, var, Y)
+            change = (g + prior * (centre - mode)) / (tf.maximum(w, 0.0) + prior)
+            return i + 1, mode + tf.clip_by_value(change, -far, far)
+
+        def near() -> tf.Tensor:
+            mode = tf.while_loop(lambda i, _: i < 15, step, (0, centre))[1]
+            return tf.clip_by_value(mean, mode - most, mode + most)
+
+        steps = tf.cast(tf.convert_to_tensor(self._steps), mean.dtype)
+        epoch = steps * tf.cast(tf.shape(Y)[0], mean.dtype) / self.num_data
+        most = _NEAR * far * 2.0 ** tf.floor(epoch)
+        return tf.cond(epoch < _CAREFUL_EPOCHS, near, lambda: mean)
 
     def _move(
         self, before: _Step, sums: list[tf.Tensor], rows: tf.Tensor, valid: tf.Tensor
