@@ -30,7 +30,6 @@ from head_cases import (
 import gpflow_gam as gg
 from gpflow_gam.kernels import ZeroMean
 from gpflow_gam.layers import AdditiveGP, IterNCGP
-from gpflow_gam.layers.losses import FORWARD
 
 
 @pytest.fixture(scope="module")
@@ -421,12 +420,25 @@ def test_training_starts_at_the_null_model(likelihood: str, make: Any) -> None:
     options = {"num_classes": 3} if likelihood in ("softmax", "ordinal") else {}
     head = AdditiveGP(gg.s(0) + gg.s(1), likelihood, num_data=200, num_inducing=6, **options)
     features = rng.normal(size=(200, 2))
-    moments = head(features, training=True)
-    weight = np.ones((len(y), 1))
-    first = head._observe(getattr(moments, FORWARD), y, moments, weight)
+    first = head.loss(y, head(features, training=True))
     null = gg.GAM("y ~ 1", likelihood).fit(pd.DataFrame({"y": y}), progress=False)
     want = float(np.mean(null.log_density(pd.DataFrame({"y": y}))))
-    assert float(tf.reduce_mean(head.predict_log_density(y, first))) > want - 0.05
+    assert float(first) < 0.05 - want
+
+
+def test_counts_at_outlying_features_do_not_stall_adam() -> None:
+    """A gradient of thousands in the first batches would hold its steps back for epochs."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(1000, 3))
+    x[:, 0] *= np.where(rng.uniform(size=1000) < 0.02, 6.0, 1.0)
+    y = rng.poisson(np.exp(1.0 + np.sin(2.0 * x[:, 1]) + np.tanh(x[:, 0])))
+    keras.utils.set_random_seed(3)
+    head = AdditiveGP(gg.s(0) + gg.s(1), "poisson", num_data=1000, num_inducing=10)
+    dense = [keras.layers.Dense(16, "relu"), keras.layers.Dense(2)]
+    model = keras.Sequential([keras.Input((3,)), *dense, head])
+    model.compile("adam", loss=head.loss, metrics=[head.metric("nlpd")])
+    history = model.fit(x, y, epochs=6, verbose=0).history
+    assert history["nlpd"][-1] < 2.45  # 2.24 here, 2.75 without the limits
 
 
 # --- IterNCGP as a layer -------------------------------------------------------------------------

@@ -375,7 +375,7 @@ class AdditiveGP(GPHead):
 
     def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
-    ) -> tf.Tensor:
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Start at the null model of the first batch; then move q(U) by a natural gradient.
 
@@ -385,7 +385,7 @@ class AdditiveGP(GPHead):
         two epochs.
         """
         if not self.trainable:  # there is no KL, which num_data scales
-            return moments
+            return moments, moments
         fits = forward.num_rows <= self.num_data
         message = f"num_data={self.num_data} of {self.name} is smaller than the batch:"
         moments = asserted(moments, fits, [message, forward.num_rows])
@@ -393,7 +393,7 @@ class AdditiveGP(GPHead):
         starts = not is_below("mean_function.constant", self.frozen)
         moves = not is_below("variational.site_shift", self.frozen)
         if not (starts or moves):
-            return moments
+            return moments, moments
         leading, known = tf.shape(moments)[:-2], moments.shape[:-2]
         moments = as_rows(moments, len(known))
         with self._precision():
@@ -413,11 +413,14 @@ class AdditiveGP(GPHead):
             nothing = tf.concat([constant, least], axis=1)
             is_first = tf.equal(tf.convert_to_tensor(self._steps), 0.0)
             moments = tf.where(is_first, tf.zeros_like(moments) + nothing, moments)
+        with self._precision():
+            near = moments + tf.stop_gradient(self._near_modes(moments, Y) - moments)
+        if moves:
             step: _Step = forward.state
             with self._precision():
-                sums = self._batch_sums(step.phi, Y, tf.stop_gradient(moments), weight)
+                sums = self._batch_sums(step.phi, Y, tf.stop_gradient(near), weight)
             self._move(step, [over_replicas(s) for s in sums], forward.num_rows, valid)
-        return as_leading(moments, leading, known)
+        return as_leading(moments, leading, known), as_leading(near, leading, known)
 
     def _null_model(self, Y: tf.Tensor, weight: tf.Tensor) -> list[tf.Tensor]:
         """
@@ -495,41 +498,42 @@ class AdditiveGP(GPHead):
         """Sums of the sites of a batch: precision [L, P, P], shift [P, L]."""
         gp = self._gp
         mean, var, nothing, _ = self._unpacked(moments)
-        mean = self._near_modes(mean, var, Y)
         _, g, w = expectation_gradients(gp.likelihood, nothing, mean, var, Y)
         w = tf.maximum(w, 0.0)
         sites = DataSites(weight * w, weight * (g + w * (mean - gp.mean_function(nothing))))
         return [tf.stop_gradient(s) for s in sums_of(gp, phi, sites)]
 
-    def _near_modes(self, mean: tf.Tensor, var: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    def _near_modes(self, moments: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         """
-        Predictors [N, L] at which to approximate the likelihood of rows.
+        Moments [N, L, 2] at which the likelihood of rows has its slopes.
 
-        In the end their means. In the first epochs, when these are far off, no further than some
-        distance from the mode of each row by itself: Newton's step from far below it would
-        overshoot where the curvature grows with the predictor, as that of counts does, and a site
-        from far above it would have a weight that no later one makes up for. (Generalized linear
-        models are fitted from the responses for the same reason, McCullagh & Nelder 1989.)
+        In the end their own. In the first epochs, when these are far off, no further than some
+        distance from the mode of each row by itself, with a spread no larger. Where the curvature
+        grows with the predictor, as that of counts does, Newton's step from far below would
+        overshoot, and one row of many standard deviations would have a slope of thousands, after
+        which Adam moves nothing for as many steps. (Generalized linear models are fitted from the
+        responses for the same reason, McCullagh & Nelder 1989.)
         """
         gp, scale = self._gp, self.specification.scale
-        nothing = tf.zeros_like(mean[:, :1])
+        mean, var, nothing, _ = self._unpacked(moments)
         centre = tf.zeros_like(mean) + tf.cast(gp.mean_function(nothing), mean.dtype)
         far = tf.cast(scale, mean.dtype)
         prior = 1.0 / tf.square(_NULL_SPREAD * far)
 
         def step(i: tf.Tensor, mode: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            _, g, w = expectation_gradients(gp.likelihood, nothing, mode, var, Y)
+            _, g, w = expectation_gradients(gp.likelihood, nothing, mean=mode, var=close, Y=Y)
             change = (g + prior * (centre - mode)) / (tf.maximum(w, 0.0) + prior)
             return i + 1, mode + tf.clip_by_value(change, -far, far)
 
         def near() -> tf.Tensor:
             mode = tf.while_loop(lambda i, _: i < 15, step, (0, centre))[1]
-            return tf.clip_by_value(mean, mode - most, mode + most)
+            return tf.stack([tf.clip_by_value(mean, mode - most, mode + most), close], axis=-1)
 
         steps = tf.cast(tf.convert_to_tensor(self._steps), mean.dtype)
         epoch = steps * tf.cast(tf.shape(Y)[0], mean.dtype) / self.num_data
         most = _NEAR * far * 2.0 ** tf.floor(epoch)
-        return tf.cond(epoch < _CAREFUL_EPOCHS, near, lambda: mean)
+        close = tf.minimum(var, tf.square(most))
+        return tf.cond(epoch < _CAREFUL_EPOCHS, near, lambda: tf.cast(moments, mean.dtype))
 
     def _move(
         self, before: _Step, sums: list[tf.Tensor], rows: tf.Tensor, valid: tf.Tensor

@@ -146,9 +146,13 @@ class MomentReader(abc.ABC):
 
     def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
-    ) -> tf.Tensor:
-        """Learn from a training batch what gradients do not move; the moments that result."""
-        return moments
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Learn from a training batch what gradients do not move.
+
+        The moments that result, and those at which the loss has its slope.
+        """
+        return moments, moments
 
     def has_trained_here(self) -> bool:
         """True if the present graph has a training call, whose output a loss must be given."""
@@ -352,12 +356,15 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
         y_true = _possible(y_true, mask)
         forward = getattr(y_pred, FORWARD, None) if _maker(y_pred) is head else None
         if forward is not None:
-            y_pred = head._observe(
-                forward, y_true, y_pred, self._weight(y_pred, mask, sample_weight)
-            )
-            if mask is not None:
-                setattr(y_pred, _MASK, mask)
-        elif _maker(y_pred) is None and head.has_trained_here():
+            weight = self._weight(y_pred, mask, sample_weight)
+            values = []
+            for moments in head._observe(forward, y_true, y_pred, weight):
+                if mask is not None:
+                    setattr(moments, _MASK, mask)
+                values.append(super().__call__(y_true, moments, sample_weight))
+            value, sloping = values
+            return sloping + tf.stop_gradient(value - sloping)
+        if _maker(y_pred) is None and head.has_trained_here():
             raise ValueError(
                 f"{head.name} learns in its loss, which must be given what the layer returns: "
                 "leave out the layers between them. (Sequences and images need no TimeDistributed: "
