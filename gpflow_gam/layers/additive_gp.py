@@ -40,6 +40,8 @@ _KL = "_gpflow_gam_kl"
 """Attribute of a graph: KL divergences of its training calls, by head."""
 _NEAR, _CAREFUL_EPOCHS = 1.0, 4
 """Distance of a site from the mode of its row in the first epoch, in scales; twice in each next."""
+_STEEPER = 2.0
+"""A curvature that is so many times that near the mode is too steep to slope along."""
 _WINDOW, _MOST = 0.5, 0.3
 """Step size of natural gradients, in batches by epoch, and at most."""
 
@@ -414,13 +416,14 @@ class AdditiveGP(GPHead):
             is_first = tf.equal(tf.convert_to_tensor(self._steps), 0.0)
             moments = tf.where(is_first, tf.zeros_like(moments) + nothing, moments)
         with self._precision():
-            near = moments + tf.stop_gradient(self._near_modes(moments, Y) - moments)
+            near, sloping = self._near_modes(tf.stop_gradient(moments), Y)
+        sloping = moments + tf.stop_gradient(sloping - moments)
         if moves:
             step: _Step = forward.state
             with self._precision():
-                sums = self._batch_sums(step.phi, Y, tf.stop_gradient(near), weight)
+                sums = self._batch_sums(step.phi, Y, near, weight)
             self._move(step, [over_replicas(s) for s in sums], forward.num_rows, valid)
-        return as_leading(moments, leading, known), as_leading(near, leading, known)
+        return as_leading(moments, leading, known), as_leading(sloping, leading, known)
 
     def _null_model(self, Y: tf.Tensor, weight: tf.Tensor) -> list[tf.Tensor]:
         """
@@ -503,16 +506,17 @@ class AdditiveGP(GPHead):
         sites = DataSites(weight * w, weight * (g + w * (mean - gp.mean_function(nothing))))
         return [tf.stop_gradient(s) for s in sums_of(gp, phi, sites)]
 
-    def _near_modes(self, moments: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    def _near_modes(self, moments: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
-        Moments [N, L, 2] at which the likelihood of rows has its slopes.
+        Moments [N, L, 2] at which sites of rows are taken, and those of the loss's slopes.
 
         In the end their own. In the first epochs, when these are far off, no further than some
         distance from the mode of each row by itself, with a spread no larger. Where the curvature
         grows with the predictor, as that of counts does, Newton's step from far below would
         overshoot, and one row of many standard deviations would have a slope of thousands, after
         which Adam moves nothing for as many steps. (Generalized linear models are fitted from the
-        responses for the same reason, McCullagh & Nelder 1989.)
+        responses for the same reason, McCullagh & Nelder 1989.) Slopes are the true ones but where
+        these would be steeper: residuals are what a likelihood's parameters learn from.
         """
         gp, scale = self._gp, self.specification.scale
         mean, var, nothing, _ = self._unpacked(moments)
@@ -520,20 +524,28 @@ class AdditiveGP(GPHead):
         far = tf.cast(scale, mean.dtype)
         prior = 1.0 / tf.square(_NULL_SPREAD * far)
 
+        def slopes(mean: tf.Tensor, var: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            _, g, w = expectation_gradients(gp.likelihood, nothing, mean, var, Y)
+            return g, tf.maximum(w, 0.0)
+
         def step(i: tf.Tensor, mode: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            _, g, w = expectation_gradients(gp.likelihood, nothing, mean=mode, var=close, Y=Y)
-            change = (g + prior * (centre - mode)) / (tf.maximum(w, 0.0) + prior)
+            g, w = slopes(mode, close)
+            change = (g + prior * (centre - mode)) / (w + prior)
             return i + 1, mode + tf.clip_by_value(change, -far, far)
 
-        def near() -> tf.Tensor:
+        def limited() -> tuple[tf.Tensor, tf.Tensor]:
             mode = tf.while_loop(lambda i, _: i < 15, step, (0, centre))[1]
-            return tf.stack([tf.clip_by_value(mean, mode - most, mode + most), close], axis=-1)
+            within = tf.clip_by_value(mean, mode - most, mode + most)
+            near = tf.stack([within, close], axis=-1)
+            calm = slopes(mean, var)[1] <= _STEEPER * slopes(within, close)[1]
+            return near, tf.where(calm[..., None], given, near)
 
+        given = tf.stack([mean, var], axis=-1)
         steps = tf.cast(tf.convert_to_tensor(self._steps), mean.dtype)
         epoch = steps * tf.cast(tf.shape(Y)[0], mean.dtype) / self.num_data
         most = _NEAR * far * 2.0 ** tf.floor(epoch)
         close = tf.minimum(var, tf.square(most))
-        return tf.cond(epoch < _CAREFUL_EPOCHS, near, lambda: tf.cast(moments, mean.dtype))
+        return tf.cond(epoch < _CAREFUL_EPOCHS, limited, lambda: (given, given))  # type: ignore[no-any-return]
 
     def _move(
         self, before: _Step, sums: list[tf.Tensor], rows: tf.Tensor, valid: tf.Tensor
