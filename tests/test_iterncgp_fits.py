@@ -601,7 +601,8 @@ def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
     of, K = problem(name, rng)
     Q = of.operator.num_latents
     g, move = tf.constant(rng.normal(size=(2, Q, N)))
-    mode = Mode(of, tf.zeros_like(g), g, Informative(), 20, pivots * Q)
+    options = ReducedNewton(num_actions=20, num_pivots=pivots * Q)
+    mode = Mode(of, tf.zeros_like(g), g, options)
     result = mode.expected_gains(move)
     P = of.pivoted(pivots).factor.numpy()[0]
     D = np.diag(K - P @ P.T)

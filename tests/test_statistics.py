@@ -23,7 +23,12 @@ from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.optimizers.binned import bins, passes
 from gpflow_gam.optimizers.binned import passes as rows_module
 from gpflow_gam.optimizers.binned.bins import Bins, HeldColumns, bin_columns
-from gpflow_gam.optimizers.binned.evidence import Evidence, PseudoData, row_component
+from gpflow_gam.optimizers.binned.evidence import (
+    Evidence,
+    EvidenceEvaluation,
+    PseudoData,
+    row_component,
+)
 from gpflow_gam.optimizers.binned.passes import Rows
 from gpflow_gam.optimizers.binned.rounds import FitState, Rounds
 from gpflow_gam.optimizers.binned.solution import CollapsedBound, present_posterior
@@ -169,7 +174,9 @@ def test_a_pass_agrees_with_the_dense_computation(name, rng, monkeypatch):
         monkeypatch.setattr(passes, "MAX_TABLE", limit)
         seen = rows.sweep(model.likelihood, values_of(kernel), ours)
         assert seen.expected == pytest.approx(float(exact.expected), rel=1e-9)
-        result = rows.evidence(1e-6).posterior(seen.data, values_of(kernel))
+        result = Evidence([c.places for c in rows.components], 1e-6).posterior(
+            seen.data, values_of(kernel)
+        )
         # nodes stand for the bins of smooths: to 1e-3 of what is there
         np.testing.assert_allclose(result.precision, Lambda, atol=2e-3 * np.abs(Lambda).max())
         np.testing.assert_allclose(
@@ -258,7 +265,7 @@ def exact_nodes(rows: Rows) -> Rows:
 def test_the_bound_and_its_gradient_are_those_of_sgpr():
     model, rows = gaussian_problem()
     bound = CollapsedBound(model, exact_nodes(rows))
-    u = bound.coordinates()
+    u = bound.rounds.coordinates()
     loss, gradient = bound.loss(u)
     with tf.GradientTape() as tape:
         expected = model.training_loss()
@@ -272,7 +279,7 @@ def test_the_bound_and_its_gradient_are_those_of_sgpr():
 
 def test_nodes_lose_little_of_the_bound():
     model, rows = gaussian_problem(300)
-    u = CollapsedBound(model, rows).coordinates()
+    u = CollapsedBound(model, rows).rounds.coordinates()
     near = CollapsedBound(model, rows).loss(u)[0]
     assert near == pytest.approx(CollapsedBound(model, exact_nodes(rows)).loss(u)[0], abs=0.1)
 
@@ -378,7 +385,8 @@ def test_residual_variance_of_a_smooth_of_one_level(first):
     masses = (np.bincount(c.residual_bins, mass)[None],)
     data = PseudoData(np.zeros(shape), np.zeros(shape[1:][::-1])[:, :1], masses)
     assert c.num_residual < 150
-    assert -2.0 * evidence.value(data, values_of) == pytest.approx(exact, rel=0.01)
+    value = EvidenceEvaluation(evidence, data, values_of).value
+    assert -2.0 * value == pytest.approx(exact, rel=0.01)
 
 
 def test_levels_that_are_all_inducing_have_no_residual_variance():
@@ -389,7 +397,7 @@ def test_levels_that_are_all_inducing_have_no_residual_variance():
         np.zeros((c.places.nodes, 1)),
         (np.bincount(c.residual_bins)[None].astype(float),),
     )
-    value = Evidence([c.places], 1e-12).value(data, lambda p: p.numpy())
+    value = EvidenceEvaluation(Evidence([c.places], 1e-12), data, lambda p: p.numpy()).value
     assert value == pytest.approx(0.0, abs=1e-6)
 
 

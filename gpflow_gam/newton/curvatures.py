@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
-from check_shapes import check_shapes, inherit_check_shapes
+from check_shapes import check_shapes
 from gpflow.base import TensorType
 from gpflow.likelihoods import Gaussian, Likelihood, Poisson, Softmax
 from gpflow.utilities import Dispatcher
@@ -59,46 +59,39 @@ class Precision(abc.ABC):
         return (self.tensor,)
 
     @abc.abstractmethod
-    @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
-        """W V."""
+        """W V of V [Q, N, R]."""
 
     @abc.abstractmethod
-    @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
     def solve(self, V: tf.Tensor) -> tf.Tensor:
-        """W^+ V, with the pseudo-inverse of each block."""
+        """W^+ V of V [Q, N, R], with the pseudo-inverse of each block."""
 
     @abc.abstractmethod
-    @check_shapes("noise: [broadcast Q, N]")
     def shrunk(self, noise: tf.Tensor) -> Precision:
         """
-        ``(I + W D)^-1 W``, D = diag(noise): the precision once noise is added to the observation.
+        ``(I + W D)^-1 W``, D = diag(noise): the precision once noise [Q or 1, N] is added.
 
         The limit of ``(W_e^-1 + D)^-1`` as W_e > 0 goes to W: null directions of W stay null.
         """
 
     @abc.abstractmethod
-    @check_shapes("T: [broadcast Q, N, B]", "return: [P, P]")
     def gram(self, T: tf.Tensor) -> tf.Tensor:
         """``T'W T`` [QB, QB] for T = blockdiag(T_q); one T [1, N, B] serves all functions."""
 
     @abc.abstractmethod
-    @check_shapes("return: [N]")
     def smallest(self) -> tf.Tensor:
-        """The smallest eigenvalue of every block, or a bound of its sign."""
+        """The smallest eigenvalue of every block, or a bound of its sign, [N]."""
 
     @abc.abstractmethod
-    @check_shapes("weights: [N]")
     def weighted(self, weights: tf.Tensor) -> Precision:
-        """Every block times a number."""
+        """Every block times one of the weights [N]."""
 
     @abc.abstractmethod
-    @check_shapes("return: [N, Q, Q]")
-    def blocks(self) -> tf.Tensor: ...
+    def blocks(self) -> tf.Tensor:
+        """All blocks, [N, Q, Q]."""
 
-    @check_shapes("weights: [S]", "return: [n, Q, Q]")
     def summed(self, weights: tf.Tensor) -> tf.Tensor:
-        """Weighted sums of blocks over S nodes, of points that are n data S times over."""
+        """Sums [n, Q, Q] of blocks by weights [S] of nodes, of points that are n data S times."""
         Q = self.num_latents
         parts = tf.reshape(self.blocks(), [tf.shape(weights)[0], -1, Q, Q])
         return tf.tensordot(weights, parts, 1)
@@ -125,31 +118,24 @@ class DiagonalPrecision(Precision):
         self.w = self.tensor = w
         self.num_latents = int(w.shape[0])
 
-    @inherit_check_shapes
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
         return self.w[..., None] * V
 
-    @inherit_check_shapes
     def solve(self, V: tf.Tensor) -> tf.Tensor:
         return V / _positive(self.w)[..., None]
 
-    @inherit_check_shapes
     def shrunk(self, noise: tf.Tensor) -> DiagonalPrecision:
         return DiagonalPrecision(self.w / (1.0 + noise * self.w))
 
-    @inherit_check_shapes
     def gram(self, T: tf.Tensor) -> tf.Tensor:
         return block_diagonal(tf.matmul(T, self.w[..., None] * T, transpose_a=True))
 
-    @inherit_check_shapes
     def smallest(self) -> tf.Tensor:
         return tf.reduce_min(self.w, axis=0)
 
-    @inherit_check_shapes
     def weighted(self, weights: tf.Tensor) -> DiagonalPrecision:
         return DiagonalPrecision(self.w * weights)
 
-    @inherit_check_shapes
     def blocks(self) -> tf.Tensor:
         return tf.linalg.diag(tf.transpose(self.w))
 
@@ -165,12 +151,10 @@ class SoftmaxPrecision(Precision):
         self.a = self.tensor = a
         self.num_latents = int(a.shape[0])
 
-    @inherit_check_shapes
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
         shift = tf.reduce_sum(self.a[..., None] * V, axis=0) / self._sum()[:, None]
         return self.a[..., None] * (V - shift)
 
-    @inherit_check_shapes
     def solve(self, V: tf.Tensor) -> tf.Tensor:
         # W^+ = P diag(1/a) P, P = I - 11'/Q: diag(1/a) inverts W on differences of functions
         inner = _without_shift(V) / _positive(self.a)[..., None]
@@ -179,11 +163,9 @@ class SoftmaxPrecision(Precision):
     def _sum(self) -> tf.Tensor:
         return _positive(tf.reduce_sum(self.a, axis=0))
 
-    @inherit_check_shapes
     def shrunk(self, noise: tf.Tensor) -> SoftmaxPrecision:
         return SoftmaxPrecision(self.a / (1.0 + noise * self.a))
 
-    @inherit_check_shapes
     def gram(self, T: tf.Tensor) -> tf.Tensor:
         aT = self.a[..., None] * T  # [Q, N, B]
         whole = block_diagonal(tf.matmul(T, aT, transpose_a=True))
@@ -191,20 +173,16 @@ class SoftmaxPrecision(Precision):
         wide = wide / tf.sqrt(self._sum())[:, None]
         return whole - tf.matmul(wide, wide, transpose_a=True)
 
-    @inherit_check_shapes
     def smallest(self) -> tf.Tensor:
         return tf.reduce_min(self.a, axis=0)
 
-    @inherit_check_shapes
     def weighted(self, weights: tf.Tensor) -> SoftmaxPrecision:
         return SoftmaxPrecision(self.a * weights)
 
-    @inherit_check_shapes
     def blocks(self) -> tf.Tensor:
         a = tf.transpose(self.a)
         return tf.linalg.diag(a) - a[:, :, None] * a[:, None, :] / self._sum()[:, None, None]
 
-    @inherit_check_shapes
     def summed(self, weights: tf.Tensor) -> tf.Tensor:
         # no block is made of a single point: the sums are those of a matrix product a datum
         a = tf.reshape(tf.transpose(self.a), [tf.shape(weights)[0], -1, self.num_latents])
@@ -233,21 +211,17 @@ class DensePrecision(Precision):
                 self._inverse = inverse
         return self.M, inverse
 
-    @inherit_check_shapes
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
         return tf.einsum("npq,qnr->pnr", self.M, V)
 
-    @inherit_check_shapes
     def solve(self, V: tf.Tensor) -> tf.Tensor:
         return tf.einsum("npq,qnr->pnr", self.tensors[1], V)
 
-    @inherit_check_shapes
     def shrunk(self, noise: tf.Tensor) -> DensePrecision:
         noise = tf.transpose(tf.broadcast_to(noise, [self.num_latents, tf.shape(self.M)[0]]))
         inner = tf.eye(self.num_latents, dtype=self.M.dtype) + self.M * noise[:, None, :]
         return DensePrecision(tf.linalg.solve(inner, self.M))
 
-    @inherit_check_shapes
     def gram(self, T: tf.Tensor) -> tf.Tensor:
         T = tf.convert_to_tensor(T)
         N, B = int(T.shape[1]), int(T.shape[2])
@@ -270,15 +244,12 @@ class DensePrecision(Precision):
             rows.append(tf.pad(row, [[0, 0], [0, (self.num_latents - 1 - p) * B]]))
         return tf.concat(rows, axis=0)
 
-    @inherit_check_shapes
     def smallest(self) -> tf.Tensor:
         return tf.reduce_min(tf.linalg.eigvalsh(self.M), axis=-1)
 
-    @inherit_check_shapes
     def weighted(self, weights: tf.Tensor) -> DensePrecision:
         return DensePrecision(self.M * weights[:, None, None])
 
-    @inherit_check_shapes
     def blocks(self) -> tf.Tensor:
         return self.M
 

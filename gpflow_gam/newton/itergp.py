@@ -345,10 +345,7 @@ class IterGPRun(Run):
         return self._report(residuals)
 
     def _creeps(self, v: tf.Tensor, Kv: tf.Tensor) -> bool:
-        """
-        True if a small step leads back from far beyond the mode: a part of f, not of what
-        is left.
-        """
+        """True if a small step, a part of f, leads back from far beyond the mode."""
 
         def log_posterior(v: tf.Tensor, Kv: tf.Tensor) -> float:
             return float(self.problem.log_likelihood(Kv)) - 0.5 * float(tf.reduce_sum(v * Kv))

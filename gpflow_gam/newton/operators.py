@@ -33,7 +33,6 @@ __all__ = [
     "PivotedCholesky",
     "Pivoting",
     "as_additive",
-    "pivoted_cholesky",
 ]
 
 _SMALL = 2**19
@@ -145,12 +144,6 @@ class LatentKernels:
 _NARROW, _ENTRIES = 64, (2**19, 2**22)
 """Entries of a block of rows: near the caches, or, with more right-hand sides than so many, large
 enough that these are not read too often."""
-
-
-def _rows_of_block(num_rows: int, num_columns: int, width: int | None) -> int:
-    narrow = width is not None and width <= _NARROW
-    entries = _ENTRIES[0] if narrow else _ENTRIES[1]
-    return max(1, min(num_rows, entries // max(num_columns, 1)))
 
 
 class KernelProduct:
@@ -265,8 +258,9 @@ class KernelProduct:
 
     def _blocks(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tuple[tf.Tensor, int, int]:
         """X1 with rows to spare, how many blocks it has and of how many rows."""
-        N = int(X1.shape[0])
-        rows = _rows_of_block(N, int(X2.shape[0]), V.shape[1])
+        N, width = int(X1.shape[0]), V.shape[1]
+        entries = _ENTRIES[0] if width is not None and width <= _NARROW else _ENTRIES[1]
+        rows = max(1, min(N, entries // max(int(X2.shape[0]), 1)))
         number = -(-N // rows)
         spare = tf.repeat(X1[:1], number * rows - N, axis=0)
         return tf.concat([X1, spare], axis=0), number, rows
@@ -568,12 +562,15 @@ class KernelOperator:
         hit = tf.one_hot(indices, self.num_data, axis=0, dtype=result.dtype)
         return result + self._noise[..., None] * hit
 
-    def pivoted(self, number: int) -> list[tuple[AnyNDArray, AnyNDArray, AnyNDArray]]:
-        """The result of :class:`Pivoting` for every kernel: at most M / N of a sweep."""
-        pivotings = self._programs.pivotings
-        result = [p(self.X, d, number) for p, d in zip(pivotings, tf.unstack(self.diag()))]
-        self.sweeps += max(int(np.sum(pivots >= 0)) for _, pivots, _ in result) / self.num_data
-        return result
+    def pivoted(self, number: int) -> PivotedCholesky:
+        """Factors of every kernel's matrix, of at most M pivots each, in O(N M^2): M / N sweeps."""
+        number = min(number, self.num_data)
+        pairs = zip(self._programs.pivotings, tf.unstack(self.diag()))
+        factors, pivots, left = map(np.stack, zip(*(p(self.X, d, number) for p, d in pairs)))
+        rank = int(np.max(np.sum(pivots >= 0, axis=1)))
+        self.sweeps += rank / self.num_data
+        factor = np.swapaxes(factors[:, :rank], 1, 2)
+        return PivotedCholesky(tf.constant(factor), pivots[:, :rank], tf.constant(left))
 
 
 @check_shapes("Xnew: [M, D]", "X: [N, D]", "V: [Q, N, R]", "return: [Q, M, R]")
@@ -660,14 +657,3 @@ class PivotedCholesky:
         factor = self.factor[:, :, :number]
         left = tf.maximum(diag - tf.reduce_sum(tf.square(factor), axis=2), 0.0)
         return PivotedCholesky(factor, self.pivots[:, :number], left)
-
-
-def pivoted_cholesky(operator: KernelOperator, number: int) -> PivotedCholesky:
-    """Factors of every kernel's matrix, of so many pivots each, in O(N M^2)."""
-    number = min(number, operator.num_data)
-    parts = operator.pivoted(number)
-    pivots = np.stack([p for _, p, _ in parts])
-    rank = int(np.max(np.sum(pivots >= 0, axis=1)))
-    factor = np.stack([f[:rank].T for f, _, _ in parts])
-    left = np.stack([left for _, _, left in parts])
-    return PivotedCholesky(tf.constant(factor), pivots[:, :rank], tf.constant(left))

@@ -15,7 +15,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 
 from .curvatures import Curvature, DensePrecision, Precision, checked_curvature, curvature
-from .operators import KernelOperator, PivotedCholesky, pivoted_cholesky
+from .operators import KernelOperator, PivotedCholesky
 
 
 class LaplaceProblem:
@@ -96,10 +96,7 @@ class LaplaceProblem:
         return result
 
     def order(self) -> AnyNDArray:
-        """
-        All rows [N]: those of the known pivots, which lie far apart, then the others at
-        random.
-        """
+        """All rows [N]: the known pivots, which lie far apart, then the others at random."""
         size = self.operator.num_data
         first = np.zeros(0, dtype=int)
         if self._pivoted is not None:
@@ -112,7 +109,7 @@ class LaplaceProblem:
         """A partial Cholesky factor of K with at most ``number`` pivots, kept for the next call."""
         number = min(number, self.operator.num_data)
         if self._pivoted is None or self._asked < number:
-            self._pivoted, self._asked = pivoted_cholesky(self.operator, number), number
+            self._pivoted, self._asked = self.operator.pivoted(number), number
         if number >= self._pivoted.rank:
             return self._pivoted
         return self._pivoted.first(number, self.operator.diag())
@@ -211,10 +208,7 @@ class Solver(abc.ABC):
 
     @abc.abstractmethod
     def start(self, problem: LaplaceProblem, before: ActionPosteriorState | None = None) -> Run:
-        """
-        A run of ``problem``; ``before`` is the posterior of a similar one, where there is
-        one.
-        """
+        """A run of ``problem``; ``before``: the posterior of a similar one, where there is one."""
 
 
 class Run(abc.ABC):
@@ -227,10 +221,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def steps(self) -> Iterator[StepReport]:
-        """
-        Outer steps until convergence; between two of them the run is whole, and may go on
-        later.
-        """
+        """Outer steps until convergence; between two of them a run may stop, and go on later."""
 
     @abc.abstractmethod
     def finish(self, cheap: bool = False) -> ActionPosteriorState:

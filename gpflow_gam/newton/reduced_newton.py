@@ -42,16 +42,9 @@ class Mode:
     """Latent functions v, g [Q, N] at a mode, or on the way to it, and the posterior there."""
 
     def __init__(
-        self,
-        problem: LaplaceProblem,
-        v: tf.Tensor,
-        g: tf.Tensor,
-        policy: Policy,
-        num_actions: int,
-        num_pivots: int,
+        self, problem: LaplaceProblem, v: tf.Tensor, g: tf.Tensor, options: ReducedNewton
     ) -> None:
-        self._problem, self._v, self._g = problem, v, g
-        self._policy, self._num_actions, self._num_pivots = policy, num_actions, num_pivots
+        self._problem, self._v, self._g, self._options = problem, v, g, options
 
     @functools.cached_property
     def _here(self) -> Curvature:
@@ -86,7 +79,7 @@ class Mode:
 
     def _plan(self) -> Plan:
         context = Context(self._problem, self._here.precision, 0)
-        return self._policy.plan(context, self._num_actions)
+        return self._options.policy.plan(context, self._options.num_actions)
 
     def _covariance_actions(self, plan: Plan) -> CovarianceActions:
         S = plan.fixed
@@ -111,7 +104,7 @@ class Mode:
         Shapes: move [Q, N].
         """
         W = tf.transpose(tf.linalg.diag_part(self._here.precision.blocks()))  # [Q, N]
-        pivoted = self._problem.pivoted(max(1, self._num_pivots // W.shape[0]))
+        pivoted = self._problem.pivoted(max(1, self._options.num_pivots // W.shape[0]))
         P = tf.broadcast_to(pivoted.factor, [W.shape[0], *pivoted.factor.shape[1:]])
         through = W / (1.0 + W * pivoted.left)
 
@@ -152,8 +145,8 @@ class Mode:
         some = problem.of_rows(rows)
         g = tf.gather(self._g, rows, axis=1)
         here = some.curvature(g)
-        policy = Informative(self._num_pivots)
-        plan = policy.plan(Context(some, here.precision, 0), self._num_actions)
+        policy = Informative(self._options.num_pivots)
+        plan = policy.plan(Context(some, here.precision, 0), self._options.num_actions)
         assert plan.fixed is not None
         assert plan.noise is not None
         prior = pairs(plan.fixed, _products(some, plan.fixed))
@@ -292,9 +285,7 @@ class ReducedNewton(Solver):
 
 @dataclass(frozen=True)
 class _Reached:
-    """
-    Actions per latent function, ``S_q'T_q = I``, and their optimum; no interruption halves it.
-    """
+    """Actions per latent function, ``S_q'T_q = I``, and their optimum."""
 
     S: tf.Tensor  # [Q, N, B]
     T: tf.Tensor  # K S, [Q, N, B]
@@ -542,8 +533,7 @@ class ReducedNewtonRun(Run):
     def _mode(self) -> Mode:
         if self.S.shape[2] == 0:
             self._start()
-        own = self.options
-        return Mode(self.problem, self.v, self.g, own.policy, own.num_actions, own.num_pivots)
+        return Mode(self.problem, self.v, self.g, self.options)
 
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
         if cheap and self.closing > 0.0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData
 from gpflow.models import BayesianModel
@@ -33,13 +34,6 @@ from .sites import SiteSums, collected, fit_minibatches, fit_sites, q_from, site
 
 _MAX_START_ROWS = 20_000
 _MAX_START_SIZE = 2_000
-
-
-def is_untouched(model: AdditiveSVGP) -> bool:
-    """True if q still has the zero mean that families are built with."""
-    family: VariationalFamily = model.variational
-    mean = family.site_shift if isinstance(family, OptimalPrecision) else family.q_mu
-    return not bool(tf.reduce_any(tf.not_equal(tf.convert_to_tensor(mean), 0.0)))
 
 
 def start_from_null_model(model: AdditiveSVGP, data: RegressionData) -> None:
@@ -184,7 +178,8 @@ def fit(
         raise ValueError(f"max_sweeps must be positive; got {max_sweeps}.")
 
     def tracker(variables: Sequence[tf.Variable], method: str) -> Tracker:
-        return Tracker(variables, method, budget, callback, progress, on_interrupt)
+        following = callback, progress, on_interrupt, "ELBO", max_iterations, tolerance
+        return Tracker(variables, method, budget, *following)
 
     if isinstance(model, InternalDataTrainingLossMixin):
         if data is not None:
@@ -193,15 +188,8 @@ def fit(
             instead = "set max_sweeps" if isinstance(model, IterNCGP) else "build an AdditiveSVGP"
             raise ValueError(f"batch_size: {type(model).__name__} takes no minibatches; {instead}.")
     if isinstance(model, IterNCGP):
-        return fit_newton(
-            model,
-            tracker([], "IterNCGP"),
-            max_iterations,
-            tolerance,
-            hyperparameters,
-            max_sweeps,
-            max_rounds,
-        )
+        following = tracker([], "IterNCGP")
+        return fit_newton(model, following, hyperparameters, max_sweeps, max_rounds)
     if not hyperparameters or max_sweeps is not None:
         raise ValueError(
             "hyperparameters and max_sweeps are options of IterNCGP; got a "
@@ -210,7 +198,7 @@ def fit(
     if isinstance(model, InternalDataTrainingLossMixin):
         with restore_on_error(model), without_bijector_cache(model):
             following = tracker(model.trainable_variables, "L-BFGS")
-            return fit_lbfgs(model, None, following, max_iterations, tolerance)
+            return fit_lbfgs(model, None, following, max_iterations)
     if data is None:
         raise ValueError(f"data: {type(model).__name__} holds none; pass (X, Y).")
     if not isinstance(model, AdditiveSVGP):
@@ -229,33 +217,26 @@ def fit(
             "would be of neither."
         )
     with restore_on_error(model), without_bijector_cache(model):
-        untouched = is_untouched(model)
+        family: VariationalFamily = model.variational
+        mean = family.site_shift if isinstance(family, OptimalPrecision) else family.q_mu
+        untouched = not np.any(
+            tf.convert_to_tensor(mean)
+        )  # q has the zero mean that families are built with
         if untouched:
             start_from_null_model(model, data)
         if batch_size is not None and batch_size < rows:
             return fit_minibatches(model, data, tracker(model.variables, "minibatch"), options)
         if isinstance(model.variational, OptimalPrecision):
             following = tracker(model.variables, "sites + L-BFGS")
-            return fit_sites(model, data, following, max_iterations, tolerance)
+            return fit_sites(model, data, following, max_iterations)
         following = tracker(model.trainable_variables, "L-BFGS")
         if untouched and model.variational.layout.total <= MAX_DENSE_SIZE:
-            start = Tracker([], "start", budget, None, False, on_interrupt)
-            ended = _start_from_dense(model, data, start, max_iterations, tolerance)
-            if ended is not None:
-                return following.result(False, ended.message, -float(model.training_loss(data)))
-        return fit_lbfgs(model, data, following, max_iterations, tolerance)
-
-
-def _start_from_dense(
-    model: AdditiveSVGP,
-    data: RegressionData,
-    tracker: Tracker,
-    max_iterations: int,
-    tolerance: float,
-) -> FitResult | None:
-    """Go to the optimum over dense q first."""
-    dense = dense_model(model)
-    start_from_null_model(dense, data)
-    result = fit_sites(dense, data, tracker, max_iterations, tolerance)
-    match_dense(model, dense)
-    return result if tracker.ended else None
+            # to the optimum over dense q first
+            dense = dense_model(model)
+            start_from_null_model(dense, data)
+            start = Tracker([], "start", budget, None, False, on_interrupt, tolerance=tolerance)
+            begun = fit_sites(dense, data, start, max_iterations)
+            match_dense(model, dense)
+            if start.ended:
+                return following.result(False, begun.message, -float(model.training_loss(data)))
+        return fit_lbfgs(model, data, following, max_iterations)

@@ -235,10 +235,15 @@ class _Target:
         n, m = self._kernels, self._number
         u, (q, values) = _towards(self._solution.at, self.optimum, step)
         u = np.concatenate([u[:m], self.optimum[m:] + step[m:]])
-        model = self._model
-        moments = moments_at(model, q, values)
-        places = self._solution.rounds.family_places
-        return HyperparameterDraw(moments, lambda: _with(model.likelihood, places, u[n:]))
+
+        def likelihood() -> Likelihood:
+            copied = frozen_copy(self._model.likelihood)
+            parameters = list(copied.parameters)
+            learnt = [parameters[i] for i in self._solution.rounds.family_places]
+            Hyperparameters(learnt).set(u[n:])
+            return copied
+
+        return HyperparameterDraw(moments_at(self._model, q, values), likelihood)
 
 
 def _towards(
@@ -251,11 +256,3 @@ def _towards(
         except NotPositiveDefinite:
             continue
     return optimum, posterior(optimum)
-
-
-def _with(likelihood: Likelihood, places: Sequence[int], u: AnyNDArray) -> Likelihood:
-    """A copy of a likelihood with other values of the parameters at some places."""
-    copied = frozen_copy(likelihood)
-    parameters = list(copied.parameters)
-    Hyperparameters([parameters[i] for i in places]).set(u)
-    return copied

@@ -186,12 +186,7 @@ def check_on_interrupt(value: object) -> None:
 
 
 class StopFit(Exception):
-    """Ends a fit from inside an optimiser; carries why."""
-
-    def __init__(self, message: str, converged: bool = False) -> None:
-        super().__init__(message)
-        self.message = message
-        self.converged = converged
+    """Ends a fit from inside an optimiser; its message says why."""
 
 
 class Tracker:
@@ -206,8 +201,11 @@ class Tracker:
         progress: bool | None,
         on_interrupt: OnInterrupt = "raise",
         objective: str = "ELBO",
+        max_iterations: int = 1000,
+        tolerance: float = 1e-2,
     ) -> None:
         check_on_interrupt(on_interrupt)
+        self.max_iterations, self.tolerance = max_iterations, tolerance
         self.variables = list(variables)
         self.method, self._objective = method, objective
         self.budget = TimeBudget.of(max_seconds)
@@ -236,11 +234,6 @@ class Tracker:
     def seconds(self) -> float:
         """Time since the budget's start."""
         return self.budget.seconds
-
-    @property
-    def best(self) -> float:
-        """The best objective recorded."""
-        return self._best[0]
 
     def record(self, elbo: float) -> None:
         """Record one iteration's objective; raises StopFit where the fit has to end."""
@@ -289,10 +282,12 @@ class Tracker:
         if self.ended:
             raise StopFit(f"time budget of {self.budget} used up")
 
-    def interrupted(self) -> str:
-        """Called where Ctrl-C has been caught, and the fit has something to keep."""
+    def why(self, error: BaseException) -> str:
+        """Why a fit that has something to keep has ended: by a StopFit, or by Ctrl-C if kept."""
+        if isinstance(error, StopFit):
+            return str(error)
         if self.on_interrupt != "keep":
-            raise  # on, as it came
+            raise error
         self.ended = True
         return INTERRUPTED
 
@@ -462,6 +457,61 @@ def descend(
         if outcome.status != 1:
             return best[1], True, _STUCK if outcome.status == 2 else "converged"
     return best[1], False, f"iteration limit of {steps} reached"
+
+
+@dataclass
+class Best:
+    """The best point of a search so far, also where an error ends it."""
+
+    x: AnyNDArray
+
+
+def converge(
+    loss: Loss,
+    x: AnyNDArray,
+    value: float,
+    step: float,
+    tracker: Tracker,
+    best: Best,
+    metric: Callable[[AnyNDArray], AnyNDArray | None],
+    anew: Callable[[AnyNDArray, float], None] = lambda *_: None,
+    elsewhere: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
+) -> tuple[AnyNDArray, float, bool, str]:
+    """
+    Runs of :func:`descend` from ``x``, where the loss is ``value``, until one gains nothing.
+
+    Each ends with an iteration that gains less than a hundredth of ``step``; from a better optimum
+    ``elsewhere`` they go on.
+    """
+
+    def set_best(x: AnyNDArray) -> None:
+        best.x = x
+
+    while True:
+        left = tracker.max_iterations - len(tracker.history)
+        if left <= 0:
+            return x, value, False, f"iteration limit of {tracker.max_iterations} reached"
+        x, converged, message = descend(
+            loss,
+            x,
+            left,
+            step,
+            tracker,
+            lambda _, value: tracker.record(-value),
+            set_best,
+            metric,
+            lambda x, value=value: anew(x, value),  # type: ignore[misc]
+        )
+        now = loss(x)[0]
+        gain, value = value - now, now
+        if not converged:
+            return x, value, False, message
+        if gain < tracker.tolerance:
+            other = elsewhere(x)
+            if other is None:
+                return x, value, True, f"the last run of L-BFGS gained {gain:.2g} nats"
+            x = best.x = other
+            value = loss(x)[0]
 
 
 def other_optimum(
@@ -676,11 +726,7 @@ class LBFGS:
 
 
 def fit_lbfgs(
-    model: BayesianModel,
-    data: RegressionData | None,
-    tracker: Tracker,
-    max_iterations: int,
-    tolerance: float,
+    model: BayesianModel, data: RegressionData | None, tracker: Tracker, max_iterations: int
 ) -> FitResult:
     """Minimise the training loss of a model; ended early, it stays at the last iterate."""
     arguments = () if data is None else (data,)
@@ -690,10 +736,8 @@ def fit_lbfgs(
             return tracker.result(True, "nothing is trainable", -float(closure()))
         try:
             converged, message = LBFGS(closure, model.trainable_variables).converge(
-                tracker, max_iterations=max_iterations, tolerance=tolerance
+                tracker, max_iterations=max_iterations, tolerance=tracker.tolerance
             )
-        except StopFit as stop:
-            converged, message = stop.converged, stop.message
-        except KeyboardInterrupt:
-            converged, message = False, tracker.interrupted()
+        except (StopFit, KeyboardInterrupt) as error:
+            converged, message = False, tracker.why(error)
         return tracker.result(converged, message, -float(model.training_loss(*arguments)))

@@ -32,8 +32,6 @@ many times more there are in all.
 def fit_newton(
     model: IterNCGP,
     tracker: Tracker,
-    max_iterations: int,
-    tolerance: float,
     hyperparameters: bool,
     max_sweeps: float | None,
     max_rounds: int,
@@ -46,18 +44,19 @@ def fit_newton(
     """
     with tracker, _restore_on_error(model):
         limit = math.inf if max_sweeps is None else max_sweeps
-        newton = _Newton(model, tracker, max_iterations, limit)
+        newton = _Newton(model, tracker, limit)
         before, bound = _Place(model), model.objective() if model.goes_on else -math.inf
         elbo = math.nan
         if model.unfinished is not None and not model.unfinished.shown.is_present:
             model.unfinished = None
         left = model.unfinished
         if hyperparameters:
-            if left is not None and left.is_of(model):
+            learnt = [id(v) for v in model.trainable_variables]
+            if left is not None and [id(v) for v in left.variables] == learnt:
                 left.reached.put_back()
             else:
                 model.unfinished = None
-            converged, message = _learn(newton, max_rounds, tolerance)
+            converged, message = _learn(newton, max_rounds)
             reached, elbo = _Place(model), model.objective()
         else:
             converged, message = newton.solve()
@@ -70,7 +69,8 @@ def fit_newton(
             message, elbo = message + _KEPT, bound if hyperparameters else elbo
         if model.unfinished is not None and hyperparameters:
             model.unfinished.reached, model.unfinished.shown = reached, _Place(model)
-        return newton.result(converged, message, elbo)
+        costs = {"sweeps": newton.sweeps, "steps": newton.steps}
+        return tracker.result(converged, message, elbo, **costs)
 
 
 class _Place:
@@ -112,7 +112,6 @@ class _Newton:
 
     model: IterNCGP
     tracker: Tracker
-    max_iterations: int
     max_sweeps: float
     sweeps: float = 0.0
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -140,16 +139,16 @@ class _Newton:
                     break
                 self.check(run.ahead(step) + run.closing)
         except StopFit as stop:
-            message, self.stopped = stop.message, True
+            message, self.stopped = str(stop), True
             cheap = self.max_sweeps < 2.0 or self.tracker.budget.spent
         except Diverged as diverged:
             message, cheap = str(diverged), self.tracker.budget.spent
-        except KeyboardInterrupt:
-            message, cheap, self.stopped = self.tracker.interrupted(), True, True
+        except KeyboardInterrupt as error:
+            message, cheap, self.stopped = self.tracker.why(error), True, True
         try:
             state = run.finish(cheap=cheap)
-        except KeyboardInterrupt:  # in the posterior's own sweep
-            converged, message = False, self.tracker.interrupted()
+        except KeyboardInterrupt as error:  # in the posterior's own sweep
+            converged, message = False, self.tracker.why(error)
             cheap = self.stopped = True
             state = run.finish(cheap=True)
         run.ended = ended if cheap else None
@@ -159,8 +158,8 @@ class _Newton:
 
     def check(self, ahead: float) -> None:
         self.tracker.check()
-        if len(self.steps) >= self.max_iterations:
-            raise StopFit(f"iteration limit of {self.max_iterations} reached")
+        if len(self.steps) >= self.tracker.max_iterations:
+            raise StopFit(f"iteration limit of {self.tracker.max_iterations} reached")
         if self.sweeps + ahead > self.max_sweeps + 1e-9:
             raise StopFit(f"budget of {self.max_sweeps:g} sweeps used up")
 
@@ -200,10 +199,6 @@ class _Newton:
             snapshot=True,
             X_actions=None if preview.rows is None else tf.gather(X, preview.rows),
         )
-
-    def result(self, converged: bool, message: str, elbo: float) -> FitResult:
-        """The fit's report."""
-        return self.tracker.result(converged, message, elbo, sweeps=self.sweeps, steps=self.steps)
 
 
 _KEPT = "; the posterior of before this call is kept, as its bound is higher"
@@ -256,11 +251,6 @@ class _Learning:
         self.round: _Round | None = None
         self._optimiser: tuple[_FixedActionsBound, LBFGS] | None = None
 
-    def is_of(self, model: IterNCGP) -> bool:
-        """True if the same parameters are trainable."""
-        here = model.trainable_variables
-        return [id(v) for v in here] == [id(v) for v in self.variables]
-
     def optimiser(self, model: IterNCGP) -> LBFGS:
         """L-BFGS on the bound at the present actions; compiled once."""
         kept = self._optimiser
@@ -281,7 +271,7 @@ class _OneAtLeast(Tracker):
             super().check()
 
 
-def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> tuple[bool, str]:
+def _learn(newton: _Newton, max_rounds: int) -> tuple[bool, str]:
     """
     Mode and hyperparameters in turn.
 
@@ -295,7 +285,7 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> tuple[bool, st
     while True:
         last = learning.round
         if last is not None and last.some is not None:
-            message = _learn_from_some(newton, last.some, max_rounds, tolerance)
+            message = _learn_from_some(newton, last.some, max_rounds)
             if newton.stopped:
                 return False, message
             last.some = None
@@ -312,7 +302,7 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> tuple[bool, st
             if not gain >= 0.0:  # worse, or not a number
                 last.begun.put_back()
                 bound, gain = last.bound, 0.0
-            learning.round, converged = None, gain < tolerance and last.whole
+            learning.round, converged = None, gain < newton.tracker.tolerance and last.whole
             message = f"the last round gained {gain:.2g} nats"
         if converged or number == max_rounds:
             model.unfinished = None
@@ -328,12 +318,9 @@ def _learn(newton: _Newton, max_rounds: int, tolerance: float) -> tuple[bool, st
                 learning.round = begun
                 continue
             _maximise(newton, learning, begun)
-        except StopFit as stop:
+        except (StopFit, KeyboardInterrupt) as error:
             newton.stopped = True
-            return False, stop.message
-        except KeyboardInterrupt:
-            newton.stopped = True
-            return False, newton.tracker.interrupted()
+            return False, newton.tracker.why(error)
 
 
 def _maximise(newton: _Newton, learning: _Learning, begun: _Round) -> None:
@@ -368,13 +355,13 @@ def _of_some_rows(model: IterNCGP) -> IterNCGP:
     )
 
 
-def _learn_from_some(newton: _Newton, some: IterNCGP, max_rounds: int, tolerance: float) -> str:
+def _learn_from_some(newton: _Newton, some: IterNCGP, max_rounds: int) -> str:
     """Set hyperparameters that some rows choose; sweeps are counted by what they take."""
     share = (int(some.data[0].shape[0]) / int(newton.model.data[0].shape[0])) ** 2
     left = (newton.max_sweeps - newton.sweeps) / share
-    inner = _Newton(some, newton.tracker, newton.max_iterations, left)
+    inner = _Newton(some, newton.tracker, left)
     inner.steps, inner.progressed = newton.steps, newton.progressed
-    _, message = _learn(inner, max_rounds, tolerance)
+    _, message = _learn(inner, max_rounds)
     newton.progressed, newton.stopped = inner.progressed, inner.stopped
     newton.sweeps += share * inner.sweeps
     return message

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -186,9 +187,7 @@ class NaturalGradient:
             raise ValueError(f"rho must be in (0, 1]; got {rho}.")
         self.rho, self.signed = rho, signed
         # not on the model: a module that holds a tf.function cannot be copied
-        self._compiled: dict[
-            tuple[AdditiveSVGP, bool], Callable[..., tuple[tf.Tensor, tf.Tensor]]
-        ] = {}
+        self._compiled: dict[tuple[AdditiveSVGP, bool], Callable[..., Any]] = {}
 
     def step(self, model: AdditiveSVGP, data: RegressionData, rho: float | None = None) -> SiteStep:
         """
@@ -206,17 +205,12 @@ class NaturalGradient:
         check_sites(model)
         data = checked_data(data, model.kernel, model.likelihood)
         step_size = tf.constant(self.rho if rho is None else rho, dtype=data[0].dtype)
-        elbo, negative = self._function(model)(data[0], data[1], step_size)
+        key = model, self.signed
+        if key not in self._compiled:
+            step = functools.partial(site_step, model, signed=self.signed)
+            self._compiled[key] = tf.function(step, reduce_retracing=True, autograph=False)
+        elbo, negative = self._compiled[key](data[0], data[1], step_size)
         return SiteStep(float(elbo), int(negative))
-
-    def _function(self, model: AdditiveSVGP) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
-        signed = self.signed
-        if (model, signed) not in self._compiled:
-            step = lambda X, Y, rho: site_step(model, X, Y, rho, signed=signed)  # noqa: E731
-            self._compiled[model, signed] = tf.function(
-                step, reduce_retracing=True, autograph=False
-            )
-        return self._compiled[model, signed]
 
 
 def check_sites(model: AdditiveSVGP) -> OptimalPrecision:
@@ -290,11 +284,10 @@ def fit_sites(
     data: RegressionData,
     tracker: Tracker,
     max_iterations: int,
-    tolerance: float,
     max_rounds: int = _MAX_ROUNDS,
 ) -> FitResult:
     """Fit q by its sites and hyperparameters by L-BFGS, on all data, in turn."""
-    sites = _Sites(model, data)
+    sites, tolerance = _Sites(model, data), tracker.tolerance
     converged, message = False, f"round limit of {max_rounds} reached"
     with tracker:
         try:
@@ -312,12 +305,8 @@ def fit_sites(
                 if len(tracker.history) >= max_iterations:
                     message = f"iteration limit of {max_iterations} reached"
                     break
-        except StopFit as stop:
-            converged, message = stop.converged, stop.message
-            bound = sites.settle()
-        except KeyboardInterrupt:
-            message = tracker.interrupted()
-            bound = sites.settle()
+        except (StopFit, KeyboardInterrupt) as error:
+            converged, message, bound = False, tracker.why(error), sites.settle()
         return tracker.result(converged, message, bound)
 
 
@@ -468,16 +457,17 @@ def fit_minibatches(
                     f"{end.gain:.2g} nats on those before, with a standard error of "
                     f"{end.error:.2g})"
                 )
-        except StopFit as stop:
-            converged, message = stop.converged, stop.message
-            tracker.restore_best()
-        except KeyboardInterrupt:
-            converged, message = False, tracker.interrupted()
+        except (StopFit, KeyboardInterrupt) as error:
+            converged, message = False, tracker.why(error)
             tracker.restore_best()
         finally:
             model.num_data = num_data
         if settled and rows <= POLISH_ROWS:
-            polished = _polish(model, data, tracker, options.tolerance)
+            if isinstance(model.variational, OptimalPrecision):
+                limit = len(tracker.history) + _POLISH_STEPS
+                polished = fit_sites(model, data, tracker, limit, _POLISH_ROUNDS)
+            else:
+                polished = fit_lbfgs(model, data, tracker, _POLISH_STEPS)
             return dataclasses.replace(
                 polished, message=f"{message}; then, on all rows: {polished.message}"
             )
@@ -541,16 +531,6 @@ def _epochs(
     return None
 
 
-def _polish(
-    model: AdditiveSVGP, data: RegressionData, tracker: Tracker, tolerance: float
-) -> FitResult:
-    """Some steps on all rows, which never lose; until the tracker's time is up."""
-    limit = len(tracker.history) + _POLISH_STEPS
-    if isinstance(model.variational, OptimalPrecision):
-        return fit_sites(model, data, tracker, limit, tolerance, _POLISH_ROUNDS)
-    return fit_lbfgs(model, data, tracker, _POLISH_STEPS, tolerance)
-
-
 def _gradient_step(
     model: AdditiveSVGP, adam: keras.optimizers.Optimizer, variables: list[tf.Variable]
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
@@ -560,15 +540,8 @@ def _gradient_step(
         adam.apply(tape.gradient(loss, variables, unconnected_gradients="zero"), variables)
         return -loss
 
-    by_size: dict[int, Traced] = {}  # batches have two sizes at most
-
-    def compiled(X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-        size = int(X.shape[0])
-        if size not in by_size:
-            by_size[size] = Traced(step)
-        return by_size[size](X, Y)
-
-    return compiled
+    of_size = functools.cache(lambda _: Traced(step))  # batches have two sizes at most
+    return lambda X, Y: of_size(int(X.shape[0]))(X, Y)
 
 
 def _batches(rng: np.random.Generator, rows: int, size: int) -> Iterator[AnyNDArray]:

@@ -23,7 +23,7 @@ from ...likelihoods import Quasi
 from ...likelihoods.base import unwrapped
 from ...measures import NUM_NODES
 from ...newton.curvatures import curvature
-from ...optimizers.binned.rounds import profile_interval
+from ...optimizers.binned.rounds import Profile
 from ...optimizers.minimizers import Loss
 from ...posteriors import InducingMoments, ShapedMoments
 from ...sensitivity.variances import draw_covariances
@@ -292,7 +292,7 @@ def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, f
 
     def interval(parameter: Parameter) -> tuple[float, float]:
         at = [p is parameter for p in learnt].index(True)
-        ends = profile_interval(loss, optimum, int(starts[at]), z, metric)
+        ends = Profile(loss, optimum, int(starts[at]), metric).interval(z)
         assert parameter.transform is not None  # a variance is positive
         lower, upper = np.asarray(parameter.transform.forward(np.array(ends)))
         return float(lower), float(upper)

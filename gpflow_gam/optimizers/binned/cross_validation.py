@@ -19,7 +19,16 @@ from ...likelihoods.base import unwrapped
 from ...likelihoods.support import checked_observations
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
-from ..minimizers import Callback, FitResult, OnInterrupt, StopFit, TimeBudget, Tracker, descend
+from ..minimizers import (
+    Best,
+    Callback,
+    FitResult,
+    OnInterrupt,
+    StopFit,
+    TimeBudget,
+    Tracker,
+    converge,
+)
 from .cavities import Batch, Neighbourhoods, Sites, divided_out, signs_of, sites_of
 from .evidence import added
 from .rounds import Evaluation, Rounds, differenced
@@ -217,15 +226,14 @@ def fit_left_out(
     searches alternate with passes until sites have converged, and a step that predicts no better is
     shortened.
     """
+    following = max_seconds, callback, progress, on_interrupt
     with (
         one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL),
         np.errstate(over="ignore", invalid="ignore"),
         restore_on_error(model),
-        Tracker(
-            [], "left-out rows", max_seconds, callback, progress, on_interrupt, "density"
-        ) as tracker,
+        Tracker([], "left-out rows", *following, "density", max_iterations, tolerance) as tracker,
     ):
-        search = _Search(neighbourhoods, tracker, max_iterations, tolerance)
+        search = _Search(neighbourhoods, tracker)
         if solution.bound is not None:
             return search.gaussian(model, solution, solution.bound)
         assert isinstance(model, AdditiveSVGP)
@@ -238,8 +246,6 @@ class _Search:
 
     neighbourhoods: Neighbourhoods
     tracker: Tracker
-    max_iterations: int
-    tolerance: float
 
     def gaussian(
         self, model: AdditiveSGPR | AdditiveSVGP, solution: Solution, bound: CollapsedBound
@@ -249,8 +255,9 @@ class _Search:
         starts = [solution.optimum, _smooth(bound.rounds, solution.optimum)]
         if len(bound.noise):
             # noise that leaves half of the response's variance to explain
-            square, number = bound.error
-            starts[1][len(bound.kernel) :] = bound.noise.coordinates([0.5 * square / number])
+            noise, transform = 0.5 * bound.error[0] / bound.error[1], bound.parameter.transform
+            noise = noise if transform is None else transform.inverse(np.float64(noise))
+            starts[1][len(bound.kernel) :] = noise
         x, converged, message = self._best(target, starts, bound.metric)
         bound.set(x)
         elbo = -bound.loss(x)[0]
@@ -262,7 +269,7 @@ class _Search:
 
     def by_turns(self, model: AdditiveSVGP, solution: Solution) -> tuple[FitResult, Solution]:
         """The best hyperparameters for other data."""
-        rounds, rows = solution.rounds, solution.rows
+        rounds, rows, tolerance = solution.rounds, solution.rows, self.tracker.tolerance
 
         def target_at(now: Evaluation, x: AnyNDArray, signed: bool) -> LeftOutDensity:
             u, phi = rounds.split(x)
@@ -271,7 +278,7 @@ class _Search:
             return LeftOutDensity(model, rounds, self.neighbourhoods, sites)
 
         x, signed = solution.optimum, True
-        now = rounds.converged_at(x, solution.data, self.tolerance)
+        now = rounds.converged_at(x, solution.data, tolerance)
         try:
             target = target_at(now, x, signed)
             value = target.loss(x)[0]
@@ -290,7 +297,7 @@ class _Search:
                 for share in 0.5 ** np.arange(_HALVINGS):
                     candidate = x + share * (there - x)
                     try:
-                        after = rounds.converged_at(candidate, solution.data, self.tolerance)
+                        after = rounds.converged_at(candidate, solution.data, tolerance)
                         moved = target_at(after, candidate, signed)
                         least = moved.loss(candidate)[0]
                     except NotPositiveDefinite:
@@ -303,13 +310,11 @@ class _Search:
                     break
                 gain = value - new[3]
                 x, now, target, value = new
-                if gain < self.tolerance:
+                if gain < tolerance:
                     converged, message = True, f"the last round gained {gain:.2g} nats"
                     break
-        except StopFit as stop:
-            converged, message = stop.converged, stop.message
-        except KeyboardInterrupt:
-            converged, message = False, self.tracker.interrupted()
+        except (StopFit, KeyboardInterrupt) as error:
+            converged, message = False, self.tracker.why(error)
         hessian = differenced(lambda u: target.loss(u)[1], x) if len(x) else None
         u, phi = rounds.split(x)
         best = Solution(rows, now.point.data, now.q, rounds.values(u), x, rounds, hessian=hessian)
@@ -327,55 +332,26 @@ class _Search:
         """The best end from several starts, whether the last converged, and why it ended."""
         if not len(starts[0]):
             return starts[0], True, "nothing is trainable"
-        ends: list[tuple[float, AnyNDArray, bool, str]] = []
-        best = [starts[0]]
+        ends: list[tuple[AnyNDArray, float, bool, str]] = []
+        best, tolerance = Best(starts[0]), self.tracker.tolerance
         try:
             for start in starts:
-                best[0] = start
+                best.x = start
                 try:
-                    ends.append(self._descended(target, start, metric, best))
+                    value = target.loss(start)[0]
+                    ends.append(
+                        converge(target.loss, start, value, tolerance, self.tracker, best, metric)
+                    )
                 except NotPositiveDefinite:
                     if not ends:
                         raise
-        except StopFit as end:
+        except (StopFit, KeyboardInterrupt) as error:
             if stop:
                 raise
-            ends.append((target.loss(best[0])[0], best[0], end.converged, end.message))
-        except KeyboardInterrupt:
-            if stop:
-                raise
-            message = self.tracker.interrupted()
-            ends.append((target.loss(best[0])[0], best[0], False, message))
-        _, x, converged, message = min(ends, key=lambda end: end[0])
+            message = self.tracker.why(error)
+            ends.append((best.x, target.loss(best.x)[0], False, message))
+        x, _, converged, message = min(ends, key=lambda end: end[1])
         return x, converged and ends[-1][2], message if ends[-1][2] else ends[-1][3]
-
-    def _descended(
-        self,
-        target: LeftOutDensity,
-        x: AnyNDArray,
-        metric: Callable[[AnyNDArray], AnyNDArray | None],
-        best: list[AnyNDArray],
-    ) -> tuple[float, AnyNDArray, bool, str]:
-        """L-BFGS until a run gains nothing; ``best`` holds the best point so far."""
-
-        def set_best(at: AnyNDArray) -> None:
-            best[0] = at
-
-        def record(_: AnyNDArray, value: float) -> None:
-            self.tracker.record(-value)
-
-        value = target.loss(x)[0]
-        while True:
-            left = self.max_iterations - len(self.tracker.history)
-            if left <= 0:
-                return value, x, False, f"iteration limit of {self.max_iterations} reached"
-            x, converged, message = descend(
-                target.loss, x, left, self.tolerance, self.tracker, record, set_best, metric
-            )
-            now = target.loss(x)[0]
-            gain, value = value - now, now
-            if not converged or gain < self.tolerance:
-                return value, x, converged, message
 
 
 def _smooth(rounds: Rounds, x: AnyNDArray) -> AnyNDArray:

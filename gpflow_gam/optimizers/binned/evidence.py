@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -169,17 +169,6 @@ class Evidence:
         """The number of components, C."""
         return len(self._places)
 
-    def value(self, data: PseudoData, values: Values, scale: float = 1.0) -> float:
-        """The bound."""
-        return EvidenceEvaluation(self, data, values, scale).value
-
-    def value_and_gradient(
-        self, data: PseudoData, values: Values, scale: float = 1.0
-    ) -> tuple[float, dict[int, AnyNDArray], float]:
-        """The bound, its gradient by parameters' ``id``, and its slope in ``scale``'s logarithm."""
-        evaluation = EvidenceEvaluation(self, data, values, scale)
-        return evaluation.value, *evaluation.gradient()
-
     def posterior(self, data: PseudoData, values: Values, scale: float = 1.0) -> GaussianPosterior:
         """The posterior of the pseudo-data."""
         roots, features = zip(*(self._at_nodes(c, values) for c in range(len(self))))
@@ -293,7 +282,9 @@ class Block:
 class EvidenceEvaluation:
     """The bound at one set of parameters."""
 
-    def __init__(self, evidence: Evidence, data: PseudoData, values: Values, scale: float) -> None:
+    def __init__(
+        self, evidence: Evidence, data: PseudoData, values: Values, scale: float = 1.0
+    ) -> None:
         self.scale = scale
         self.blocks = evidence.blocks(values)
         self.masses = [scale * m.sum(axis=0) for m in data.masses]
@@ -348,111 +339,6 @@ def added(gradients: Iterable[Gradients]) -> dict[int, AnyNDArray]:
     return sums
 
 
-def average_information(
-    evidence: Evidence,
-    data: PseudoData,
-    values: Mapping[int, AnyNDArray],
-    moved: Sequence[tuple[Sequence[int], Mapping[int, AnyNDArray]]],
-    step: float,
-    scale: float = 1.0,
-) -> AnyNDArray:
-    r"""
-    The average information :math:`\tfrac12 r' C_i P C_j r` of hyperparameters, [K, K].
-
-    C_i is the derivative of the values' covariance, P the inverse of the pseudo-data's, r its
-    product with the data (Gilmour, Thompson & Cullis 1995): never negative, one evaluation a
-    hyperparameter. For each coordinate ``moved`` has its components, and all values where it is
-    ``step`` larger.
-    """
-    features = [evidence.features(lookup(values), c) for c in range(len(evidence))]
-    at_data = Projection(features, data, scale)
-    q = posterior_of(at_data.Lambda, at_data.eta, ())
-    L = len(data.precision)
-    residual = scale * data.shift - np.stack(
-        [half.T @ mean for half, mean in zip(at_data.half, q.mean.T)], axis=1
-    )
-
-    def product(phi: AnyNDArray, c: int) -> AnyNDArray:
-        return phi.T @ (phi @ residual[at_data.nodes[c]])  # C_c r at the component's nodes
-
-    present = [product(phi, c) for c, phi in enumerate(features)]
-    changes = np.zeros((len(moved), *data.shift.shape))
-    for change, (which, there) in zip(changes, moved):
-        for c in which:
-            new = product(evidence.features(lookup(there), c), c)
-            change[at_data.nodes[c]] = (new - present[c]) / step
-    H = np.zeros((len(moved), len(moved)))
-    for i in range(L):
-        D = changes[:, :, i]
-        half = D @ at_data.half[i].T
-        H += 0.5 * (scale * (D @ data.precision[i] @ D.T) - half @ q.covariance[i] @ half.T)
-    return H
-
-
-Pullback = Callable[[Mapping[int, AnyNDArray]], AnyNDArray]
-"""Gradients in coordinates [K] from those in parameters, by their ``id``."""
-
-
-def evidence_hessian(
-    evidence: Evidence,
-    data: PseudoData,
-    values: Mapping[int, AnyNDArray],
-    pullback: Pullback,
-    moved: Sequence[tuple[Sequence[int], Mapping[int, AnyNDArray], Pullback]],
-    step: float,
-    scale: float = 1.0,
-) -> AnyNDArray:
-    """
-    Second derivatives of the evidence, [K, K]; arguments as of :func:`average_information`.
-
-    Features are differenced, a component at a time, and their interaction through the posterior is
-    written out: differences of gradients evaluate every component for every hyperparameter.
-    """
-    here = EvidenceEvaluation(evidence, data, lookup(values), scale)
-    bars, masses = here.feature_slopes(), here.masses
-    rows, nodes = here.projection.inducing, here.projection.nodes
-    H = np.zeros((len(moved), len(moved)))
-    # of every coordinate, changes of the features [M_c, J_c] of the components that it moves
-    changes: list[dict[int, AnyNDArray]] = []
-    for j, (which, there, pullback_there) in enumerate(moved):
-        blocks = {c: evidence.block(c, lookup(there)) for c in which}
-        changes.append({c: (b.phi - here.blocks[c].phi) / step for c, b in blocks.items()})
-        before, after = (
-            added(b[c].gradient(bars[c], masses[c]) for c in which) for b in (here.blocks, blocks)
-        )
-        H[j] += (pullback_there(after) - pullback(before)) / step
-    H = 0.5 * (H + H.T)
-    for i, (slope, half) in enumerate(zip(here.slopes, here.projection.half)):
-        mu, A, s = here.mean[:, i], data.precision[i], data.shift[:, i]
-        S = -2.0 * slope - np.outer(mu, mu)
-        # per coordinate and component: its change times A Phi' and A, and Lambda's slope times it
-        towards = [{c: D @ half[:, nodes[c]].T for c, D in change.items()} for change in changes]
-        weighted = [{c: scale * (D @ A[nodes[c]]) for c, D in change.items()} for change in changes]
-        sloped = [{c: slope[:, rows[c]] @ D for c, D in change.items()} for change in changes]
-        shifts = np.zeros((len(moved), len(mu)))
-        for shift, change in zip(shifts, changes):
-            for c, D in change.items():
-                shift[rows[c]] += scale * (D @ s[nodes[c]])
-        for j, shift in enumerate(shifts):
-            # changes of mu and of Lambda's slope; changes of Lambda have few rows and columns
-            driven = shift.copy()
-            slope_change = np.zeros_like(S)
-            for c, W in towards[j].items():
-                driven[rows[c]] -= W @ mu
-                driven -= W.T @ mu[rows[c]]
-                slope_change += S[:, rows[c]] @ (0.5 * (W @ S))
-            mu_change = S @ driven
-            slope_change -= np.outer(0.5 * mu_change, mu)
-            slope_change += slope_change.T.copy()
-            H[j] += shifts @ mu_change
-            for k, other in enumerate(towards):
-                for a, W in other.items():
-                    H[j, k] += 2.0 * np.vdot(slope_change[rows[a]], W)
-                    for c, X in weighted[j].items():
-                        H[j, k] += 2.0 * np.vdot(X[:, nodes[a]], sloped[k][a][rows[c]])
-    return 0.5 * (H + H.T)
-
-
 # --- components at rows: bins, nodes between which they are interpolated, residual variance -------
 
 
@@ -463,21 +349,10 @@ class Interpolation:
     nodes: AnyNDArray  # indices of points, [J]
     matrix: AnyNDArray | None  # [G, J]; None for the identity
 
-    def dense(self) -> AnyNDArray:
-        """The matrix [G, J], also if it is the identity."""
-        return np.eye(len(self.nodes)) if self.matrix is None else self.matrix
-
 
 def identity(number: int) -> Interpolation:
     """An interpolation whose nodes are all points."""
     return Interpolation(np.arange(number), None)
-
-
-def _interpolation(nodes: AnyNDArray, among: AnyNDArray, towards: AnyNDArray) -> Interpolation:
-    """Interpolation between nodes with covariances ``among`` [J, J] and ``towards`` all [J, G]."""
-    root = np.linalg.cholesky(among + 1e-12 * np.trace(among) * np.eye(len(among)))
-    half = solve_triangular(root, towards, lower=True)
-    return Interpolation(nodes, solve_triangular(root.T, half, lower=False).T)
 
 
 # Constants in dicts are by the number of columns.
@@ -672,9 +547,11 @@ def _nodes(
     nodes = candidates[chosen]
     towards = fixed_input_kernel(kernel, points[nodes], points)
     parts = [(weight, towards.matrices(lookup(values))) for weight, values in scales]
-    inner = sum(weight * matrices[0] for weight, matrices in parts)
+    inner = np.asarray(sum(weight * matrices[0] for weight, matrices in parts))
     outer = sum(weight * matrices[1] for weight, matrices in parts)
-    return _interpolation(nodes, np.asarray(inner), np.asarray(outer))
+    root = np.linalg.cholesky(inner + 1e-12 * np.trace(inner) * np.eye(len(inner)))
+    half = solve_triangular(root, outer, lower=True)
+    return Interpolation(nodes, solve_triangular(root.T, half, lower=False).T)
 
 
 def _candidates(points: AnyNDArray, levels: Sequence[int], limit: int) -> AnyNDArray:

@@ -20,6 +20,7 @@ from ...kernels.shaped import shaped_part
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
 from ..minimizers import (
+    Best,
     Callback,
     FitResult,
     OnInterrupt,
@@ -27,7 +28,7 @@ from ..minimizers import (
     StopFit,
     TimeBudget,
     Tracker,
-    descend,
+    converge,
     other_optimum,
 )
 from .checkpoint import Checkpoint, Snapshot, fingerprint
@@ -71,22 +72,22 @@ def fit_rows(
         collapsed = isinstance(model, AdditiveSGPR)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
+    following = max_seconds, callback, progress, on_interrupt
     method = "collapsed bound" if collapsed else "sites + evidence"
     with (
         one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL),
         np.errstate(over="ignore", invalid="ignore"),  # results are checked for finiteness
         restore_on_error(model),
-        Tracker([], method, max_seconds, callback, progress, on_interrupt) as tracker,
+        Tracker([], method, *following, "ELBO", max_iterations, tolerance) as tracker,
         contextlib.nullcontext() if checkpoint is None else checkpoint,
     ):
-        limits = max_iterations, tolerance
         if collapsed:
-            result, solution = _fit_collapsed(model, rows, tracker, *limits, checkpoint)
+            result, solution = _fit_collapsed(model, rows, tracker, checkpoint)
         else:
             assert isinstance(model, AdditiveSVGP)
-            result, solution = _fit_sites(model, rows, tracker, *limits, checkpoint, seed, start)
+            result, solution = _fit_sites(model, rows, tracker, checkpoint, seed, start)
         if has_shapes(model):
-            result, solution = learn_under_shapes(model, result, solution, tracker, tolerance)
+            result, solution = learn_under_shapes(model, result, solution, tracker)
         loss, parts = _interpolation_loss(model, solution)
         shift = _interpolation_shift(model, solution) if loss > _MATTERS else math.sqrt(loss)
         result = dataclasses.replace(
@@ -103,13 +104,11 @@ def _fit_collapsed(
     model: AdditiveSGPR | AdditiveSVGP,
     rows: Rows,
     tracker: Tracker,
-    max_iterations: int,
-    tolerance: float,
     checkpoint: Checkpoint | None,
 ) -> tuple[FitResult, Solution]:
     """Maximise the collapsed bound by L-BFGS, and set the model to the optimum."""
     bound = CollapsedBound(model, rows, watch=tracker.watch(rows.number))
-    u, name = bound.coordinates(), ""
+    u, name = bound.rounds.coordinates(), ""
     known: Snapshot | None = None
     if checkpoint is not None:
         name = checkpoint.begin()
@@ -117,17 +116,16 @@ def _fit_collapsed(
     if known is not None:
         u = known.arrays["u"]
         tracker.history[:] = known.arrays["history"].tolist()
-    best = [u]
     converged, message = True, "nothing is trainable"
 
-    def set_best(x: AnyNDArray) -> None:
-        best[0] = x
-
-    def record(x: AnyNDArray) -> None:
+    def record(x: AnyNDArray, value: float) -> None:
         if checkpoint is not None:
             arrays = {"u": x.copy(), "history": np.array(tracker.history)}
-            numbers = {"value": float(value)}
-            checkpoint.record(name, lambda: Snapshot(numbers, arrays))
+            checkpoint.record(name, lambda: Snapshot({"value": float(value)}, arrays))
+
+    def elsewhere(x: AnyNDArray) -> AnyNDArray | None:
+        trials = bound.kernel.elsewhere(bound.split(x)[0])
+        return other_optimum(bound.loss, x, trials, tracker.tolerance, tracker, bound.metric)
 
     try:
         value = bound.loss(u)[0] if known is None else known.numbers["value"]
@@ -136,40 +134,16 @@ def _fit_collapsed(
             "the bound cannot be computed where the fit starts; standardise the data and look for "
             "extreme values in them."
         ) from None
+    best = Best(u)
     try:
-        while len(u):
-            left = max_iterations - len(tracker.history)
-            if left <= 0:
-                converged, message = False, f"iteration limit of {max_iterations} reached"
-                break
-            u, converged, message = descend(
-                bound.loss,
-                u,
-                left,
-                0.1 * tolerance,  # an iteration's gain says less of what is left than a round's
-                tracker,
-                record=lambda _, value: tracker.record(-value),
-                best_seen=set_best,
-                metric=bound.metric,
-                anew=record,
+        if len(u):
+            # an iteration's gain says less of what is left than a round's
+            step = 0.1 * tracker.tolerance
+            u, value, converged, message = converge(
+                bound.loss, u, value, step, tracker, best, bound.metric, record, elsewhere
             )
-            now = bound.loss(u)[0]
-            gain, value = value - now, now
-            if not converged:
-                break
-            if gain < tolerance:
-                trials = bound.kernel.elsewhere(bound.split(u)[0])
-                other = other_optimum(bound.loss, u, trials, tolerance, tracker, bound.metric)
-                if other is not None:
-                    u = best[0] = other
-                    value = bound.loss(u)[0]
-                    continue
-                message = f"the last run of L-BFGS gained {gain:.2g} nats"
-                break
-    except StopFit as stop:
-        u, converged, message = best[0], stop.converged, stop.message
-    except KeyboardInterrupt:
-        u, converged, message = best[0], False, tracker.interrupted()
+    except (StopFit, KeyboardInterrupt) as error:
+        u, converged, message = best.x, False, tracker.why(error)
     u = rows.communicator.agreed(u)
     bound.set(u)
     solution = Solution.of_bound(bound, u)
@@ -181,8 +155,6 @@ def _fit_sites(
     model: AdditiveSVGP,
     rows: Rows,
     tracker: Tracker,
-    max_iterations: int,
-    tolerance: float,
     checkpoint: Checkpoint | None,
     seed: int,
     given: tuple[AnyNDArray, AnyNDArray] | PseudoData | None = None,
@@ -190,7 +162,7 @@ def _fit_sites(
     def rounds_of(some: Rows) -> Rounds:
         return Rounds(model.kernel, model.likelihood, some, tracker)
 
-    rounds = rounds_of(rows)
+    rounds, limits = rounds_of(rows), (tracker.tolerance, tracker.max_iterations)
     start = rounds.coordinates()
     name = "" if checkpoint is None else checkpoint.begin()
 
@@ -199,7 +171,7 @@ def _fit_sites(
     ) -> tuple[Evaluation, bool, str]:
         """Rounds, from where an earlier run left them."""
         if checkpoint is None:
-            return some.run(begin(), tolerance, max_iterations, rough)
+            return some.run(begin(), *limits, rough)
         known = checkpoint.stage(stage, fingerprint(some.rows, start))
         if known is not None:
             tracker.history[:] = known.arrays["history"].tolist()
@@ -209,7 +181,7 @@ def _fit_sites(
             history = [*tracker.history, at.elbo]
             checkpoint.record(stage, lambda: at.snapshot(history))
 
-        return some.run(at, tolerance, max_iterations, rough, record)
+        return some.run(at, *limits, rough, record)
 
     def first() -> FitState:
         if isinstance(given, PseudoData):
@@ -373,5 +345,6 @@ def _interpolated(rows: Rows) -> list[int]:
 
 def _errors(component: RowComponent, phi: AnyNDArray) -> AnyNDArray:
     """Interpolation errors of features [M, G] at bins."""
-    interpolation = component.interpolation
-    return np.asarray(phi - phi[:, interpolation.nodes] @ interpolation.dense().T)
+    nodes, matrix = component.interpolation.nodes, component.interpolation.matrix
+    assert matrix is not None
+    return np.asarray(phi - phi[:, nodes] @ matrix.T)

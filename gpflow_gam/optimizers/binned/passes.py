@@ -20,7 +20,6 @@ from ...storage import RowArray
 from ...threads import each
 from .evidence import (
     Encoded,
-    Evidence,
     GaussianPosterior,
     PseudoData,
     RowComponent,
@@ -378,10 +377,6 @@ class Rows:
         """Mask of the rows that are in this process, [n] of bool."""
         return (which >= self.start) & (which < self.start + len(self.Y))
 
-    def evidence(self, jitter: float) -> Evidence:
-        """The evidence of pseudo-data at these components."""
-        return Evidence([c.places for c in self.components], jitter)
-
     def blocks(self) -> Iterator[slice]:
         """The rows here in blocks."""
         for start in range(0, len(self.Y), BLOCK):
@@ -485,27 +480,15 @@ class Rows:
         (expected, negative, slope, curvature, across), data = self._reduced(data, *parts)
         return Sweep(float(expected), data, int(negative), slope, curvature, np.asarray(across))
 
-    def gather(self, weight: RowArray, shift: RowArray, watch: Watch | None = None) -> PseudoData:
-        """Sums of given sites [n, L], which are read a block at a time."""
-        return self._gathered(self._sums(), weight, shift, watch)
-
-    def posterior(
-        self, values: Values, roots: Sequence[AnyNDArray], weight: RowArray, shift: RowArray
-    ) -> GaussianPosterior:
-        """The posterior of given sites [n, L], with features at the bins themselves."""
-        features = [phi.T for phi, _ in features_at_bins(self.components, values, roots)]
-        sums = Sums(self.components, features, self.num_outputs)
-        data = self._gathered(sums, weight, shift)
-        return posterior_of(data.precision, data.shift, roots)
-
-    def _sums(self) -> Sums:
-        """Sums at nodes."""
-        basis = [c.interpolation.matrix for c in self.components]
-        return Sums(self.components, basis, self.num_outputs)
-
-    def _gathered(
-        self, sums: Sums, weight: RowArray, shift: RowArray, watch: Watch | None = None
+    def gather(
+        self,
+        weight: RowArray,
+        shift: RowArray,
+        watch: Watch | None = None,
+        sums: Sums | None = None,
     ) -> PseudoData:
+        """Sums of given sites [n, L], which are read a block at a time; at nodes by default."""
+        sums = self._sums() if sums is None else sums
         data: PseudoData | None = None
         for at in self.blocks():
             part = sums.of(self.encoded(at), weight[at], shift[at])
@@ -514,27 +497,31 @@ class Rows:
                 watch(at.stop)
         return self._reduced(sums.zero() if data is None else data)[1]
 
+    def posterior(
+        self, values: Values, roots: Sequence[AnyNDArray], weight: RowArray, shift: RowArray
+    ) -> GaussianPosterior:
+        """The posterior of given sites [n, L], with features at the bins themselves."""
+        features = [phi.T for phi, _ in features_at_bins(self.components, values, roots)]
+        sums = Sums(self.components, features, self.num_outputs)
+        data = self.gather(weight, shift, sums=sums)
+        return posterior_of(data.precision, data.shift, roots)
+
+    def _sums(self) -> Sums:
+        """Sums at nodes."""
+        basis = [c.interpolation.matrix for c in self.components]
+        return Sums(self.components, basis, self.num_outputs)
+
     def _reduced(self, data: PseudoData, *others: Any) -> tuple[Sequence[Any], PseudoData]:
         """Sums over all processes, in one reduction."""
         if self.communicator.alone:
             return others, data
-        sums = self.communicator.total([*others, *packed(data)])
-        return sums[: len(others)], unpacked(sums[len(others) :], data)
-
-
-def packed(data: PseudoData) -> list[AnyNDArray]:
-    """Pseudo-data with triangles [L, R (R + 1) / 2] of symmetric matrices."""
-    at = np.triu_indices(data.precision.shape[1])
-    return [data.precision[:, at[0], at[1]], data.shift, *data.masses]
-
-
-def unpacked(parts: Sequence[AnyNDArray], like: PseudoData) -> PseudoData:
-    """Undo :func:`packed`; ``like`` has the shapes."""
-    precision = np.empty_like(like.precision)
-    rows, columns = np.triu_indices(precision.shape[1])
-    precision[:, rows, columns] = parts[0]
-    precision[:, columns, rows] = parts[0]
-    return PseudoData(precision, parts[1], tuple(parts[2:]))
+        # triangles [L, R (R + 1) / 2] of symmetric matrices are sent
+        i, j = np.triu_indices(data.precision.shape[1])
+        sent = [*others, data.precision[:, i, j], data.shift, *data.masses]
+        sums, number = self.communicator.total(sent), len(others)
+        precision = np.empty_like(data.precision)
+        precision[:, i, j] = precision[:, j, i] = sums[number]
+        return sums[:number], PseudoData(precision, sums[number + 1], tuple(sums[number + 2 :]))
 
 
 def bytes_of_pass(nodes: int, outputs: int, points: int, parameters: int | None = None) -> int:

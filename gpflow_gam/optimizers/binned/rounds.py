@@ -18,6 +18,7 @@ from scipy.optimize import brentq
 
 from ...covariances import relative_jitter
 from ...errors import NotPositiveDefinite
+from ...kernels.correlation import Values
 from ...kernels.functional import parameters_of
 from ...likelihoods import MeanLink, Quasi
 from ...likelihoods.base import unwrapped
@@ -25,11 +26,13 @@ from ..minimizers import Loss, StopFit, Tracker, descend, other_optimum
 from .checkpoint import Snapshot
 from .evidence import (
     Evidence,
+    EvidenceEvaluation,
     GaussianPosterior,
+    Projection,
     PseudoData,
-    average_information,
-    evidence_hessian,
+    added,
     lookup,
+    posterior_of,
     slices,
 )
 from .passes import Rows, Sweep
@@ -88,14 +91,6 @@ class Hyperparameters:
             return np.zeros(0)
         result = [np.ravel(p.unconstrained_variable.numpy()) for p in self.parameters]
         return np.concatenate(result).astype(np.float64)
-
-    def coordinates(self, values: Sequence[Any]) -> AnyNDArray:
-        """The coordinates [K] of constrained values, one a parameter."""
-        result = [
-            np.ravel(value if p.transform is None else p.transform.inverse(np.float64(value)))
-            for p, value in zip(self.parameters, values)
-        ]
-        return np.concatenate(result) if result else np.zeros(0)
 
     def set(self, u: AnyNDArray) -> None:
         """Write coordinates [K] to the parameters."""
@@ -163,9 +158,11 @@ class Hyperparameters:
         result[self._log_normal] = 1.0 / np.square(self._scale)
         # log-logistic priors add at most 1 / (2 width^2), which is left out
         for i in self._others:
-            scale = _scale(self.parameters[i])
-            if scale is not None:
-                result[self._places[i]] = 1.0 / np.square(np.ravel(scale))
+            prior: Any = self.parameters[i].prior
+            transform = self.parameters[i].transform
+            itself = isinstance(transform, (_bijectors.Identity, type(None)))
+            if type(prior) is _distributions.Normal and itself:
+                result[self._places[i]] = 1.0 / np.square(np.ravel(prior.scale))
         return result
 
     def to_uniform_sd(self) -> AnyNDArray:
@@ -198,15 +195,6 @@ class Hyperparameters:
             total += value
             slopes[at] = np.ravel(slope)
         return total, slopes
-
-
-def _scale(parameter: Parameter) -> AnyNDArray | None:
-    """The standard deviation of a normal prior of coordinates that are the parameter itself."""
-    prior: Any = parameter.prior
-    itself = isinstance(parameter.transform, (_bijectors.Identity, type(None)))
-    if type(prior) is not _distributions.Normal or not itself:
-        return None
-    return np.asarray(prior.scale)
 
 
 def _forward(parameter: Parameter, x: AnyNDArray) -> AnyNDArray:
@@ -247,12 +235,6 @@ def _prior(parameter: Parameter, x: AnyNDArray) -> tuple[float, AnyNDArray]:
     return float(density), np.asarray(tape.gradient(density, u), np.float64)
 
 
-def places_of(learnt: Hyperparameters, module: tf.Module) -> list[int]:
-    """Indices of parameters among all of a module's; the same in any copy of it."""
-    every = [id(p) for p in module.parameters]
-    return [every.index(id(p)) for p in learnt.parameters]
-
-
 def differenced(
     gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray, which: Sequence[int] | None = None
 ) -> AnyNDArray:
@@ -271,26 +253,9 @@ _PROFILE_STEPS, _PROFILE_TOLERANCE = 30, 0.1
 _ACCURACY = 0.003  # relative, of the distance of an end of the interval
 
 
-def profile_interval(
-    loss: Loss,
-    optimum: AnyNDArray,
-    place: int,
-    z: float,
-    metric: Callable[[AnyNDArray], AnyNDArray | None],
-) -> tuple[float, float]:
-    """
-    Ends of the profile interval of one coordinate: the loss is minimised over all others.
-
-    The profile has risen there by ``z^2 / 2`` (Bates, Mächler, Bolker & Walker 2015); an end is
-    infinite if it never has.
-    """
-    profile = _Profile(loss, optimum, place, metric)
-    return optimum[place] - profile.distance(-1.0, z), optimum[place] + profile.distance(1.0, z)
-
-
 @dataclasses.dataclass
-class _Profile:
-    """One coordinate's profile; arguments as above."""
+class Profile:
+    """A loss at each value of one coordinate, minimised over all others."""
 
     loss: Loss
     optimum: AnyNDArray
@@ -307,7 +272,12 @@ class _Profile:
         self._sd = float(np.sqrt(along[self.place]))
         self._direction: AnyNDArray = along / along[self.place]
 
-    def distance(self, sign: float, z: float) -> float:
+    def interval(self, z: float) -> tuple[float, float]:
+        """Where it has risen by ``z^2 / 2`` (Bates, Mächler, Bolker & Walker 2015), or infinity."""
+        at = self.optimum[self.place]
+        return at - self._distance(-1.0, z), at + self._distance(1.0, z)
+
+    def _distance(self, sign: float, z: float) -> float:
         """Distance from the optimum to one end of the interval; infinite if it is too far away."""
         known = {0.0: (-z, self.optimum)}
 
@@ -504,8 +474,11 @@ class Rounds:
         self.family = Hyperparameters(likelihood.trainable_parameters if learns else [])
         learnt = {id(p) for p in trainable}
         self._fixed = {id(p): p.numpy() for p in parameters if id(p) not in learnt}
-        self.family_places = places_of(self.family, likelihood)
-        self.evidence: Evidence = rows.evidence(relative_jitter(None, tf.float64))
+        every = [id(p) for p in likelihood.parameters]
+        # among all parameters of the likelihood, also of any copy of it
+        self.family_places = [every.index(id(p)) for p in self.family.parameters]
+        places = [c.places for c in rows.components]
+        self.evidence = Evidence(places, relative_jitter(None, tf.float64))
         self._users: dict[int, list[int]] = {id(p): [] for p in self.hyperparameters.parameters}
         for i, component in enumerate(rows.components):
             for p in parameters_of(component.kernel):
@@ -531,7 +504,7 @@ class Rounds:
         """Log-density of the priors at coordinates."""
         return self.hyperparameters.log_prior(u)[0] + self.family.log_prior(phi)[0]
 
-    def values(self, u: AnyNDArray) -> Callable[[Parameter], AnyNDArray]:
+    def values(self, u: AnyNDArray) -> Values:
         """Constrained values of the kernel's parameters at coordinates [K]."""
         return lookup({**self._fixed, **self.hyperparameters.values(u)})
 
@@ -618,16 +591,11 @@ class Rounds:
                 at = FitState(new.point, new.elbo, rounds, gain, settled, learns, so_far, at.signed)
                 record(at)
                 self._record(now)
-        except StopFit as stop:
-            if now is None:
-                raise
-            self.family.set(now.point.phi)
-            return now, stop.converged, stop.message
-        except KeyboardInterrupt:
+        except (StopFit, KeyboardInterrupt) as error:
             if now is None or self.tracker is None:
                 raise
             self.family.set(now.point.phi)
-            return now, False, self.tracker.interrupted()
+            return now, False, self.tracker.why(error)
 
     def converged_at(self, x: AnyNDArray, data: PseudoData, tolerance: float) -> Evaluation:
         """The evaluation at fixed coordinates, which are set, and converged sites; no priors."""
@@ -756,16 +724,17 @@ class Rounds:
         """Minus the evidence of pseudo-data and the priors' log-densities, with its gradient."""
 
         def loss(x: AnyNDArray) -> tuple[float, AnyNDArray]:
-            values = self.values(x)
-            value, gradients, _ = self.evidence.value_and_gradient(data, values)
+            here = EvidenceEvaluation(self.evidence, data, self.values(x))
             prior, slope = self.hyperparameters.log_prior(x)
-            return -(value + prior), -(self.hyperparameters.pullback(x, gradients) + slope)
+            gradients, _ = here.gradient()
+            return -(here.value + prior), -(self.hyperparameters.pullback(x, gradients) + slope)
 
         return loss
 
     def value(self, data: PseudoData, u: AnyNDArray) -> float:
         """The value of :meth:`loss` at u."""
-        return -(self.evidence.value(data, self.values(u)) + self.hyperparameters.log_prior(u)[0])
+        here = EvidenceEvaluation(self.evidence, data, self.values(u))
+        return -(here.value + self.hyperparameters.log_prior(u)[0])
 
     def _search(self, data: PseudoData, u: AnyNDArray, tolerance: float) -> AnyNDArray:
         """L-BFGS on the evidence of the pseudo-data."""
@@ -782,37 +751,101 @@ class Rounds:
         """Approximate second derivatives of the loss at u, [K, K]; None if they are not known."""
         if not len(self.hyperparameters):
             return None
-        present, moved = self._moved(u, _STEP)
         try:
-            information = average_information(self.evidence, data, present, moved, _STEP, scale)
+            information = self._information(data, u, scale)
         except NotPositiveDefinite:
             return None
         return information + np.diag(self.hyperparameters.prior_precision() + _LEAST_PRECISION)
 
-    def hessian(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray:
-        """Second derivatives of :meth:`loss` at u, [K, K]."""
-        learnt = self.hyperparameters
-        if not len(learnt):
-            return np.zeros((0, 0))
-        present, moved = self._moved(u, _STEP)
-        pulled = [functools.partial(learnt.pullback, u + e) for e in _STEP * np.eye(len(u))]
-        hessian = evidence_hessian(
-            self.evidence,
-            data,
-            present,
-            functools.partial(learnt.pullback, u),
-            [(*move, pullback) for move, pullback in zip(moved, pulled)],
-            _STEP,
-            scale,
-        )
-        return -hessian - differenced(lambda x: learnt.log_prior(x)[1], u)
+    def _information(self, data: PseudoData, u: AnyNDArray, scale: float) -> AnyNDArray:
+        r"""
+        The average information :math:`\tfrac12 r' C_i P C_j r` of coordinates, [K, K].
 
-    def _moved(
-        self, u: AnyNDArray, step: float
-    ) -> tuple[dict[int, AnyNDArray], list[tuple[list[int], dict[int, AnyNDArray]]]]:
+        C_i is the derivative of the values' covariance, P the inverse of the pseudo-data's, r its
+        product with the data (Gilmour, Thompson & Cullis 1995): never negative, one evaluation a
+        coordinate.
+        """
+        evidence, (present, moved) = self.evidence, self._moved(u)
+        features = [evidence.features(present, c) for c in range(len(evidence))]
+        at_data = Projection(features, data, scale)
+        q = posterior_of(at_data.Lambda, at_data.eta, ())
+        residual = scale * data.shift - np.stack(
+            [half.T @ mean for half, mean in zip(at_data.half, q.mean.T)], axis=1
+        )
+
+        def product(phi: AnyNDArray, c: int) -> AnyNDArray:
+            return phi.T @ (phi @ residual[at_data.nodes[c]])  # C_c r at the component's nodes
+
+        here = [product(phi, c) for c, phi in enumerate(features)]
+        changes = np.zeros((len(moved), *data.shift.shape))
+        for change, (which, there) in zip(changes, moved):
+            for c in which:
+                new = product(evidence.features(there, c), c)
+                change[at_data.nodes[c]] = (new - here[c]) / _STEP
+        H = np.zeros((len(moved), len(moved)))
+        for i, precision in enumerate(data.precision):
+            D = changes[:, :, i]
+            half = D @ at_data.half[i].T
+            H += 0.5 * (scale * (D @ precision @ D.T) - half @ q.covariance[i] @ half.T)
+        return H
+
+    def hessian(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray:
+        """
+        Second derivatives of :meth:`loss` at u, [K, K].
+
+        Features are differenced, a component at a time, and their interaction through the posterior
+        is written out: differences of gradients evaluate every component for every coordinate.
+        """
+        learnt, (present, moved) = self.hyperparameters, self._moved(u)
+        here = EvidenceEvaluation(self.evidence, data, present, scale)
+        bars, masses = here.feature_slopes(), here.masses
+        rows, nodes = here.projection.inducing, here.projection.nodes
+        H = np.zeros((len(moved), len(moved)))
+        # of every coordinate, changes of the features [M_c, J_c] of the components that it moves
+        changes: list[dict[int, AnyNDArray]] = []
+        for j, (step, (which, there)) in enumerate(zip(_STEP * np.eye(len(u)), moved)):
+            blocks = {c: self.evidence.block(c, there) for c in which}
+            changes.append({c: (b.phi - here.blocks[c].phi) / _STEP for c, b in blocks.items()})
+            before, after = (
+                added(b[c].gradient(bars[c], masses[c]) for c in which)
+                for b in (here.blocks, blocks)
+            )
+            H[j] += (learnt.pullback(u + step, after) - learnt.pullback(u, before)) / _STEP
+        H = 0.5 * (H + H.T)
+        for i, (slope, half) in enumerate(zip(here.slopes, here.projection.half)):
+            mu, A, s = here.mean[:, i], data.precision[i], data.shift[:, i]
+            S = -2.0 * slope - np.outer(mu, mu)
+            # per coordinate and component: its change times A Phi' and A, Lambda's slope times it
+            towards = [{c: D @ half[:, nodes[c]].T for c, D in d.items()} for d in changes]
+            weighted = [{c: scale * (D @ A[nodes[c]]) for c, D in d.items()} for d in changes]
+            sloped = [{c: slope[:, rows[c]] @ D for c, D in d.items()} for d in changes]
+            shifts = np.zeros((len(moved), len(mu)))
+            for shift, change in zip(shifts, changes):
+                for c, D in change.items():
+                    shift[rows[c]] += scale * (D @ s[nodes[c]])
+            for j, shift in enumerate(shifts):
+                # changes of mu and of Lambda's slope; changes of Lambda have few rows and columns
+                driven = shift.copy()
+                slope_change = np.zeros_like(S)
+                for c, W in towards[j].items():
+                    driven[rows[c]] -= W @ mu
+                    driven -= W.T @ mu[rows[c]]
+                    slope_change += S[:, rows[c]] @ (0.5 * (W @ S))
+                mu_change = S @ driven
+                slope_change -= np.outer(0.5 * mu_change, mu)
+                slope_change += slope_change.T.copy()
+                H[j] += shifts @ mu_change
+                for k, other in enumerate(towards):
+                    for a, W in other.items():
+                        H[j, k] += 2.0 * np.vdot(slope_change[rows[a]], W)
+                        for c, X in weighted[j].items():
+                            H[j, k] += 2.0 * np.vdot(X[:, nodes[a]], sloped[k][a][rows[c]])
+        return -0.5 * (H + H.T) - differenced(lambda x: learnt.log_prior(x)[1], u)
+
+    def _moved(self, u: AnyNDArray) -> tuple[Values, list[tuple[list[int], Values]]]:
         """Values at u; of each coordinate, components that it moves and values a step further."""
         present = {**self._fixed, **self.hyperparameters.values(u)}
-        return present, [
-            (self._users[id(p)], {**present, id(p): value})
-            for p, value in self.hyperparameters.moved(u, step)
+        return lookup(present), [
+            (self._users[id(p)], lookup({**present, id(p): value}))
+            for p, value in self.hyperparameters.moved(u, _STEP)
         ]

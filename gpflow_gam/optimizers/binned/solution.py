@@ -58,7 +58,7 @@ class CollapsedBound:
         if sums is not None:
             self.data, self.error = sums
             return
-        self.data = rows.gather(*self._sites(1.0), watch)
+        self.data = rows.gather(*self.sites(1.0), watch)
         error = np.zeros(2)
         for w, e in map(self._weighted, rows.blocks()):
             error += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
@@ -75,7 +75,7 @@ class CollapsedBound:
             return self.rows.X[at][:, likelihood.column, None], e
         return np.ones((len(e), 1)), e
 
-    def _sites(self, noise: float) -> tuple[ByBlock, ByBlock]:
+    def sites(self, noise: float) -> tuple[ByBlock, ByBlock]:
         """Weights and shifts of Gaussian sites, [N, L] each."""
 
         def weight(at: slice) -> AnyNDArray:
@@ -88,10 +88,6 @@ class CollapsedBound:
 
         shape = len(self.rows.Y), self.rows.num_outputs
         return ByBlock(shape, weight), ByBlock(shape, shift)
-
-    def coordinates(self) -> AnyNDArray:
-        """Present coordinates."""
-        return self.rounds.coordinates()
 
     def split(self, u: AnyNDArray) -> tuple[AnyNDArray, float]:
         """The kernel's coordinates, and the noise variance."""
@@ -109,9 +105,9 @@ class CollapsedBound:
     def loss(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Minus the bound and the priors' log-densities, and its gradient."""
         inner, noise = self.split(u)
-        values = self.rounds.values(inner)
-        evidence = self.rounds.evidence
-        value, gradients, along = evidence.value_and_gradient(self.data, values, 1.0 / noise)
+        evidence, values = self.rounds.evidence, self.rounds.values(inner)
+        here = EvidenceEvaluation(evidence, self.data, values, 1.0 / noise)
+        value, (gradients, along) = here.value, here.gradient()
         square, number = self.error
         value -= 0.5 * (number * np.log(2.0 * np.pi * noise) + square / noise)
         slope = -along / noise - 0.5 * number / noise + 0.5 * square / noise**2
@@ -131,7 +127,8 @@ class CollapsedBound:
     def value(self, u: AnyNDArray) -> float:
         """The value of :meth:`loss`."""
         inner, noise = self.split(u)
-        value = self.rounds.evidence.value(self.data, self.rounds.values(inner), 1.0 / noise)
+        evidence, values = self.rounds.evidence, self.rounds.values(inner)
+        value = EvidenceEvaluation(evidence, self.data, values, 1.0 / noise).value
         square, number = self.error
         value -= 0.5 * (number * np.log(2.0 * np.pi * noise) + square / noise)
         return -float(value + self.rounds.log_prior(inner, u[len(inner) :]))
@@ -158,17 +155,6 @@ class CollapsedBound:
         hessian[number:] = differenced(lambda x: self.loss(x)[1], u, rest)
         hessian[:number, number:] = hessian[number:, :number].T
         return hessian
-
-    def posterior(self, u: AnyNDArray) -> GaussianPosterior:
-        """q at coordinates, by the sums at nodes."""
-        inner, noise = self.split(u)
-        return self.rounds.evidence.posterior(self.data, self.rounds.values(inner), 1.0 / noise)
-
-    def posterior_at_bins(self, u: AnyNDArray) -> GaussianPosterior:
-        """q at coordinates, with features at the bins themselves."""
-        inner, noise = self.split(u)
-        values = self.rounds.values(inner)
-        return self.rows.posterior(values, self.posterior(u).roots, *self._sites(noise))
 
     def set(self, u: AnyNDArray) -> None:
         """Write coordinates to the model."""
@@ -202,10 +188,11 @@ class Solution:
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
         """The solution at coordinates of a collapsed bound, to which the model has been set."""
-        values = bound.rounds.values(bound.split(u)[0])
-        return cls(
-            bound.rows, bound.data, bound.posterior_at_bins(u), values, u, bound.rounds, bound
-        )
+        inner, noise = bound.split(u)
+        rows, data, values = bound.rows, bound.data, bound.rounds.values(inner)
+        at_nodes = bound.rounds.evidence.posterior(data, values, 1.0 / noise)
+        q = rows.posterior(values, at_nodes.roots, *bound.sites(noise))  # at the bins themselves
+        return cls(rows, data, q, values, u, bound.rounds, bound)
 
     def at(self, x: AnyNDArray) -> tuple[GaussianPosterior, Callable[[Parameter], AnyNDArray]]:
         """The posterior of the same sums at other coordinates, and the parameters' values there."""
@@ -281,26 +268,19 @@ def present_posterior(model: AdditiveSVGP) -> GaussianPosterior:
     # to the last bit as it was assigned, if nothing has changed since
     reference = [L0.numpy() for L0 in family.reference]
     cholesky = [L.numpy() for L in blocks.cholesky()]
-    if all(_equal(L, L0) for L, L0 in zip(cholesky, reference)):
-        factors, precision, shift = reference, *_numbers(family.site_precision, family.site_shift)
+    pairs = list(zip(cholesky, reference))
+    if all(np.max(np.abs(L - L0)) <= 1e-9 * np.max(np.abs(L0)) for L, L0 in pairs):
+        factors = reference
+        precision, shift = np.asarray(family.site_precision), np.asarray(family.site_shift)
     else:
-        back = np.argsort(blocks.layout.order)
-        factors, (precision, shift) = cholesky, _numbers(*family.sites(blocks.cholesky()))
+        back, factors = np.argsort(blocks.layout.order), cholesky
+        precision, shift = (np.asarray(t) for t in family.sites(blocks.cholesky()))
         precision, shift = precision[:, back][:, :, back], shift[back]
     roots: list[Any] = [None] * len(blocks.layout.sizes)
     for group, L in zip(blocks.groups, factors):
         for i, root in zip(group.indices, L):
             roots[i] = root
     return posterior_of(precision, shift, roots)
-
-
-def _equal(one: AnyNDArray, other: AnyNDArray) -> bool:
-    """True if factors [G, M, M] are equal up to rounding."""
-    return float(np.max(np.abs(one - other))) <= 1e-9 * float(np.max(np.abs(other)))
-
-
-def _numbers(*tensors: Any) -> tuple[AnyNDArray, ...]:
-    return tuple(np.asarray(t) for t in tensors)
 
 
 def whitened_of(q: GaussianPosterior, blocks: InducingBlocks) -> Callable[[Any], DenseGaussian]:
@@ -320,7 +300,7 @@ def present_solution(
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         if isinstance(model, AdditiveSGPR) or collapsed:
             bound = CollapsedBound(model, rows)
-            return Solution.of_bound(bound, bound.coordinates())
+            return Solution.of_bound(bound, bound.rounds.coordinates())
         rounds = Rounds(model.kernel, model.likelihood, rows, None)
         values = rounds.values(rounds.hyperparameters.get())
         q = present_posterior(model)
@@ -456,7 +436,6 @@ def learn_under_shapes(
     result: FitResult,
     solution: Solution,
     tracker: Tracker,
-    tolerance: float,
 ) -> tuple[FitResult, Solution]:
     """Learn the hyperparameters of components with shapes under these; all others stay."""
     solution = dataclasses.replace(solution, unshaped=solution.optimum)
@@ -467,34 +446,26 @@ def learn_under_shapes(
         for turn in range(_TURNS):
             criterion = ShapeCriterion(model, solution)
             size = _LATER if turn else _FIRST
-            x = solution.rows.communicator.agreed(
-                _searched(criterion, solution, size, tracker, tolerance)
-            )
+            x = solution.rows.communicator.agreed(_searched(criterion, solution, size, tracker))
             moved = float(np.max(np.abs(x - solution.optimum)))
             if moved == 0.0:
                 break
-            new = solution.refitted(model, x, tolerance)
-            if new is None or _gained(model, solution, elbo, new) < -tolerance:
+            new = solution.refitted(model, x, tracker.tolerance)
+            if new is None or _gained(model, solution, elbo, new) < -tracker.tolerance:
                 solution.assign(model)  # nothing was gained
                 break
             solution, elbo = new
             if solution.bound is not None or moved < _CLOSE:
                 break
-    except StopFit as stop:
-        result = dataclasses.replace(result, converged=False, message=stop.message, ended=True)
-    except KeyboardInterrupt:
-        message = tracker.interrupted()
+    except (StopFit, KeyboardInterrupt) as error:
+        message = tracker.why(error)
         solution.assign(model)
         result = dataclasses.replace(result, converged=False, message=message, ended=True)
     return dataclasses.replace(result, elbo=elbo, seconds=tracker.seconds), solution
 
 
 def _searched(
-    criterion: ShapeCriterion,
-    solution: Solution,
-    size: float,
-    tracker: Tracker,
-    tolerance: float,
+    criterion: ShapeCriterion, solution: Solution, size: float, tracker: Tracker
 ) -> AnyNDArray:
     """Better coordinates [K], component by component: Nelder & Mead's, as the criterion jumps."""
     best = np.array(solution.optimum)
@@ -522,7 +493,8 @@ def _searched(
                 "fatol": 1e-2,
             },
         )
-        if outcome.fun < value(begin) - tolerance:  # without active inequalities nothing moves
+        # without active inequalities nothing moves
+        if outcome.fun < value(begin) - tracker.tolerance:
             best[place] = outcome.x
     return best
 
