@@ -238,7 +238,7 @@ def workers(strategy: tf.distribute.Strategy, path: str) -> None:
     for a, b in zip(values(resumed(strategy, f"{path} state")), values(result["function"])):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
     both = gg.distribute.workers.workers_of(strategy, 60.0)
-    assert both.gather(b"x" * 9 * both.index) == [b"", b"x" * 9]
+    assert both.communicator.gathered(b"x" * 9 * both.index) == [b"", b"x" * 9]
     disagree(strategy)
 
 

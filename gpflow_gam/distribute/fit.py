@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
@@ -30,15 +31,6 @@ from ..optimizers.minimizers import (
 from .training import FitState, LearningRate, Metrics, Model, TrainableModel, Validation
 from .workers import Data, Workers, batches_of, workers_of
 
-_MINIBATCH = (
-    "batch_size",
-    "num_steps",
-    "learning_rate",
-    "checkpoint",
-    "save_every",
-    "validation_data",
-    "steps_per_epoch",
-)
 _REMEDY = "Start all workers again: the fit of a GAM has no checkpoint, and begins anew."
 
 
@@ -64,14 +56,10 @@ def fit_gam(
         return data(workers.context()) if is_function else data
 
     if not workers.several:
-        limits: dict[str, Any] = {
-            "max_seconds": max_seconds,
-            "callback": callback,
-            "progress": progress,
-        }
-        limits = {name: value for name, value in limits.items() if value is not None}
-        return gam.fit(share(), y, **limits, **options)
-    communicator = Communicator(workers.sum, workers.index, workers.number)
+        asked = (("max_seconds", max_seconds), ("callback", callback), ("progress", progress))
+        given: dict[str, Any] = {name: value for name, value in asked if value is not None}
+        return gam.fit(share(), y, **given, **options)
+    communicator = workers.communicator
     on_interrupt = options.get("on_interrupt", "raise")
     with (
         workers.watched(_REMEDY),
@@ -84,7 +72,8 @@ def fit_gam(
 
 
 def _check(gam: GAM, max_seconds: float | None, options: Mapping[str, Any]) -> None:
-    for name in _MINIBATCH:
+    of_both = {"strategy", "seed", "callback", "timeout"}
+    for name in (f.name for f in dataclasses.fields(_Options) if f.name not in of_both):
         if name in options:
             raise ValueError(
                 f"{name} is of minibatch training, whose first argument is a function that builds "
@@ -113,8 +102,8 @@ class StopSync:
         on_interrupt: OnInterrupt = "raise",
     ) -> None:
         self._keep = on_interrupt == "keep"
-        self._communicator, self._callback, self._max_seconds = communicator, callback, max_seconds
-        self._start = time.perf_counter()
+        self._communicator, self._callback = communicator, callback
+        self._budget = TimeBudget(max_seconds)
         self._interrupted = False
         self._handler: Any = None
 
@@ -126,11 +115,11 @@ class StopSync:
             asked = self._callback is not None and bool(self._callback(progress))
         except Exception as error:  # the others are told first
             failed = error
-        elapsed = time.perf_counter() - self._start
-        late = self._max_seconds is not None and elapsed > self._max_seconds
         elbos = np.zeros(self._communicator.number)
         elbos[self._communicator.place] = progress.elbo
-        flags = np.array([failed is not None, asked, late, self._interrupted], dtype=np.float64)
+        flags = np.array(
+            [failed is not None, asked, self._budget.spent, self._interrupted], dtype=np.float64
+        )
         counts, elbos = self._communicator.total([flags, elbos])
         if failed is not None:
             raise failed
@@ -338,7 +327,7 @@ def _fit_model(build: Callable[[], Model], data: Data, options: _Options) -> Dis
             )
             state.check_workers()
             resumed = state.resume(options.num_steps)
-        ended = False
+        ended, together = False, workers.communicator
         while state.step < options.num_steps and not ended:
             shares = batches.shares(state.step, workers.local)
             with workers.watched(state.remedy):
@@ -353,10 +342,10 @@ def _fit_model(build: Callable[[], Model], data: Data, options: _Options) -> Dis
                 if options.callback is not None:
                     seconds = time.perf_counter() - start
                     progress = StepProgress(state.step, loss, seconds, trainable.model, epoch)
-                    ended = workers.count(bool(options.callback(progress))) > 0
+                    ended = together.total([bool(options.callback(progress))])[0] > 0
                 if ended or state.step == options.num_steps:
                     state.save()
-                    workers.count(True)  # the last checkpoint is there before anyone returns
+                    together.total([1.0])  # the last checkpoint is there before anyone returns
         trainable.finish()
     seconds = time.perf_counter() - start
     history = np.array(state.history)

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -279,95 +280,62 @@ def _name_and_number(part: str) -> tuple[str, int]:
 
 
 class Metrics:
-    """A compiled model's metrics; each replica adds up its own rows', reports are of their sums."""
+    """A compiled model's metrics; each replica adds up its own rows', and reading adds these up."""
 
     def __init__(self, model: keras.Model, workers: Workers) -> None:
-        self._model, self._workers = model, workers
-        self._variables: list[Any] = list({id(v): v for v in model.metrics_variables}.values())
+        self._model, self.reset = model, model.reset_metrics
+        self._variables = list({id(v): v for v in model.metrics_variables}.values())
         for v in self._variables if workers.replicas > 1 else ():
             if v.aggregation != "sum":
                 raise ValueError(
                     f"the metric variable {v.path} is of aggregation {v.aggregation!r}, which "
                     "several replicas cannot report; make it by add_variable(aggregation='sum')."
                 )
-        self._shapes = [tuple(v.shape) for v in self._variables]
-        self._sums, self._assign = Traced(self._summed), Traced(self._assigned)
-
-    def reset(self) -> None:
-        self._model.reset_metrics()
 
     def totals(self) -> list[AnyNDArray]:
-        """The variables' sums over all replicas, in double precision, equal on all workers."""
-        if not self._variables:
-            return []
-        flat = self._workers.strategy.experimental_local_results(self._sums())[0].numpy()
-        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
-        return [part.reshape(s) for part, s in zip(np.split(flat, ends[:-1]), self._shapes)]
+        """The variables' sums over all replicas, equal on all workers."""
+        return [_plain(v).numpy() for v in self._variables]
 
     def assign(self, totals: Sequence[AnyNDArray]) -> None:
-        """Undo :meth:`totals`: the first replica gets them, the others zeros."""
-        if self._variables:
-            self._assign(*[tf.constant(t, tf.float64) for t in totals])
+        """Undo :meth:`totals`: TensorFlow gives each replica an equal share."""
+        for variable, total in zip(self._variables, totals):
+            _plain(variable).assign(total)
 
-    def result(self, totals: Sequence[AnyNDArray]) -> dict[str, AnyNDArray]:
+    def result(self) -> dict[str, AnyNDArray]:
         """The metrics' values, by name."""
-        values = [tf.cast(t, v.dtype) for v, t in zip(self._variables, totals)]
-        with keras.StatelessScope(state_mapping=list(zip(self._variables, values))):
-            result = self._model.get_metrics_result()
+        result = self._model.get_metrics_result()
         return {name: np.asarray(value, np.float64) for name, value in result.items()}
 
     def names(self) -> list[str]:
-        return list(self.result([np.zeros(shape) for shape in self._shapes]))
-
-    def _summed(self) -> tf.Tensor:
-        def on_replica() -> tf.Tensor:
-            values = [tf.cast(tf.convert_to_tensor(v), tf.float64) for v in self._variables]
-            flat = tf.concat([tf.reshape(value, [-1]) for value in values], axis=0)
-            context = tf.distribute.get_replica_context()
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, flat, self._workers.options)
-
-        return self._workers.strategy.run(on_replica)
-
-    def _assigned(self, *totals: tf.Tensor) -> None:
-        def on_replica(*totals: tf.Tensor) -> None:
-            context = tf.distribute.get_replica_context()
-            first = tf.equal(context.replica_id_in_sync_group, 0)
-            for variable, total in zip(self._variables, totals):
-                value = tf.where(first, total, tf.zeros_like(total))
-                variable.assign(tf.cast(value, variable.dtype))
-
-        self._workers.strategy.run(on_replica, args=totals)
+        """Their names; nothing is asked of other workers, which may be of another fit."""
+        zeros = [(v, tf.zeros(v.shape, v.dtype)) for v in self._variables]
+        with keras.StatelessScope(state_mapping=zeros):
+            return list(self._model.get_metrics_result())
 
 
 class Validation:
     """Held-out rows, the same on all workers; replicas take whole batches, as one device does."""
 
     def __init__(self, data: Any, batch_size: int, workers: Workers) -> None:
-        self._workers, self._batch_size = workers, batch_size
+        self._workers = workers
         self._compiled: dict[int, Traced] = {}  # by the number of rows
-        self._source: Share | tf.data.Dataset
-        if isinstance(data, tf.data.Dataset):
-            rows = rows_of(data, "validation_data")
-            if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
-                raise ValueError(
-                    "validation_data is a dataset without an end; leave its repeat() out."
-                )
-            self._source, self._structure = rows.batch(batch_size), rows.element_spec
-        elif isinstance(data, (tuple, list)):
-            self._source = self._structure = arrays_of(data, "validation_data")
-        else:
+        arrays = None
+        if isinstance(data, (tuple, list)):
+            arrays = arrays_of(data, "validation_data")
+            data = tf.data.Dataset.from_tensor_slices(arrays)
+        if not isinstance(data, tf.data.Dataset):
             raise TypeError(
                 "validation_data must be arrays (X, Y) or (X, Y, sample_weight), or a "
                 f"tf.data.Dataset of those, the same on all workers; got {type(data).__name__}."
             )
-
-    def digest(self) -> int:
-        """A checksum that tells other data from these."""
-        if not isinstance(self._source, tf.data.Dataset):
-            return checksum(self._source)
-        for batch in self._source.as_numpy_iterator():
-            return checksum(batch)
-        raise ValueError("validation_data holds no rows.")
+        rows = rows_of(data, "validation_data")
+        if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
+            raise ValueError("validation_data is a dataset without an end; leave its repeat() out.")
+        self._batches, self._structure = rows.batch(batch_size), rows.element_spec
+        first = next(self._batches.as_numpy_iterator(), None) if arrays is None else arrays
+        if first is None:
+            raise ValueError("validation_data holds no rows.")
+        self.digest = checksum(first)
 
     def evaluate(self, model: keras.Model, metrics: Metrics) -> dict[str, AnyNDArray]:
         """The loss and the metrics, by name; ``metrics`` begin anew."""
@@ -384,7 +352,7 @@ class Validation:
                 self._compiled[rows](*self._workers.distributed(flat))
             except tf.errors.InvalidArgumentError as error:
                 raise ValueError(f"validation_data cannot be evaluated: {error.message}") from error
-        return metrics.result(metrics.totals())
+        return metrics.result()
 
     def _test_step(self, model: keras.Model) -> Callable[..., tf.Tensor]:
         def on_replica(has_batch: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
@@ -398,18 +366,10 @@ class Validation:
 
         return lambda *tensors: self._workers.strategy.run(on_replica, args=tensors)
 
-    def _batches(self) -> Iterator[Share]:
-        if isinstance(self._source, tf.data.Dataset):
-            yield from self._source
-            return
-        for start in range(0, number_of_rows(self._source), self._batch_size):
-            part = slice(start, start + self._batch_size)
-            yield tf.nest.map_structure(lambda v, part=part: tf.constant(v[part]), self._source)
-
     def _rounds(self) -> Iterator[list[Share]]:
         """A batch for each replica, all of as many rows; fewer batches at the end."""
         waiting: list[Share] = []
-        for batch in self._batches():
+        for batch in self._batches:
             if waiting and number_of_rows(batch) != number_of_rows(waiting[0]):
                 yield waiting
                 waiting = []
@@ -430,66 +390,59 @@ class FailedStepError(RuntimeError):
     """A step could not be computed, or its loss or gradient is NaN or infinite."""
 
 
+@dataclass(eq=False)
 class FitState:
     """Steps done, reports of epochs, and the checkpoint from which a restarted fit goes on."""
 
-    def __init__(
-        self,
-        model: TrainableModel,
-        workers: Workers,
-        batches: Batches,
-        folder: Path | None,
-        seed: int,
-        steps_per_epoch: int | None,
-        metrics: Metrics | None,
-        validation: Validation | None,
-    ) -> None:
-        if steps_per_epoch is None and metrics is not None:
+    model: TrainableModel
+    workers: Workers
+    batches: Batches
+    folder: Path | None
+    seed: int
+    steps_per_epoch: int | None
+    metrics: Metrics | None
+    validation: Validation | None
+    history: list[float] = field(default_factory=list)
+    _saved: int | None = None
+    _epochs: dict[str, list[AnyNDArray]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.steps_per_epoch is None and self.metrics is not None:
             raise ValueError(
                 "metrics and validation_data are reported once an epoch, and data do not say how "
                 "many rows they have: pass steps_per_epoch=."
             )
-        self.history: list[float] = []
-        self._model, self._workers, self._batches = model, workers, batches
-        self._steps_per_epoch, self._metrics, self._validation = (
-            steps_per_epoch,
-            metrics,
-            validation,
-        )
-        self._epochs: dict[str, list[AnyNDArray]] = {}
-        self._folder = folder
-        self._saved: int | None = None
-        self._variables = {**model.variables, **model.slots}
-        self._config = self._configuration(seed)
+        self._variables = {**self.model.variables, **self.model.slots}
+        self._config = self._configuration()
 
     @property
     def step(self) -> int:
         return len(self.history)
 
-    def _configuration(self, seed: int) -> dict[str, Any]:
+    def _configuration(self) -> dict[str, Any]:
         """Everything that must not change from start to start, nor from worker to worker."""
-        optimizer = self._model.optimizer
+        optimizer = self.model.optimizer
         options = optimizer.get_config()
         kept = {k: v for k, v in options.items() if k not in ("name", "learning_rate")}
-        validation, metrics = self._validation, self._metrics
+        validation, metrics = self.validation, self.metrics
         config = {
-            "seed": seed,
-            "batch_size": self._batches.batch_size,
-            "num_data": self._model.num_data,
-            "data": self._batches.digest(),
-            "trained": self._model.trained_names,
+            "seed": self.seed,
+            "batch_size": self.batches.batch_size,
+            "num_data": self.model.num_data,
+            "data": self.batches.digest(),
+            "trained": self.model.trained_names,
             "optimizer": {"class": type(optimizer).__name__, **kept},
-            "steps_per_epoch": None if metrics is None else self._steps_per_epoch,
+            "steps_per_epoch": None if metrics is None else self.steps_per_epoch,
             "metrics": None if metrics is None else metrics.names(),
-            "validation_data": None if validation is None else validation.digest(),
+            "validation_data": None if validation is None else validation.digest,
         }
         return json.loads(json.dumps(config, default=str))
 
     def check_workers(self) -> None:
         """Raise ValueError if the workers were not started with the same arguments."""
         config = json.dumps(self._config)
-        chiefs = self._workers.from_chief(config.encode()).decode()
-        if self._workers.count(config != chiefs):
+        chiefs = self.workers.communicator.gathered(config)[0]
+        if self.workers.communicator.total([config != chiefs])[0]:
             there = json.loads(chiefs)
             names = [name for name in self._config if self._config[name] != there.get(name)]
             which = f"{', '.join(names)} of this one differ" if names else "another one differs"
@@ -509,13 +462,13 @@ class FitState:
 
     def end_epoch(self) -> dict[str, AnyNDArray]:
         """The epoch's report, if the last step ended one; empty elsewhere."""
-        steps, metrics = self._steps_per_epoch, self._metrics
+        steps, metrics = self.steps_per_epoch, self.metrics
         if metrics is None or steps is None or self.step % steps:
             return {}
-        report = metrics.result(metrics.totals())
+        report = metrics.result()
         report["loss"] = np.mean(self.history[-steps:])
-        if self._validation is not None:
-            validated = self._validation.evaluate(self._model.model, metrics)
+        if self.validation is not None:
+            validated = self.validation.evaluate(self.model.model, metrics)
             report |= {f"val_{name}": value for name, value in validated.items()}
         metrics.reset()
         for name, value in report.items():
@@ -524,7 +477,7 @@ class FitState:
 
     def epochs(self) -> dict[str, AnyNDArray]:
         """All reports [epochs], the mean loss first."""
-        steps = self._steps_per_epoch
+        steps = self.steps_per_epoch
         if steps is None:
             return {}
         ended = self.step // steps
@@ -534,7 +487,7 @@ class FitState:
     def fail(self, step: int, what: str, cause: Exception | None = None) -> NoReturn:
         kept = ""
         if self._saved is not None:
-            kept = f" The checkpoint of step {self._saved} in {self._folder} is from before."
+            kept = f" The checkpoint of step {self._saved} in {self.folder} is from before."
         raise FailedStepError(
             f"step {step}: {what}. If the data are in order lower learning_rate, or raise the "
             f"jitter.{kept}"
@@ -545,28 +498,28 @@ class FitState:
     @property
     def remedy(self) -> str:
         """Advice for users when a worker is lost."""
-        if self._folder is None:
+        if self.folder is None:
             return "Start all workers again; with checkpoint=folder they would go on from there."
         return (
             "Start all workers again with the same arguments: they go on from step "
-            f"{self._saved or 0}, the last in {self._folder}."
+            f"{self._saved or 0}, the last in {self.folder}."
         )
 
     def save(self) -> None:
         """Write the state, on the chief; raise FailedStepError where it is not finite."""
-        if self._folder is None or self._saved == self.step:
+        if self.folder is None or self._saved == self.step:
             return
         # on every worker, since reading a variable may take all of them
         values = {name: v.numpy() for name, v in self._variables.items()}
         for name, value in values.items():
             if np.issubdtype(value.dtype, np.floating) and not np.all(np.isfinite(value)):
                 self.fail(self.step, f"{name} is NaN or infinite after it")
-        totals = [] if self._metrics is None else self._metrics.totals()
-        if self._batches.is_shared:
-            positions = [self._batches.position()] if self._workers.chief else []
+        totals = [] if self.metrics is None else self.metrics.totals()
+        if self.batches.is_shared:
+            positions = [self.batches.position()] if self.workers.chief else []
         else:
-            positions = self._workers.gather(self._batches.position())
-        if self._workers.chief:
+            positions = self.workers.communicator.gathered(self.batches.position())
+        if self.workers.chief:
             header = {
                 "kind": _KIND,
                 "format": FORMAT,
@@ -583,18 +536,18 @@ class FitState:
                 **{f"total {i}": value for i, value in enumerate(totals)},
                 **{f"position {i}": np.frombuffer(p, np.uint8) for i, p in enumerate(positions)},
             }
-            archive.write(self._folder / FILE, header, arrays, overwrite=True, compressed=False)
+            archive.write(self.folder / FILE, header, arrays, overwrite=True, compressed=False)
         self._saved = self.step
 
     def resume(self, num_steps: int) -> int:
         """Take over the chief's checkpoint, if there is one; returns the step it was written at."""
-        if self._folder is None:
+        if self.folder is None:
             return 0
-        path, content = self._folder / FILE, b""
-        if self._workers.chief:
-            self._folder.mkdir(parents=True, exist_ok=True)
+        path, content = self.folder / FILE, b""
+        if self.workers.chief:
+            self.folder.mkdir(parents=True, exist_ok=True)
             content = path.read_bytes() if path.exists() else b""
-        content = self._workers.from_chief(content)
+        content = self.workers.communicator.gathered(content)[0]
         if not content:
             return 0
         try:
@@ -606,19 +559,19 @@ class FitState:
         if self.step > num_steps:
             raise ValueError(
                 f"num_steps={num_steps} is less than the {self.step} steps of the checkpoint in "
-                f"{self._folder}; raise it, or pass another folder."
+                f"{self.folder}; raise it, or pass another folder."
             )
         self._saved = self.step
         for name, variable in self._variables.items():
             variable.assign(arrays[f"variable {name}"])
         self._epochs = {name: list(arrays[f"epoch {name}"]) for name in header["epochs"]}
-        if self._metrics is not None and header["totals"]:
-            self._metrics.assign([arrays[f"total {i}"] for i in range(header["totals"])])
+        if self.metrics is not None and header["totals"]:
+            self.metrics.assign([arrays[f"total {i}"] for i in range(header["totals"])])
         # for as many workers as there were
-        shared = self._batches.is_shared
-        if header["positions"] == (1 if shared else self._workers.number):
-            position = arrays[f"position {0 if shared else self._workers.index}"]
-            self._batches.restore(self.step, position.tobytes())
+        shared = self.batches.is_shared
+        if header["positions"] == (1 if shared else self.workers.number):
+            position = arrays[f"position {0 if shared else self.workers.index}"]
+            self.batches.restore(self.step, position.tobytes())
         return self.step
 
     def _check(self, config: Mapping[str, Any], arrays: Mapping[str, Any], path: Path) -> None:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from tensorflow.python.ops.resource_variable_ops import default_variable_creator_v2
 
+from ..communicator import ALONE, Communicator
 from ..optimizers.minimizers import Traced
 
 _LOST = (
@@ -72,6 +73,9 @@ class Workers:
         strategy.experimental_distribute_values_from_function(note)
         self.replicas = int(strategy.num_replicas_in_sync)
         self._totals: dict[tuple[int, Any], Traced] = {}
+        self.communicator = ALONE
+        if self.several:
+            self.communicator = Communicator(self.sum, self.index, self.number)
 
     @property
     def chief(self) -> bool:
@@ -97,48 +101,6 @@ class Workers:
         """Says to functions of data which share is this process's."""
         return tf.distribute.InputContext(self.number, self.index, self.replicas)
 
-    def sum(self, vector: AnyNDArray) -> AnyNDArray:
-        """The sum of vectors [n] of 64-bit numbers over processes, the same bits on each."""
-        if not self.several:
-            return vector
-        size = len(vector)
-        if size > _MANY:
-            return self._sum(vector)
-        wider = np.zeros(max(1 << (size - 1).bit_length(), _FEW), dtype=vector.dtype)
-        wider[:size] = vector
-        return self._sum(wider)[:size]
-
-    def count(self, flag: bool) -> int:
-        """On how many workers ``flag`` is true; each waits for all."""
-        return int(self._sum(np.array([int(flag)]))[0]) if self.several else int(flag)
-
-    def from_chief(self, payload: bytes) -> bytes:
-        """The chief's ``payload``, on every worker."""
-        if not self.several:
-            return payload
-        # whole numbers, because a sum with zeros leaves those as they are, bit for bit
-        size = int(self._sum(np.array([len(payload) if self.chief else 0]))[0])
-        if size == 0:  # TensorFlow dies of reducing an empty vector
-            return b""
-        words = np.zeros(-(-size // 8) * 8, np.uint8)
-        if self.chief:
-            words[:size] = np.frombuffer(payload, np.uint8)
-        return bytes(self._sum(words.view(np.int64)).tobytes()[:size])
-
-    def gather(self, payload: bytes) -> list[bytes]:
-        """The ``payload`` of each worker, on every one."""
-        if not self.several:
-            return [payload]
-        sizes = np.zeros(self.number, np.int64)
-        sizes[self.index] = len(payload)
-        sizes = self.sum(sizes)
-        # to few different lengths, each of which is compiled anew
-        width = 1 << (-(-int(sizes.max()) // 8)).bit_length()
-        words = np.zeros((self.number, width), np.int64)
-        words[self.index].view(np.uint8)[: len(payload)] = np.frombuffer(payload, np.uint8)
-        rows = self.sum(words.ravel()).reshape(words.shape)
-        return [row.tobytes()[:size] for row, size in zip(rows, sizes)]
-
     def scope(self) -> AbstractContextManager[Any]:
         """The strategy's scope; empty variables stay here: TensorFlow dies of sending one."""
         stack = ExitStack()
@@ -157,17 +119,22 @@ class Workers:
             for i in range(number)
         ]
 
-    def _sum(self, vector: AnyNDArray) -> AnyNDArray:
-        """The sum over processes, to which the first replica of each contributes."""
+    def sum(self, vector: AnyNDArray) -> AnyNDArray:
+        """The sum of vectors [n] of 64-bit numbers over processes, the same bits on each."""
+        size = len(vector)
+        wide = size if size > _MANY else max(1 << (size - 1).bit_length(), _FEW)
 
         def share(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
+            # the first replica of each process contributes
             first = int(context.replica_id_in_sync_group) == self.local[0]
-            return tf.constant(vector if first else np.zeros_like(vector))
+            whole = np.zeros(wide, dtype=vector.dtype)
+            whole[:size] = vector if first else 0
+            return tf.constant(whole)
 
         values = self.strategy.experimental_distribute_values_from_function(share)
         # one for each size: a trace is for arguments of the same shapes
-        total = self._totals.setdefault((vector.size, vector.dtype), Traced(self._total))
-        return self.strategy.experimental_local_results(total(values))[0].numpy()
+        total = self._totals.setdefault((wide, vector.dtype), Traced(self._total))
+        return self.strategy.experimental_local_results(total(values))[0].numpy()[:size]
 
     def _total(self, values: tf.Tensor) -> tf.Tensor:
         def reduce(value: tf.Tensor) -> tf.Tensor:
@@ -189,9 +156,6 @@ class Workers:
                 f"another worker is gone, or did not answer within {self.timeout:g} s "
                 f"({type(error).__name__}). {remedy}"
             ) from error
-
-
-# --- batches --------------------------------------------------------------------------------------
 
 
 Share = tuple[Any, ...]
@@ -342,9 +306,6 @@ class Reader:
                 return False
         self._iterator, self._next = iterator, number
         return True
-
-
-# --- batches -----------------------------------------------------------------------------------
 
 
 class Batches(abc.ABC):
