@@ -58,6 +58,18 @@ def fitted(name, rng, k=None, likelihood=None, **options):
     return model
 
 
+class Joint(gpflow.likelihoods.Likelihood):
+    """Of a log-density of all outputs together, and of nothing else."""
+
+    def __init__(self, outputs=2, observed=2):
+        super().__init__(input_dim=None, latent_dim=outputs, observation_dim=observed)
+
+    def _unknown(self, *_):
+        raise NotImplementedError
+
+    _predict_mean_and_var = _predict_log_density = _variational_expectations = _unknown
+
+
 def classes_by(model, X, share):
     """Class probabilities by MacKay's approximation, of a share of the posterior's variance."""
     mean, cov = model.predict_f(X, full_output_cov=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import gpflow
 import numpy as np
+import pandas as pd
 from gpflow.kernels import (
     Constant,
     Kernel,
@@ -38,6 +40,15 @@ class Problem:
     def inducing(self, **options: bool) -> AdditiveInducingVariables:
         return AdditiveInducingVariables(self.Z, **options)
 
+    def svgp(
+        self, likelihood: gpflow.likelihoods.Likelihood | None = None, **options: Any
+    ) -> gg.models.AdditiveSVGP:
+        likelihood = likelihood or gpflow.likelihoods.Gaussian()
+        return gg.models.AdditiveSVGP(self.kernel(), likelihood, self.inducing(), **options)
+
+    def sgpr(self) -> gg.models.AdditiveSGPR:
+        return gg.models.AdditiveSGPR(self.data, self.kernel(), self.inducing(), 0.2)
+
     @property
     def data(self) -> tuple[np.ndarray, np.ndarray]:
         return self.X, self.Y
@@ -45,6 +56,21 @@ class Problem:
     @property
     def total(self) -> int:
         return sum(len(Z) for Z in self.Z.values())
+
+
+def table(n: int = 120, seed: int = 3) -> pd.DataFrame:
+    """A wave along x, a line along z, which goes with x, levels, and responses of their sum."""
+    rng = np.random.default_rng(seed)
+    df = pd.DataFrame({"x": rng.uniform(size=n)})
+    df["z"] = df["x"] + 0.3 * rng.normal(size=n)
+    df["g"] = rng.choice(["a", "b", "c"], n)
+    f = np.sin(5 * df["x"]) + 0.4 * df["z"] + df["g"].map({"a": 0.0, "b": 0.5, "c": -0.5})
+    df["y"] = 3.0 + f + 0.3 * rng.standard_normal(n)
+    df["log_e"] = rng.uniform(0, 1, n)
+    df["w"] = rng.integers(1, 4, n)
+    df["count"] = rng.poisson(np.exp(0.5 * f + df["log_e"]))
+    df["kind"] = np.array(["u", "v", "w"])[np.digitize(f + rng.logistic(size=n), [-0.3, 1.0])]
+    return df
 
 
 def mixed_components() -> dict[str, Kernel]:

@@ -293,7 +293,7 @@ def linked(family: fam.Family) -> Case:
 
     def likelihood() -> gpflow.likelihoods.Likelihood:
         result = family.likelihood(responses)
-        base = result if share else result.base
+        base = result if share or L == 2 else result.base
         known = {
             "gaussian": {"variance": D**2},
             "student_t": {"scale": D},
@@ -354,7 +354,8 @@ def _of_links() -> dict[str, Case]:
         *(fam.StudentT(link=link) for link in ("log", "inverse")),
     ]
     shares = [fam.Beta(link) for link in ("probit", "cloglog", "cauchit")]
-    varying = [f.of_all() for f in (*means[2:], *shares)]
+    usual = [fam.NegativeBinomial(), fam.Gamma(), fam.StudentT(), fam.Beta()]
+    varying = [f.of_all() for f in (*usual, *means[2:], *shares)]
     amounts = [fam.Tweedie(link) for link in ("identity", "sqrt", "inverse")]
     cases = {
         f"{f.name}-{f.link}-{f.num_predictors()}": linked(f)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import problems
 import pytest
 import rscript
 
@@ -13,27 +14,13 @@ from gpflow_gam import factor, linear, random_effect, s, ti
 from gpflow_gam.gam.effects import inducing_moments
 from gpflow_gam.gam.effects.posterior import joint_moments
 
-QUICK = {"max_iterations": 12, "progress": False}
+QUICK = {"max_iterations": 12}
 GRID = [0.1, 0.5, 0.9]
-
-
-def make(n=90, seed=11):
-    rng = np.random.default_rng(seed)
-    df = pd.DataFrame({"x": rng.uniform(size=n)})
-    df["z"] = df["x"] + 0.3 * rng.normal(size=n)
-    df["g"] = rng.choice(["a", "b", "c"], n)
-    f = np.sin(5 * df["x"]) + 0.4 * df["z"] + df["g"].map({"a": 0.0, "b": 0.5, "c": -0.5})
-    df["y"] = 3.0 + f + 0.3 * rng.standard_normal(n)
-    df["log_e"] = rng.uniform(0, 1, n)
-    df["w"] = rng.integers(1, 4, n)
-    df["count"] = rng.poisson(np.exp(0.5 * f + df["log_e"]))
-    df["kind"] = np.array(["u", "v", "w"])[np.digitize(f + rng.logistic(size=n), [-0.3, 1.0])]
-    return df
 
 
 @pytest.fixture(scope="module")
 def data():
-    return make()
+    return problems.table(90, 11)
 
 
 TERMS = s("x", k=8) + linear("z") + factor("g")
@@ -46,8 +33,7 @@ def gaussian(data):
 
 @pytest.fixture(scope="module")
 def poisson(data):
-    gam = gg.GAM(TERMS, family="poisson", offset="log_e", weights="w")
-    return gam.fit(data, y="count", progress=False)
+    return gg.GAM(TERMS, family="poisson", offset="log_e", weights="w").fit(data, y="count")
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +158,7 @@ def test_each_parameter_has_the_uncertainty_of_its_own_terms(data):
         mean, se = gam.predict(pd.DataFrame(row), "link", se=True, unconditional=False)
         np.testing.assert_allclose(result["estimate"], mean[0], rtol=1e-6)
         np.testing.assert_allclose(result["se"], se[0], rtol=0.03)
-    again = gam.update(make(30, seed=3), progress=False)
+    again = gam.update(problems.table(30))
     assert again.fitted.number == 120
     part = gam.predict(data[["z"]], "terms", terms="scale:s(z)", intercept=False)
     assert list(part.columns) == [("scale:s(z)", "log scale")]
@@ -228,7 +214,7 @@ def test_truth_of_an_average_difference():
 
     y = rng.uniform(size=n) < probability(treated)
     table = pd.DataFrame({"x": x, "t": np.where(treated, "yes", "no"), "y": y})
-    gam = gg.GAM(s("x", by="t") + factor("t"), family="bernoulli").fit(table, y="y", progress=False)
+    gam = gg.GAM(s("x", by="t") + factor("t"), family="bernoulli").fit(table, y="y")
     high = table.assign(high=np.where(x > 0, "high", "low"))
     result = gam.avg_comparisons("t", high, by="high", level=0.99).set_index("high")
     for label, rows in (("high", x > 0), ("low", x <= 0)):
@@ -253,7 +239,7 @@ def test_averages_are_mgcvs(tmp_path):
         "cat(mean(mu), sqrt(c(J %*% vcov(m, unconditional = TRUE) %*% J)), '') }"
     )
     mean, se = rscript.printed(script, tmp_path).reshape(3, 2).T
-    gam = gg.GAM(s("x") + s("z"), family="poisson").fit(table, y="count", progress=False)
+    gam = gg.GAM(s("x") + s("z"), family="poisson").fit(table, y="count")
     result = gam.avg_predictions(at={"x": [0.2, 0.5, 0.8]})
     assert np.all(np.abs(result["estimate"] - mean) < 0.75 * se)
     np.testing.assert_allclose(result["se"], se, rtol=0.25)
@@ -337,9 +323,9 @@ def test_rows_that_do_not_count_take_no_room():
     table = pd.DataFrame({"x": rng.uniform(size=6001), "w": 0.0})
     table.loc[1::40, "w"] = 1.0
     table["y"] = np.sin(6.0 * table["x"]) + 0.3 * rng.standard_normal(6001)
-    gam = gg.GAM(s("x", k=8), weights="w").fit(table, y="y", progress=False)
+    gam = gg.GAM(s("x", k=8), weights="w").fit(table, y="y")
     counted = table[table["w"] > 0.0]
     expected = np.mean(gam.predict(counted))
     assert gam.avg_predictions(num_samples=10)["estimate"].item() == pytest.approx(expected)
-    few = gg.GAM(s("x", k=8)).fit(counted, y="y", progress=False).fitted
+    few = gg.GAM(s("x", k=8)).fit(counted, y="y").fitted
     assert len(gam.fitted.even_rows(2000)) == len(few.even_rows(2000)) == len(counted)

@@ -14,9 +14,8 @@ import gpflow_gam as gg
 from gpflow_gam import linear
 from gpflow_gam.gam.effects.posterior import between_moments
 from gpflow_gam.optimizers.binned import cavities
-from gpflow_gam.optimizers.binned.cavities import CoupledMeans, between_predictors
+from gpflow_gam.optimizers.binned.cavities import between_predictors
 
-QUIET = {"progress": False}
 NAMES = {"b": "b:linear(x)", "c": "c:linear(x)"}
 
 
@@ -32,13 +31,13 @@ def data():
 @pytest.fixture(scope="module")
 def gam(data):
     line = linear("x", shrink=True)
-    return gg.GAM({"b": line, "c": line}, "categorical").fit(data, "y", **QUIET)
+    return gg.GAM({"b": line, "c": line}, "categorical").fit(data, "y")
 
 
 @pytest.fixture(scope="module")
 def fixed(data):
     """Of which no hyperparameter is learnt."""
-    return gg.GAM({"b": linear("x"), "c": linear("x")}, "categorical").fit(data, "y", **QUIET)
+    return gg.GAM({"b": linear("x"), "c": linear("x")}, "categorical").fit(data, "y")
 
 
 def without_draws(monkeypatch):
@@ -145,27 +144,5 @@ def test_a_sample_of_rows_stands_for_all(gam, monkeypatch):
 
 def test_effects_of_classes_leave_out_what_classes_have_in_common(data):
     """The same terms in all of them: effects are told against the other classes'."""
-    gam = gg.GAM(linear("x"), "categorical").fit(data, "y", **QUIET)
+    gam = gg.GAM(linear("x"), "categorical").fit(data, "y")
     assert between_moments(gam.fitted) is None
-
-
-def test_excess_covariance_by_dense_inverses(rng):
-    L, P, n = 3, 4, 50
-    phi, root = rng.normal(size=(P, n)), rng.normal(size=(n, L, L))
-    enters = np.ones((P, L))
-    enters[0, 2] = 0.0
-    curvature = root @ np.swapaxes(root, 1, 2)
-    means = CoupledMeans(enters, np.zeros((n, L)), curvature)
-    means.add(np.arange(n), phi)
-    assert means.factorise()
-    H = np.eye(L * P)
-    for row, C in zip(phi.T, curvature):
-        own = np.concatenate([np.eye(L)[[i]].T * (row * enters[:, i]) for i in range(L)], axis=1)
-        H += own.T @ C @ own
-    result, inverse = means.excess_covariance(), np.linalg.inv(H)
-    for i in range(L):
-        at = slice(i * P, (i + 1) * P)
-        alone = np.linalg.inv(H[at, at])
-        np.testing.assert_allclose(result[i], inverse[at, at] - alone, atol=1e-12)
-        assert np.linalg.eigvalsh(result[i])[0] > -1e-12
-    assert np.all(result[2, 0] == pytest.approx(0.0, abs=1e-12))

@@ -74,9 +74,7 @@ def in_pieces(
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one stage", "begun on a part"])
-def test_a_fit_in_pieces_is_the_fit_to_the_last_bit(
-    many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fit_in_pieces_is_the_fit_to_the_last_bit(many, tmp_path, monkeypatch):
     df = table()
     if many:
         monkeypatch.setattr("gpflow_gam.optimizers.binned.fit.MANY_ROWS", 200)

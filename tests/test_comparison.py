@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
-import gpflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,13 +18,11 @@ from gpflow_gam.likelihoods.expectations import expectations
 from gpflow_gam.likelihoods.support import checked_observations
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned.cavities import (
-    CoupledMeans,
     Neighbourhoods,
     divided_out,
     sites_of,
 )
 
-QUIET = {"progress": False}
 N = 36
 
 
@@ -63,7 +58,7 @@ def fitted(family: str, data: pd.DataFrame, terms=None, **options) -> gg.GAM:
     if family == "binomial":
         options["trials"] = "trials"
     terms = s("x", k=8) + linear("z") if terms is None else terms
-    return gg.GAM(terms, family, **options).fit(data, family, **QUIET)
+    return gg.GAM(terms, family, **options).fit(data, family)
 
 
 def refit(gam: gg.GAM, keep: np.ndarray, asked: np.ndarray, frozen: bool = False) -> np.ndarray:
@@ -186,7 +181,7 @@ def test_terms_for_each_parameter(variational):
     """Of which each has features of its own."""
     data = table()
     gam = gg.GAM({"mean": s("x", k=5) + linear("z"), "scale": linear("z")}, variational=variational)
-    gam.fit(data, "heteroskedastic", **QUIET)
+    gam.fit(data, "heteroskedastic")
     rows = np.arange(0, N, 5)
     expected = np.array([refit(gam, without(N, n), np.array([n]))[0] for n in rows])
     result = gam.loo().pointwise
@@ -291,38 +286,6 @@ def test_groups_of_several_predictors_are_close_to_fits_without():
     assert abs(np.sum(result[rows] - expected[rows])) < 0.2
 
 
-@pytest.mark.parametrize("k", [1, 3, 9])
-def test_means_that_move_together_make_one_newton_step_without_rows(k):
-    """Written out in all P L of them; of fewer rows than P, and of more."""
-    rng = np.random.default_rng(k)
-    n, P, L = 20, 5, 3
-    phi, g = rng.normal(size=(P, n)), rng.normal(size=(n, L))
-    half = rng.normal(size=(n, L, L))
-    C = half @ np.swapaxes(half, 1, 2)
-    enters = np.ones((P, L))
-    enters[:2, 1] = enters[4, 0] = 0.0  # of terms for each parameter
-    coupled = CoupledMeans(enters, g, C)
-    coupled.add(np.arange(8), phi[:, :8])
-    coupled.add(np.arange(8, n), phi[:, 8:])
-    assert coupled.factorise()
-    out, asked = np.arange(k), np.array([0, n - 1])
-    H, pull = np.eye(L * P), np.zeros(L * P)
-    for i in range(n):
-        if i in out:
-            pull += np.kron(g[i], phi[:, i]) * enters.T.ravel()
-        else:
-            J = np.kron(np.eye(L), phi[:, i]) * enters.T.ravel()
-            H += J.T @ C[i] @ J
-    step = np.linalg.solve(H, pull).reshape(L, P) * enters.T
-    mean = rng.normal(size=(2, L))
-    expected = mean - (step @ phi[:, asked]).T
-    result = coupled.without(out, phi[:, out], phi[:, asked], mean)
-    np.testing.assert_allclose(result, expected, atol=1e-10)
-    if k == 1:
-        alone = coupled.one_by_one(np.array([0]), phi[:, :1], mean[:1])
-        np.testing.assert_allclose(alone, expected[:1], atol=1e-10)
-
-
 @pytest.mark.parametrize("family", ["poisson", "categorical"])
 def test_groups_of_one_row_are_rows_by_themselves(family):
     gam = fitted(family, table())
@@ -379,7 +342,7 @@ def gaussian():
 def test_labels_of_rows_that_were_dropped():
     data = table()
     data.loc[[3, 8], "x"] = np.nan
-    gam = gg.GAM(s("x", k=6), missing="drop").fit(data, "gaussian", **QUIET)
+    gam = gg.GAM(s("x", k=6), missing="drop").fit(data, "gaussian")
     with pytest.raises(ValueError, match="34 rows that were fitted; got 36, with the 2 that"):
         gam.loo(data["g"])
     gam.loo(data["g"].drop([3, 8]))
@@ -420,7 +383,7 @@ def test_other_families_of_q_and_minibatches():
     assert result.elpd == pytest.approx(expected.elpd, abs=0.2)
     assert result.untrusted == 0
     gam = gg.GAM(s("x", k=8) + linear("z"), "poisson").fit(
-        data, "poisson", batch_size=18, max_iterations=2, **QUIET
+        data, "poisson", batch_size=18, max_iterations=2
     )
     assert gam.loo().elpd == pytest.approx(expected.elpd, abs=1.0)
 
@@ -531,7 +494,7 @@ def test_what_cannot_be_compared(gaussian):
     with pytest.raises(ValueError, match="36 and 30 rows"):
         gg.compare(gaussian, fitted("gaussian", data.iloc[:30]))
     with pytest.raises(ValueError, match="the family of 'g' has densities"):
-        gg.compare({"p": counts, "g": gg.GAM(s("x", k=6)).fit(data, "poisson", **QUIET)})
+        gg.compare({"p": counts, "g": gg.GAM(s("x", k=6)).fit(data, "poisson")})
     with pytest.raises(ValueError, match="different weights"):
         gg.compare(gaussian, fitted("gaussian", data, weights="w"))
     with pytest.raises(ValueError, match="left out together"):
@@ -545,20 +508,3 @@ def test_what_cannot_be_compared(gaussian):
     shuffled = fitted("gaussian", data.sample(frac=1.0, random_state=0))
     with pytest.raises(ValueError, match="rows in another order"):
         gg.compare(whole, shuffled)
-
-
-def test_gpflows_likelihoods_are_told_apart():
-    kinds = {
-        gpflow.likelihoods.Poisson(): True,
-        gpflow.likelihoods.Bernoulli(): True,
-        gpflow.likelihoods.Exponential(): False,
-        gpflow.likelihoods.StudentT(): False,
-    }
-    for likelihood, discrete in kinds.items():
-        assert gg.families.family(likelihood).discrete is discrete
-
-
-def test_a_fit_that_predicts_well_gives_no_warning():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", gg.LeaveOneOutWarning)
-        fitted("gaussian", table()).loo()

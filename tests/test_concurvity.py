@@ -11,7 +11,7 @@ import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.effects import inducing_moments
 
-QUICK = {"max_iterations": 15, "progress": False}
+QUICK = {"max_iterations": 15}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_weights_count_rows(full):
     z = np.where(w == 0, x, rng.uniform(size=200))
     table = pd.DataFrame({"x": x, "z": z, "w": w, "y": np.sin(6 * x) + z + rng.normal(size=200)})
     repeated = table.loc[table.index.repeat(w)].reset_index(drop=True)
-    terms, fine = s("x", k=8) + s("z", k=8), {"tolerance": 1e-6, "progress": False}
+    terms, fine = s("x", k=8) + s("z", k=8), {"tolerance": 1e-6}
     counted = gg.GAM(terms, weights="w").fit(table, y="y", **fine).concurvity(full)
     expected = gg.GAM(terms).fit(repeated, y="y", **fine).concurvity(full)
     np.testing.assert_allclose(counted, expected, atol=2e-3)
@@ -92,6 +92,6 @@ def test_observed_concurvity_is_mgcvs(tmp_path):
         "cat(paste(c(concurvity(m, full = FALSE)$observed), collapse = ' '))"
     )
     theirs = rscript.printed(script, tmp_path).reshape(4, 4).T[1:, 1:]  # but "para"
-    gam = gg.GAM(s("x") + s("bent") + s("free")).fit(data, y="y", progress=False)
+    gam = gg.GAM(s("x") + s("bent") + s("free")).fit(data, y="y")
     ours = gam.concurvity(full=False).loc["observed"].to_numpy()
     np.testing.assert_allclose(ours, theirs, atol=0.1)

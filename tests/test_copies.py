@@ -11,8 +11,6 @@ import problems
 import pytest
 import tensorflow as tf
 
-import gpflow_gam as gg
-
 HOW = {
     "deepcopy": copy.deepcopy,
     "gpflow's": gpflow.utilities.deepcopy,
@@ -22,10 +20,8 @@ HOW = {
 
 def _model(name, problem):
     if name == "sgpr":
-        return gg.models.AdditiveSGPR(problem.data, problem.kernel(), problem.inducing(), 0.2)
-    return gg.models.AdditiveSVGP(
-        problem.kernel(), gpflow.likelihoods.Gaussian(0.2), problem.inducing()
-    )
+        return problem.sgpr()
+    return problem.svgp(gpflow.likelihoods.Gaussian(0.2))
 
 
 @pytest.mark.parametrize("how", HOW)

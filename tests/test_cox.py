@@ -40,7 +40,7 @@ def table() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def gam(table) -> gg.GAM:
     terms = s("x", k=10) + linear("z")
-    return gg.GAM(terms, family=fam.Cox(16)).fit(table, STATED, progress=False)
+    return gg.GAM(terms, family=fam.Cox(16)).fit(table, STATED)
 
 
 def small() -> tuple[lk.Cox, np.ndarray]:
@@ -159,8 +159,7 @@ def test_lines_are_those_of_the_partial_likelihood_whatever_the_intervals(table)
     known, errors = partial_likelihood(other, ["x", "z"])
     off = []
     for intervals in (16, 64):
-        own = gg.GAM(linear("x") + linear("z"), family=fam.Cox(intervals))
-        own.fit(other, STATED, progress=False)
+        own = gg.GAM(linear("x") + linear("z"), family=fam.Cox(intervals)).fit(other, STATED)
         result = own.coefficients().set_index("term").loc[["linear(x)", "linear(z)"]]
         off.append((result["estimate"] - known) / errors)
         np.testing.assert_allclose(result["se"], errors, rtol=0.06)
@@ -204,7 +203,7 @@ def test_intervals_are_quantiles_of_events(table):
 def test_many_intervals_are_learnt_to_the_end(table):
     """Where the prior of steps tells more than the rows of an interval do."""
     some = table.iloc[:150]
-    own = gg.GAM(linear("z"), family=fam.Cox(48)).fit(some, STATED, progress=False)
+    own = gg.GAM(linear("z"), family=fam.Cox(48)).fit(some, STATED)
     likelihood, posterior = own.fitted.likelihood, own.fitted.posterior
     mean, var = posterior.predict_f(own.fitted.X)
     with tf.GradientTape() as tape:
@@ -255,11 +254,11 @@ def test_straight_lines_are_those_of_coxph(table, tmp_path):
     lung, answers = answers[:4].reshape(2, 2), answers[4:]
     slopes, errors, curves = answers[:2], answers[2:4], answers[4:].reshape(3, 2, 2)
     patients = pd.read_csv(tmp_path / "l.csv")
-    own = gg.GAM(linear("sex") + linear("ecog"), family="cox").fit(patients, STATED, progress=False)
+    own = gg.GAM(linear("sex") + linear("ecog"), family="cox").fit(patients, STATED)
     result = own.coefficients().set_index("term").loc[["linear(sex)", "linear(ecog)"]]
     np.testing.assert_allclose(result["estimate"], lung[0], rtol=0.01)
     np.testing.assert_allclose(result["se"], lung[1], rtol=0.02)
-    own = gg.GAM(linear("x") + linear("z"), family="cox").fit(table, STATED, progress=False)
+    own = gg.GAM(linear("x") + linear("z"), family="cox").fit(table, STATED)
     result = own.coefficients().set_index("term").loc[["linear(x)", "linear(z)"]]
     np.testing.assert_allclose(result["estimate"], slopes, rtol=0.01)
     np.testing.assert_allclose(result["se"], errors, rtol=0.06)
@@ -288,9 +287,8 @@ def test_weights_count_rows_in_the_baseline_too(table):
     some = table.iloc[:150].assign(w=np.arange(150.0) % 4.0)
     some.loc[some["time"].idxmax(), "w"] = 1.0
     repeated = some.loc[some.index.repeat(some["w"].astype(int))].reset_index(drop=True)
-    weighted = gg.GAM(linear("z"), family=fam.Cox(8), weights="w")
-    weighted.fit(some, STATED, progress=False)
-    plain = gg.GAM(linear("z"), family=fam.Cox(8)).fit(repeated, STATED, progress=False)
+    weighted = gg.GAM(linear("z"), family=fam.Cox(8), weights="w").fit(some, STATED)
+    plain = gg.GAM(linear("z"), family=fam.Cox(8)).fit(repeated, STATED)
     a, b = (g.coefficients()[["estimate", "se"]] for g in (weighted, plain))
     np.testing.assert_allclose(a, b, rtol=1e-6)
     curves = [g.survival(some.iloc[:5], [0.5, 1.0], unconditional=False) for g in (weighted, plain)]
@@ -301,7 +299,7 @@ def test_rows_in_blocks_are_the_rows(table, gam, monkeypatch):
     monkeypatch.setattr(bins, "KEPT_ROWS", 150)
     monkeypatch.setattr(encoding, "_BLOCK", 90)
     other = gg.GAM(s("x", k=10) + linear("z"), family=fam.Cox(16))
-    other.fit([table.iloc[:130], table.iloc[130:]], STATED, progress=False)
+    other.fit([table.iloc[:130], table.iloc[130:]], STATED)
     assert not other.fitted.data.complete
     a, b = (g.fitted.likelihood.edges.numpy() for g in (other, gam))
     np.testing.assert_allclose(a, b, rtol=1e-12)

@@ -16,8 +16,6 @@ from gpflow_gam.gam.frames import Table
 from gpflow_gam.optimizers.binned.cavities import Neighbourhoods, sites_of
 from gpflow_gam.optimizers.binned.cross_validation import LeftOutDensity
 
-QUIET = {"progress": False}
-
 
 def table(n: int = 60, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
@@ -61,9 +59,9 @@ def test_the_criterion_is_loos_density_and_its_gradient_agrees_with_differences(
     """With weights and multipliers; folds of more rows than inducing values, and of fewer."""
     data = table()
     if family == "by parameter":
-        gam = gg.GAM({"mean": TERMS, "scale": linear("z")}, weights="w").fit(data, y, **QUIET)
+        gam = gg.GAM({"mean": TERMS, "scale": linear("z")}, weights="w").fit(data, y)
     else:
-        gam = gg.GAM(TERMS, family, offset="o", weights="w").fit(data, y, **QUIET)
+        gam = gg.GAM(TERMS, family, offset="o", weights="w").fit(data, y)
     own = np.random.default_rng(0).integers(0, groups, 60)
     folds = Neighbourhoods.of_labels(own)
     fit, solution = gam.fitted, gam.fitted.solution
@@ -98,9 +96,8 @@ def test_autocorrelated_noise_is_not_taken_for_a_function():
     """The ELBO's optimum follows the noise; predictions without neighbours do not."""
     data, truth = autocorrelated(100, 0)
     near = windows(100, 9)
-    elbo = gg.GAM(s("t", k=20)).fit(data, "y", **QUIET)
-    ncv = gg.GAM(s("t", k=20))
-    ncv.fit(data, "y", criterion="ncv", groups=near, tolerance=0.1, **QUIET)
+    elbo = gg.GAM(s("t", k=20)).fit(data, "y")
+    ncv = gg.GAM(s("t", k=20)).fit(data, "y", criterion="ncv", groups=near, tolerance=0.1)
     assert ncv.fitted.result.converged
     assert elbo.summary().edf > 10.0
     assert ncv.summary().edf < 7.0
@@ -127,9 +124,8 @@ def test_counts_are_predicted_better_than_at_the_elbos_optimum(family, y):
     terms = s("x", k=5) + linear("z")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", gg.DispersionWarning)
-        elbo = gg.GAM(terms, family).fit(data, y, **QUIET)
-        ncv = gg.GAM(terms, family)
-        ncv.fit(data, y, criterion="ncv", groups="g", tolerance=0.1, **QUIET)
+        elbo = gg.GAM(terms, family).fit(data, y)
+        ncv = gg.GAM(terms, family).fit(data, y, criterion="ncv", groups="g", tolerance=0.1)
     result = ncv.fitted.result
     assert result.converged
     assert result.method == "left-out rows"
@@ -149,7 +145,7 @@ def test_counts_are_predicted_better_than_at_the_elbos_optimum(family, y):
 def test_a_saved_fit_has_the_same_bands(tmp_path):
     data, _ = autocorrelated(80, 1)
     gam = gg.GAM(s("t", k=6))
-    gam.fit(data, "y", criterion="ncv", groups=windows(80, 4), max_iterations=2, **QUIET)
+    gam.fit(data, "y", criterion="ncv", groups=windows(80, 4), max_iterations=2)
     assert gam.fitted.solution.hessian is not None
     gam.save(tmp_path / "one.gam")
     loaded = gg.GAM.load(tmp_path / "one.gam")
@@ -169,7 +165,7 @@ def test_labels_and_neighbours_follow_rows_that_are_dropped():
 
     def fit(rows, groups):
         gam = gg.GAM(s("x", k=5), missing="drop")
-        gam.fit(rows, "y", criterion="ncv", groups=groups, max_iterations=3, **QUIET)
+        gam.fit(rows, "y", criterion="ncv", groups=groups, max_iterations=3)
         return gam.fitted.solution.optimum
 
     np.testing.assert_allclose(fit(data, near), fit(kept, left), atol=1e-10)
@@ -200,27 +196,9 @@ def test_bad_combinations_of_arguments_are_refused(gam, fit, words):
 def test_an_end_before_rows_are_left_out_ends_the_fit(options):
     data, _ = autocorrelated(80, 1)
     with pytest.warns(gg.ConvergenceWarning, match="before rows were left out: smoothness is the"):
-        gam = gg.GAM(s("t", k=10)).fit(
-            data, "y", criterion="ncv", groups=windows(80, 4), **options, **QUIET
-        )
+        gam = gg.GAM(s("t", k=10)).fit(data, "y", criterion="ncv", groups=windows(80, 4), **options)
     result = gam.fitted.result
     assert not result.converged
     assert result.ended
     assert result.num_iterations <= 1
-    assert np.all(np.isfinite(gam.predict(data)))
-
-
-@pytest.mark.slow
-def test_an_early_end_keeps_the_best_so_far():
-    data, _ = autocorrelated(80, 1)
-    seen = []
-
-    def enough(progress):
-        seen.append(progress)
-        return "enough" if len(seen) == 15 else None
-
-    with pytest.warns(gg.ConvergenceWarning, match="enough"):
-        gam = gg.GAM(s("t", k=10)).fit(
-            data, "y", criterion="ncv", groups=windows(80, 4), callback=enough, **QUIET
-        )
     assert np.all(np.isfinite(gam.predict(data)))

@@ -61,7 +61,7 @@ def table() -> pd.DataFrame:
 
 
 def fitted(table, likelihood) -> gg.GAM:
-    return gg.GAM(s("x", k=8), family=likelihood).fit(table, "y", progress=False)
+    return gg.GAM(s("x", k=8), family=likelihood).fit(table, "y")
 
 
 def test_saturated_models_are_maxima():
@@ -111,7 +111,7 @@ def test_a_density_alone_has_deviances_and_files(table, tmp_path):
         gg.GAM.load(tmp_path / "True")
     with pytest.raises(ValueError, match="must be the .*Laplace that .* got .*Sampled"):
         gg.GAM.load(tmp_path / "True", likelihood=Sampled())
-    named = gg.GAM("y ~ x").fit(table, progress=False)
+    named = gg.GAM("y ~ x").fit(table)
     named.save(tmp_path / "named")
     with pytest.raises(ValueError, match="of family 'gaussian', which needs none"):
         gg.GAM.load(tmp_path / "named", likelihood=Laplace())

@@ -17,8 +17,6 @@ from gpflow_gam.gam.summaries.summary import dispersion, sample_dispersion
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
 
-QUIET = {"progress": False}
-
 
 def frozen(family, likelihood, f):
     if isinstance(family, fam.Binomial):
@@ -76,7 +74,7 @@ def counts(rng, n, alpha):
 def said(gam, data, y):
     with warnings.catch_warnings(record=True) as result:
         warnings.simplefilter("always")
-        gam.fit(data, y, **QUIET)
+        gam.fit(data, y)
     return [w for w in result if issubclass(w.category, gg.DispersionWarning)]
 
 
@@ -127,7 +125,7 @@ def test_binomial_responses(rng):
     (warning,) = said(gam, data, "spread")
     assert "random_effect()" in str(warning.message)
     assert not said(gg.GAM(s("x", k=6), "binomial", trials="one"), data, "single")
-    gaussian = gg.GAM(s("x", k=6)).fit(data, "even", **QUIET)
+    gaussian = gg.GAM(s("x", k=6)).fit(data, "even")
     assert gaussian.summary().dispersion is None
     assert "dispersion" not in str(gaussian.summary())
 
@@ -136,14 +134,14 @@ def test_rows_in_blocks_and_weights(monkeypatch):
     """Blocks give what the table gives, and a weight of two is the row twice."""
     data = counts(np.random.default_rng(2), 2500, 0.5)
     twice = data.loc[data.index.repeat(data["w"])]
-    table = gg.GAM(s("x", k=6), "poisson", weights="w").fit(data, "count", **QUIET)
+    table = gg.GAM(s("x", k=6), "poisson", weights="w").fit(data, "count")
     monkeypatch.setattr(bins, "KEPT_ROWS", 1500)
     monkeypatch.setattr(rows_module, "BLOCK", 1700)
-    blocks = gg.GAM(s("x", k=6), "poisson", weights="w").fit(data, "count", **QUIET)
+    blocks = gg.GAM(s("x", k=6), "poisson", weights="w").fit(data, "count")
     assert not blocks.fitted.data.complete
     one, other = (dispersion(g.fitted).value for g in (table, blocks))
     assert one == pytest.approx(other, rel=1e-3)
     assert sample_dispersion(blocks.fitted).value == pytest.approx(one, rel=0.15)
     monkeypatch.undo()
-    replicated = gg.GAM(s("x", k=6), "poisson").fit(twice, "count", **QUIET)
+    replicated = gg.GAM(s("x", k=6), "poisson").fit(twice, "count")
     assert dispersion(replicated.fitted).value == pytest.approx(one, rel=1e-3)

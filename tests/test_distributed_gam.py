@@ -58,41 +58,6 @@ def assert_same(result: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance
 # --- sums -------------------------------------------------------------------------------------
 
 
-def test_sums_and_values_of_all_processes() -> None:
-    def work(communicator: Communicator) -> Any:
-        sums = communicator.total([np.full((2, 3), communicator.place + 1.0), 0.5])
-        agreed = communicator.agreed([communicator.place, -7.25, np.inf])
-        texts = communicator.gathered("x" * 10 * communicator.place)
-        return sums, agreed, texts, communicator.reductions
-
-    for sums, agreed, texts, reductions in shared_rows.run(3, work):
-        np.testing.assert_array_equal(sums[0], np.full((2, 3), 6.0))
-        assert sums[1] == 1.5
-        np.testing.assert_array_equal(agreed, [0.0, -7.25, np.inf])
-        assert texts == ["", "x" * 10, "x" * 20]
-        assert reductions == 4
-    communicator = Communicator(lambda v: v, 0, 1)
-    communicator.close("over")
-    with pytest.raises(RuntimeError, match="over"):
-        communicator.total([1.0])
-
-
-def test_an_error_of_one_process_is_raised_on_all() -> None:
-    def work(communicator: Communicator) -> Any:
-        def compute() -> int:
-            if communicator.place == 1:
-                raise TypeError("not so")
-            return 1
-
-        return communicator.together(compute)
-
-    first, second, third = shared_rows.run(3, work)
-    assert isinstance(second, TypeError)
-    for error in (first, third):
-        assert isinstance(error, ValueError)
-        assert str(error) == "worker 1: not so"
-
-
 @pytest.mark.parametrize("number", [65, 70_001])
 def test_parts_of_a_sample_are_small(number: int, few: None) -> None:
     values = np.arange(number, dtype=float)[:, None]
@@ -144,7 +109,7 @@ def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
     data["label"] = np.where(data["y"] > 0.0, "yes", "no")
     data.loc[data.index[:700], "g"] = "a"
     data["g"] = data["g"].astype("category")
-    parts = shares(data, 2)
+    parts = shares(data, 3)
     parts[0] = parts[0].assign(g=parts[0]["g"].cat.remove_unused_categories())
     terms = s("x", k=6) + gg.factor("g")
     one = gg.GAM(terms, "bernoulli", missing="drop").fit(parts, "label")
@@ -154,15 +119,13 @@ def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
     data = data.dropna()
     data["sharp"] = np.sin(8.0 * data["x"]) + 0.05 * np.random.default_rng(1).normal(size=len(data))
     one = gg.GAM(s("x", k=12)).fit(data, "sharp")
-    result = fits(lambda: gg.GAM(s("x", k=12)), shares(data, 2), "sharp")
+    result = fits(lambda: gg.GAM(s("x", k=12)), shares(data, 3), "sharp")
     assert_same(result, one, data, 1e-7)
     assert result[0].fitted.data.columns.bins((0,)).number > 300
 
 
 @pytest.mark.slow
-def test_a_fit_that_begins_on_a_part_of_the_rows(
-    few: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fit_that_begins_on_a_part_of_the_rows(few, monkeypatch):
     import gpflow_gam.optimizers.binned.fit as module
 
     monkeypatch.setattr(module, "MANY_ROWS", 2000)
@@ -186,37 +149,23 @@ def test_one_worker_is_the_fit_of_a_gam() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "options", "message"),
     [
-        (lambda d: d.iloc[:0], "worker 1 has no row"),
-        (lambda d: d.assign(g=1.5), "column 'g' is read as numbers by worker 1 and as levels by"),
-        (lambda d: d.assign(z=np.nan), "'z'"),
-        (lambda d: d.assign(count=-1), "count must be"),
-        (lambda d: iter([d]), "read only once"),
+        (lambda d: d.iloc[:0], {}, "worker 1 has no row"),
+        (lambda d: d.assign(g=1.5), {}, "column 'g' is read as numbers by worker 1 and as levels"),
+        (lambda d: d.assign(z=np.nan), {}, "'z'"),
+        (lambda d: d.assign(count=-1), {}, "count must be"),
+        (lambda d: iter([d]), {}, "read only once"),
+        (lambda d: d, {"engine": "iterncgp"}, "engine='iterncgp' needs all rows in one memory"),
+        (lambda d: d, {"missing": "impute"}, "missing='impute' needs all rows"),
     ],
 )
-def test_what_one_worker_cannot_fit_is_an_error_on_all(change: Any, message: str) -> None:
+def test_what_cannot_be_fitted_is_an_error_on_all(change: Any, options: Any, message: str) -> None:
     first, second = shares(script.table(400), 2)
     terms = s("x", k=5) + s("z", k=5) + s("w", k=3, by="g")
-    for error in fits(lambda: gg.GAM(terms, "poisson"), [first, change(second)], "count"):
+    gam = lambda: gg.GAM(terms, "poisson", **options)
+    for error in fits(gam, [first, change(second)], "count"):
         assert isinstance(error, (ValueError, TypeError)), error
-        assert message in str(error)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        ({"engine": "iterncgp"}, {}, "engine='iterncgp' needs all rows in one memory"),
-        ({"missing": "impute"}, {}, "missing='impute' needs all rows"),
-    ],
-)
-def test_options_that_need_all_rows_are_refused(
-    arguments: dict[str, Any], options: dict[str, Any], message: str
-) -> None:
-    parts = shares(script.table(400), 2)
-    gam = lambda: gg.GAM(s("x", k=5), "poisson", **arguments)
-    for error in fits(gam, parts, "count", **options):
-        assert isinstance(error, ValueError)
         assert message in str(error)
 
 

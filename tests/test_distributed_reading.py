@@ -110,17 +110,6 @@ def numbers(size: int = 5) -> tf.data.Dataset:
     return tf.data.Dataset.range(size)
 
 
-def test_a_reader_counts_over_and_over() -> None:
-    read = Reader(numbers())
-    assert read.position() == b""  # nothing has been read
-    assert [int(read(i)) for i in (0, 1, 2, 3, 4, 5, 6)] == [0, 1, 2, 3, 4, 0, 1]
-    place = read.position()
-    assert [int(read(i)) for i in (7, 3, 11)] == [2, 3, 1]
-    other = Reader(numbers())
-    assert other.restore(7, place)
-    assert [int(other(i)) for i in (7, 8, 9, 10)] == [2, 3, 4, 0]
-
-
 def test_a_place_that_cannot_be_found_is_read_up_to() -> None:
     read = Reader(numbers())
     read(0)

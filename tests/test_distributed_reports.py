@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import distributed_fit as script
@@ -43,10 +42,7 @@ def reported() -> gg.distribute.DistributedFit:
     return fit(script.reporting, rows(), **OPTIONS)
 
 
-def test_reports_are_those_of_keras(
-    of_keras: tuple[dict[str, list[float]], list[np.ndarray]],
-    reported: gg.distribute.DistributedFit,
-) -> None:
+def test_reports_are_those_of_keras(of_keras, reported):
     """Outputs with a loss each; weights; regularisation; a last validation batch of fewer rows."""
     history, weights = of_keras
     assert {"mean_rmse", "side_mse", "side_loss", "val_mean_mae", "val_loss"} <= set(history)
@@ -80,21 +76,7 @@ def test_validation_data_are_evaluated(reported: gg.distribute.DistributedFit) -
         )
 
 
-@pytest.mark.slow  # traces a head twice; two workers report the same, in test_distribute
-def test_metrics_without_validation_and_heads() -> None:
-    """Metrics that read the likelihood see it after the step, as in Keras's ``fit``."""
-    X = np.column_stack([script.X[:, :2], np.arange(200) % 2])
-    data = tf.data.Dataset.from_tensor_slices((X, script.Y))
-    result = fit(script.parametric, data, batch_size=50, num_steps=8)
-    expected = script.parametric().fit(data.batch(50), epochs=2, verbose=0).history
-    assert sorted(result.epochs) == sorted(expected)
-    for name, values in expected.items():
-        np.testing.assert_allclose(result.epochs[name], values, rtol=1e-8)
-
-
-def test_a_resumed_fit_reports_what_the_whole_one_does(
-    reported: gg.distribute.DistributedFit, tmp_path: Path
-) -> None:
+def test_a_resumed_fit_reports_what_the_whole_one_does(reported, tmp_path):
     """Also of the epoch in whose middle it was interrupted."""
     options = {**OPTIONS, "checkpoint": tmp_path, "save_every": 4}
     seen = {}

@@ -23,7 +23,7 @@ from gpflow_gam.gam.effects import (
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.gam.summaries.summary import _tail, effective_dof, variance_shares
 
-QUICK = {"max_iterations": 15, "progress": False}
+QUICK = {"max_iterations": 15}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_draws_of_effects_have_their_moments(gam):
 
 def test_uncertain_variance_of_a_slope_against_quadrature(data):
     """E[var | v] + E[(mean | v - estimate)^2] of the slope, log v split normal."""
-    gam = gg.GAM(linear("z", shrink=True)).fit(data.head(40), y="y", progress=False)
+    gam = gg.GAM(linear("z", shrink=True)).fit(data.head(40), y="y")
     model = gam.model
     # the same model read again, its noise held
     gpflow.set_trainable(model.likelihood, False)
@@ -308,6 +308,13 @@ def test_all_effects_are_one_table(gam):
         gam.effects(grid=[0.1, 0.2])
 
 
+@pytest.fixture(scope="module")
+def several(data):
+    terms = s("x", k=6) + factor("g") + ti("x", "z", k=6) + s("noise", by="z", k=4)
+    rows = data.assign(h=[f"h{i % 7}" for i in range(len(data))])
+    return gg.GAM(terms + s("h", bs="re")).fit(rows, y="y", max_iterations=2), rows
+
+
 @pytest.mark.parametrize(
     ("typed", "name"),
     [
@@ -324,10 +331,8 @@ def test_all_effects_are_one_table(gam):
         ("factor(g)", "factor(g)"),
     ],
 )
-def test_effects_are_asked_for_as_they_are_typed(typed, name, data):
-    terms = s("x", k=6) + factor("g") + ti("x", "z", k=6) + s("noise", by="z", k=4)
-    rows = data.assign(h=[f"h{i % 7}" for i in range(len(data))])
-    gam = gg.GAM(terms + s("h", bs="re")).fit(rows, y="y", max_iterations=2, progress=False)
+def test_effects_are_asked_for_as_they_are_typed(typed, name, several):
+    gam, rows = several
     assert gam.fitted.spec.component(typed).name == name
     pd.testing.assert_frame_equal(gam.effects(typed, num_points=3), gam.effects(name, num_points=3))
     np.testing.assert_array_equal(
@@ -354,7 +359,7 @@ def test_a_name_that_could_be_several_is_an_error(data):
         both.effects("s(g)")
     assert both.fitted.spec.component("s(g, bs='re')").name == "random_effect(g)"
     apart = gg.GAM({"mean": s("x", k=4) + linear("z"), "scale": linear("z")})
-    apart.fit(data, y="y", max_iterations=2, progress=False)
+    apart.fit(data, y="y", max_iterations=2)
     assert apart.fitted.spec.component("s(x, k=9)").name == "mean:s(x)"
     assert apart.fitted.spec.component("scale:s(z)").name == "scale:linear(z)"
     with pytest.raises(ValueError, match="Did you mean 'mean:linear"):
@@ -464,7 +469,7 @@ def test_p_values_of_lines_and_levels_are_those_of_f_tests():
         ("y ~ z + g", 2, rss(data["z"], np.ones(60))),
         ("y ~ z + g - 1", 3, rss(data["z"])),
     ):
-        p = gg.GAM(formula).fit(data, progress=False).summary().table["p"]
+        p = gg.GAM(formula).fit(data).summary().table["p"]
         assert p["linear(z)"] == pytest.approx(test(rss(*levels), 1), rel=0.03)
         assert p["factor(g)"] == pytest.approx(test(without, number), rel=0.05)
 
@@ -478,10 +483,10 @@ def test_random_effects_that_few_rows_settle_are_significant(family):
     data = pd.DataFrame({"g": g.astype(str), "x": rng.uniform(size=240)})
     data["y"] = eta + rng.normal(size=240) if family == "gaussian" else rng.poisson(np.exp(eta))
     terms = s("x", k=6) + random_effect("g")
-    p = gg.GAM(terms, family).fit(data, "y", progress=False).summary().table["p"]
+    p = gg.GAM(terms, family).fit(data, "y").summary().table["p"]
     assert p["random_effect(g)"] < 0.002
     data["y"] = rng.normal(size=240) if family == "gaussian" else rng.poisson(1.0, 240)
-    p = gg.GAM(terms, family).fit(data, "y", progress=False).summary().table["p"]
+    p = gg.GAM(terms, family).fit(data, "y").summary().table["p"]
     assert p["random_effect(g)"] > 0.05
 
 
@@ -506,7 +511,7 @@ def test_p_values_of_few_counts_are_those_at_the_mode():
     data = pd.DataFrame(
         {"g": g.astype(str), "y": rng.uniform(size=90) < expit(1.6 * rng.normal(size=30)[g])}
     )
-    gam = gg.GAM("y ~ (1 | g)", "bernoulli").fit(data, progress=False)
+    gam = gg.GAM("y ~ (1 | g)", "bernoulli").fit(data)
     sd = np.sqrt(gam.variance_components()["variance"].iloc[0])
     Z = np.column_stack([sd * (g[:, None] == np.arange(30)), np.ones(90)])
     prior = np.append(np.ones(30), 0.0)
@@ -542,12 +547,3 @@ def test_summary_in_its_three_forms(gam):
     assert "s(x)" in summary._repr_html_()
     assert list(summary.to_frame().columns)[:2] == ["edf", "M"]
     assert not summary.converged or "converged" in text
-
-
-def test_concurvity_sees_copies(data):
-    close = data.assign(copy=data["x"] + 1e-3 * data["z"])
-    gam = gg.GAM(s("x", k=6) + s("copy", k=6) + s("noise", k=6)).fit(close, y="y", **QUICK)
-    table = gam.concurvity()
-    assert table.loc["s(x)", "observed"] > 0.95
-    assert table.loc["s(copy)", "estimate"] > 0.95
-    assert table.loc["s(noise)", "estimate"] < 0.3

@@ -182,5 +182,3 @@ def test_bad_input():
     both = gg.GAM(TERMS, family="poisson", engine="iterncgp", variational="block")
     with pytest.raises(ValueError, match="variational='block' is of engine='variational'"):
         both.fit(table(), y="y")
-    with pytest.raises(ValueError, match="StudentT is not log-concave"):
-        gg.GAM(TERMS, family="student-t", engine="iterncgp").fit(table(), y="real")

@@ -71,17 +71,9 @@ def _with_zeros(rng):
 
 ZEROS = {
     "inflated poisson": (ZeroInflated, {}, _with_zeros),
-    "inflated negative binomial": (
-        ZeroInflated,
-        {"alpha": 0.4},
-        _with_zeros,
-    ),
+    "inflated negative binomial": (ZeroInflated, {"alpha": 0.4}, _with_zeros),
     "hurdle poisson": (Hurdle, {}, _with_zeros),
-    "probit zeros": (
-        ZeroInflated,
-        {"alpha": 2.0, "link": "probit"},
-        _with_zeros,
-    ),
+    "probit zeros": (ZeroInflated, {"alpha": 2.0, "link": "probit"}, _with_zeros),
     "cloglog zeros": (ZeroInflated, {"link": "cloglog"}, _with_zeros),
     "cauchit zeros": (Hurdle, {"link": "cauchit"}, _with_zeros),
     "log zeros": (ZeroInflated, {"alpha": 0.2, "link": "log"}, _with_zeros),

@@ -37,10 +37,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def fits(data):
-    return {
-        bs: gg.GAM(s("x") + s("x", "g", bs=bs)).fit(data, "y", progress=False)
-        for bs in ("fs", "sz")
-    }
+    return {bs: gg.GAM(s("x") + s("x", "g", bs=bs)).fit(data, "y") for bs in ("fs", "sz")}
 
 
 def exact(gam, data, label):
@@ -56,7 +53,7 @@ def exact(gam, data, label):
 
 @pytest.mark.parametrize("bs", ["fs", "sz"])
 def test_posterior_is_that_of_an_exact_gaussian_process(data, bs):
-    gam = gg.GAM(s("x") + s("x", "g", bs=bs, k=20)).fit(data, "y", progress=False)
+    gam = gg.GAM(s("x") + s("x", "g", bs=bs, k=20)).fit(data, "y")
     effect, whole = exact(gam, data, "s(x,g)")
     np.testing.assert_allclose(gam.predict(data, "link"), whole, atol=2e-3)
     rows = data[["x", "g"]]
@@ -101,15 +98,15 @@ def test_unseen_levels(fits, data):
     assert sd < se[1] < 1.2 * sd + se[0]
     with pytest.raises(ValueError, match="the level 'another' in row 1, never seen in the fit"):
         fits["sz"].predict(new)
-    other = gg.GAM(s("x", "g", bs="fs", unseen="error")).fit(data, "y", progress=False)
+    other = gg.GAM(s("x", "g", bs="fs", unseen="error")).fit(data, "y")
     with pytest.raises(ValueError, match="never seen in the fit"):
         other.predict(new)
 
 
 def test_codes_are_a_factor_by_their_place(fits, data):
-    gam = gg.GAM(s("x") + s("x", "code", bs="sz")).fit(data, "y", progress=False)
+    gam = gg.GAM(s("x") + s("x", "code", bs="sz")).fit(data, "y")
     np.testing.assert_array_equal(gam.predict(data), fits["sz"].predict(data))
-    first = gg.GAM(s("x") + s("g", "x", bs="fs")).fit(data, "y", progress=False)
+    first = gg.GAM(s("x") + s("g", "x", bs="fs")).fit(data, "y")
     np.testing.assert_allclose(first.predict(data), fits["fs"].predict(data), atol=1e-5)
 
 
@@ -135,7 +132,7 @@ def test_drawn_saved_and_in_blocks(fits, data, tmp_path):
     assert [line.get_label() for line in axes[0].lines if line.get_label()[0] != "_"] == [
         f"level {i}" for i in range(LEVELS)
     ]
-    blocks = gg.GAM(gam.terms).fit([data[:70], data[70:]], "y", progress=False)
+    blocks = gg.GAM(gam.terms).fit([data[:70], data[70:]], "y")
     np.testing.assert_allclose(blocks.predict(data), gam.predict(data), atol=1e-6)
 
 
@@ -163,7 +160,7 @@ def varying(data):
 def test_coefficients_that_are_curves(varying, bs, tmp_path):
     own = s("x", "g", bs=bs, k=20, by="z")
     terms = own if bs == "fs" else s("x", by="z") + own
-    gam = gg.GAM(terms).fit(varying, "y", progress=False)
+    gam = gg.GAM(terms).fit(varying, "y")
     effect, whole = exact(gam, varying, own.label)
     np.testing.assert_allclose(gam.predict(varying, "link"), whole, atol=5e-3)
     rows = varying[["x", "g"]]
@@ -178,7 +175,7 @@ def test_coefficients_that_are_curves(varying, bs, tmp_path):
 
 
 def test_coefficients_of_new_levels_are_about_those_of_all(varying):
-    gam = gg.GAM(s("x", "g", bs="fs", by="z")).fit(varying, "y", progress=False)
+    gam = gg.GAM(s("x", "g", bs="fs", by="z")).fit(varying, "y")
     new = pd.DataFrame({"x": [0.5, 0.5], "g": "level 9", "z": [0.0, 2.0]})
     mean, se = gam.predict(new, "link", se=True)
     assert abs(mean[1] - mean[0] - 2.0 * (1.5 + 1.0)) < 2.0
@@ -188,7 +185,7 @@ def test_coefficients_of_new_levels_are_about_those_of_all(varying):
 def test_curves_of_two_factors(varying):
     """Each level of ``by`` is as a fit to its own rows, but for what is learnt together."""
     with pytest.warns(gg.MissingTermWarning, match=r"add factor\('half'\)"):
-        gam = gg.GAM(s("x", "g", bs="fs", by="half")).fit(varying, "f", progress=False)
+        gam = gg.GAM(s("x", "g", bs="fs", by="half")).fit(varying, "f")
     assert gam.names == ("s(x,g):half=u", "s(x,g):half=v")
     fit = gam.fitted
     K = np.asarray(fit.model.kernel["s(x,g):half=u"](fit.X))
@@ -227,7 +224,7 @@ def test_errors(make, message):
 
 def test_two_factors_have_no_curves(data):
     with pytest.raises(ValueError, match="'g' and 'h' are both of levels"):
-        gg.GAM(s("g", "h", bs="fs")).fit(data.assign(h=data["g"]), "y", progress=False)
+        gg.GAM(s("g", "h", bs="fs")).fit(data.assign(h=data["g"]), "y")
 
 
 def test_every_one_of_many_levels_is_learnt():
@@ -237,7 +234,7 @@ def test_every_one_of_many_levels_is_learnt():
     b = rng.normal(size=number)
     y = b[g] + 0.2 * rng.normal(size=len(g))
     data = pd.DataFrame({"g": [f"{i:03d}" for i in g], "y": y})
-    gam = gg.GAM(random_effect("g")).fit(data, "y", progress=False)
+    gam = gg.GAM(random_effect("g")).fit(data, "y")
     shown = gam.effects("random_effect(g)", unconditional=False)
     means = data.groupby("g")["y"].mean().to_numpy()
     away = shown["estimate"] - (means - means.mean())
@@ -252,9 +249,9 @@ def test_several_columns_with_a_scale_each():
     f = np.sin(6.0 * data["a"]) * np.cos(data["b"] / 500.0)
     data["y"] = f + 0.2 * rng.normal(size=300)
     with pytest.warns(gg.ScaleMismatchWarning, match="'a', which spans 0.9.*isotropic=False"):
-        one = gg.GAM(s("a", "b")).fit(data, "y", progress=False)
-    each = gg.GAM(s("a", "b", isotropic=False)).fit(data, "y", progress=False)
-    both = gg.GAM(te("a", "b")).fit(data, "y", progress=False)
+        one = gg.GAM(s("a", "b")).fit(data, "y")
+    each = gg.GAM(s("a", "b", isotropic=False)).fit(data, "y")
+    both = gg.GAM(te("a", "b")).fit(data, "y")
     np.testing.assert_array_equal(each.predict(data), both.predict(data))
     error = {
         n: np.sqrt(np.mean((m.predict(data) - f) ** 2)) for n, m in (("one", one), ("each", each))

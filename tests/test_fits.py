@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
-import resource
-import threading
 import warnings
 from collections.abc import Callable
 
@@ -145,7 +142,7 @@ def test_a_response_without_noise_is_met(formula, unit):
     rng = np.random.default_rng(0)
     data = pd.DataFrame({"x": rng.uniform(size=30), "g": rng.choice(list("ab"), 30)})
     data["y"] = unit * (2.0 * data["x"] + 1.0)
-    gam = gg.GAM(formula).fit(data, progress=False)
+    gam = gg.GAM(formula).fit(data)
     assert gam.fitted.result.converged
     np.testing.assert_allclose(gam.predict(data), data["y"], atol=1e-5 * unit)
     assert 0.0 < float(gam.model.likelihood.variance.numpy()) < 1e-6 * unit**2
@@ -265,16 +262,6 @@ def test_smooth_curves_need_no_fine_nodes():
     assert 0.0 < gam.fitted.result.interpolation < 1e-2
 
 
-def test_a_fit_that_fine_nodes_do_not_do_for_says_so(monkeypatch):
-    monkeypatch.setattr(evidence, "_REFINED", {})
-    monkeypatch.setattr(evidence, "_REFINED_OF_MANY", 1.0)
-    monkeypatch.setattr(evidence, "_REFINED_TOLERANCE", 1e-6)
-    monkeypatch.setattr(evidence, "_ALL_VALUES", {1: 0})
-    with pytest.warns(gg.ConvergenceWarning, match="off by up to .* of its standard errors"):
-        gam = gg.GAM("s(x) + s(z, k=8)", family="poisson").fit(narrow(400, "poisson"), y="y")
-    assert not gam.fitted.result.converged
-
-
 def test_a_fit_that_begins_on_a_part_ends_where_the_whole_does(monkeypatch):
     data = table(9000)
     whole = gg.GAM(TERMS, family="poisson").fit(data, y="y")
@@ -300,82 +287,6 @@ def test_a_fit_compiles_nothing(monkeypatch):
         gam.effects("s(x)")
 
 
-@pytest.mark.usefixtures("remembering")
-def test_fits_repeat_and_threads_do_not_meet():
-    data = [table(400, seed=i) for i in range(4)]
-
-    def fitted(frame: pd.DataFrame) -> np.ndarray:
-        return gg.GAM(TERMS, family="poisson").fit(frame, y="y").predict(frame, type="link")
-
-    alone = [fitted(frame) for frame in data]
-    result: dict[int, np.ndarray] = {}
-
-    def work(i: int) -> None:
-        result[i] = fitted(data[i])
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for i, expected in enumerate(alone):
-        np.testing.assert_allclose(result[i], expected, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(fitted(data[0]), alone[0], rtol=1e-12)
-
-
-def test_a_budget_ends_a_fit_with_what_it_has():
-    data = table(3000)
-    gam = gg.GAM(TERMS, family="poisson").fit(data, y="y", max_seconds=1e-3)
-    result = gam.fitted.result
-    assert not result.converged
-    assert "budget" in result.message
-    assert np.all(np.isfinite(gam.predict(data)))
-    seen: list[int] = []
-    stopped = gg.GAM(TERMS, family="poisson").fit(
-        data, y="y", callback=lambda p: seen.append(p.iteration) or len(seen) >= 2
-    )
-    assert seen == [1, 2]
-    assert "callback" in stopped.fitted.result.message
-
-
-def test_options_that_are_none_are_refused():
-    with pytest.raises(ValueError, match="max_seconds must be positive"):
-        gg.GAM(TERMS).fit(table(100, "gaussian"), y="y", max_seconds=0.0)
-
-
-def test_draws_of_hyperparameters_leave_the_model_alone():
-    gam = gg.GAM(TERMS, family="negative_binomial").fit(table(400, "negative_binomial"), y="y")
-    before = [p.numpy().copy() for p in gam.model.parameters]
-    draws = gg.effects.hyperparameter_draws(gam.fitted)
-    assert len(draws) == 32
-    alphas = np.array([float(d.likelihood.alpha.numpy()) for d in draws])
-    assert alphas.std() > 0.0
-    assert np.exp(np.mean(np.log(alphas))) == pytest.approx(
-        float(gam.model.likelihood.alpha.numpy()), rel=0.2
-    )
-    kernels = [d.moments.kernel["s(x)"] for d in draws]
-    assert len({float(k.kernels[1].base.lengthscales) for k in kernels}) == 32
-    for p, value in zip(gam.model.parameters, before):
-        np.testing.assert_array_equal(p.numpy(), value)
-
-
-@pytest.mark.slow
-def test_nothing_of_a_fit_outlives_it():
-    data = table(300)
-
-    def resident() -> float:
-        gc.collect()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
-
-    for _ in range(10):
-        gg.GAM(TERMS, family="poisson").fit(data, y="y")
-    before = resident()
-    for _ in range(60):
-        gam = gg.GAM(TERMS, family="poisson").fit(data, y="y")
-        gam.effects("s(x)")
-    assert (resident() - before) / 60.0 < 0.2  # MB a fit
-
-
 def test_what_is_open_in_a_sparse_tail_is_counted(monkeypatch):
     """Few points of a long tail, far from inducing inputs, once stood for by one near them."""
     data = table(5000, "gaussian")
@@ -391,7 +302,7 @@ def test_what_is_open_in_a_sparse_tail_is_counted(monkeypatch):
 @pytest.mark.parametrize("family", ["gaussian", "poisson"])
 def test_a_fit_is_what_it_was_whoever_changes_the_model(family):
     data = table(200, family)
-    untouched, changed = (gg.GAM(TERMS, family).fit(data, y="y", progress=False) for _ in range(2))
+    untouched, changed = (gg.GAM(TERMS, family).fit(data, y="y") for _ in range(2))
     for parameter in changed.model.kernel.trainable_parameters:
         parameter.assign(3.0 * parameter)
     np.testing.assert_array_equal(changed.predict(data), untouched.predict(data))
@@ -407,7 +318,7 @@ def test_cutpoints_and_predictor_settle_together():
     data = pd.DataFrame({"x": rng.uniform(size=600), "z": rng.uniform(size=600)})
     latent = np.sin(6.0 * data["x"]) * 2.0 + data["z"] + rng.normal(size=600)
     data["y"] = np.digitize(latent, [-1.0, 0.0, 1.0, 2.0])
-    result = gg.GAM(s("x") + s("z"), family="ordinal").fit(data, "y", progress=False).fitted.result
+    result = gg.GAM(s("x") + s("z"), family="ordinal").fit(data, "y").fitted.result
     assert result.converged
     assert result.num_iterations <= 8
 
@@ -421,7 +332,7 @@ def test_many_smooths_of_nothing_take_few_iterations():
     terms = s("x0", k=8)
     for i in range(1, 12):
         terms = terms + s(f"x{i}", k=8)
-    result = gg.GAM(terms).fit(data, "y", progress=False).fitted.result
+    result = gg.GAM(terms).fit(data, "y").fitted.result
     assert result.converged
     assert result.num_iterations <= 40
 
@@ -435,7 +346,7 @@ def test_the_order_in_which_threads_come_to_their_end_changes_no_bit(monkeypatch
     terms = s("a", k=6) + s("b", k=6) + s("c", k=6) + s("d", k=6)
 
     def result():
-        gam = gg.GAM(terms, "negative_binomial").fit(df, "y", progress=False, max_iterations=3)
+        gam = gg.GAM(terms, "negative_binomial").fit(df, "y", max_iterations=3)
         return gam.predict(df, se=True, unconditional=False), gam.fitted.result.elbo
 
     def last_first(function, items, *_):
@@ -466,7 +377,7 @@ def test_a_step_that_leads_astray_in_one_part_is_no_convergence(monkeypatch):
             return dataclasses.replace(result, phi=result.phi + step)
 
         monkeypatch.setattr(Rounds, "_improved", target)
-        return gg.GAM(TERMS, "negative_binomial").fit(df, "y", progress=False).fitted.result
+        return gg.GAM(TERMS, "negative_binomial").fit(df, "y").fitted.result
 
     held, astray = fitted(0.0), fitted(-1e5)
     assert held.converged

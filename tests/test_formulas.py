@@ -15,8 +15,6 @@ from gpflow_gam import factor, linear, s, serving
 from gpflow_gam.gam.frames import Design, Table
 from gpflow_gam.gam.terms import Terms, Variable, parse_formula, terms_from_json
 
-QUICK = {"progress": False}
-
 
 @pytest.fixture(scope="module")
 def data():
@@ -53,15 +51,15 @@ def by_hand(data):
 )
 def test_columns_that_a_formula_makes_are_those_made_by_hand(formula, terms, data):
     made = by_hand(data)
-    gam = gg.GAM(formula).fit(data.head(160), **QUICK)
-    hand = gg.GAM(terms).fit(made, y="y", **QUICK)
+    gam = gg.GAM(formula).fit(data.head(160))
+    hand = gg.GAM(terms).fit(made, y="y")
     a, b = (g.predict(d, interval=0.9) for g, d in ((gam, data), (hand, made)))
     np.testing.assert_allclose(a, b, rtol=1e-6)
     assert len(gam.names) == len(hand.names)
 
 
 def test_the_truth_of_a_formula(data):
-    gam = gg.GAM("y ~ log(x) + s(z) + u*g").fit(data, **QUICK)
+    gam = gg.GAM("y ~ log(x) + s(z) + u*g").fit(data)
     slopes = gam.coefficients().set_index("term")["estimate"]
     assert slopes["linear(log(x))"] == pytest.approx(1.0, abs=0.05)
     assert slopes["linear(u)"] == pytest.approx(1.0, abs=0.1)
@@ -71,17 +69,17 @@ def test_the_truth_of_a_formula(data):
 
 def test_factors_are_differences_beside_a_constant_and_all_levels_without(data):
     """As in R: columns that add up to the constant would each have its uncertainty."""
-    gam = gg.GAM("y ~ u*g + s(z)").fit(data, **QUICK)
+    gam = gg.GAM("y ~ u*g + s(z)").fit(data)
     result = gam.coefficients().set_index("term")
     expected = ["linear(u)", "linear(g[T.b])", "linear(g[T.c])"]
     expected += ["linear(u:g[T.b])", "linear(u:g[T.c])"]
     assert [name for name in result.index if name.startswith("linear")] == expected
     assert np.all(result.loc[expected, "se"] < 0.3)
-    without = gg.GAM("y ~ u*g - 1").fit(data, **QUICK)
+    without = gg.GAM("y ~ u*g - 1").fit(data)
     assert {f"linear(g[{level}])" for level in "abc"} <= set(without.coefficients()["term"])
     # and where a factor takes the constant's place, differences again
     beside = gg.GAM("y ~ factor(g) + u*h - 1").fit(
-        data.assign(h=data["g"].shift(7, fill_value="a")), **QUICK
+        data.assign(h=data["g"].shift(7, fill_value="a"))
     )
     assert "linear(h[T.b])" in set(beside.coefficients()["term"])
     assert "linear(h[a])" not in set(beside.coefficients()["term"])
@@ -89,7 +87,7 @@ def test_factors_are_differences_beside_a_constant_and_all_levels_without(data):
 
 def test_transforms_of_new_rows_are_those_of_the_fit(data):
     """Of one row, or of others, a basis and a centre are what they were in the fit."""
-    gam = gg.GAM("y ~ poly(x, 3) + center(u) + scale(z)").fit(data, **QUICK)
+    gam = gg.GAM("y ~ poly(x, 3) + center(u) + scale(z)").fit(data)
     whole = gam.predict(data)
     for i in (0, 50):
         np.testing.assert_allclose(gam.predict(data.iloc[[i]]), whole[[i]], rtol=1e-9)
@@ -100,7 +98,7 @@ def test_transforms_of_new_rows_are_those_of_the_fit(data):
 
 
 def test_levels_of_new_rows_are_those_of_the_fit(data):
-    gam = gg.GAM("y ~ g:u + s(z)").fit(data, **QUICK)
+    gam = gg.GAM("y ~ g:u + s(z)").fit(data)
     whole = gam.predict(data)
     only = data["g"] == "b"
     np.testing.assert_allclose(gam.predict(data[only]), whole[only], rtol=1e-9)
@@ -110,34 +108,33 @@ def test_levels_of_new_rows_are_those_of_the_fit(data):
 
 def test_everything_else(data):
     few = data[["x", "z", "g", "count"]].assign(log_e=0.0, w=1)
-    gam = gg.GAM("count ~ s(z) + . + offset(log_e)", family="poisson", weights="w")
-    gam.fit(few, **QUICK)
+    gam = gg.GAM("count ~ s(z) + . + offset(log_e)", family="poisson", weights="w").fit(few)
     named = gg.GAM(
         [s("z"), linear("x"), factor("g")], family="poisson", offset="log_e", weights="w"
     )
-    named.fit(few, y="count", **QUICK)
+    named.fit(few, y="count")
     assert gam.fitted.spec.terms == named.terms
     np.testing.assert_allclose(gam.predict(few), named.predict(few))
-    without = gg.GAM("count ~ s(z) + . - g - log_e - w", family="poisson").fit(few, **QUICK)
+    without = gg.GAM("count ~ s(z) + . - g - log_e - w", family="poisson").fit(few)
     assert without.fitted.spec.terms == s("z") + linear("x")
     both = gg.GAM({"mean": "y ~ . + s(z) - g", "scale": "x"})
-    both.fit(data[["x", "z", "g", "y"]], max_iterations=2, **QUICK)
+    both.fit(data[["x", "z", "g", "y"]], max_iterations=2)
     assert both.names == ("mean:linear(x)", "mean:s(z)", "scale:linear(x)")
 
 
 def test_everything_else_is_without_the_response(data):
     few = data[["x", "z", "y"]]
-    gam = gg.GAM("~ s(z) + .").fit(few, y=few["y"], **QUICK)
+    gam = gg.GAM("~ s(z) + .").fit(few, y=few["y"])
     assert gam.fitted.spec.terms == s("z") + linear("x")
     with pytest.raises(ValueError, match="'.' takes in column 'y', which is the response"):
-        gg.GAM("~ s(z) + .").fit(few, y=few["y"].to_numpy(), **QUICK)
-    gg.GAM("~ s(z) + . - y").fit(few, y=few["y"].to_numpy(), **QUICK)
+        gg.GAM("~ s(z) + .").fit(few, y=few["y"].to_numpy())
+    gg.GAM("~ s(z) + . - y").fit(few, y=few["y"].to_numpy())
 
 
 def test_names_between_backticks(data):
-    gam = gg.GAM("y ~ log(`my col`) + `my col`:u + s(z)").fit(data, **QUICK)
+    gam = gg.GAM("y ~ log(`my col`) + `my col`:u + s(z)").fit(data)
     made = data.assign(a=np.log(data["my col"]), b=data["my col"] * data["u"])
-    hand = gg.GAM(s("z") + linear("a") + linear("b")).fit(made, y="y", **QUICK)
+    hand = gg.GAM(s("z") + linear("a") + linear("b")).fit(made, y="y")
     np.testing.assert_allclose(gam.predict(data), hand.predict(made), rtol=1e-6)
 
 
@@ -145,7 +142,7 @@ def test_names_between_backticks(data):
 
 
 def test_files_and_refits(data, tmp_path):
-    gam = gg.GAM("y ~ poly(x, 2) + g*u + s(z)").fit(data.head(120), **QUICK)
+    gam = gg.GAM("y ~ poly(x, 2) + g*u + s(z)").fit(data.head(120))
     gam.save(tmp_path / "a.gam")
     again = gg.GAM.load(tmp_path / "a.gam")
     pd.testing.assert_frame_equal(
@@ -153,9 +150,9 @@ def test_files_and_refits(data, tmp_path):
     )
     assert set(again.terms) == set(gam.terms)
     for one in (gam, again):
-        one.refit(data, **QUICK)
+        one.refit(data)
     np.testing.assert_allclose(again.predict(data), gam.predict(data), rtol=1e-3)
-    alone = gg.GAM("y ~ poly(x, 2) + g*u + s(z)").fit(data, **QUICK)
+    alone = gg.GAM("y ~ poly(x, 2) + g*u + s(z)").fit(data)
     np.testing.assert_allclose(gam.predict(data), alone.predict(data), rtol=1e-2, atol=1e-3)
     with pytest.raises(ValueError, match=r"call refit\(data\)"):
         gam.update(data)
@@ -186,12 +183,12 @@ def test_a_file_runs_no_code(data):
 def test_missing_values(data):
     holes = data.copy()
     holes.loc[[1, 2], "x"] = np.nan
-    gam = gg.GAM("y ~ poly(x, 2) + s(z)", missing="drop").fit(holes, **QUICK)
-    kept = gg.GAM("y ~ poly(x, 2) + s(z)").fit(data.drop(index=[1, 2]), **QUICK)
+    gam = gg.GAM("y ~ poly(x, 2) + s(z)", missing="drop").fit(holes)
+    kept = gg.GAM("y ~ poly(x, 2) + s(z)").fit(data.drop(index=[1, 2]))
     assert gam.fitted.dropped == 2
     np.testing.assert_allclose(gam.predict(data), kept.predict(data), rtol=1e-6)
     assert np.isnan(gam.predict(holes)).sum() == 2
-    gam = gg.GAM("y ~ log(x) + s(z)", missing="impute").fit(holes, **QUICK)
+    gam = gg.GAM("y ~ log(x) + s(z)", missing="impute").fit(holes)
     assert {f.name: f.count for f in gam.fitted.spec.fills} == {"x": 2, "z": 0}
     assert np.isfinite(gam.predict(holes)).all()
     with pytest.raises(ValueError, match="missing values: 2 in 'x'"):
@@ -199,7 +196,7 @@ def test_missing_values(data):
 
 
 def test_parts_and_averages(data):
-    gam = gg.GAM("y ~ log(x) + s(z) + factor(g)").fit(data, **QUICK)
+    gam = gg.GAM("y ~ log(x) + s(z) + factor(g)").fit(data)
     gam.predict(data[["z", "g"]], exclude="linear(log(x))")
     with pytest.raises(ValueError, match="no column 'x'"):
         gam.predict(data[["z", "g"]])
@@ -248,24 +245,24 @@ def test_computed_columns_are_those_made_by_hand(formula, plain, family, visits,
         c=np.log(visits["days"]),
         d=visits["site"].astype(str) + ":" + visits["plot"],
     )
-    gam = gg.GAM(formula, family=family).fit(visits, **QUICK)
-    hand = gg.GAM(plain, family=family).fit(made, **QUICK)
+    gam = gg.GAM(formula, family=family).fit(visits)
+    hand = gg.GAM(plain, family=family).fit(made)
     new = visits.drop(columns=["y", "count", "won", "lost"]).head(9)
     want = hand.predict(made.head(9), se=True)
     np.testing.assert_allclose(gam.predict(new, se=True), want, rtol=1e-6)
     gam.save(tmp_path / "gam")
     loaded = gg.GAM.load(tmp_path / "gam")
     np.testing.assert_array_equal(loaded.predict(new), gam.predict(new))
-    loaded.refit(visits, **QUICK)  # a file knows what columns are computed of
+    loaded.refit(visits)  # a file knows what columns are computed of
     np.testing.assert_allclose(loaded.predict(new), want[0], rtol=1e-3)
     half = [visits.head(120), visits.tail(120)]
-    pieces = gg.GAM(formula, family=family).fit(half, **QUICK)
+    pieces = gg.GAM(formula, family=family).fit(half)
     np.testing.assert_allclose(pieces.predict(new), want[0], rtol=1e-6)
 
 
 def test_exports_compute_columns(visits, tmp_path):
     gam = gg.GAM("count ~ s(log10(x)) + factor(x > 4) + offset(log(days))", family="poisson")
-    gam.fit(visits, **QUICK)
+    gam.fit(visits)
     columns = {"x": visits["x"].to_numpy(), "days": visits["days"].to_numpy(float)}
     serving.export(gam, tmp_path / "saved")
     result = serving.load(tmp_path / "saved").predict(columns)
@@ -275,18 +272,18 @@ def test_exports_compute_columns(visits, tmp_path):
     run([[tmp_path / "gam.onnx", tmp_path / "columns.npz", tmp_path / "out.npz"]])
     result = np.load(tmp_path / "out.npz")
     np.testing.assert_allclose(np.ravel(result["response"]), gam.predict(visits), rtol=1e-6)
-    levels = gg.GAM("y ~ x + (1 | site:plot)").fit(visits, **QUICK)
+    levels = gg.GAM("y ~ x + (1 | site:plot)").fit(visits)
     with pytest.raises(ValueError, match="makes site:plot of levels, which no SavedModel holds"):
         serving.export(levels, tmp_path / "levels")
 
 
 def test_columns_that_are_also_computed_of_are_no_inputs_by_themselves(visits):
-    gam = gg.GAM("y ~ s(x) + s(log(x)) + z").fit(visits, **QUICK)
+    gam = gg.GAM("y ~ s(x) + s(log(x)) + z").fit(visits)
     with pytest.raises(ValueError, match="column 'x' is also what log\\(x\\) is computed of"):
         gam.partial_dependence("x")
     with pytest.raises(ValueError, match="makes \\(log\\(x\\)\\) are functions of others"):
         gam.sobol()
-    alone = gg.GAM("y ~ s(log(x)) + z").fit(visits, **QUICK)
+    alone = gg.GAM("y ~ s(log(x)) + z").fit(visits)
     assert set(alone.sobol(num_samples=64)["effect"]) >= {"log(x)", "z"}
     assert len(alone.partial_dependence("log(x)", num_samples=16)) > 1
 
@@ -298,10 +295,10 @@ def test_what_a_computed_column_lacks_is_missing(visits):
     for formula in ("y ~ s(log(x)) + z", "y ~ factor(x > 4) + z"):
         with pytest.raises(ValueError, match="3 in 'x', 2 in 'z'"):
             gg.GAM(formula).fit(holes)
-        dropped = gg.GAM(formula, missing="drop").fit(holes, **QUICK)
+        dropped = gg.GAM(formula, missing="drop").fit(holes)
         assert dropped.fitted.dropped == 3
         assert np.isnan(dropped.predict(holes)[:3]).all()
-        filled = gg.GAM(formula, missing="impute").fit(holes, **QUICK)
+        filled = gg.GAM(formula, missing="impute").fit(holes)
         assert np.isfinite(filled.predict(holes)).all()
     with pytest.raises(
         ValueError, match=r"'log\(z\)' must be finite; got nan in row \d+, where z = -"
@@ -321,47 +318,47 @@ def test_the_type_of_a_column_decides(form, visits, tmp_path):
     h = levels if form == "booleans" else pd.Categorical(levels, categories=kind)
     data = visits[["x"]].assign(h=h, y=(levels == kind[0]) * 2.0 + 0.1 * visits["z"])
     for formula in ("y ~ h", "y ~ h + s(x)", "y ~ . - x"):
-        gam = gg.GAM(formula).fit(data, **QUICK)
+        gam = gg.GAM(formula).fit(data)
         assert gam.names[0] == "factor(h)"
         assert gam.summary().deviance_explained > 0.98
-    assert len(gg.GAM("y ~ x*h").fit(data, **QUICK).names) == 2 * len(set(kind)) - 1
+    assert len(gg.GAM("y ~ x*h").fit(data).names) == 2 * len(set(kind)) - 1
     if form == "booleans":
         return  # which are 0 and 1, too
     with pytest.raises(ValueError, match=r"'h' holds (text|categories) .* factor\('h'\)"):
         gg.GAM("y ~ linear(h)").fit(data)
     numbers = data.assign(h=levels.astype(int))
-    line = gg.GAM("y ~ s(h)").fit(numbers, **QUICK)
+    line = gg.GAM("y ~ s(h)").fit(numbers)
     assert line.names == ("s(h)",)
     with pytest.raises(ValueError, match="'h' holds (text|categories)"):
         line.predict(data)
     numbers.to_parquet(tmp_path / "rows.parquet")
-    assert gg.GAM("y ~ h").fit(str(tmp_path / "rows.parquet"), **QUICK).names == ("linear(h)",)
+    assert gg.GAM("y ~ h").fit(str(tmp_path / "rows.parquet")).names == ("linear(h)",)
     if form == "numbers":
         return  # a file of them holds integers
     data.to_parquet(tmp_path / "rows.parquet")
-    assert gg.GAM("y ~ h").fit(str(tmp_path / "rows.parquet"), **QUICK).names == ("factor(h)",)
+    assert gg.GAM("y ~ h").fit(str(tmp_path / "rows.parquet")).names == ("factor(h)",)
 
 
 def test_numbers_that_are_levels_elsewhere_multiply_with_a_warning(visits):
     with pytest.warns(gg.MissingTermWarning, match=r"write by=factor\('site'\)"):
-        gg.GAM("y ~ s(x, by=site) + factor(site)").fit(visits, **QUICK)
+        gg.GAM("y ~ s(x, by=site) + factor(site)").fit(visits)
 
 
 def test_the_intercept_alone_has_a_summary(visits):
-    gam = gg.GAM("y ~ 1").fit(visits, **QUICK)
+    gam = gg.GAM("y ~ 1").fit(visits)
     assert gam.summary().coefficients["estimate"].item() == pytest.approx(visits["y"].mean())
     assert "intercept" in str(gam.summary())
 
 
 def test_parameters_share_bare_columns(visits):
     both = {"mean": "y ~ s(log(x)) + class", "scale": "~ class + z"}
-    names = gg.GAM(both).fit(visits, **QUICK).names
+    names = gg.GAM(both).fit(visits).names
     assert names[:2] == ("mean:s(log(x))", "mean:factor(class)")
     assert names[2:] == ("scale:factor(class)", "scale:linear(z)")
 
 
 def test_random_effects_are_asked_for_as_they_were_typed(visits):
-    gam = gg.GAM("y ~ x + (1 | site:plot) + (1 | class)").fit(visits, **QUICK)
+    gam = gg.GAM("y ~ x + (1 | site:plot) + (1 | class)").fit(visits)
     typed_names = {"(1 | class)": "random_effect(class)", "(1|site:plot)": gam.names[1]}
     for typed, name in (typed_names | {"x": "linear(x)"}).items():
         np.testing.assert_array_equal(
@@ -372,23 +369,23 @@ def test_random_effects_are_asked_for_as_they_were_typed(visits):
 def test_powers_bind_as_in_r(visits):
     formula = "y ~ linear(x + z^2) + offset(0.1*z^2 - x)"
     made = visits.assign(a=visits["x"] + visits["z"] ** 2, b=0.1 * visits["z"] ** 2 - visits["x"])
-    gam, hand = gg.GAM(formula).fit(visits, **QUICK), gg.GAM("y ~ a + offset(b)").fit(made, **QUICK)
+    gam, hand = gg.GAM(formula).fit(visits), gg.GAM("y ~ a + offset(b)").fit(made)
     np.testing.assert_allclose(gam.predict(visits), hand.predict(made), rtol=1e-9)
 
 
 def test_rows_are_not_added_to_what_is_computed(visits):
     for formula in ("y ~ s(log(x))", "y ~ z + (1 | site:plot)"):
         with pytest.raises(ValueError, match=r"refit\(data\) with all rows"):
-            gg.GAM(formula).fit(visits.head(200), **QUICK).update(visits.tail(40))
+            gg.GAM(formula).fit(visits.head(200)).update(visits.tail(40))
 
 
 def test_spline_bases_warn_once_a_fit(visits):
     formula = "y ~ s(x, bs='tp') + s(z, bs='cr') + te(x, z, bs='ps', k=9)"
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        gam = gg.GAM(formula).fit(visits, **QUICK)
+        gam = gg.GAM(formula).fit(visits)
     assert sum(w.category is gg.BasisWarning for w in said) == 1
-    plain = gg.GAM("y ~ s(x) + s(z) + te(x, z, k=9)").fit(visits, **QUICK)
+    plain = gg.GAM("y ~ s(x) + s(z) + te(x, z, k=9)").fit(visits)
     np.testing.assert_array_equal(gam.predict(visits), plain.predict(visits))
 
 
@@ -398,8 +395,8 @@ def test_times_are_days(visits, tmp_path):
     when = pd.Timestamp("2021-03-01") + pd.to_timedelta(days, unit="D")
     data = visits.assign(days=days, when=when, y=np.sin(days / 60.0) + 0.1 * visits["z"])
     spell = "bs='cyclic', period=365.25"
-    gam = gg.GAM(f"y ~ s(when, {spell}) + when").fit(data, **QUICK)
-    hand = gg.GAM(f"y ~ s(days, {spell}) + days").fit(data, **QUICK)
+    gam = gg.GAM(f"y ~ s(when, {spell}) + when").fit(data)
+    hand = gg.GAM(f"y ~ s(days, {spell}) + days").fit(data)
     np.testing.assert_allclose(gam.predict(data), hand.predict(data), atol=2e-4)
     slopes = [g.coefficients().set_index("column")["estimate"] for g in (gam, hand)]
     assert slopes[0]["when"] == pytest.approx(slopes[1]["days"], rel=0.01)  # a day
@@ -409,13 +406,13 @@ def test_times_are_days(visits, tmp_path):
         ValueError, match="holds times with a time zone where .* needs times, as in"
     ):
         gam.predict(zone)  # of which zone were the others?
-    zoned = gg.GAM("y ~ s(when)").fit(utc, **QUICK)
+    zoned = gg.GAM("y ~ s(when)").fit(utc)
     np.testing.assert_array_equal(zoned.predict(zone), zoned.predict(utc))
     for rows in (data, zone):
-        more = gg.GAM("y ~ s(when)").fit(rows.head(150), **QUICK)
-        more.update(rows.tail(n - 150), **QUICK)
+        more = gg.GAM("y ~ s(when)").fit(rows.head(150))
+        more.update(rows.tail(n - 150))
         np.testing.assert_allclose(more.predict(rows), zoned.predict(utc), atol=5e-3)
-    alone = gg.GAM("y ~ s(when)").fit(data, **QUICK)
+    alone = gg.GAM("y ~ s(when)").fit(data)
     table = alone.effects("s(when)")
     assert table["when"].dtype.kind == "M"
     averaged = alone.partial_dependence("when", [when[3]], num_samples=8)["estimate"].item()
@@ -429,7 +426,7 @@ def test_times_are_days(visits, tmp_path):
     np.testing.assert_array_equal(gg.GAM.load(tmp_path / "gam").predict(data), gam.predict(data))
     with pytest.raises(ValueError, match="'when' holds numbers where .* needs times"):
         gam.predict(data.assign(when=days))
-    pieces = gg.GAM(f"y ~ s(when, {spell}) + when").fit([data.head(99), data.tail(n - 99)], **QUICK)
+    pieces = gg.GAM(f"y ~ s(when, {spell}) + when").fit([data.head(99), data.tail(n - 99)])
     np.testing.assert_allclose(pieces.predict(data), gam.predict(data), rtol=1e-6)
 
 
@@ -485,4 +482,4 @@ def test_data_that_a_formula_cannot_be_of(data):
         ({"mean": "y ~ log(x)", "scale": "z"}, data, "not transformed in terms of one parameter"),
     ):
         with pytest.raises(ValueError, match=message):
-            gg.GAM(formula).fit(table, **QUICK)
+            gg.GAM(formula).fit(table)

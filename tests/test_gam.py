@@ -11,7 +11,7 @@ from scipy.stats import norm
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te, ti
 
-QUICK = {"max_iterations": 12, "progress": False}
+QUICK = {"max_iterations": 12}
 
 
 def make_data(rng, n=120):
@@ -38,12 +38,12 @@ TERMS = s("x", k=8) + linear("z") + factor("g")
 
 @pytest.fixture(scope="module")
 def gaussian(data):
-    return gg.GAM(TERMS).fit(data, y="y", progress=False)
+    return gg.GAM(TERMS).fit(data, y="y")
 
 
 @pytest.fixture(scope="module")
 def poisson(data):
-    return gg.GAM(TERMS, family="poisson", offset="log_e").fit(data, y="count", progress=False)
+    return gg.GAM(TERMS, family="poisson", offset="log_e").fit(data, y="count")
 
 
 @pytest.fixture(scope="module")
@@ -140,17 +140,17 @@ def test_no_rows(gaussian, data):
 
 
 def test_objects_and_formula_are_the_same_model(gaussian, data):
-    formula = gg.GAM("y ~ s(x, k=8) + z + factor(g)").fit(data, progress=False)
+    formula = gg.GAM("y ~ s(x, k=8) + z + factor(g)").fit(data)
     np.testing.assert_array_equal(formula.predict(data), gaussian.predict(data))
 
 
 def test_every_kind_of_table_gives_the_same_model(gaussian, data):
     columns = {name: data[name].to_numpy() for name in data}
-    mapping = gg.GAM(TERMS).fit(columns, y="y", progress=False)
+    mapping = gg.GAM(TERMS).fit(columns, y="y")
     np.testing.assert_array_equal(mapping.predict(columns), gaussian.predict(data))
     codes = data["g"].map({"low": 0, "mid": 1, "top": 2})
     X = np.column_stack([data["x"], data["z"], codes])
-    matrix = gg.GAM(s(0, k=8) + linear(1) + factor(2)).fit(X, data["y"], progress=False)
+    matrix = gg.GAM(s(0, k=8) + linear(1) + factor(2)).fit(X, data["y"])
     np.testing.assert_array_equal(matrix.predict(X), gaussian.predict(data))
     assert matrix.names == ("s(0)", "linear(1)", "factor(2)")
 
@@ -164,9 +164,9 @@ def test_offset_is_exposure(data):
     total = np.add.reduceat(single, np.concatenate([[0], np.cumsum(times)[:-1]]))
     separate = pd.DataFrame({"x": np.repeat(x, times), "y": single})
     summed = pd.DataFrame({"x": x, "y": total, "log_t": np.log(times), "t": times})
-    a = gg.GAM(s("x", k=8), family="poisson").fit(separate, y="y", progress=False)
+    a = gg.GAM(s("x", k=8), family="poisson").fit(separate, y="y")
     # the weights only make both centre the effect on the same distribution
-    b = gg.GAM(s("x", k=8), family="poisson", offset="log_t").fit(summed, y="y", progress=False)
+    b = gg.GAM(s("x", k=8), family="poisson", offset="log_t").fit(summed, y="y")
     _equal_curves(a, b)
     assert b.predict(summed, "link") == pytest.approx(
         a.predict(summed, "link") + summed["log_t"], abs=5e-3
@@ -180,45 +180,12 @@ def _equal_curves(a, b):
     np.testing.assert_allclose(one[1], other[1], rtol=0.03)
 
 
-def test_factor_by_equals_separate_fits_with_shared_hyperparameters(data):
-    """With a free level for each group and no common intercept, only hyperparameters are shared."""
-    joint = gg.GAM(s("x", k=8, by="g") + random_effect("g")).fit(data, y="y", **QUICK)
-    model = joint.model
-    model.kernel["intercept"].variance.assign(1e-9)
-    model.mean_function.constant.assign([0.0])
-    level = model.kernel["random_effect(g)"].variance
-    level.assign(0.8)
-    for group in ("low", "mid", "top"):
-        smooth = model.kernel[f"s(x):g={group}"].kernels[1].kernels[0].base
-        smooth.lengthscales.assign(0.3)
-        smooth.variance.assign(0.7)
-        model.kernel[f"s(x):g={group}"].kernels[0].kernels[0].variance.assign(0.4)
-    model.likelihood.variance.assign(0.09)
-    grid = np.linspace(0.1, 0.9, 7)
-    for group in ("low", "mid", "top"):
-        rows = data[data["g"] == group]
-        alone = gg.GAM(s("x", k=8)).fit(rows, y="y", max_iterations=1, progress=False)
-        inner = alone.model
-        inner.kernel["intercept"].variance.assign(0.8)
-        inner.mean_function.constant.assign([0.0])
-        line, smooth = inner.kernel["s(x)"].kernels
-        line.variance.assign(0.4)
-        smooth.base.lengthscales.assign(0.3)
-        smooth.base.variance.assign(0.7)
-        inner.likelihood.variance.assign(0.09)
-        new = {"x": grid, "g": np.repeat(group, len(grid))}
-        X = joint.fitted.encode(new)
-        own = alone.fitted.encode(new)
-        for a, b in zip(model.posterior().predict_f(X), inner.posterior().predict_f(own)):
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
 def test_dropping_rows_is_missing_drop(gaussian, data):
     holes = data.copy()
     holes.loc[[3, 50], "x"] = np.nan
     holes.loc[[7], "g"] = None
-    kept = gg.GAM(TERMS, missing="drop").fit(holes, y="y", progress=False)
-    by_hand = gg.GAM(TERMS).fit(holes.drop(index=[3, 7, 50]), y="y", progress=False)
+    kept = gg.GAM(TERMS, missing="drop").fit(holes, y="y")
+    by_hand = gg.GAM(TERMS).fit(holes.drop(index=[3, 7, 50]), y="y")
     np.testing.assert_array_equal(kept.predict(data), by_hand.predict(data))
     assert kept.summary().dropped == 3
     with pytest.raises(ValueError, match=r"2 in 'x', 1 in 'g' \(3 of 120 rows\)"):
@@ -234,7 +201,7 @@ def test_many_inducing_inputs_find_what_varies_quickly():
     season, quick = np.sin(2 * np.pi * 14 * t), np.sin(2 * np.pi * 23 * t)
     data = pd.DataFrame({"t": t, "temp": season + 0.3 * rng.standard_normal(800)})
     data["y"] = rng.poisson(np.exp(3.0 + 0.3 * season + 0.4 * quick))
-    gam = gg.GAM(s("t", k=120) + s("temp"), family="poisson").fit(data, y="y", progress=False)
+    gam = gg.GAM(s("t", k=120) + s("temp"), family="poisson").fit(data, y="y")
     effect = gam.predict(data, "terms")["s(t)"] + gam.predict(data, "terms")["s(temp)"]
     assert np.corrcoef(effect, 0.3 * season + 0.4 * quick)[0, 1] > 0.95
 
@@ -261,14 +228,6 @@ def test_imputing_is_filling_in_by_hand(data, tmp_path):
     holes.loc[5, "y"] = np.nan
     with pytest.raises(ValueError, match="not the response.*1 missing in 'y'"):
         gg.GAM(TERMS, missing="impute").fit(holes, y="y")
-
-
-def test_numbers_as_levels_are_imputed_by_their_mode(data):
-    codes = np.resize([1.0, 2.0, 5.0, 5.0, 9.0, 9.0, 9.0, 9.0], 120)
-    codes[[0, 1]] = np.nan
-    gam = gg.GAM(factor("code") + s("x", k=5), missing="impute")
-    gam.fit(data.assign(code=codes), y="y", **QUICK)
-    assert [f.value for f in gam.fitted.spec.fills if f.name == "code"] == [9]
 
 
 def test_varying_coefficient_is_the_function_times_the_number(data):
@@ -363,24 +322,17 @@ def test_model_inside_is_gpflows(gaussian, poisson):
     assert poisson.posterior.names == ("intercept", "s(x)", "linear(z)", "factor(g)")
 
 
-def test_any_gpflow_likelihood(data):
-    gam = gg.GAM(s("x", k=6), family=gpflow.likelihoods.StudentT(df=5.0)).fit(data, y="y", **QUICK)
-    assert 0.2 < gam.summary().deviance_explained < 0.8
-    assert np.corrcoef(gam.predict(data), data["y"])[0, 1] > 0.5
-
-
 def test_other_families_begin_where_sums_over_rows_end(data):
     """At the dense optimum, which block precision holds: L-BFGS has next to nothing to do."""
-    dense = gg.GAM(s("x", k=6), family="poisson").fit(data, y="count", progress=False)
-    block = gg.GAM(s("x", k=6), family="poisson", variational="block")
-    block.fit(data, y="count", progress=False)
+    dense = gg.GAM(s("x", k=6), family="poisson").fit(data, y="count")
+    block = gg.GAM(s("x", k=6), family="poisson", variational="block").fit(data, y="count")
     assert block.fitted.result.method == "L-BFGS"
     assert block.fitted.result.num_iterations <= 5
     assert block.fitted.result.elbo == pytest.approx(dense.fitted.result.elbo, abs=1e-3)
     np.testing.assert_allclose(block.predict(data), dense.predict(data), rtol=1e-3)
 
     early = gg.GAM(s("x", k=6), family="poisson", variational="block")
-    early.fit(data, y="count", max_seconds=1e-6, progress=False)
+    early.fit(data, y="count", max_seconds=1e-6)
     assert not early.fitted.result.converged
     assert early.fitted.result.ended
     bound = -float(early.model.training_loss((early.fitted.X, early.fitted.Y)))
@@ -389,11 +341,11 @@ def test_other_families_begin_where_sums_over_rows_end(data):
 
 def test_minibatches_and_variational_families(data):
     gam = gg.GAM(s("x", k=6), family="poisson", variational="block")
-    gam.fit(data, y="count", batch_size=40, max_iterations=3, progress=False)
+    gam.fit(data, y="count", batch_size=40, max_iterations=3)
     assert isinstance(gam.model.variational, gg.variational.BlockPrecision)
     assert gam.fitted.result.method == "minibatch"
-    gaussian = gg.GAM(s("x", k=6), variational="sites").fit(data, y="y", progress=False)
-    exact = gg.GAM(s("x", k=6)).fit(data, y="y", progress=False)
+    gaussian = gg.GAM(s("x", k=6), variational="sites").fit(data, y="y")
+    exact = gg.GAM(s("x", k=6)).fit(data, y="y")
     assert gaussian.fitted.result.elbo == pytest.approx(exact.fitted.result.elbo, abs=5e-3)
     np.testing.assert_allclose(gaussian.predict(data), exact.predict(data), atol=5e-3)
 
@@ -408,7 +360,7 @@ def test_refused_fit_leaves_the_last_one(data):
         gg.GAM(s("x")).predict(data)
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.int32, int, np.str_])
+@pytest.mark.parametrize("kind", [np.int32, np.str_])
 def test_column_names_of_numpy(kind, tmp_path):
     """Columns that numbers name are those of that name; names are Python's own from then on."""
     rng = np.random.default_rng(0)
@@ -440,13 +392,15 @@ def test_column_names_of_numpy(kind, tmp_path):
     np.testing.assert_array_equal(again.predict(frame), expected)
     assert again.terms == gam.terms
     for use in ("partial_dependence", "avg_comparisons"):
-        pd.testing.assert_frame_equal(getattr(gam, use)(x), getattr(plain, use)(own[0]))
-    by = gam.avg_comparisons([x], by=g)
-    pd.testing.assert_frame_equal(by, plain.avg_comparisons([own[0]], by=own[2]))
+        one, other = (getattr(m, use)(c, num_samples=9) for m, c in ((gam, x), (plain, own[0])))
+        pd.testing.assert_frame_equal(one, other)
+    by = gam.avg_comparisons([x], by=g, num_samples=9)
+    pd.testing.assert_frame_equal(by, plain.avg_comparisons([own[0]], by=own[2], num_samples=9))
     groups = [m.loo(groups=name).elpd for m, name in ((gam, g), (plain, own[2]))]
     assert groups[0] == groups[1]
-    result = gg.anova(columns=[x, g], data=frame, y=y)
-    assert str(result) == str(gg.anova(columns=[own[0], own[2]], data=frame, y=own[5]))
+    few = {"data": frame, "max_iterations": 2}
+    result = gg.anova(columns=[x, g], y=y, **few)
+    assert str(result) == str(gg.anova(columns=[own[0], own[2]], y=own[5], **few))
 
 
 def test_numbers_are_names_before_they_are_places(rng):
@@ -476,7 +430,7 @@ def test_draws_beside_a_row_far_away_have_the_posteriors_moments(family, far):
     o = np.where(np.arange(rows) == 20, far, rng.standard_normal(rows))
     y = np.exp(np.sin(6.0 * x) + 0.3 * rng.standard_normal(rows))
     frame = pd.DataFrame({"x": x, "g": g, "o": o, "y": y if family == "gamma" else rng.poisson(y)})
-    gam = gg.GAM(linear("o") + s("x", "g", bs="fs"), family).fit(frame, "y", progress=False)
+    gam = gg.GAM(linear("o") + s("x", "g", bs="fs"), family).fit(frame, "y")
     for kind in ("link", "response"):
         mean, se = gam.predict(frame, kind, se=True, unconditional=False)
         draws = gam.sample(frame, 1000, kind, seed=0)

@@ -81,12 +81,10 @@ def test_too_few_rows(data):
         gg.GAM(s("temp")).fit(data.head(1), y="y")
     with pytest.raises(ValueError, match="data has 0 row"):
         gg.GAM(s("temp")).fit(data.head(0), y="y")
-    with pytest.raises(ValueError, match="3 terms cannot be learnt from 3 rows"):
-        gg.GAM(s("temp") + s("hum") + factor("site")).fit(data.head(3), y="y")
 
 
 def test_two_rows_are_fitted(data):
-    gam = gg.GAM(linear("temp")).fit(data.head(2), y="y", progress=False)
+    gam = gg.GAM(linear("temp")).fit(data.head(2), y="y")
     assert np.all(np.isfinite(gam.predict(data)))
 
 
@@ -164,7 +162,7 @@ def test_bad_tables():
 
 
 def test_bad_predictions(data):
-    gam = gg.GAM(linear("temp")).fit(data, y="y", max_iterations=2, progress=False)
+    gam = gg.GAM(linear("temp")).fit(data, y="y", max_iterations=2)
     with pytest.raises(ValueError, match="no column 'temp'"):
         gam.predict(data.drop(columns="temp"))
     with pytest.raises(ValueError, match="type must be one of"):
@@ -241,28 +239,20 @@ def test_one_row_far_away_does_not_move_a_smooth_of_the_others(value):
 
 
 @pytest.mark.parametrize(
-    ("asked", "meant"),
+    ("asked", "message"),
     [
-        ("temp", "s(temp)"),
-        ("tem", "s(temp)"),
-        ("s(tmep)", "s(temp)"),
-        ("hum", "s(hum):site=a"),
-        ("s(hum)", "s(hum):site=a"),
+        ("temp", "Did you mean 's(temp)'?"),
+        ("tem", "Did you mean 's(temp)'?"),
+        ("s(tmep)", "Did you mean 's(temp)'?"),
+        ("hum", "Did you mean 's(hum):site=a'?"),
+        ("s(hum)", "Did you mean 's(hum):site=a'?"),
+        ("s(hum):site", "ask for one of s(hum):site=a, s(hum):site=b"),
+        ("xyz", "no effect 'xyz'; there are s(temp), "),
     ],
 )
-def test_effects_by_other_names(two_terms, asked, meant):
-    with pytest.raises(ValueError, match=re.escape(f"Did you mean {meant!r}?")):
+def test_effects_that_there_are_not(two_terms, asked, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         two_terms.effects(asked)
-
-
-def test_effects_of_all_levels(two_terms):
-    with pytest.raises(ValueError, match=re.escape("ask for one of s(hum):site=a, s(hum):site=b")):
-        two_terms.effects("s(hum):site")
-
-
-def test_effects_of_nothing_like_it(two_terms):
-    with pytest.raises(ValueError, match=r"no effect 'xyz'; there are [^?]*$"):
-        two_terms.effects("xyz")
 
 
 @pytest.mark.parametrize(
@@ -283,11 +273,6 @@ def test_sums_of_terms():
 def test_names_as_they_are_in_r(formula):
     parsed = gg.GAM(formula)
     assert list(parsed.terms) == [s("Solar.R"), Variable("Wind.v")]
-
-
-def test_other_names_of_families():
-    for name in ("logistic", "logit", "binary"):
-        assert gg.GAM(s("x"), family=name).family == gg.families.Bernoulli(link="logit")
 
 
 def test_nested_columns_are_named(data):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from pathlib import Path
 
 import gpflow
 import numpy as np
@@ -34,7 +33,7 @@ def _held(gam: gg.GAM) -> list[tuple[bool, float]]:
 def fits(request: pytest.FixtureRequest) -> tuple[pd.DataFrame, str, gg.GAM, gg.GAM]:
     """A fit, and its refit with the curve's kernel and the likelihood held at other values."""
     (family, y), table = request.param, _data()
-    free = gg.GAM(s("x") + s("z"), family=family).fit(table, y, progress=False)
+    free = gg.GAM(s("x") + s("z"), family=family).fit(table, y)
     held = copy.deepcopy(free)
     for part in (held.model.kernel["s(x)"], held.model.likelihood):
         for parameter in part.trainable_parameters:
@@ -43,14 +42,12 @@ def fits(request: pytest.FixtureRequest) -> tuple[pd.DataFrame, str, gg.GAM, gg.
     before = held.predict(table)
     expected = _held(held)
     assert held.predict(table).tobytes() == before.tobytes()  # a fit is a value
-    held.refit(progress=False)
+    held.refit()
     assert _held(held) == expected
     return table, y, free, held
 
 
-def test_a_refit_is_that_of_a_model_with_held_parameters(
-    fits: tuple[pd.DataFrame, str, gg.GAM, gg.GAM],
-) -> None:
+def test_a_refit_is_that_of_a_model_with_held_parameters(fits):
     table, _, free, held = fits
     mean, se = held.predict(table, "link", se=True, unconditional=False)
     # the same optimum from elsewhere: a model by hand, its other parameters far off
@@ -59,7 +56,7 @@ def test_a_refit_is_that_of_a_model_with_held_parameters(
         parameter.assign(1.3 * parameter.numpy())
     X, Y = held.fitted.X, held.fitted.Y
     data = () if isinstance(model, gg.models.AdditiveSGPR) else ((X, Y),)
-    assert gg.optimizers.fit(model, *data, progress=False).converged
+    assert gg.optimizers.fit(model, *data).converged
     by_hand, variance = model.posterior().predict_f(X)
     shift = held.fitted.units
     np.testing.assert_allclose(
@@ -69,9 +66,7 @@ def test_a_refit_is_that_of_a_model_with_held_parameters(
     assert np.max(np.abs(mean - free.predict(table, "link"))) > 0.3 * np.min(se)
 
 
-def test_held_parameters_stay_held(
-    fits: tuple[pd.DataFrame, str, gg.GAM, gg.GAM], tmp_path: Path
-) -> None:
+def test_held_parameters_stay_held(fits, tmp_path):
     table, y, _, held = fits
     held.save(tmp_path / "with.gam")
     held.save(tmp_path / "without.gam", data=False)
@@ -85,16 +80,14 @@ def test_held_parameters_stay_held(
         for a, b in zip(other.predict(table, "link", se=True), link):
             np.testing.assert_array_equal(a, b)
     for refitted in (
-        gg.GAM.load(tmp_path / "with.gam").refit(progress=False),
-        copy.deepcopy(held).refit(table, y, progress=False),
-        copy.deepcopy(held).update(table.head(20), progress=False),
+        gg.GAM.load(tmp_path / "with.gam").refit(),
+        copy.deepcopy(held).refit(table, y),
+        copy.deepcopy(held).update(table.head(20)),
     ):
         assert _held(refitted) == expected
 
 
-def test_holding_later_changes_no_file(
-    fits: tuple[pd.DataFrame, str, gg.GAM, gg.GAM], tmp_path: Path
-) -> None:
+def test_holding_later_changes_no_file(fits, tmp_path):
     table, _, free, _ = fits
     own = copy.deepcopy(free)
     expected = own.predict(table, "link", se=True)
@@ -104,9 +97,7 @@ def test_holding_later_changes_no_file(
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
-def test_a_posterior_that_a_function_asks_for_first_is_no_functions(
-    fits: tuple[pd.DataFrame, str, gg.GAM, gg.GAM],
-) -> None:
+def test_a_posterior_that_a_function_asks_for_first_is_no_functions(fits):
     own = copy.deepcopy(fits[2])
     X = tf.constant(own.fitted.X)
     compiled = tf.function(lambda X: own.posterior.predict_f(X))(X)

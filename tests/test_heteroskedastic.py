@@ -26,8 +26,7 @@ def make(unit=1.0, n=400):
 
 
 def fitted(unit=1.0):
-    gam = gg.GAM(s("x", k=8) + linear("z"), family="heteroskedastic")
-    return gam.fit(make(unit), y="y", progress=False)
+    return gg.GAM(s("x", k=8) + linear("z"), family="heteroskedastic").fit(make(unit), y="y")
 
 
 @pytest.fixture(scope="module")

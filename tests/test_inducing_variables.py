@@ -47,11 +47,8 @@ def test_features_against_a_loop(problem):
 
 def test_blocks_are_never_densified(problem):
     """No tensor of the elbo's graph is [P, P] under a family that has no dense matrix itself."""
-    import gpflow_gam as gg
 
-    model = gg.models.AdditiveSVGP(
-        problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
-    )
+    model = problem.svgp()
     graph = tf.function(lambda: model.elbo(problem.data)).get_concrete_function().graph
     P = problem.total
     shapes = [t.shape.as_list() for op in graph.get_operations() for t in op.outputs if t.shape]

@@ -17,7 +17,6 @@ from gpflow_gam.serving.servable import GAMServable
 
 matplotlib.use("Agg")
 
-QUIET = {"progress": False}
 LEVELS = {"a": -3.0, "b": 0.0, "c": 2.0}
 WITH = s("x", k=8) + factor("g")
 
@@ -36,7 +35,7 @@ def data():
 @pytest.fixture(scope="module")
 def pair(data):
     """The same model with an intercept and with levels' own means."""
-    return gg.GAM(WITH).fit(data, "y", **QUIET), gg.GAM(WITH - 1).fit(data, "y", **QUIET)
+    return gg.GAM(WITH).fit(data, "y"), gg.GAM(WITH - 1).fit(data, "y")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +123,7 @@ def test_files_pickles_and_more_rows(data, pair, tmp_path):
     for again in (gg.GAM.load(tmp_path / "gam"), pickle.loads(pickle.dumps(own))):
         assert again.terms == own.terms
         np.testing.assert_array_equal(again.predict(data), own.predict(data))
-    more = gg.GAM(WITH - 1).fit(data[:150], "y", **QUIET).update(data[150:], **QUIET)
+    more = gg.GAM(WITH - 1).fit(data[:150], "y").update(data[150:])
     assert more.fitted.spec.names == own.fitted.spec.names
     np.testing.assert_allclose(more.predict(data), own.predict(data), atol=1e-2)
 
@@ -150,7 +149,7 @@ def test_plots(data, pair):
 
 def test_lines_are_zero_at_zero(data, tmp_path):
     """As ``lm(line ~ x + z - 1)`` of R."""
-    gam = gg.GAM("line ~ x + z - 1").fit(data, **QUIET)
+    gam = gg.GAM("line ~ x + z - 1").fit(data)
     slopes, *_ = np.linalg.lstsq(data[["x", "z"]], data["line"], rcond=None)
     result = gam.coefficients()
     np.testing.assert_allclose(result["estimate"], slopes, rtol=2e-3)
@@ -167,15 +166,14 @@ def test_lines_are_zero_at_zero(data, tmp_path):
 
 
 def test_smooths_alone_are_zero_on_average(data):
-    gam = gg.GAM(s("x", k=8), intercept=False).fit(data.assign(y=data["y"] - 49.0), "y", **QUIET)
+    gam = gg.GAM(s("x", k=8), intercept=False).fit(data.assign(y=data["y"] - 49.0), "y")
     assert gam.predict(data, type="link").mean() == pytest.approx(0.0, abs=0.02)
     assert gam.coefficients().empty
     assert "coefficient" not in str(gam.summary())
 
 
 def test_one_of_several_parameters(data, pair):
-    own = gg.GAM({"mean": WITH - 1, "scale": linear("z")})
-    own.fit(data, "y", max_iterations=30, **QUIET)
+    own = gg.GAM({"mean": WITH - 1, "scale": linear("z")}).fit(data, "y", max_iterations=30)
     assert own.fitted.spec.names == ("intercept", "mean:s(x)", "mean:factor(g)", "scale:linear(z)")
     result = own.coefficients().query("predictor == 'mean'")
     assert list(result["term"]) == ["mean:factor(g)"] * 3
@@ -195,7 +193,7 @@ def test_counts_through_zero(data):
     for _ in range(50):
         mean = np.exp(slope * x)
         slope += np.sum(x * (n - mean)) / np.sum(x**2 * mean)
-    gam = gg.GAM("n ~ x - 1", family="poisson").fit(data.assign(n=n), **QUIET)
+    gam = gg.GAM("n ~ x - 1", family="poisson").fit(data.assign(n=n))
     assert gam.coefficients()["estimate"].item() == pytest.approx(slope, rel=1e-3)
 
 
@@ -211,7 +209,7 @@ def test_what_cannot_be_without(data):
         ({"mean": "y ~ s(x)", "scale": "~ s(z) - 1"}, "'scale' is a logarithm .* leave its inter"),
     ):
         with pytest.raises(ValueError, match=message):
-            gg.GAM(terms).fit(data, **QUIET)
+            gg.GAM(terms).fit(data)
     with pytest.raises(ValueError, match="a layer has an intercept always"):
         gg.layers.AdditiveGP(s(0) - 1, num_data=10)
 

@@ -82,9 +82,7 @@ def svgp(family: vi.VariationalFamily) -> tuple[gg.models.AdditiveSVGP, Any]:
         (vi.OptimalPrecision, {"batch_size": 50}, KeyboardInterrupt),
     ],
 )
-def test_an_error_leaves_the_model_unchanged(
-    family: Any, options: Any, error: type[BaseException]
-) -> None:
+def test_an_error_leaves_the_model_unchanged(family, options, error):
     model, data = svgp(family())
     before = [v.numpy() for v in model.variables]
     with pytest.raises(error):
@@ -164,9 +162,7 @@ def test_bad_time_budgets_are_refused_before_data_are_read(value: Any) -> None:
         (15.0, True, "used up reading the levels of categorical columns; nothing was fitted"),
     ],
 )
-def test_a_time_budget_that_ends_while_data_are_read(
-    limit: float, labels: bool, message: str
-) -> None:
+def test_a_time_budget_that_ends_while_data_are_read(limit, labels, message):
     gam = gg.GAM(s("x", k=4)).fit(table(), "y")
     before, clock = gam.fitted, Clock()
     gam.terms = gam.terms + gg.factor("g") if labels else gam.terms

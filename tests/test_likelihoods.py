@@ -10,22 +10,20 @@ import scipy.stats as st
 import tensorflow as tf
 from response_cases import (
     CASES,
-    CUTPOINTS,
     INCREMENTS,
     Case,
     Labels,
     each,
     every,
-    ordered,
     svgp,
     weighted,
 )
-from scipy.special import log_ndtr, ndtr, softmax
+from scipy.special import log_ndtr
 
 import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
-from gpflow_gam.likelihoods.expectations import constant_predictor, expectation_gradients
+from gpflow_gam.likelihoods.expectations import constant_predictor
 
 # --- densities ---------------------------------------------------------------------------------
 
@@ -176,18 +174,6 @@ def test_single_precision(case: Case, rng):
     np.testing.assert_allclose(single, double, rtol=2e-4, atol=2e-4)
 
 
-def test_fixed_softmax_is_repeatable_and_exact_to_second_order(rng):
-    likelihood = lk.FixedSoftmax(4)
-    mean, labels = rng.standard_normal((6, 4)), rng.integers(0, 4, (6, 1))
-    small = np.full((6, 4), 1e-6)
-    one, g, w = expectation_gradients(likelihood, np.zeros((6, 1)), mean, small, labels)
-    two = expectation_gradients(likelihood, np.zeros((6, 1)), mean, small, labels)[0]
-    np.testing.assert_array_equal(one, two)
-    p = softmax(mean, axis=1)
-    np.testing.assert_allclose(g, np.eye(4)[labels[:, 0]] - p, atol=1e-5)
-    np.testing.assert_allclose(w, p * (1 - p), atol=1e-5)  # minus the Hessian's diagonal
-
-
 @pytest.mark.parametrize("classes", [3, 100])
 def test_fixed_softmax_is_gpflows_average_over_its_nodes(classes: int, rng):
     """Value, gradient and second derivatives: those are written out here, automatic there."""
@@ -238,21 +224,6 @@ def test_ordered_keeps_its_digits_in_the_tails():
     edges = [(-12.0, -11.6), (-12.4, -12.0), (-30.0, -29.6)]
     expected = [log_ndtr(b) + np.log1p(-np.exp(log_ndtr(a) - log_ndtr(b))) for a, b in edges]
     np.testing.assert_allclose(got, expected, rtol=1e-10)
-
-
-def test_ordered_is_gpflows_ordinal_at_equal_cutpoints(rng):
-    case = CASES["ordinal"]
-    F, X = case.data(rng)[1], np.zeros((40, 1))
-    ours, theirs = case.likelihood(), gpflow.likelihoods.Ordinal(CUTPOINTS)
-    np.testing.assert_allclose(ours.cutpoints, CUTPOINTS)
-    # inner labels: on the outer ones GPflow's is NaN where TensorFlow's erf(inf) is
-    Y = rng.integers(1, 3, (40, 1)).astype(float)
-    squeezed = 0.998 * np.exp(ours.log_prob(X, F, Y)) + 1e-6  # as theirs does to Phi
-    np.testing.assert_allclose(theirs.log_prob(X, F, Y), np.log(squeezed), rtol=1e-9)
-    np.testing.assert_allclose(ours.conditional_mean(X, F)[:, 0], ordered(F).mean(), rtol=1e-10)
-    np.testing.assert_allclose(ours.conditional_variance(X, F)[:, 0], ordered(F).var(), rtol=1e-9)
-    p = ours.conditional_response(F, F).numpy()
-    np.testing.assert_allclose(p.cumsum(axis=1)[:, :3], ndtr(CUTPOINTS - F), rtol=1e-12)
 
 
 def test_two_ordered_classes_are_probit(rng):

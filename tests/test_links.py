@@ -12,7 +12,7 @@ import pytest
 import rscript
 import scipy.stats as st
 import tensorflow as tf
-from response_cases import CUTPOINTS, DENSITY, EVERY, LATENT, MEAN, Amounts
+from response_cases import CUTPOINTS, DENSITY, EVERY, LATENT, MEAN
 
 import gpflow_gam as gg
 from gpflow_gam import families as fam
@@ -20,8 +20,6 @@ from gpflow_gam import likelihoods as lk
 from gpflow_gam import linear, s
 from gpflow_gam.likelihoods.linked import predictor_of
 from gpflow_gam.optimizers.binned.rounds import Evaluation, Rounds
-
-QUIET = {"progress": False}
 
 
 def named(family: fam.Family) -> str:
@@ -142,7 +140,7 @@ def test_fits_find_the_curve_in_any_unit_and_files_hold_it(family, tmp_path):
     result = []
     for unit in (1.0,) if family.discrete or family.name == "beta" else (1.0, 1e5):
         data = pd.DataFrame({"x": x, "y": unit * np.asarray(y) if unit != 1.0 else y})
-        gam = gg.GAM(s("x", k=10), family=family).fit(data, "y", **QUIET)
+        gam = gg.GAM(s("x", k=10), family=family).fit(data, "y")
         assert gam.fitted.result.converged
         assert len(gam.fitted.result.history) < 15
         result.append(np.asarray(gam.predict(data)) / unit)
@@ -161,7 +159,7 @@ def test_both_engines_find_the_same_probabilities():
     x = rng.uniform(-1.0, 1.0, 200)
     frame = pd.DataFrame({"x": x, "y": rng.uniform(size=200) < MEAN["cloglog"](np.sin(3.0 * x))})
     both = (
-        gg.GAM(s("x", k=8), "cloglog", **engine).fit(frame, "y", **QUIET)
+        gg.GAM(s("x", k=8), "cloglog", **engine).fit(frame, "y")
         for engine in ({}, {"engine": "iterncgp"})
     )
     one, other = (np.asarray(gam.predict(frame[:20])) for gam in both)
@@ -173,7 +171,7 @@ def rates() -> gg.GAM:
     rng = np.random.default_rng(2)
     x = rng.uniform(size=400)
     table = pd.DataFrame({"x": x, "y": rng.gamma(5.0, 1.0 / (1.5 + np.sin(6.0 * x)) / 5.0)})
-    return gg.GAM(s("x"), family=fam.Gamma("inverse")).fit(table, "y", progress=False)
+    return gg.GAM(s("x"), family=fam.Gamma("inverse")).fit(table, "y")
 
 
 def test_bands_are_those_of_the_predictor(rates):
@@ -198,8 +196,7 @@ def test_offsets_are_added_to_the_predictor():
     rng = np.random.default_rng(6)
     x, known = rng.uniform(size=200), rng.uniform(1.0, 6.0, 200)
     table = pd.DataFrame({"x": x, "o": known, "y": rng.poisson(2.0 + 3.0 * x + known)})
-    gam = gg.GAM(linear("x"), family=fam.Poisson("identity"), offset="o")
-    gam.fit(table, "y", progress=False)
+    gam = gg.GAM(linear("x"), family=fam.Poisson("identity"), offset="o").fit(table, "y")
     result = gam.coefficients().set_index("term")
     slope = result.loc["linear(x)"]
     assert abs(slope["estimate"] - 3.0) < 2.5 * slope["se"]
@@ -218,7 +215,7 @@ def test_a_fit_that_took_all_for_noise_is_told_by_a_constant(monkeypatch):
     table = pd.DataFrame({"x": rng.uniform(size=300)})
     table["y"] = 1.0 / (0.5 + table["x"]) + 0.1 * rng.normal(size=300)
     gam = gg.GAM(s("x"), family=fam.Gaussian("inverse"))
-    assert gam.fit(table, "y", progress=False).fitted.result.converged
+    assert gam.fit(table, "y").fitted.result.converged
 
     def away(self, *_: object) -> tuple[Evaluation, bool, str]:
         point = self.start_at(np.zeros(1), np.full(1, 1e-3))
@@ -227,7 +224,7 @@ def test_a_fit_that_took_all_for_noise_is_told_by_a_constant(monkeypatch):
 
     monkeypatch.setattr(Rounds, "run", away)
     with pytest.warns(gg.ConvergenceWarning, match="stuck: a constant predictor is better"):
-        gam.fit(table, "y", progress=False)
+        gam.fit(table, "y")
     assert not gam.fitted.result.converged
 
 
@@ -239,7 +236,7 @@ def test_sites_without_a_posterior_are_gone_towards_in_part(seed):
     x = rng.uniform(size=500)
     f = np.sin(6.0 * x)
     table = pd.DataFrame({"x": x, "y": np.exp(f) + 0.3 * rng.normal(size=500)})
-    gam = gg.GAM(s("x"), fam.Gaussian("log")).fit(table, "y", progress=False)
+    gam = gg.GAM(s("x"), fam.Gaussian("log")).fit(table, "y")
     assert gam.fitted.result.converged
     assert np.sqrt(np.mean((gam.predict(table, "link") - f) ** 2)) < 0.08
     assert gam.summary().parameters["variance"] == pytest.approx(0.09, rel=0.15)
@@ -254,7 +251,7 @@ def test_normal_noise_under_inverse_finds_the_optimum_in_any_unit():
     result = []
     for unit, factor in ((1e-6, 1.0), (1.0, 1.0), (1e6, 1e3)):
         data = pd.DataFrame({"x": unit * x, "y": factor * y})
-        gam = gg.GAM(s("x", k=10), family=fam.Gaussian("inverse")).fit(data, "y", progress=False)
+        gam = gg.GAM(s("x", k=10), family=fam.Gaussian("inverse")).fit(data, "y")
         assert gam.fitted.result.converged
         result.append(gam.predict(data) / factor)
     np.testing.assert_allclose(result[1:], np.stack([result[0]] * 2), rtol=2e-3)
@@ -268,10 +265,10 @@ def test_sites_that_go_too_far_are_no_convergence():
     x = rng.uniform(size=150)
     mean = 0.2 + 5.0 * np.exp(-np.square((x - 0.5) / 0.1))
     table = pd.DataFrame({"x": x, "y": mean + 0.05 * mean.std() * rng.normal(size=150)})
-    gam = gg.GAM(s("x"), family=fam.Gaussian("inverse")).fit(table, "y", progress=False)
+    gam = gg.GAM(s("x"), family=fam.Gaussian("inverse")).fit(table, "y")
     result = gam.fitted.result
     assert result.converged
-    assert gam.refit(progress=False).fitted.result.elbo == pytest.approx(result.elbo, abs=0.1)
+    assert gam.refit().fitted.result.elbo == pytest.approx(result.elbo, abs=0.1)
 
 
 @pytest.mark.parametrize(("link", "out"), [("log", 1e3), ("inverse", -1e5)])
@@ -283,7 +280,7 @@ def test_rows_far_away_are_nothing_to_a_link_of_student_t(link, out):
     noise = 0.1 * np.random.default_rng(0).standard_t(4.0, 200)
     data = pd.DataFrame({"x": x, "y": MEAN[link](f) + noise})
     data.loc[60:66, "y"] += out
-    gam = gg.GAM(s("x"), family).fit(data, "y", **QUIET)
+    gam = gg.GAM(s("x"), family).fit(data, "y")
     assert np.sqrt(np.mean(np.square(gam.predict(data, "link") - f))) < 0.2 * np.std(f)
 
 
@@ -345,7 +342,7 @@ def terms(family: fam.Family) -> dict[str, gg.terms.Term]:
 )
 def test_fits_find_both_curves_in_any_unit(family: fam.Family) -> None:
     data, mu, log_d = scattered(family)
-    gam = gg.GAM(terms(family), family=family).fit(data, "y", **QUIET)
+    gam = gg.GAM(terms(family), family=family).fit(data, "y")
     assert gam.fitted.result.converged
     assert gam.fitted.result.num_iterations < 40
     predicted = np.asarray(gam.predict(data))
@@ -356,7 +353,7 @@ def test_fits_find_both_curves_in_any_unit(family: fam.Family) -> None:
     np.testing.assert_allclose(MEAN[family.link](link[:, 0]), predicted, rtol=0.05)
     if family.name in ("gamma", "gaussian", "student_t"):
         other = gg.GAM(terms(family), family=family)
-        other.fit(data.assign(y=1e6 * data["y"], x=1e-4 * data["x"]), "y", **QUIET)
+        other.fit(data.assign(y=1e6 * data["y"], x=1e-4 * data["x"]), "y")
         result = other.predict(data.assign(x=1e-4 * data["x"]))
         np.testing.assert_allclose(result, 1e6 * predicted, rtol=1e-3)
 
@@ -365,17 +362,17 @@ def test_what_goes_with_it_is_in_the_predictors_units() -> None:
     """Effects add up to the predictor; draws have its moments; offsets have no unit."""
     family = fam.Gamma("inverse")
     data, _, _ = scattered(family)
-    gam = gg.GAM(terms(family), family=family).fit(data, "y", **QUIET)
+    gam = gg.GAM(terms(family), family=family).fit(data, "y")
     parts, link = gam.predict(data, "terms"), gam.predict(data, "link")
     for predictor, name in enumerate(("mean", "log dispersion")):
         own = [c for c in parts.columns if c[1] == name]
         np.testing.assert_allclose(parts[own].sum(axis=1), link[:, predictor], rtol=1e-10)
     assert family.of_all().axes("y") == ("1 / mean of y", "log dispersion of y")
     with pytest.raises(ValueError, match="offset"):
-        gg.GAM(terms(family), family=family, offset="z").fit(data, "y", **QUIET)
+        gg.GAM(terms(family), family=family, offset="z").fit(data, "y")
     both, negative = gg.GAM(terms(fam.Gaussian()), family=fam.Gaussian("log")), -data["y"]
     with pytest.raises(ValueError, match="'log' is of positive means, and the mean response is -"):
-        both.fit(data, negative, **QUIET)
+        both.fit(data, negative)
 
 
 # --- R -------------------------------------------------------------------------------------------
@@ -421,7 +418,7 @@ def test_straight_lines_are_those_of_glm(tmp_path):
         ("b", fam.Bernoulli("log")),
     ]
     for (y, family), (link, se, response) in zip(cases, answers):
-        gam = gg.GAM(linear("x"), family=family).fit(table, y, progress=False)
+        gam = gg.GAM(linear("x"), family=family).fit(table, y)
         new = pd.DataFrame({"x": [0.1, 0.9]})
         result, own = gam.predict(new, "link", se=True)
         assert np.max(np.abs(result - link) / se) < 0.25, family
@@ -429,52 +426,12 @@ def test_straight_lines_are_those_of_glm(tmp_path):
         np.testing.assert_allclose(gam.predict(new), response, rtol=0.04, err_msg=str(family))
 
 
-MGCV = """
-suppressMessages(library(mgcv)); d <- read.csv("d.csv")
-models <- list(
-  gam(a ~ x, family = tw(link = "identity"), data = d),
-  gam(a ~ x, family = tw(link = "sqrt"), data = d),
-  gam(a ~ x, family = tw(link = "inverse"), data = d),
-  gam(t ~ x, family = scat(theta = c(4, 0.3), link = "log"), data = d),
-  gam(t ~ x, family = scat(theta = c(4, 0.3), link = "inverse"), data = d))
-for (m in models) {
-  p <- predict(m, data.frame(x = c(0.1, 0.9)), se.fit = TRUE)
-  cat(p$fit, p$se.fit, "\\n")
-}
-"""
-
-
-@pytest.mark.slow
-@rscript.needed
-def test_straight_lines_are_those_of_mgcv(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.uniform(size=1500)
-    data = pd.DataFrame({"x": x, "a": Amounts(1.0 + 2.0 * x, 1.0, 1.5).rvs(rng)})
-    data["t"] = 1.0 + 2.0 * x + 0.3 * rng.standard_t(4.0, 1500)
-    data.to_csv(tmp_path / "d.csv", index=False)
-    answers = rscript.printed(MGCV, tmp_path).reshape(5, 2, 2)
-    cases = [
-        ("a", fam.Tweedie("identity")),
-        ("a", fam.Tweedie("sqrt")),
-        ("a", fam.Tweedie("inverse")),
-        ("t", fam.StudentT(link="log")),
-        ("t", fam.StudentT(link="inverse")),
-    ]
-    for (y, family), (link, se) in zip(cases, answers):
-        gam = gg.GAM(linear("x"), family=family).fit(data, y, **QUIET)
-        result, own = gam.predict(pd.DataFrame({"x": [0.1, 0.9]}), "link", se=True)
-        assert np.max(np.abs(result - link) / se) < 0.25, family
-        if y == "t":  # theirs are at the true scale, ours at the one that is learnt
-            own *= 0.3 / gam.summary().parameters["scale"]
-        np.testing.assert_allclose(own, se, rtol=0.05, err_msg=str(family))
-
-
 @rscript.needed
 def test_normal_means_behind_a_logarithm_are_mgcvs(tmp_path: Path) -> None:
     family = fam.Gaussian("log")
     data, mu, log_d = scattered(family)
     data.to_csv(tmp_path / "d.csv")
-    gam = gg.GAM(terms(family), family=family).fit(data, "y", **QUIET)
+    gam = gg.GAM(terms(family), family=family).fit(data, "y")
     script = """
         library(mgcv); d <- read.csv("d.csv")
         m <- gam(list(y ~ s(x), ~ s(z)), family = gaulss(link = list("log", "logb")), data = d)
@@ -513,12 +470,12 @@ def test_straight_lines_are_those_of_polr_and_betar(tmp_path):
     answers = rscript.printed(POLR, tmp_path).reshape(2, 4, 5)
     ends = pd.DataFrame({"x": [0.0, 1.0]})
     for link, known in zip(LATENT, answers[0]):
-        gam = gg.GAM(linear("x"), fam.Ordinal(link=link)).fit(data, "g", progress=False)
+        gam = gg.GAM(linear("x"), fam.Ordinal(link=link)).fit(data, "g")
         low, high = gam.predict(ends, "link")
         assert abs(high - low - known[0]) < 0.2 * known[1]
         steps = np.diff(list(gam.summary().parameters.values()))
         np.testing.assert_allclose(steps, np.diff(known[2:]), rtol=0.02)
     for link, known in zip(LATENT, answers[1]):
-        gam = gg.GAM(linear("x"), fam.Beta(link)).fit(data, "y", progress=False)
+        gam = gg.GAM(linear("x"), fam.Beta(link)).fit(data, "y")
         low, high = gam.predict(ends, "link")
         assert abs(high - low - known[0]) < 0.2 * known[1]

@@ -7,12 +7,13 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from test_tangents import compare
 
 import gpflow_gam as gg
 from gpflow_gam import factor, random_effect, s
 from gpflow_gam.gam.terms import Terms, parse_formula, terms_from_json
 from gpflow_gam.kernels import MarkovField, structured_covariance
-from gpflow_gam.kernels.fixed_inputs import _Automatic, _Known, fixed_input_kernel
+from gpflow_gam.kernels.fixed_inputs import _Known, fixed_input_kernel
 
 SIDE, NOISE = 6, 0.4
 AREAS = [f"{i}{j}" for i, j in itertools.product(range(SIDE), range(SIDE))]
@@ -33,7 +34,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def gam(data):
-    return gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(data, "y", progress=False)
+    return gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(data, "y")
 
 
 # --- the kernel ----------------------------------------------------------------------------------
@@ -73,17 +74,9 @@ def test_covariances_by_loops_and_by_both_codes():
     np.testing.assert_allclose(kernel(X, X2), expected)
     np.testing.assert_allclose(np.diag(kernel(X)), kernel(X, full_cov=False))
     np.testing.assert_allclose(kernel(np.stack([X, X[::-1]]))[1], kernel(X[::-1]))
-    known, automatic = fixed_input_kernel(kernel, X2, X), _Automatic(kernel, X2, X)
+    known = fixed_input_kernel(kernel, X2, X)
     assert isinstance(known, _Known)
-    rng = np.random.default_rng(0)
-    (one, pull), (other, pull_other) = (t.evaluate(lambda p: p.numpy()) for t in (known, automatic))
-    upstream = tuple(rng.normal(size=np.shape(m)) for m in one)
-    for a, b in zip(one, other):
-        np.testing.assert_allclose(a, b)
-    own, theirs = ({id(p): g for p, g in f(upstream)} for f in (pull, pull_other))
-    assert set(own) == set(theirs)
-    for key, gradient in own.items():
-        np.testing.assert_allclose(gradient, theirs[key])
+    compare(known, kernel, (X2, X), np.random.default_rng(0))
 
 
 # --- the term ------------------------------------------------------------------------------------
@@ -108,7 +101,7 @@ def test_posterior_is_that_of_an_exact_gaussian_process(gam, data):
 
 def test_neighbours_help_and_speak_for_areas_without_data(gam, data):
     rows = data.drop_duplicates("area")
-    alone = gg.GAM(random_effect("area")).fit(data, "y", progress=False)
+    alone = gg.GAM(random_effect("area")).fit(data, "y")
     error = [np.sqrt(np.mean((m.predict(rows) - rows["f"]) ** 2)) for m in (gam, alone)]
     assert error[0] < 0.75 * error[1]
     mean, se = gam.predict({"area": list(BARE)}, "link", se=True)
@@ -130,7 +123,7 @@ def test_independent_areas_are_told_from_smooth_ones(data):
     rough["y"] += 0.3 * rng.normal(size=len(codes))
     ratios = []
     for rows in (data, rough):
-        fit = gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(rows, "y", progress=False).fitted
+        fit = gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(rows, "y").fitted
         ratios.append(float(fit.model.kernel["s(area)"].base.independent.numpy()))
     assert ratios[1] > 2.0 * ratios[0]
 
@@ -171,12 +164,12 @@ def test_drawn_saved_served_and_in_blocks(gam, data, tmp_path):
     gg.serving.export(gam, tmp_path / "served")
     served = gg.serving.load(tmp_path / "served").predict(rows)
     np.testing.assert_allclose(np.ravel(served["mean"]), gam.predict(rows), atol=1e-9)
-    blocks = gg.GAM(gam.terms).fit([data[:60], data[60:]], "y", progress=False)
+    blocks = gg.GAM(gam.terms).fit([data[:60], data[60:]], "y")
     np.testing.assert_allclose(blocks.predict(rows), gam.predict(rows), atol=1e-6)
 
 
 def test_updates_take_areas_that_had_no_data(data):
-    gam = gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(data, "y", progress=False)
+    gam = gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(data, "y")
     before = gam.predict({"area": [BARE[0]]}, "link", se=True)[1]
     gam.update(pd.DataFrame({"area": [BARE[0]] * 30, "y": [3.0] * 30}))
     mean, se = gam.predict({"area": [BARE[0]]}, "link", se=True)
@@ -190,7 +183,7 @@ def test_coefficients_that_vary_over_areas(data):
     z = rng.normal(1.0, 1.0, len(data))
     y = 2.0 + z * (3.0 + data["f"]) + NOISE * rng.normal(size=len(data))
     term = s("area", bs="mrf", polygons=POLYGONS, by="z")
-    gam = gg.GAM(term).fit(data.assign(z=z, y=y), "y", progress=False)
+    gam = gg.GAM(term).fit(data.assign(z=z, y=y), "y")
     shown = gam.effects(term.label).set_index("area")
     truth = pd.Series(TRUTH) + 3.0
     away = shown["estimate"] - truth
@@ -215,7 +208,7 @@ def test_areas_for_each_level(data):
     y = np.where(half == "u", 1.0, -1.0) * data["f"]
     term = s("area", bs="mrf", polygons=POLYGONS, by="half")
     table = data.assign(half=half, y=y + 0.1 * np.cos(np.arange(len(data))))
-    gam = gg.GAM(term + factor("half")).fit(table, "y", progress=False)
+    gam = gg.GAM(term + factor("half")).fit(table, "y")
     assert gam.names[:2] == ("s(area):half=u", "s(area):half=v")
     np.testing.assert_allclose(gam.predict(table), y, atol=0.4)
 
@@ -247,13 +240,13 @@ def test_areas_that_are_not_known(gam, data):
         gam.predict({"area": ["99"]})
     other = gg.GAM(s("area", bs="mrf", neighbours=PAIR))
     with pytest.raises(ValueError, match="'01', which is none of the areas .* they are 'a', 'b'"):
-        other.fit(data, "y", progress=False)
+        other.fit(data, "y")
     codes = data.assign(area=data["area"].astype(int))
     with pytest.raises(ValueError, match="areas are {'str'}, the column has {'int'}"):
-        gg.GAM(gam.terms).fit(codes, "y", progress=False)
+        gg.GAM(gam.terms).fit(codes, "y")
     both = gg.GAM(gam.terms + factor("area"))
     with pytest.raises(ValueError, match="such as '00', of which factor\\(area\\) knows nothing"):
-        both.fit(data, "y", progress=False)
+        both.fit(data, "y")
 
 
 def lattice(seed: int, side: int = 7) -> tuple[pd.DataFrame, dict[str, list[str]]]:
@@ -272,14 +265,14 @@ def lattice(seed: int, side: int = 7) -> tuple[pd.DataFrame, dict[str, list[str]
 def test_areas_of_one_row_each_are_smoothed_and_not_interpolated(seed):
     """Independent effects of areas are noise there, and had taken all of it."""
     data, neighbours = lattice(seed, side=12)
-    gam = gg.GAM(s("area", bs="mrf", neighbours=neighbours)).fit(data, "y", progress=False)
+    gam = gg.GAM(s("area", bs="mrf", neighbours=neighbours)).fit(data, "y")
     assert 0.3 < float(gam.model.likelihood.variance.numpy()) < 2.5
     (edf,) = gam.summary().table["edf"]
     assert 10.0 < edf < 100.0  # of 143
     error = np.square(gam.predict(data) - data["effect"]).mean()
     assert error < 0.6 * np.square(data["y"] - data["effect"]).mean()
     twice = pd.concat([data, data.assign(y=data["effect"])], ignore_index=True)
-    again = gg.GAM(s("area", bs="mrf", neighbours=neighbours)).fit(twice, "y", progress=False)
+    again = gg.GAM(s("area", bs="mrf", neighbours=neighbours)).fit(twice, "y")
     assert [c.independent for c in again.fitted.spec.effects] == [True]
     assert [c.independent for c in gam.fitted.spec.effects] == [False]
 
@@ -290,7 +283,7 @@ def test_areas_that_are_interpolated_all_the_same_are_warned_of():
     checks = data.assign(y=np.where(np.arange(25) % 2, 1.0, -1.0) + 0.01 * data["y"])
     pairs = {a: [f"a{(int(a[1:]) + 2) % 25}", f"a{(int(a[1:]) - 2) % 25}"] for a in neighbours}
     with pytest.warns(gg.IdentifiabilityWarning, match="one row an area and goes through nearly"):
-        gg.GAM(s("area", bs="mrf", neighbours=pairs)).fit(checks, "y", progress=False)
+        gg.GAM(s("area", bs="mrf", neighbours=pairs)).fit(checks, "y")
 
 
 @pytest.mark.parametrize("bs", ["fs", "sz"])
@@ -298,4 +291,4 @@ def test_a_curve_for_every_row_is_warned_of(bs):
     data, _ = lattice(0)
     data["x"] = np.random.default_rng(0).uniform(size=len(data))
     with pytest.warns(gg.IdentifiabilityWarning, match="has a level for every row"):
-        gg.GAM(s("x", "area", bs=bs, k=4)).fit(data, "y", progress=False)
+        gg.GAM(s("x", "area", bs=bs, k=4)).fit(data, "y")

@@ -15,8 +15,6 @@ from gpflow_gam.measures import (
     Nodes,
     Product,
     Uniform,
-    bin_means,
-    cluster_means,
 )
 
 MIXTURE = Mixture([Gaussian(-2.0, 0.5), Uniform(0.0, 3.0)], [0.3, 0.7])
@@ -93,26 +91,6 @@ def test_samples_of_several_columns_are_thinned_to_clusters(rng):
     np.testing.assert_allclose(mean, x.mean(axis=0), atol=0.02 * x.std(axis=0).max())
     correlation = (weights * (nodes - mean)[:, 0]) @ (nodes - mean)[:, 1]
     assert correlation == pytest.approx(np.cov(x.T)[0, 1], rel=0.05)
-
-
-@pytest.mark.parametrize("rows", [72, 500])
-def test_bins_and_clusters_are_the_same_the_other_way_round(rows, rng):
-    """72 values end in the middle of a bin: which side they are on is not left to rounding."""
-    x = np.sort(rng.gamma(2.0, size=rows))
-    weights = rng.integers(1, 3, rows) * 1.0 if rows == 500 else np.ones(rows)
-    one, other = bin_means(x, weights, 48), bin_means(-x[::-1], weights[::-1], 48)
-    np.testing.assert_allclose(one[0], -other[0][::-1], rtol=1e-12)
-    np.testing.assert_allclose(one[1], 1.0 / 48)
-    assert np.average(one[0], weights=one[1]) == pytest.approx(np.average(x, weights=weights))
-    points = rng.gamma(2.0, size=(rows, 2)) @ [[1.0, 0.5], [0.0, 1.0]]
-    result = cluster_means(points, weights, 10, 0)[0]
-    for signs in ([-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]):
-        turned = signs * cluster_means(signs * points, weights, 10, 0)[0]
-        gap = np.linalg.norm(result[:, None] - turned, axis=2).min(axis=1)
-        assert gap.max() < 1e-9
-    shuffled = rng.permutation(rows)
-    again = cluster_means(points[shuffled], weights[shuffled], 10, 0)[0]
-    np.testing.assert_allclose(result, again, rtol=1e-9)
 
 
 def test_mixture_transport_is_its_distribution(rng):

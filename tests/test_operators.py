@@ -152,18 +152,6 @@ def test_outputs_of_multioutput_kernels(name, rng):
     assert operator.sweeps == 1.0
 
 
-def test_white_noise_is_on_the_diagonal(rng):
-    kernel = gpflow.kernels.SquaredExponential() + gpflow.kernels.White(0.3)
-    X, V = _inputs(rng), rng.normal(size=(1, N, 2))
-    operator = KernelOperator(LatentKernels.of(kernel, 1), X)
-    K = kernel(X).numpy()
-    np.testing.assert_allclose(operator.product(tf.constant(V))[0], K @ V[0], atol=1e-10)
-    rows = tf.constant([3, 50])
-    np.testing.assert_allclose(operator.columns(rows)[0], K[:, [3, 50]], atol=1e-12)
-    factor = operator.pivoted(N).factor[0].numpy()
-    np.testing.assert_allclose(factor @ factor.T, K, atol=1e-8)
-
-
 def test_pivoted_cholesky_is_exact_at_its_pivots_and_nested(rng):
     kernel, X = KERNELS["ard matern"](), _inputs(rng)
     operator = KernelOperator(LatentKernels.of(kernel, 1), X)
@@ -248,19 +236,6 @@ def test_pivots_and_factor_equal_a_loop(route, kernel, X, number, rank, rng, req
     np.testing.assert_allclose(result.left[0], left, atol=1e-8)
     assert result.rank == len(pivots) == (len(pivots) if rank is None else rank)
     assert (len(pivots) < number) == (rank != number)
-
-
-def test_pivoting_is_compiled_once_for_all_hyperparameters(rng, large):
-    X, Y = _inputs(rng), rng.poisson(1.0, (N, 1)).astype(float)
-    kernel = KERNELS["se"]()
-    model = gg.models.IterNCGP((X, Y), kernel, gpflow.likelihoods.Poisson(), solver="newton")
-    first = model.operator().pivoted(8)
-    kernel.lengthscales.assign(0.9)
-    second = model.operator().pivoted(8)
-    assert not np.array_equal(first.pivots[0], second.pivots[0])
-    np.testing.assert_array_equal(second.pivots[0], _loop(kernel(X).numpy(), 8)[0])
-    (pivoting,) = model.operator()._programs.pivotings
-    assert len(pivoting._compiled._concrete) == 1
 
 
 @pytest.mark.parametrize("route", ["whole", "compiled"])

@@ -16,7 +16,7 @@ from gpflow.kernels import SquaredExponential
 import gpflow_gam as gg
 from gpflow_gam.optimizers import sites
 from gpflow_gam.optimizers.binned import fit, rounds
-from gpflow_gam.optimizers.minimizers import LBFGS, StopFit, Tracker, other_optimum
+from gpflow_gam.optimizers.minimizers import LBFGS, Tracker, other_optimum
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
 
 vi = gg.variational
@@ -51,12 +51,7 @@ def with_outliers(rng: np.random.Generator):
 
 def test_bound_at_fixed_sites_is_the_collapsed_bound_for_gaussian_data(problem):
     """At any hyperparameters, not only those at which the sites were made."""
-    model = gg.models.AdditiveSVGP(
-        problem.kernel(),
-        gpflow.likelihoods.Gaussian(0.2),
-        problem.inducing(),
-        variational=vi.OptimalPrecision(),
-    )
+    model = problem.svgp(gpflow.likelihoods.Gaussian(0.2), variational=vi.OptimalPrecision())
     X, Y = tf.constant(problem.X), tf.constant(problem.Y)
     cholesky = model.blocks.cholesky()
     sites = data_sites(model, (X, Y), cholesky, model.variational.whitened(cholesky))
@@ -195,9 +190,7 @@ def test_variational_pirls_converges_from_large_counts_in_few_steps():
 
 
 def test_natural_gradients_need_sites(problem):
-    model = gg.models.AdditiveSVGP(
-        problem.kernel(), gpflow.likelihoods.Gaussian(), problem.inducing()
-    )
+    model = problem.svgp()
     with pytest.raises(TypeError, match=r"variational=OptimalPrecision\(\); got .*BlockPrecision"):
         gg.optimizers.NaturalGradient().step(model, problem.data)
     with pytest.raises(ValueError, match=r"rho must be in \(0, 1\]; got 0"):
@@ -391,16 +384,11 @@ def many_counts(num_data: int = 20_000):
     return model, (X, Y)
 
 
-@pytest.fixture(scope="module")
-def all_data_fit():
-    reference, data = many_counts()
-    return reference, data, gg.optimizers.fit(reference, data, tolerance=1e-3)
-
-
 @pytest.mark.slow
-def test_minibatches_reach_the_hyperparameters_of_all_data(all_data_fit, monkeypatch):
+def test_minibatches_reach_the_hyperparameters_of_all_data(monkeypatch):
     """Without steps on all rows, and with them."""
-    reference, data, full = all_data_fit
+    reference, data = many_counts()
+    full = gg.optimizers.fit(reference, data, tolerance=1e-3)
     assert full.method == "sites + L-BFGS", "minibatches are for those who ask for them"
     model, _ = many_counts()
 
@@ -521,30 +509,6 @@ def test_trend_is_told_from_noise(rng):
         errors.append(now.error)
         gains.append(now.gain)
     assert np.std(gains) == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=0.15)
-
-
-def test_lbfgs_asks_for_the_time_within_a_line_search():
-    x = tf.Variable([-1.2, 1.0], dtype=tf.float64)
-
-    def rosenbrock():
-        return 100.0 * tf.square(x[1] - tf.square(x[0])) + tf.square(1.0 - x[0])
-
-    class Hurried(Tracker):
-        kept = None
-
-        def record(self, elbo):
-            self.kept = x.numpy()
-            super().append(elbo, "")
-
-        def check(self):
-            if len(self.history) == 3:
-                raise StopFit("time is up")
-
-    tracker = Hurried([x], "L-BFGS", None, None, progress=False)
-    with tracker, pytest.raises(StopFit, match="time is up"):
-        LBFGS(rosenbrock, [x]).run(tracker, max_iterations=50, tolerance=1e-9)
-    assert len(tracker.history) == 3
-    np.testing.assert_array_equal(x.numpy(), tracker.kept)
 
 
 def test_progress_bar(capsys):

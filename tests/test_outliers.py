@@ -13,18 +13,6 @@ from gpflow_gam import linear, s
 from gpflow_gam.gam.families.encoding import Sample
 
 
-def test_the_width_of_most_rows() -> None:
-    """Of normal data the standard deviation, whatever a third of the rows are; weights count."""
-    unit = 1e9
-    rng = np.random.default_rng(0)
-    y = unit * (5.0 + 2.0 * rng.standard_normal((20_000, 1)))
-    assert Sample(y).robust[1] == pytest.approx(2.0 * unit, rel=0.02)
-    far = np.concatenate([y, unit * 1e7 * rng.standard_normal((4000, 1))])
-    assert Sample(far).robust[1] < 4.0 * unit
-    weights = np.repeat([1.0, 0.0], [20_000, 4000])
-    assert Sample(far, weights).robust[1] == pytest.approx(Sample(y).robust[1], rel=5e-3)
-
-
 def test_where_most_rows_are_equal_their_width_is_the_standard_deviation() -> None:
     y = np.where(np.arange(100) < 70, 3.0, np.arange(100.0))[:, None]
     assert Sample(y).robust[1] == pytest.approx(np.std(y))
@@ -40,7 +28,7 @@ def test_student_t_ignores_an_outlier(model: Any) -> None:
     f = np.sin(6.0 * x)
     y = f + 0.1 * rng.standard_normal(100)
     y[30] += 1e6
-    gam = gg.GAM(model, "student_t").fit({"x": x, "y": y}, "y", progress=False)
+    gam = gg.GAM(model, "student_t").fit({"x": x, "y": y}, "y")
     assert np.sqrt(np.mean(np.square(gam.predict({"x": x}) - f))) < 0.05
 
 
@@ -50,7 +38,7 @@ def test_a_file_without_data_knows_the_width(tmp_path: Path) -> None:
     x = np.linspace(0.0, 1.0, 100)
     data = {"x": x, "y": np.sin(6.0 * x) + 0.1 * rng.standard_normal(100)}
     data["y"][30] += 1e6
-    gam = gg.GAM(s("x"), "student_t").fit(data, "y", progress=False)
+    gam = gg.GAM(s("x"), "student_t").fit(data, "y")
     gam.save(tmp_path / "a.gam", data=False)
     loaded = gg.GAM.load(tmp_path / "a.gam")
     np.testing.assert_array_equal(loaded.log_density(data), gam.log_density(data))

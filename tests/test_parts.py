@@ -11,7 +11,7 @@ import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, ti
 from gpflow_gam.gam.effects.posterior import joint_moments
 
-QUICK = {"max_iterations": 12, "progress": False}
+QUICK = {"max_iterations": 12}
 TERMS = s("x", k=8) + linear("z") + factor("g")
 
 
@@ -31,14 +31,12 @@ def data():
 
 @pytest.fixture(scope="module")
 def poisson(data):
-    return gg.GAM(TERMS, family="poisson", offset="log_e").fit(data, y="count", progress=False)
+    return gg.GAM(TERMS, family="poisson", offset="log_e").fit(data, y="count")
 
 
 @pytest.fixture(scope="module")
 def softmax(data):
-    return gg.GAM(s("x") + linear("z", shrink=True), family="categorical").fit(
-        data, y="kind", progress=False
-    )
+    return gg.GAM(s("x") + linear("z", shrink=True), family="categorical").fit(data, y="kind")
 
 
 def joint_variance(gam, names, row, unconditional):
@@ -173,7 +171,7 @@ def test_a_part_recovers_its_function(data):
     rng = np.random.default_rng(0)
     x, z = rng.uniform(size=(2, 400))
     y = 3.0 + np.sin(5 * x) + 2.0 * z + 0.1 * rng.standard_normal(400)
-    gam = gg.GAM(s("x") + s("z")).fit({"x": x, "z": z, "y": y}, y="y", progress=False)
+    gam = gg.GAM(s("x") + s("z")).fit({"x": x, "z": z, "y": y}, y="y")
     grid = np.linspace(0.05, 0.95, 30)
     frame = gam.predict({"x": grid}, exclude="s(z)", interval=0.99)
     truth = 3.0 + np.sin(5 * grid) + 2.0 * z.mean()

@@ -18,10 +18,7 @@ vi = gg.variational
 
 
 def svgp(problem: problems.Problem, family: vi.VariationalFamily) -> gg.models.AdditiveSVGP:
-    model = gg.models.AdditiveSVGP(
-        problem.kernel(),
-        gpflow.likelihoods.Gaussian(),
-        problem.inducing(),
+    model = problem.svgp(
         variational=family,
         num_latent_gps=2,
         mean_function=gpflow.functions.Constant(np.array([1.0, -2.0])),

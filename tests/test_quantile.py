@@ -33,7 +33,7 @@ def noise(x):
 @pytest.fixture(scope="module")
 def varying(table) -> gg.GAM:
     gam = gg.GAM({"quantile": s("x", k=10), "scale": linear("x")}, family=fam.Quantile(tau=0.8))
-    return gam.fit(table, "y", progress=False)
+    return gam.fit(table, "y")
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.5, 0.97])
@@ -71,7 +71,7 @@ def test_errors_are_those_of_theory():
     rng = np.random.default_rng(1)
     table = pd.DataFrame({"x": rng.uniform(-1.0, 1.0, n)})
     table["y"] = 20.0 + table["x"] + sd * rng.standard_normal(n)
-    gam = gg.GAM(linear("x"), family=fam.Quantile(tau=tau)).fit(table, "y", progress=False)
+    gam = gg.GAM(linear("x"), family=fam.Quantile(tau=tau)).fit(table, "y")
     estimate, se = gam.predict(pd.DataFrame({"x": [0.0]}), se=True)
     error = np.sqrt(tau * (1.0 - tau) / n) * sd / st.norm.pdf(st.norm.ppf(tau))
     assert se[0] == pytest.approx(error, rel=0.12)
@@ -113,7 +113,7 @@ def test_in_other_units_fits_are_the_same():
     for unit, shift in ((1.0, 0.0), (1e-4, 1.0)):
         y = unit * (x + np.random.default_rng(5).standard_normal(120)) + shift
         table = pd.DataFrame({"x": x, "y": y})
-        gam = gg.GAM(linear("x"), family=fam.Quantile(tau=0.3)).fit(table, "y", progress=False)
+        gam = gg.GAM(linear("x"), family=fam.Quantile(tau=0.3)).fit(table, "y")
         estimate, se = gam.predict(table.iloc[:3], se=True)
         result.append(np.array([(estimate - shift) / unit, se / unit]))
     np.testing.assert_allclose(result[1], result[0], rtol=2e-3, atol=1e-3)
@@ -141,14 +141,13 @@ def test_outliers_bend_the_loss_and_a_warning_has_the_remedy():
     x = rng.uniform(size=800)
     data = {"x": x, "y": np.sin(6.0 * x) + 0.2 * rng.standard_cauchy(800)}
     with pytest.warns(gg.SmoothingWarning) as said:
-        bent = gg.GAM(s("x"), fam.Quantile(tau)).fit(data, "y", progress=False)
+        bent = gg.GAM(s("x"), fam.Quantile(tau)).fit(data, "y")
     (text,) = [str(w.message) for w in said]
     advice = re.search(rf"Take families.Quantile\({tau}, smoothing=([0-9.]+)\)", text)
     assert advice is not None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        narrow = gg.GAM(s("x"), fam.Quantile(tau, smoothing=float(advice[1])))
-        narrow.fit(data, "y", progress=False)
+        narrow = gg.GAM(s("x"), fam.Quantile(tau, smoothing=float(advice[1]))).fit(data, "y")
     truth = np.sin(6.0 * x) + 0.2 * st.cauchy.ppf(tau)
     off, less = (abs(float(np.mean(g.predict(data) - truth))) for g in (bent, narrow))
     assert less < 0.2 < off

@@ -34,7 +34,7 @@ def learnt(gam: gg.GAM) -> float:
 
 @pytest.fixture(scope="module")
 def gam() -> gg.GAM:
-    return gg.GAM(s("x", k=10), family="quasipoisson").fit(counts(0), "y", progress=False)
+    return gg.GAM(s("x", k=10), family="quasipoisson").fit(counts(0), "y")
 
 
 def test_the_likelihood_is_divided():
@@ -80,7 +80,7 @@ def test_bands_cover_where_poissons_do_not():
         for family, inside in result.items():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", gg.DispersionWarning)  # of poisson
-                fit = gg.GAM(s("x", k=10), family=family).fit(counts(seed), "y", progress=False)
+                fit = gg.GAM(s("x", k=10), family=family).fit(counts(seed), "y")
             band = fit.predict(grid, "link", interval=0.95)
             inside.append(np.mean((band["lower"] < truth) & (truth < band["upper"])))
     assert np.mean(result["quasipoisson"]) > 0.88
@@ -119,7 +119,7 @@ def test_straight_lines_are_those_of_glm(tmp_path):
         ("share", fam.QuasiBinomial("cloglog"), None),
     ]
     for (y, family, trials), known in zip(cases, answers):
-        own = gg.GAM(linear("x"), family=family, trials=trials).fit(table, y, progress=False)
+        own = gg.GAM(linear("x"), family=family, trials=trials).fit(table, y)
         link, se = own.predict(pd.DataFrame({"x": [0.1, 0.9]}), "link", se=True)
         assert np.max(np.abs(link - known[:2]) / known[2:4]) < 0.25, family
         scale = np.sqrt(known[4] / known[5])  # R's summary has Pearson's
@@ -132,9 +132,8 @@ def test_shares_of_trials_are_successes():
     x, m = rng.uniform(size=150), np.full(150, 12)
     k = rng.binomial(m, 1.0 / (1.0 + np.exp(1.0 - 2.0 * x)))
     table = pd.DataFrame({"x": x, "k": k, "m": m, "share": k / m})
-    of_trials = gg.GAM(linear("x"), family="quasibinomial", trials="m")
-    of_trials.fit(table, "k", progress=False)
-    of_shares = gg.GAM(linear("x"), family="quasibinomial").fit(table, "share", progress=False)
+    of_trials = gg.GAM(linear("x"), family="quasibinomial", trials="m").fit(table, "k")
+    of_shares = gg.GAM(linear("x"), family="quasibinomial").fit(table, "share")
     a, b = (g.predict(table.iloc[:5], "link", se=True) for g in (of_trials, of_shares))
     np.testing.assert_allclose(a, b, atol=1e-3)
     assert learnt(of_trials) == pytest.approx(12.0 * learnt(of_shares), rel=0.01)
@@ -144,7 +143,7 @@ def test_shares_of_trials_are_successes():
 def test_it_is_drawn_and_loaded_ones_go_on(gam, tmp_path):
     table = counts(0).iloc[:5]
     gam.save(tmp_path / "gam")
-    loaded = gg.GAM.load(tmp_path / "gam").refit(progress=False)
+    loaded = gg.GAM.load(tmp_path / "gam").refit()
     before, after = (g.predict(table, "link", se=True) for g in (gam, loaded))
     np.testing.assert_allclose(after, before, rtol=0.02)
     gam.appraise()
@@ -155,7 +154,7 @@ def test_rows_in_blocks_are_the_rows(gam, monkeypatch):
     table = counts(0)
     monkeypatch.setattr(bins, "KEPT_ROWS", 90)
     other = gg.GAM(s("x", k=10), family="quasipoisson")
-    other.fit([table.iloc[:110], table.iloc[110:]], "y", progress=False)
+    other.fit([table.iloc[:110], table.iloc[110:]], "y")
     assert not other.fitted.data.complete
     assert learnt(other) == pytest.approx(learnt(gam), rel=0.01)
     a, b = (np.array(g.predict(table, "link", se=True)) for g in (other, gam))
@@ -177,4 +176,4 @@ def test_what_no_quasi_likelihood_has_is_said(gam):
     with pytest.raises(ValueError, match="y must be from 0 to the row's trials"):
         gg.GAM("y ~ s(x)", family="quasibinomial", trials="x").fit(table)
     with pytest.raises(ValueError, match="is no distribution"):
-        gg.GAM("y ~ s(x)", family="quasipoisson").fit(table, criterion="ncv", progress=False)
+        gg.GAM("y ~ s(x)", family="quasipoisson").fit(table, criterion="ncv")

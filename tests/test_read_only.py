@@ -52,35 +52,23 @@ def answers(gam: gg.GAM) -> list[np.ndarray]:
     ]
 
 
-def assign(gam: gg.GAM) -> None:
-    for parameter in gam.model.trainable_parameters:
+def assign(model: gg.models.base.AdditiveModel) -> None:
+    for parameter in model.trainable_parameters:
         parameter.unconstrained_variable.assign_add(0.5 * np.ones(parameter.shape.as_list()))
 
 
-def freeze(gam: gg.GAM) -> None:
-    gpflow.set_trainable(gam.model, False)
+def replace_parts(model: gg.models.base.AdditiveModel) -> None:
+    model.mean_function = gpflow.functions.Zero()
+    assign(model.likelihood)
 
 
-def replace_likelihood(gam: gg.GAM) -> None:
-    gam.model.likelihood = gpflow.likelihoods.StudentT()
-
-
-def replace_kernel(gam: gg.GAM) -> None:
-    gam.model.kernel = gpflow.kernels.SquaredExponential()
-
-
-def replace_parts(gam: gg.GAM) -> None:
-    gam.model.mean_function = gpflow.functions.Zero()
-    for parameter in gam.model.likelihood.trainable_parameters:
-        path = next(
-            name
-            for name, p in gpflow.utilities.parameter_dict(gam.model.likelihood).items()
-            if p is parameter
-        )
-        gpflow.utilities.multiple_assign(gam.model.likelihood, {path: 2.0 * parameter.numpy()})
-
-
-CHANGES = [assign, freeze, replace_likelihood, replace_kernel, replace_parts]
+CHANGES = {
+    "assign": assign,
+    "freeze": lambda model: gpflow.set_trainable(model, False),
+    "likelihood": lambda model: setattr(model, "likelihood", gpflow.likelihoods.StudentT()),
+    "kernel": lambda model: setattr(model, "kernel", gpflow.kernels.SquaredExponential()),
+    "parts": replace_parts,
+}
 
 
 @pytest.fixture(scope="module", params=["gaussian", "negative_binomial"])
@@ -92,14 +80,14 @@ def original(request) -> tuple[str, list[np.ndarray]]:
 def test_what_becomes_of_the_model_changes_no_answer(original, change):
     family, before = original
     gam = fitted(family)
-    change(gam)
+    CHANGES[change](gam.model)
     for a, b in zip(answers(gam), before, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 def test_a_saved_file_is_of_the_fit(tmp_path):
     gam = fitted("negative_binomial")
-    replace_parts(gam)
+    replace_parts(gam.model)
     gam.save(tmp_path / "gam")
     loaded = gg.GAM.load(tmp_path / "gam")
     for a, b in zip(answers(loaded), answers(gam), strict=True):
@@ -156,7 +144,7 @@ def test_readers_in_threads_get_what_one_gets():
         own = fitted("negative_binomial")
         np.testing.assert_allclose(own.predict(DATA), want[0][:, 0], rtol=1e-9, atol=1e-12)
 
-    threads = [repeated(predict, 5) for _ in range(6)] + [repeated(read, 1) for _ in range(2)]
+    threads = [repeated(predict, 4) for _ in range(4)] + [repeated(read, 1) for _ in range(2)]
     threads += [repeated(fit, 1) for _ in range(2)]
     for thread in threads:
         thread.start()

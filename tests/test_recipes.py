@@ -40,9 +40,7 @@ def rows(
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "records"])
-def test_files_give_the_rows(
-    kind: str, rows: dict[str, tf.data.Dataset], data: pd.DataFrame
-) -> None:
+def test_files_give_the_rows(kind, rows, data):
     inputs, response = next(iter(rows[kind].batch(2 * N)))
     np.testing.assert_array_equal(inputs["age"][:, 0], data["age"])
     np.testing.assert_array_equal(KINDS[inputs["kind"].numpy()[:, 0].astype(int)], data["kind"])
@@ -52,9 +50,7 @@ def test_files_give_the_rows(
 
 
 @pytest.mark.slow
-def test_training_from_files_is_that_from_memory(
-    rows: dict[str, tf.data.Dataset], data: pd.DataFrame
-) -> None:
+def test_training_from_files_is_that_from_memory(rows, data):
     columns = {
         "age": data[["age"]].to_numpy(),
         "kind": pd.Index(recipes.LEVELS).get_indexer(data["kind"])[:, None].astype(np.float32),
@@ -69,9 +65,7 @@ def test_training_from_files_is_that_from_memory(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "parquet", "records"])
-def test_a_network_from_files_is_exported(
-    kind: str, rows: dict[str, tf.data.Dataset], tmp_path: Path
-) -> None:
+def test_a_network_from_files_is_exported(kind, rows, tmp_path):
     model = recipes.train(rows[kind], N, epochs=30)
     recipes.write(model, tmp_path / "m")
     inputs, response = next(iter(rows[kind].batch(N)))

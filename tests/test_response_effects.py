@@ -12,7 +12,7 @@ from gpflow_gam import factor, linear, s, te
 from gpflow_gam.gam.effects import critical_values, simultaneous_bands
 from gpflow_gam.gam.effects.posterior import joint_moments
 
-QUICK = {"max_iterations": 12, "progress": False}
+QUICK = {"max_iterations": 12}
 GRID = np.linspace(0.05, 0.95, 12)
 SUMMARY = ["estimate", "se", "lower", "upper"]
 
@@ -84,8 +84,7 @@ def test_the_truth_along_a_probability():
     x, z = rng.uniform(-2, 2, size=(2, 3000))
     z -= z.mean()
     y = rng.uniform(size=3000) < 1 / (1 + np.exp(-(0.5 + 1.5 * x + z)))
-    gam = gg.GAM(linear("x") + linear("z"), family="bernoulli")
-    gam.fit({"x": x, "z": z, "y": y}, y="y", progress=False)
+    gam = gg.GAM(linear("x") + linear("z"), family="bernoulli").fit({"x": x, "z": z, "y": y}, y="y")
     grid = np.linspace(-2, 2, 9)
     result = gam.effects("linear(x)", grid, scale="response", level=0.99)
     truth = 1 / (1 + np.exp(-(0.5 + 1.5 * grid)))

@@ -9,6 +9,8 @@ import pickle
 import gpflow
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.stats as st
 import shared_rows
@@ -114,7 +116,8 @@ def test_options_survive_json_and_tell_families_apart():
 
 
 def test_families_by_name():
-    names = {"normal": "gaussian", "binary": "bernoulli", "nb": "negative_binomial",
+    names = {"normal": "gaussian", "binary": "bernoulli", "logistic": "bernoulli",
+             "logit": "bernoulli", "nb": "negative_binomial",
              "softmax": "categorical", "multinomial": "categorical", "t": "student_t",
              "student": "student_t", "gaulss": "heteroskedastic", "Negative-Binomial":
              "negative_binomial", **{name: name for name in fam.FAMILIES}}  # fmt: skip
@@ -271,19 +274,16 @@ def ordered(text: object) -> pd.Categorical:
 
 
 def of_order(data: object, y: object = "grade", family: object = "ordinal") -> gg.GAM:
-    return gg.GAM("s(x, k=6)", family).fit(data, y, progress=False)
+    return gg.GAM("s(x, k=6)", family).fit(data, y)
 
 
 def parquet(data: pd.DataFrame, folder: pathlib.Path) -> str:
-    pq = pytest.importorskip("pyarrow.parquet")
-    table = pytest.importorskip("pyarrow").Table.from_pandas(data.assign(grade=ordered(data.grade)))
-    pq.write_table(table, folder / "a.parquet", row_group_size=70)
+    data.assign(grade=ordered(data.grade)).to_parquet(folder / "a.parquet", row_group_size=70)
     return str(folder / "a.parquet")
 
 
 def arrow(data: pd.DataFrame, _: pathlib.Path) -> object:
     """Chunks whose dictionaries differ: the first one's is not how the second one's begins."""
-    pa = pytest.importorskip("pyarrow")
     chunks = [
         pa.DictionaryArray.from_arrays(
             pa.array([levels.index(v) if v in levels else None for v in part], pa.int8()),
@@ -297,9 +297,7 @@ def arrow(data: pd.DataFrame, _: pathlib.Path) -> object:
 
 SOURCES = {
     "pandas": lambda d, _: d.assign(grade=ordered(d.grade)),
-    "polars": lambda d, _: pytest.importorskip("polars").from_pandas(d).with_columns(
-        pytest.importorskip("polars").col("grade").cast(pytest.importorskip("polars").Enum(GRADES))
-    ),
+    "polars": lambda d, _: pl.from_pandas(d).with_columns(pl.col("grade").cast(pl.Enum(GRADES))),
     "arrow": arrow,
     "parquet": parquet,
     "blocks": lambda d, _: [
@@ -368,7 +366,7 @@ def test_levels_that_are_given_win(graded):
 
 def test_a_response_apart_keeps_its_order_beside_a_column_of_its_text(graded):
     y = pd.Series(ordered(graded.grade), name="grade")
-    gam = gg.GAM("s(x, k=6)", "ordinal").fit(graded, y, progress=False)
+    gam = gg.GAM("s(x, k=6)", "ordinal").fit(graded, y)
     assert gam.fitted.spec.levels == tuple(GRADES)
     assert gam.fitted.spec.response == "grade"
 
@@ -401,7 +399,7 @@ def test_orders_of_blocks_that_do_not_settle_one_are_errors(graded):
 
 def test_groups_of_averages_are_in_the_order_of_levels(graded):
     data = graded.assign(g=pd.Categorical(graded.grade, GRADES), y=graded.x)
-    gam = gg.GAM("s(x, k=6) + factor(g)").fit(data, "y", progress=False)
+    gam = gg.GAM("s(x, k=6) + factor(g)").fit(data, "y")
     for rows in (None, data, data.assign(g=data.g.astype(str))):
         assert list(gam.avg_predictions(by="g", data=rows)["g"]) == GRADES
 
@@ -429,11 +427,11 @@ def assert_same_answers(one: gg.GAM, other: gg.GAM, data: pd.DataFrame) -> None:
 def test_binomial_responses_of_one_trial_are_bernoullis(trials, labels, kept, monkeypatch):
     monkeypatch.setattr(bins, "KEPT_ROWS", kept)
     data = trials.assign(yes=labels(trials["yes"].to_numpy()))
-    gam = gg.GAM("yes ~ s(x, k=6)", fam.Binomial("probit")).fit(data, progress=False)
-    expected = gg.GAM("yes ~ s(x, k=6)", fam.Bernoulli("probit")).fit(data, progress=False)
+    gam = gg.GAM("yes ~ s(x, k=6)", fam.Binomial("probit")).fit(data)
+    expected = gg.GAM("yes ~ s(x, k=6)", fam.Bernoulli("probit")).fit(data)
     assert_same_answers(gam, expected, data)
     assert gam.fitted.spec.family == fam.Bernoulli("probit")
-    blocks = gg.GAM("yes ~ s(x, k=6)", "binomial").fit([data[:90], data[90:]], progress=False)
+    blocks = gg.GAM("yes ~ s(x, k=6)", "binomial").fit([data[:90], data[90:]])
     assert blocks.fitted.spec.family == fam.Bernoulli()
 
 
@@ -441,12 +439,11 @@ def test_weights_are_the_trials_of_proportions(trials, tmp_path):
     """As of R's glm and mgcv."""
     none = trials[:5].assign(n=0, p=np.nan)  # which glm takes as well: no trials, no row
     data = pd.concat([none, trials], ignore_index=True)
-    expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n").fit(trials, progress=False)
-    gam = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n").fit(data, progress=False)
+    expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n").fit(trials)
+    gam = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n").fit(data)
     assert_same_answers(gam, expected, trials)
     np.testing.assert_allclose(gam.fitted.deviance(), expected.fitted.deviance())
-    blocks = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n")
-    blocks.fit([data[:90], data[90:]], progress=False)
+    blocks = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n").fit([data[:90], data[90:]])
     assert_same_answers(blocks, expected, trials)
     few = trials.iloc[:7]
     gam.save(tmp_path / "gam")
@@ -454,10 +451,10 @@ def test_weights_are_the_trials_of_proportions(trials, tmp_path):
         np.testing.assert_allclose(other.log_density(few), expected.log_density(few), rtol=1e-8)
         drawn = other.sample(few, 50, "observation")
         np.testing.assert_allclose(drawn, expected.sample(few, 50, "observation") / few["n"].values)
-        again = other.refit(data, progress=False)
+        again = other.refit(data)
         np.testing.assert_allclose(again.predict(few), expected.predict(few), atol=1e-4)
-    half = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n").fit(data[:99], progress=False)
-    half.update(data[99:], progress=False, tolerance=1e-4)
+    half = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n").fit(data[:99])
+    half.update(data[99:], tolerance=1e-4)
     np.testing.assert_allclose(half.predict(few), expected.predict(few), atol=2e-3)
 
 
@@ -467,7 +464,7 @@ def test_shares_of_proportions(trials, monkeypatch):
     whole = trials["k"].isin([0, trials["n"]]) | (trials["k"] == trials["n"])
     parts = [trials[whole], trials[~whole]]
     expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n")
-    expected.fit(pd.concat(parts, ignore_index=True), progress=False)
+    expected.fit(pd.concat(parts, ignore_index=True))
 
     def work(communicator: Communicator) -> gg.GAM:
         gam = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n")
@@ -479,7 +476,7 @@ def test_shares_of_proportions(trials, monkeypatch):
 
 def test_proportions_that_are_none(trials):
     def fit(data: pd.DataFrame, **options: str) -> gg.GAM:
-        return gg.GAM("p ~ s(x, k=6)", "binomial", **options).fit(data, progress=False)
+        return gg.GAM("p ~ s(x, k=6)", "binomial", **options).fit(data)
 
     with pytest.raises(
         ValueError, match="p holds fractions, .* trials='column'.* weights='column'"
@@ -501,7 +498,7 @@ def test_proportions_that_are_none(trials):
 
 def test_binomial_of_scikit_learn(trials):
     X, p, n = trials[["x"]], trials["p"], trials["n"]
-    expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n").fit(trials, progress=False)
+    expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n").fit(trials)
     shares = gg.sklearn.GAMRegressor("s(x, k=6)", "binomial").fit(X, p, sample_weight=n)
     np.testing.assert_allclose(shares.predict(X), expected.predict(trials), atol=1e-4)
     classes = gg.sklearn.GAMClassifier("s(x, k=6)", "binomial").fit(X, trials["yes"])
@@ -510,7 +507,7 @@ def test_binomial_of_scikit_learn(trials):
 
 def test_weights_are_trials_of_shares_of_the_quasi_family_too(trials):
     """As in R, where both ways to write it are one fit."""
-    shares = gg.GAM("p ~ s(x, k=6)", "quasibinomial", weights="n").fit(trials, progress=False)
-    counts = gg.GAM("k ~ s(x, k=6)", "quasibinomial", trials="n").fit(trials, progress=False)
+    shares = gg.GAM("p ~ s(x, k=6)", "quasibinomial", weights="n").fit(trials)
+    counts = gg.GAM("k ~ s(x, k=6)", "quasibinomial", trials="n").fit(trials)
     for own, want in zip(*(g.predict(trials, "link", se=True) for g in (shares, counts))):
         np.testing.assert_allclose(own, want, rtol=1e-5)

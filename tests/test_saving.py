@@ -27,7 +27,7 @@ import gpflow_gam as gg
 from gpflow_gam import archive, factor, s, te
 from gpflow_gam.gam.frames.encoding import value_from_json, value_to_json
 
-QUICK = {"max_iterations": 3, "progress": False}
+QUICK = {"max_iterations": 3}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_files_without_data(family, response, options, data, tmp_path):
     if family == "ordinal":
         family = gg.families.Ordinal(levels=("down", "up"))
     gam = gg.GAM(s("x", k=5) + factor("g"), family=family, **options)
-    gam.fit(data, y=response, max_iterations=2, progress=False)
+    gam.fit(data, y=response, max_iterations=2)
     gam.save(tmp_path / "a.gam", data=False)
     with zipfile.ZipFile(tmp_path / "a.gam") as archive:
         names = json.loads(archive.read("arrays.json"))
@@ -129,7 +129,7 @@ def test_gams_of_other_families_are_saved(family, tmp_path):
     family = gg.families.family(family)
     y = responses()["gamma" if family in LINKED else family.name]
     table = pd.DataFrame({"x": np.linspace(0.0, 1.0, ROWS), "y": y})
-    gam = gg.GAM(s("x", k=5), family).fit(table, "y", max_iterations=2, progress=False)
+    gam = gg.GAM(s("x", k=5), family).fit(table, "y", max_iterations=2)
     known = parameter_dict(gam.fitted.likelihood)
     for kept in (True, False):
         gam.save(tmp_path / str(kept), data=kept)
@@ -142,30 +142,24 @@ def test_gams_of_other_families_are_saved(family, tmp_path):
 
 
 def test_an_engine_that_needs_its_data_says_so(data, tmp_path):
-    gam = gg.GAM(s("x", k=5), engine="iterncgp")
-    gam.fit(data, y="y", hyperparameters=False, **QUICK)
+    gam = gg.GAM(s("x", k=5), engine="iterncgp").fit(data, y="y", hyperparameters=False, **QUICK)
     with pytest.raises(ValueError, match="engine='iterncgp' is a function of the training rows"):
         gam.save(tmp_path / "a.gam", data=False)
     copied = copy.deepcopy(gam)
     np.testing.assert_array_equal(copied.predict(data), gam.predict(data))
 
 
-@pytest.mark.parametrize("way", ["pickle", "copy", "joblib"])
-def test_gams_can_be_copied_and_pickled_after_use(way, data, tmp_path):
+def test_gams_can_be_copied_and_pickled_after_use(data, tmp_path):
     gam = gg.GAM(s("x", k=5) + factor("g"), "poisson").fit(data, y="count", **QUICK)
     expected, effect = gam.predict(data), gam.effects("s(x)")
     gam.summary()
     gam.draw("s(x)")
-    if way == "pickle":
-        again = pickle.loads(pickle.dumps(gam))
-    elif way == "copy":
-        again = copy.deepcopy(gam)
-    else:
-        joblib.dump(gam, tmp_path / "a.joblib")
-        again = joblib.load(tmp_path / "a.joblib")
-    np.testing.assert_array_equal(again.predict(data), expected)
-    assert again.effects("s(x)").equals(effect)
-    assert str(again.summary()) == str(gam.summary())
+    joblib.dump(gam, tmp_path / "a.joblib")
+    joined = joblib.load(tmp_path / "a.joblib")
+    for again in (pickle.loads(pickle.dumps(gam)), copy.deepcopy(gam), joined):
+        np.testing.assert_array_equal(again.predict(data), expected)
+        assert again.effects("s(x)").equals(effect)
+        assert str(again.summary()) == str(gam.summary())
     assert again.fit(data, "count", **QUICK).is_fitted
     np.testing.assert_array_equal(gam.predict(data), expected)
 
@@ -439,17 +433,11 @@ def even():
 
 
 @pytest.mark.parametrize(("family", "response"), [("gaussian", "y"), ("poisson", "count")])
-def test_bands_over_even_points_are_those_of_the_fit(even, tmp_path, family, response):
-    gam = gg.GAM(s("x", k=10), family).fit(even, response, progress=False)
+def test_a_machine_that_takes_other_nodes_sums_anew(even, tmp_path, monkeypatch, family, response):
+    gam = gg.GAM(s("x", k=10), family).fit(even, response)
     gam.save(tmp_path / "a.gam")
     again = gg.GAM.load(tmp_path / "a.gam")
     pd.testing.assert_frame_equal(again.effects("s(x)"), gam.effects("s(x)"), check_exact=True)
-
-
-@pytest.mark.parametrize(("family", "response"), [("gaussian", "y"), ("poisson", "count")])
-def test_a_machine_that_takes_other_nodes_sums_anew(even, tmp_path, monkeypatch, family, response):
-    gam = gg.GAM(s("x", k=10), family).fit(even, response, progress=False)
-    gam.save(tmp_path / "a.gam")
     rough = gg.optimizers.binned.evidence._ROUGHEST
     monkeypatch.setitem(rough, 1, 0.8 * rough[1])
     again = gg.GAM.load(tmp_path / "a.gam")

@@ -13,7 +13,6 @@ from gpflow_gam import s, te
 from gpflow_gam.gam.terms import terms_from_json
 from gpflow_gam.layers import AdditiveGP
 
-QUIET = {"progress": False}
 NAMES = ["wave", "line", "a", "b", "c", "d"]
 
 
@@ -29,7 +28,7 @@ def made(seed: int = 0, n: int = 400) -> tuple[pd.DataFrame, np.ndarray]:
 def fits() -> dict[bool, gg.GAM]:
     data, _ = made()
     terms = [s(name) for name in NAMES]
-    return {which: gg.GAM(terms, select=which).fit(data, "y", **QUIET) for which in (False, True)}
+    return {which: gg.GAM(terms, select=which).fit(data, "y") for which in (False, True)}
 
 
 def test_what_is_not_there_vanishes_and_what_is_there_stays(fits: dict[bool, gg.GAM]) -> None:
@@ -64,7 +63,7 @@ def test_files_and_refits_hold_to_it(fits: dict[bool, gg.GAM], tmp_path: Path) -
         assert loaded.terms == gam.terms
         assert loaded.terms.select
         np.testing.assert_array_equal(loaded.predict(data), gam.predict(data))
-    again = gg.GAM.load(tmp_path / "True").refit(data, **QUIET)
+    again = gg.GAM.load(tmp_path / "True").refit(data)
     np.testing.assert_allclose(again.predict(data), gam.predict(data), atol=0.02)
 
 
@@ -72,9 +71,9 @@ def test_a_term_may_be_selected_by_itself(tmp_path: Path) -> None:
     """``bs="ts"`` has the priors of ``select=True`` for one term, in files as well."""
     data, _ = made()
     terms = [s(name, bs="cs" if name == "a" else "se", k=8) for name in NAMES]
-    gam = gg.GAM(terms).fit(data, "y", **QUIET)
-    every = gg.GAM([s(n, k=8) for n in NAMES], select=True).fit(data, "y", **QUIET)
-    none = gg.GAM([s(n, k=8) for n in NAMES]).fit(data, "y", **QUIET)
+    gam = gg.GAM(terms).fit(data, "y")
+    every = gg.GAM([s(n, k=8) for n in NAMES], select=True).fit(data, "y")
+    none = gg.GAM([s(n, k=8) for n in NAMES]).fit(data, "y")
 
     def modes(fitted: gg.GAM, name: str) -> list[float]:
         priors = [p.prior for p in fitted.model.kernel[f"s({name})"].parameters]
@@ -110,7 +109,7 @@ def test_in_other_units_it_selects_the_same() -> None:
     edf = []
     for unit in (1.0, 1e6):
         scaled = data.assign(y=unit * data["y"], a=data["a"] / unit)
-        edf.append(gg.GAM(terms, select=True).fit(scaled, "y", **QUIET).summary().table["edf"])
+        edf.append(gg.GAM(terms, select=True).fit(scaled, "y").summary().table["edf"])
     np.testing.assert_allclose(edf[0], edf[1], atol=1e-3)
 
 

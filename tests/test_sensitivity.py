@@ -93,26 +93,6 @@ def indexed(table: pd.DataFrame, kind: str) -> pd.DataFrame:
 # --- the decomposition ---------------------------------------------------------------------------
 
 
-def test_split_is_the_inclusion_exclusion_of_conditional_means(rng):
-    values = rng.standard_normal((2, 3, 4, 5))
-    w = [rng.dirichlet(np.ones(q)) for q in (3, 4, 5)]
-    terms = split(values, w)
-    assert len(terms) == 8
-    np.testing.assert_allclose(
-        terms[0, 2],
-        np.einsum("mijk,j->mik", values, w[1])
-        - np.einsum("mijk,j,k->mi", values, w[1], w[2])[:, :, None]
-        - np.einsum("mijk,i,j->mk", values, w[0], w[1])[:, None, :]
-        + np.einsum("mijk,i,j,k->m", values, *w)[:, None, None],
-        atol=1e-14,
-    )
-    total = sum(
-        term.reshape([2] + [n if a in axes else 1 for a, n in enumerate((3, 4, 5))])
-        for axes, term in terms.items()
-    )
-    np.testing.assert_allclose(total, values, atol=1e-14)
-
-
 def test_effects_of_zero_mean_components_are_the_components(model):
     X, _ = observations(7, seed=3)
     anova = functional_anova(model)
@@ -197,7 +177,7 @@ def test_all_engines_agree():
     data.q_lambda.assign(np.full((80, 1), 10.0))
     data.q_alpha.assign(np.linalg.solve(kernel(X).numpy() + 0.01 * np.eye(80), Y))
     actions = gg.models.IterNCGP((X, Y), kernel, likelihood, solver="newton")
-    assert gg.optimizers.fit(actions, hyperparameters=False, progress=False).converged
+    assert gg.optimizers.fit(actions, hyperparameters=False).converged
     tables = [functional_anova(m).sobol(num_samples=4000) for m in (sparse, data, actions)]
     for table in tables[1:]:
         assert list(table["effect"]) == list(tables[0]["effect"])

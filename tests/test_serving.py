@@ -473,5 +473,3 @@ def test_seeds_of_tensors_draw_as_many(rng):
     np.testing.assert_allclose(
         result, posterior.sample_f(X, tf.constant(3), seed=tf.constant(1, tf.int64))
     )
-    with pytest.raises(ValueError, match="num_samples must be at least 1"):
-        posterior.sample_f(X, tf.constant(0), seed=1)

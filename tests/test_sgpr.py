@@ -31,7 +31,7 @@ def dense_bound(problem: problems.Problem, noise: float) -> float:
 
 
 def test_bound_equals_dense_numpy_and_gpflow(problem):
-    ours = gg.models.AdditiveSGPR(problem.data, problem.kernel(), problem.inducing(), 0.2)
+    ours = problem.sgpr()
     theirs = gpflow.models.SGPR(
         problem.data, problem.kernel(), problem.inducing(), noise_variance=0.2
     )

@@ -21,7 +21,6 @@ from gpflow_gam.kernels import Factor, Indicator
 from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
 from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.optimizers.binned import bins, passes
-from gpflow_gam.optimizers.binned import passes as rows_module
 from gpflow_gam.optimizers.binned.bins import Bins, HeldColumns, bin_columns
 from gpflow_gam.optimizers.binned.evidence import (
     Evidence,
@@ -30,7 +29,7 @@ from gpflow_gam.optimizers.binned.evidence import (
     row_component,
 )
 from gpflow_gam.optimizers.binned.passes import Rows
-from gpflow_gam.optimizers.binned.rounds import FitState, Rounds
+from gpflow_gam.optimizers.binned.rounds import Rounds
 from gpflow_gam.optimizers.binned.solution import CollapsedBound, present_posterior
 from gpflow_gam.optimizers.sites import sweep
 from gpflow_gam.threads import each
@@ -184,53 +183,6 @@ def test_a_pass_agrees_with_the_dense_computation(name, rng, monkeypatch):
         )
 
 
-def test_sums_of_given_sites_are_loops_over_rows(rng, monkeypatch):
-    components, kernel, X, Y = prepared(80)
-    rows = make_rows(components, kernel, HeldColumns(X), Y, np.zeros((80, 2)))
-    weight, shift = rng.uniform(size=(80, 2)), rng.normal(size=(80, 2))
-    inducing = gg.gam.components.build_inducing(components, kernel, X.shape[1])
-    blocks = gg.covariances.InducingBlocks(inducing, kernel)
-    cholesky = blocks.cholesky()
-    phi = blocks.layout.to_components(
-        blocks.layout.concat(blocks.features(X, cholesky).phi)
-    ).numpy()
-    roots = [None] * len(components)
-    for group, factors in zip(blocks.groups, cholesky):
-        for i, root in zip(group.indices, factors.numpy()):
-            roots[i] = root
-    expected = np.zeros((2, len(phi), len(phi)))
-    for n in range(80):
-        for i in range(2):
-            expected[i] += weight[n, i] * np.outer(phi[:, n], phi[:, n])
-    for limit in (2**21, 10):
-        monkeypatch.setattr(passes, "MAX_TABLE", limit)
-        monkeypatch.setattr(rows_module, "BLOCK", 33)
-        result = rows.posterior(values_of(kernel), roots, weight, shift)
-        np.testing.assert_allclose(result.precision, expected, atol=1e-9 * expected.max())
-        np.testing.assert_allclose(result.shift, phi @ shift, atol=1e-9)
-
-
-def test_derivatives_in_a_likelihoods_parameter(rng):
-    components, kernel, X, Y = prepared(100)
-    likelihood = gg.likelihoods.NegativeBinomial(0.7)
-    model = a_model(components, kernel, X.shape[1], likelihood, rng)
-    rows = make_rows(components, kernel, HeldColumns(X), Y, np.zeros((100, 1)))
-    q, values = present_posterior(model), values_of(kernel)
-    seen = rows.sweep(likelihood, values, q)
-    variable = likelihood.trainable_variables[0]
-    at = variable.numpy()
-
-    def expected(u: float) -> float:
-        variable.assign(u)
-        return rows.sweep(likelihood, values, q, tune=False).expected
-
-    h = 1e-3
-    up, here, down = expected(at + h), expected(at), expected(at - h)
-    assert seen.slope[0] == pytest.approx((up - down) / (2 * h), rel=1e-5)
-    assert seen.curvature[0, 0] == pytest.approx((up - 2 * here + down) / h**2, rel=1e-3)
-    assert variable.numpy() == at - h  # differences are taken on the model itself, and undone
-
-
 # --- the evidence --------------------------------------------------------------------------------
 
 
@@ -277,13 +229,6 @@ def test_the_bound_and_its_gradient_are_those_of_sgpr():
     np.testing.assert_allclose(gradient, flat, rtol=1e-4, atol=1e-4)
 
 
-def test_nodes_lose_little_of_the_bound():
-    model, rows = gaussian_problem(300)
-    u = CollapsedBound(model, rows).rounds.coordinates()
-    near = CollapsedBound(model, rows).loss(u)[0]
-    assert near == pytest.approx(CollapsedBound(model, exact_nodes(rows)).loss(u)[0], abs=0.1)
-
-
 def test_the_metric_is_the_average_information_of_dense_gaussian_data():
     """In a loop over hyperparameters, with N x N matrices of all rows."""
     model, rows = gaussian_problem(60)
@@ -310,25 +255,6 @@ def test_the_metric_is_the_average_information_of_dense_gaussian_data():
     priors = np.diag(rounds.hyperparameters.prior_precision() + 1e-2)
     scale = np.max(np.abs(expected))
     np.testing.assert_allclose(metric - priors, expected, rtol=1e-5, atol=1e-5 * scale)
-
-
-def test_newton_steps_of_dispersion_account_for_the_mean(rng):
-    """Two rounds, each with a Newton step, end where a dozen of them end."""
-    components, kernel, X, _ = prepared(150)
-    Y = rng.negative_binomial(2, 0.3, size=(150, 1)).astype(float)
-    gains = []
-    for known in (True, False):
-        likelihood = gg.likelihoods.NegativeBinomial(2.0)
-        rows = make_rows(components, kernel, HeldColumns(X), Y, np.full((150, 1), 1.0))
-        rounds = Rounds(kernel, likelihood, rows, None)
-        rounds.hyperparameters = type(rounds.hyperparameters)([])  # these stay
-        rounds._fixed = {id(p): p.numpy() for p in parameters_of(kernel)}
-        if not known:
-            rounds.evidence.response = lambda data, values, shifts: np.zeros((1, 1))
-        seen, _, _ = rounds.run(FitState(rounds.start(np.zeros(1))), 1e-9, 40)
-        gains.append((seen.elbo, seen.point.phi[0]))
-    assert gains[0][0] == pytest.approx(gains[1][0], abs=1e-6)
-    assert gains[0][1] == pytest.approx(gains[1][1], abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["bernoulli", "negative binomial"])

@@ -13,8 +13,6 @@ import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
 from gpflow_gam.gam.effects import averaged, hyperparameter_draws
 
-QUIET = {"progress": False}
-
 
 def make(n=120):
     rng = np.random.default_rng(5)
@@ -47,7 +45,7 @@ def data():
 @pytest.fixture(scope="module", params=["gaussian", "poisson"])
 def gam(request, data):
     y = "y" if request.param == "gaussian" else "count"
-    return gg.GAM(TERMS, request.param).fit(data, y, **QUIET)
+    return gg.GAM(TERMS, request.param).fit(data, y)
 
 
 def by_draws(gam, data):
@@ -98,7 +96,7 @@ def test_standard_errors_where_a_variance_has_vanished():
     x, u = rng.uniform(size=(2, 30_000))
     data = pd.DataFrame({"x": x, "z": 0.9 * x + 0.1 * u})
     data["count"] = rng.poisson(np.exp(np.sin(5.0 * data["z"]) + 2.0 * x - 0.5))
-    gam = gg.GAM(s("x") + s("z"), "poisson").fit(data, "count", **QUIET)
+    gam = gg.GAM(s("x") + s("z"), "poisson").fit(data, "count")
     sds = gam.variance_components().set_index(["term", "part"])["sd"]
     assert sds["s(x)", "deviation"] < 0.01 * sds["s(x)", "straight"]
     some = data.head(300)
@@ -169,7 +167,7 @@ def test_rows_within_and_beyond_the_data_in_any_order(gam, data, monkeypatch, ki
 
 
 def test_classes_and_observations(data):
-    gam = gg.GAM(s("x", k=6) + linear("z"), "categorical").fit(data, "kind", **QUIET)
+    gam = gg.GAM(s("x", k=6) + linear("z"), "categorical").fit(data, "kind")
     _, variance = by_draws(gam, data)
     link = gam.predict(data, "link", interval=0.9)
     for i, name in enumerate("abc"):
@@ -177,7 +175,7 @@ def test_classes_and_observations(data):
     wide, narrow = (gam.predict(data, interval=0.9, unconditional=u) for u in (True, False))
     np.testing.assert_allclose(wide["a"]["estimate"], narrow["a"]["estimate"], rtol=1e-6)
     assert (wide["a"]["se"] / narrow["a"]["se"]).mean() > 1.0
-    normal = gg.GAM(s("x", k=6)).fit(data.head(30), "y", **QUIET)
+    normal = gg.GAM(s("x", k=6)).fit(data.head(30), "y")
     wide, narrow = (
         normal.predict(data, "observation", se=True, unconditional=u)[1] for u in (True, False)
     )
@@ -185,7 +183,7 @@ def test_classes_and_observations(data):
 
 
 def test_where_nothing_is_known_of_other_hyperparameters(data, monkeypatch):
-    gam = gg.GAM(s("x", k=5)).fit(data, "y", **QUIET)
+    gam = gg.GAM(s("x", k=5)).fit(data, "y")
     module = importlib.import_module("gpflow_gam.gam.effects.posterior")
     monkeypatch.setattr(module, "hyperparameter_draws", lambda fit: [])
     assert averaged(gam.fitted) is None

@@ -16,7 +16,7 @@ from gpflow_gam.gam import NotFittedError
 from gpflow_gam.gam.fits.fit import marginals_at
 from gpflow_gam.optimizers.binned import bins, evidence
 
-FINE = {"tolerance": 1e-5, "progress": False}
+FINE = {"tolerance": 1e-5}
 
 
 def make(n, seed=0):
@@ -81,11 +81,11 @@ def test_added_rows_give_the_fit_to_all_rows(family, data):
 
 def test_going_on_is_short(data):
     """From the end of a fit there is next to nothing left to do, and from the start there is."""
-    gam = fresh("poisson").fit(data.head(230), y="count", progress=False)
+    gam = fresh("poisson").fit(data.head(230), y="count")
     first = gam.fitted.result.num_iterations
-    gam.update(data.tail(10), progress=False)
+    gam.update(data.tail(10))
     assert gam.fitted.result.num_iterations <= max(2, first // 2)
-    gam.refit(progress=False)
+    gam.refit()
     assert gam.fitted.result.num_iterations <= 2
     assert gam.fitted.result.converged
 
@@ -110,7 +110,7 @@ def test_a_fit_that_was_cut_short_goes_on(data):
         y = CASES[family][0]
         whole = fresh(family).fit(data, y=y, **FINE)
         with pytest.warns(gg.ConvergenceWarning):
-            gam = fresh(family).fit(data, y=y, max_iterations=2, progress=False)
+            gam = fresh(family).fit(data, y=y, max_iterations=2)
         before = gam.fitted.result.elbo
         gam.refit(**FINE)
         assert gam.fitted.result.elbo > before
@@ -193,7 +193,7 @@ def test_levels_are_what_they_were(kind, data):
     assert_same(gam, whole, table.head(20))
     # an order of levels is kept where new rows are plain text, and new ones come last
     if kind == "category":
-        gam.update(data.tail(30).assign(g="new"), progress=False)
+        gam.update(data.tail(30).assign(g="new"))
         assert gam.fitted.spec.encoder.levels("g") == ("c", "a", "b", "new")
 
 
@@ -247,9 +247,9 @@ def test_rows_in_arrays_and_blocks(data):
 @pytest.mark.slow
 def test_the_other_engine_starts_from_the_hyperparameters(data):
     gam = fresh("poisson", engine="iterncgp")
-    gam.fit(data.head(60), y="count", max_sweeps=1, progress=False)
+    gam.fit(data.head(60), y="count", max_sweeps=1)
     kept = gam.model.kernel["s(x)"].kernels[1].base.lengthscales.numpy()
-    gam.update(data.tail(20), hyperparameters=False, progress=False)
+    gam.update(data.tail(20), hyperparameters=False)
     assert gam.fitted.number == 80
     assert np.isfinite(gam.predict(data.head(5))).all()
     assert gam.model.kernel["s(x)"].kernels[1].base.lengthscales.numpy() == kept
@@ -259,12 +259,12 @@ def test_the_other_engine_starts_from_the_hyperparameters(data):
 def test_the_other_engine_goes_on_where_it_was(data):
     def ended(**options):
         gam = fresh("poisson", engine="iterncgp")
-        return gam.fit(data, y="count", hyperparameters=False, progress=False, **options)
+        return gam.fit(data, y="count", hyperparameters=False, **options)
 
     whole, gam = ended(), ended(max_seconds=1e-9)
     bounds = [gam.fitted.result.elbo]
     while not gam.fitted.result.converged and len(bounds) < 12:
-        gam.refit(hyperparameters=False, progress=False, max_seconds=1e-9)
+        gam.refit(hyperparameters=False, max_seconds=1e-9)
         bounds.append(gam.fitted.result.elbo)
     assert gam.fitted.result.converged
     assert np.all(np.diff(bounds) >= -1e-9)
@@ -294,7 +294,7 @@ def test_saved_gams_go_on(data, tmp_path):
 def test_many_rows(data, monkeypatch):
     """Of rows that are kept as codes: those that there are go on, others are all that is taken."""
     monkeypatch.setattr(bins, "KEPT_ROWS", 150)
-    gam = fresh("poisson").fit(data, y="count", max_iterations=3, progress=False)
+    gam = fresh("poisson").fit(data, y="count", max_iterations=3)
     assert not gam.fitted.data.complete
     before = gam.fitted.result.elbo
     gam.refit(**FINE)
@@ -312,7 +312,7 @@ def test_many_rows(data, monkeypatch):
 def test_rows_that_are_too_many_once_they_are_added(blocks, data, monkeypatch):
     """All rows together become codes, those of the fit among them."""
     monkeypatch.setattr(bins, "KEPT_ROWS", 150)
-    gam = fresh("poisson").fit(data.head(60), y="count", progress=False)
+    gam = fresh("poisson").fit(data.head(60), y="count")
     assert gam.fitted.data.complete
     new = data.tail(180)
     gam.update([new.head(90), new.tail(90)] if blocks else new, **FINE)
@@ -327,7 +327,7 @@ def test_rows_that_are_too_many_once_they_are_added(blocks, data, monkeypatch):
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 def test_a_fit_goes_on_by_its_own_criterion(data):
     gam = gg.GAM(s("x", k=5))
-    short = {"criterion": "ncv", "groups": "g", "max_iterations": 1, "progress": False}
+    short = {"criterion": "ncv", "groups": "g", "max_iterations": 1}
     gam.fit(data.head(80), y="y", **short)
     for ask in (gam.refit, lambda: gam.refit(data), lambda: gam.update(data.tail(9))):
         with pytest.raises(ValueError, match="criterion: the last fit was by 'ncv'"):
@@ -337,7 +337,7 @@ def test_a_fit_goes_on_by_its_own_criterion(data):
             ask(criterion="ncv")
     gam.refit(data.head(90), **short)
     assert gam.fitted.solution.hessian is not None
-    gam.update(data.tail(9), criterion="elbo", progress=False)
+    gam.update(data.tail(9), criterion="elbo")
     assert gam.fitted.number == 99
 
 

@@ -140,12 +140,7 @@ def test_kl_and_marginals_against_dense_numpy(family, problem, rng):
 
 def test_starts_at_the_prior(family, problem):
     """Every family starts at (or, with a low rank to learn, within half a nat of) the prior."""
-    model = gg.models.AdditiveSVGP(
-        problem.kernel(),
-        gpflow.likelihoods.Gaussian(),
-        problem.inducing(),
-        variational=family,
-    )
+    model = problem.svgp(variational=family)
     start = float(model.prior_kl())
     low_rank = isinstance(family, vi.CoupledPrecision | vi.BlockPrecision)
     exact_start = not (isinstance(family, vi.CoupledPrecision) and not family.whiten)
@@ -212,12 +207,7 @@ def test_bad_ranks_are_refused(problem):
     with pytest.raises(ValueError, match="rank must be a whole number of at least 1"):
         vi.BlockPrecision(rank=0)
     with pytest.raises(ValueError, match=f"rank=1000 exceeds .* P={problem.total}"):
-        gg.models.AdditiveSVGP(
-            problem.kernel(),
-            gpflow.likelihoods.Gaussian(),
-            problem.inducing(),
-            variational=vi.BlockPrecision(rank=1000),
-        )
+        problem.svgp(variational=vi.BlockPrecision(rank=1000))
 
 
 def test_default_ranks(problem):
@@ -241,9 +231,9 @@ def test_a_family_belongs_to_one_model(problem):
         _ = family.layout
     options = {"variational": family}
     likelihood = gpflow.likelihoods.Gaussian()
-    gg.models.AdditiveSVGP(problem.kernel(), likelihood, problem.inducing(), **options)
+    problem.svgp(likelihood, **options)
     with pytest.raises(ValueError, match="belongs to a model already"):
-        gg.models.AdditiveSVGP(problem.kernel(), likelihood, problem.inducing(), **options)
+        problem.svgp(likelihood, **options)
 
 
 def test_factor_analysis_finds_all_its_columns_where_eigenvalues_are_equal():

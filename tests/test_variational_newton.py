@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian, Poisson, Softmax
+from iterncgp_cases import Joint
 from scipy.special import expit
 
 import gpflow_gam as gg
@@ -97,27 +98,15 @@ def test_classes_have_expected_gradients_for_weights(rng):
 def test_separate_and_joint_rules_agree(rng):
     """A likelihood of two outputs by Gauss-Hermite, and by points as if it coupled them."""
 
-    class Joint(gpflow.likelihoods.Likelihood):
-        def __init__(self):
-            super().__init__(input_dim=None, latent_dim=2, observation_dim=2)
-
+    class Rates(Joint):
         def _log_prob(self, X, F, Y):
             return tf.reduce_sum(Y * F - tf.exp(F), axis=-1)
-
-        def _predict_mean_and_var(self, X, Fmu, Fvar):
-            raise NotImplementedError
-
-        def _predict_log_density(self, X, Fmu, Fvar, Y):
-            raise NotImplementedError
-
-        def _variational_expectations(self, X, Fmu, Fvar, Y):
-            raise NotImplementedError
 
     X = rng.uniform(-1, 1, (N, 2))
     Y = rng.poisson(np.exp(np.sin(3 * X))).astype(float)
     k = kernel(0.5)
     one = IterNCGP((X, Y[:, :1]), k, Poisson(), solver=exact(3))
-    two = IterNCGP((X, Y), k, Joint(), solver=exact(3))
+    two = IterNCGP((X, Y), k, Rates(), solver=exact(3))
     for model in (one, two):
         gg.optimizers.fit(model, hyperparameters=False)
     for a, b in zip(one.predict_f(X), two.predict_f(X)):

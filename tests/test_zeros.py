@@ -16,7 +16,6 @@ from gpflow_gam import families, likelihoods, linear, s, ti
 from gpflow_gam.gam.families import family as family_of
 
 N = 1200
-QUIET = {"progress": False}
 
 
 def _frame(kind: type[families.Family], link: str = "logit") -> tuple[pd.DataFrame, np.ndarray]:
@@ -41,7 +40,7 @@ def _frame(kind: type[families.Family], link: str = "logit") -> tuple[pd.DataFra
 )
 def test_counts_and_zeros_are_found(kind, link, tmp_path: Path) -> None:
     frame, F = _frame(kind, link)
-    gam = gg.GAM({"mean": s("x", k=8), "zero": s("z", k=5)}, kind(link)).fit(frame, "y", **QUIET)
+    gam = gg.GAM({"mean": s("x", k=8), "zero": s("z", k=5)}, kind(link)).fit(frame, "y")
     result, se = gam.predict(frame, "link", se=True)
     away = np.asarray(result) - F
     assert np.all(np.sqrt(np.mean(np.square(away), axis=0)) < 0.2)
@@ -60,7 +59,7 @@ def test_they_are_compared_with_other_counts() -> None:
     data = pd.DataFrame({"x": rng.normal(size=300)})
     data["n"] = rng.poisson(3.0, 300) * rng.binomial(1, 0.6, 300)
     names = ("poisson", "zero_inflated_poisson")
-    fits = {name: gg.GAM("n ~ x", name).fit(data, progress=False) for name in names}
+    fits = {name: gg.GAM("n ~ x", name).fit(data) for name in names}
     assert gg.compare(fits).table.index[0] == "zero_inflated_poisson"
 
 
@@ -99,8 +98,7 @@ def test_lines_of_zeros_are_those_of_zeroinfl(tmp_path: Path) -> None:
     answers = rscript.printed(R, tmp_path).reshape(5, 2, 2)
     for link, (known, se) in zip((*LATENT, "log"), answers):
         family = families.ZeroInflatedPoisson(link)
-        gam = gg.GAM({"mean": linear("x"), "zero": linear("x")}, family)
-        gam.fit(frame, "y", progress=False)
+        gam = gg.GAM({"mean": linear("x"), "zero": linear("x")}, family).fit(frame, "y")
         result, own = gam.predict(pd.DataFrame({"x": [0.1, 0.9]}), "link", se=True)
         assert np.max(np.abs(result[:, 1] - known) / se) < 0.25, link
         np.testing.assert_allclose(own[:, 1], se, rtol=0.05, err_msg=link)
@@ -118,21 +116,6 @@ def test_tweedie_density_is_that_of_its_sum(power: float, phi: float) -> None:
         np.testing.assert_allclose(result, amounts.logpdf(y), rtol=1e-6, atol=1e-6)
     none = likelihood.log_prob(np.zeros((3, 1)), f[:, None], np.zeros((3, 1)))
     np.testing.assert_allclose(none, amounts.logpdf(0.0), rtol=1e-10)
-
-
-def test_tweedie_fits_are_the_same_in_any_unit() -> None:
-    rng = np.random.default_rng(1)
-    x = rng.uniform(size=150)
-    y = rng.poisson(2.0 + x) * rng.gamma(2.0, 0.5 + x)
-    result = []
-    for unit in (1e-6, 1e6):
-        frame = pd.DataFrame({"x": x, "y": unit * y})
-        gam = gg.GAM(s("x", k=6), family="tweedie").fit(frame, y="y", progress=False)
-        result.append(np.asarray(gam.predict(frame, "link")) - np.log(unit))
-        own = gam.fitted.spec.family.parameters(gam.fitted.likelihood, None)
-        result.append(np.log(own["dispersion"]) - (2.0 - own["power"]) * np.log(unit))
-    np.testing.assert_allclose(result[2], result[0], atol=1e-8)
-    np.testing.assert_allclose(result[3], result[1], atol=1e-6)
 
 
 def test_tweedie_learns_its_power() -> None:
@@ -164,9 +147,7 @@ def test_impossible_responses(name: str, bad: float, message: str) -> None:
 
 
 @pytest.mark.parametrize(("seed", "column"), [(21, "o"), (16, "y")])
-def test_fits_that_find_no_optimum_have_numbers_or_say_which_do_not_do(
-    seed: int, column: str
-) -> None:
+def test_fits_that_find_no_optimum_have_numbers_or_say_which_do_not_do(seed, column):
     rng, rows = np.random.default_rng(seed), 90
     frame = pd.DataFrame({"u": rng.uniform(size=rows), "sk": np.exp(3.0 * rng.normal(size=rows))})
     frame["o"] = np.where(np.arange(rows) == 30, 1e6, rng.normal(size=rows))
@@ -181,7 +162,7 @@ def test_fits_that_find_no_optimum_have_numbers_or_say_which_do_not_do(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            mean = gam.fit(frame, "y", progress=False).predict(frame)
+            mean = gam.fit(frame, "y").predict(frame)
             finite = bool(np.all(np.isfinite(mean)))
         except ValueError as error:
             refused = str(error)
