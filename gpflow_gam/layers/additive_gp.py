@@ -522,7 +522,7 @@ class AdditiveGP(GPHead):
         mean, var, nothing, _ = self._unpacked(moments)
         centre = tf.zeros_like(mean) + tf.cast(gp.mean_function(nothing), mean.dtype)
         far = tf.cast(scale, mean.dtype)
-        prior = 1.0 / tf.square(_NULL_SPREAD * far)
+        prior = 1.0 / tf.square(far)  # of one row a variance has no mode
 
         def slopes(mean: tf.Tensor, var: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             _, g, w = expectation_gradients(gp.likelihood, nothing, mean, var, Y)
