@@ -48,11 +48,7 @@ def load() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return wide, deep.astype(np.float32), data["bikers"].to_numpy(np.float32)
 
 
-def build(
-    num_data: int,
-    width: int,
-    rate: float = 0.03,
-) -> tuple[keras.Model, keras.Model, gg.layers.AdditiveGP]:
+def build(num_data: int, width: int) -> tuple[keras.Model, keras.Model, gg.layers.AdditiveGP]:
     """
     The model of counts' moments, the one of the head's features, and the head.
     """
@@ -69,7 +65,7 @@ def build(
     )
     model = keras.Model([wide, deep], head(features))
     model.compile(
-        optimizer=keras.optimizers.Adam(rate), loss=head.loss, metrics=[head.metric("nlpd")]
+        optimizer=keras.optimizers.Adam(0.01), loss=head.loss, metrics=[head.metric("nlpd")]
     )
     return model, keras.Model([wide, deep], features), head
 
@@ -90,7 +86,7 @@ def distributed(
 
     def make() -> keras.Model:
         keras.utils.set_random_seed(0)
-        model, features, head = build(len(W), D.shape[1], 0.01)
+        model, features, head = build(len(W), D.shape[1])
         head.adapt(features([W, D]).numpy(), y)  # the same on all workers, as their data are
         heads.append(head)
         return model

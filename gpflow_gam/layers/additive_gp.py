@@ -24,6 +24,7 @@ from ..gam.terms import Term, Terms
 from ..kernels.functional import parameters_of, with_values
 from ..kernels.shaped import shaped_part
 from ..likelihoods.expectations import expectation_gradients
+from ..likelihoods.support import num_labels
 from ..models import AdditiveSVGP
 from ..optimizers.sites import DataSites, sums_of
 from ..posteriors import ShapedPosterior, ShapedValues, SparseAdditivePosterior
@@ -32,8 +33,11 @@ from .head import GPHead, Normalization, Output, asserted, is_below, of_all_repl
 from .losses import FORWARD, Forward, as_leading, as_rows
 from .structure import HeadSpecification
 
-_COORDINATES = 20.0
-"""Hyperparameters' unconstrained values are so many times what optimizers move."""
+_OF_KERNELS, _OF_LIKELIHOODS = 5.0, 10.0
+"""
+Hyperparameters' unconstrained values are so many times what optimizers move. Steps of a tenth, as
+of larger factors at a rate of .01, take lengthscales on a random walk, as batches are noisy.
+"""
 _NULL_STEPS, _NULL_SPREAD = 60, 10.0
 """Of the search for the null model; prior standard deviation of its constant, in scales."""
 _KL = "_gpflow_gam_kl"
@@ -268,8 +272,8 @@ class AdditiveGP(GPHead):
             for variable in Z.variables:
                 variable._trainable = True
         likelihood = spec.build_likelihood()
-        for part in (kernel, likelihood):
-            _in_coordinates_of_adam(part)
+        _in_coordinates_of_adam(kernel, _OF_KERNELS)
+        _in_coordinates_of_adam(likelihood, _OF_LIKELIHOODS)
         return AdditiveSVGP(
             kernel,
             likelihood,
@@ -437,7 +441,7 @@ class AdditiveGP(GPHead):
         now = [tf.convert_to_tensor(gp.mean_function.constant)]
         now += [tf.convert_to_tensor(p.unconstrained_variable) for p in free]
         steps = [tf.fill(tf.shape(now[0]), tf.cast(0.5 * scale, now[0].dtype))]
-        steps += [tf.fill(tf.shape(z), tf.cast(0.5 / _COORDINATES, z.dtype)) for z in now[1:]]
+        steps += [tf.fill(tf.shape(z), tf.cast(0.5 / _OF_LIKELIHOODS, z.dtype)) for z in now[1:]]
         zeros = tf.zeros([tf.shape(Y)[0], gp.num_latent_gps], now[0].dtype)
         spread = tf.cast(_NULL_SPREAD * scale, zeros.dtype)
 
@@ -522,7 +526,9 @@ class AdditiveGP(GPHead):
         mean, var, nothing, _ = self._unpacked(moments)
         centre = tf.zeros_like(mean) + tf.cast(gp.mean_function(nothing), mean.dtype)
         far = tf.cast(scale, mean.dtype)
-        prior = 1.0 / tf.square(far)  # of one row a variance has no mode
+        # of one row a variance has no mode, which a prior must give; that of a class is far off
+        spread = 1.0 if num_labels(gp.likelihood) is None else _NULL_SPREAD
+        prior = 1.0 / tf.square(spread * far)
 
         def slopes(mean: tf.Tensor, var: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             _, g, w = expectation_gradients(gp.likelihood, nothing, mean, var, Y)
@@ -635,24 +641,25 @@ def _in_layer() -> Iterator[None]:
 
 class _Coordinates(tfp.bijectors.Scale):
     """
-    Multiplies by :data:`_COORDINATES`.
+    Multiplies by a factor.
 
     Within the layer the gradient is divided by it: plain gradient descent, whose step has the size
     of the gradient, then moves a hyperparameter as if there were no coordinates.
     """
 
-    def __init__(self, dtype: tf.DType) -> None:
-        super().__init__(tf.constant(_COORDINATES, dtype))
+    def __init__(self, factor: float, dtype: tf.DType) -> None:
+        super().__init__(tf.constant(factor, dtype))
+        self._factor = factor
 
     def _forward(self, x: tf.Tensor) -> tf.Tensor:
         y = super()._forward(x)
         if not _IN_LAYER.get():
             return y
-        slope = x / _COORDINATES
+        slope = x / self._factor
         return slope + tf.stop_gradient(y - slope)
 
 
-def _in_coordinates_of_adam(module: tf.Module) -> None:
+def _in_coordinates_of_adam(module: tf.Module, factor: float) -> None:
     """
     Put trainable parameters into coordinates in which Adam's steps are of the right size.
 
@@ -664,7 +671,8 @@ def _in_coordinates_of_adam(module: tf.Module) -> None:
         for name, value in list(vars(part).items()):
             if isinstance(value, Parameter) and value.trainable:
                 if id(value) not in scaled:
-                    transform = tfp.bijectors.Chain([value.transform, _Coordinates(value.dtype)])
+                    coordinates = _Coordinates(factor, value.dtype)
+                    transform = tfp.bijectors.Chain([value.transform, coordinates])
                     scaled[id(value)] = Parameter(value, transform=transform)
                 setattr(part, name, scaled[id(value)])
 
