@@ -80,8 +80,8 @@ def without_bijector_cache(module: tf.Module) -> Iterator[None]:
     """
     While a graph is made that reads a module's parameters, their transforms remember nothing.
 
-    The dictionary holds what it remembers for as long as what that was made from is there. In a
-    graph each is there because of the other, and none is ever let go.
+    A bijector's cache holds an output for as long as its input lives. In a graph each keeps the
+    other alive, and neither is ever freed.
     """
     own = [(p, p._bijector, p._transform_fn) for p in module.parameters]
     for parameter, *_ in own:

@@ -15,12 +15,12 @@ import gpflow_gam as gg
 N = 80
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 2))
-Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=N)
+Y = RNG.poisson(np.exp(1.0 + np.sin(2.0 * X[:, 0])))
 
 
 def build(normalise: bool = False) -> keras.Model:
     options = {"num_data": N, "num_inducing": 6}
-    head = gg.layers.AdditiveGP(gg.s(0) + gg.s(1), **options)
+    head = gg.layers.AdditiveGP(gg.s(0) + gg.s(1), "negative_binomial", **options)
     inputs = keras.Input((2,), dtype="float64")
     features = keras.layers.Dense(2, dtype="float64")(inputs)
     if normalise:  # its replicas meet inside the forward pass

@@ -35,17 +35,17 @@ from .structure import HeadSpecification
 
 _OF_KERNELS, _OF_LIKELIHOODS = 5.0, 10.0
 """
-Hyperparameters' unconstrained values are so many times what optimizers move. Steps of a tenth, as
-of larger factors at a rate of .01, take lengthscales on a random walk, as batches are noisy.
+Factors from the variables that optimizers move to unconstrained hyperparameters. With larger ones
+lengthscales go on a random walk at a rate of .01, as batches are noisy.
 """
 _NULL_STEPS, _NULL_SPREAD = 60, 10.0
-"""Of the search for the null model; prior standard deviation of its constant, in scales."""
+"""Of the search for the null model; prior spread of its constant and classes' modes, in scales."""
 _KL = "_gpflow_gam_kl"
 """Attribute of a graph: KL divergences of its training calls, by head."""
 _NEAR, _CAREFUL_EPOCHS = 1.0, 4
 """Distance of a site from the mode of its row in the first epoch, in scales; twice in each next."""
 _STEEPER = 2.0
-"""A curvature that is so many times that near the mode is too steep to slope along."""
+"""Slopes are taken near the mode where the curvature is more than so many times the one there."""
 _WINDOW, _MOST = 0.5, 0.3
 """Step size of natural gradients, in batches by epoch, and at most."""
 
@@ -419,14 +419,17 @@ class AdditiveGP(GPHead):
             nothing = tf.concat([constant, least], axis=1)
             is_first = tf.equal(tf.convert_to_tensor(self._steps), 0.0)
             moments = tf.where(is_first, tf.zeros_like(moments) + nothing, moments)
+        # NaN where a row cannot be read, and so all of q; outside `_precision`, as replicas wait
+        missing = tf.constant(np.nan, tf.float64)
+        num_rows = over_replicas(tf.where(valid, tf.cast(forward.num_rows, tf.float64), missing))
         with self._precision():
-            near, sloping = self._near_modes(tf.stop_gradient(moments), Y)
+            near, sloping = self._near_modes(tf.stop_gradient(moments), Y, num_rows)
         sloping = moments + tf.stop_gradient(sloping - moments)
         if moves:
             step: _Step = forward.state
             with self._precision():
                 sums = self._batch_sums(step.phi, Y, near, weight)
-            self._move(step, [over_replicas(s) for s in sums], forward.num_rows, valid)
+            self._move(step, [over_replicas(s) for s in sums], num_rows)
         return as_leading(moments, leading, known), as_leading(sloping, leading, known)
 
     def _null_model(self, Y: tf.Tensor, weight: tf.Tensor) -> list[tf.Tensor]:
@@ -510,7 +513,9 @@ class AdditiveGP(GPHead):
         sites = DataSites(weight * w, weight * (g + w * (mean - gp.mean_function(nothing))))
         return [tf.stop_gradient(s) for s in sums_of(gp, phi, sites)]
 
-    def _near_modes(self, moments: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _near_modes(
+        self, moments: tf.Tensor, Y: tf.Tensor, num_rows: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Moments [N, L, 2] at which sites of rows are taken, and those of the loss's slopes.
 
@@ -526,7 +531,7 @@ class AdditiveGP(GPHead):
         mean, var, nothing, _ = self._unpacked(moments)
         centre = tf.zeros_like(mean) + tf.cast(gp.mean_function(nothing), mean.dtype)
         far = tf.cast(scale, mean.dtype)
-        # of one row a variance has no mode, which a prior must give; that of a class is far off
+        # one row gives a variance no mode but by its prior; the mode of a class is far off
         spread = 1.0 if num_labels(gp.likelihood) is None else _NULL_SPREAD
         prior = 1.0 / tf.square(spread * far)
 
@@ -548,16 +553,12 @@ class AdditiveGP(GPHead):
 
         given = tf.stack([mean, var], axis=-1)
         steps = tf.cast(tf.convert_to_tensor(self._steps), mean.dtype)
-        epoch = steps * tf.cast(tf.shape(Y)[0], mean.dtype) / self.num_data
+        epoch = steps * tf.cast(num_rows, mean.dtype) / self.num_data
         most = _NEAR * far * 2.0 ** tf.floor(epoch)
         close = tf.minimum(var, tf.square(most))
         return tf.cond(epoch < _CAREFUL_EPOCHS, limited, lambda: (given, given))  # type: ignore[no-any-return]
 
-    def _move(
-        self, before: _Step, sums: list[tf.Tensor], rows: tf.Tensor, valid: tf.Tensor
-    ) -> None:
-        missing = tf.constant(np.nan, tf.float64)  # and so all of q, wherever a row cannot be read
-        rows = over_replicas(tf.where(valid, tf.cast(rows, tf.float64), missing))
+    def _move(self, before: _Step, sums: list[tf.Tensor], rows: tf.Tensor) -> None:
         step = tf.cast(tf.convert_to_tensor(self._steps), tf.float64)
         rho = tf.maximum(1.0 / (step + 1.0), tf.minimum(_WINDOW * rows / self.num_data, _MOST))
         scale = tf.math.divide_no_nan(rho * self.num_data, rows * self.kl_weight)
