@@ -146,6 +146,21 @@ def test_impossible_responses(name: str, bad: float, message: str) -> None:
         gg.GAM(s("x"), family=name).fit(frame, y="y")
 
 
+def test_tweedie_fits_are_the_same_in_any_unit() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.uniform(size=150)
+    y = rng.poisson(2.0 + x) * rng.gamma(2.0, 0.5 + x)
+    result = []
+    for unit in (1e-6, 1e6):
+        frame = pd.DataFrame({"x": x, "y": unit * y})
+        gam = gg.GAM(s("x", k=6), family="tweedie").fit(frame, y="y")
+        result.append(np.asarray(gam.predict(frame, "link")) - np.log(unit))
+        values = gam.fitted.spec.family.parameters(gam.fitted.likelihood, None)
+        result.append(np.log(values["dispersion"]) - (2.0 - values["power"]) * np.log(unit))
+    np.testing.assert_allclose(result[2], result[0], atol=1e-8)
+    np.testing.assert_allclose(result[3], result[1], atol=1e-6)
+
+
 @pytest.mark.parametrize(("seed", "column"), [(21, "o"), (16, "y")])
 def test_fits_that_find_no_optimum_have_numbers_or_say_which_do_not_do(seed, column):
     rng, rows = np.random.default_rng(seed), 90
