@@ -49,7 +49,8 @@ def log_prior_density(parameters: Sequence[Parameter]) -> tf.Tensor:
     The log-densities of the parameters' priors, summed as GPflow does, [].
 
     Those of one kind are evaluated together: singly they were half of a training step's
-    operations.
+    operations. They are densities of logarithms less these, the change of measure: the bijector
+    of TFP's own density has a cache that keeps the graph it was called in.
     """
     kinds: dict[type, list[Parameter]] = {}
     densities = []
@@ -59,12 +60,13 @@ def log_prior_density(parameters: Sequence[Parameter]) -> tf.Tensor:
         elif p.prior is not None:
             densities.append(p.log_prior_density())
     for kind, group in kinds.items():
-        values = tf.concat([tf.reshape(p, [-1]) for p in group], axis=0)
+        logs = tf.math.log(tf.concat([tf.reshape(p, [-1]) for p in group], axis=0))
         location, scale = (
             np.concatenate([_entries(getattr(p.prior, name), p) for p in group])
             for name in ("loc", "scale")
         )
-        densities.append(tf.reduce_sum(kind(location, scale).log_prob(values)))
+        density = kind(location, scale).distribution.log_prob(logs)
+        densities.append(tf.reduce_sum(density - logs))
     if densities:
         return tf.add_n(densities)
     return tf.zeros([], dtype=parameters[0].dtype)
