@@ -19,6 +19,8 @@ test = [
     "onnxruntime>=1.17",
     "ai-edge-litert>=1.2",
     "tensorflow-serving-api>=2.18",
+    "duckdb>=1.0",
+    "openpyxl>=3.1",
     "hypothesis>=6.100",
     "joblib>=1.3",
     "polars>=1.0",
@@ -38,7 +40,11 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.13",
     packages=find_packages(include=["gpflow_gam", "gpflow_gam.*"]),
-    package_data={"gpflow_gam": ["py.typed"], "gpflow_gam.datasets": ["*.csv.gz"]},
+    package_data={
+        "gpflow_gam": ["py.typed"],
+        "gpflow_gam.datasets": ["*.csv.gz"],
+        "gpflow_gam.gam": ["scorer.js"],
+    },
     install_requires=[
         "check_shapes>=1.1.1",
         "formulaic>=1.1",

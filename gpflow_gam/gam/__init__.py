@@ -2,5 +2,6 @@
 
 from .gam import GAM
 from .inspector import NotFittedError
+from .tables import EditedGAM
 
-__all__ = ["GAM", "NotFittedError"]
+__all__ = ["GAM", "EditedGAM", "NotFittedError"]

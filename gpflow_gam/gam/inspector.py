@@ -19,6 +19,7 @@ from .fits.prediction import Selection, part_of
 from .fits.specification import Model
 from .summaries.checks import concurvity, pairwise_concurvity
 from .summaries.summary import Summary, summarise, variance_components
+from .tables import ERROR, EditedGAM, Tables, edited
 from .terms import Column
 from .terms.base import Level
 
@@ -539,6 +540,66 @@ class Inspector:
         whole = pd.concat(frames, ignore_index=True)
         # what they are of is left of the numbers
         return whole[sorted(whole, key=lambda name: name in _NUMBERS)]
+
+    def tables(
+        self,
+        *,
+        scale: Literal["link", "response"] = "link",
+        base: Mapping[Column, Any] | None = None,
+        knots: Mapping[Column, Sequence[float]] | None = None,
+        error: float = ERROR,
+        level: float = 0.95,
+    ) -> dict[str, pd.DataFrame]:
+        """
+        The GAM as tables, one for each effect: its estimate at knots or levels.
+
+        A prediction is the sum of one value of each table, straight lines drawn between knots, the
+        intercept and offsets. :func:`gpflow_gam.serving.export` writes them as JSON, SQL, Excel or
+        PMML.
+
+        :param scale: ``"link"``, the predictor, or ``"response"``: the factor by which the
+            response is multiplied under a log link, the odds ratio under a logit.
+        :param base: of columns the value whose effect is nought (on the response's scale, one):
+            tables of that column alone are differences to it.
+        :param knots: of columns of numbers where a table has its knots; else they are chosen.
+        :param error: of straight lines between chosen knots, at most, as a share of the range of
+            the effect over the data.
+        :param level: probability of the interval.
+        :return: by effect a table: the effect's columns, ``predictor`` where there are several,
+            ``estimate``, ``se`` (on the link's scale alone), ``lower``, ``upper``, and ``rows``,
+            how many rows of the data are nearest.
+        :raises ValueError: an effect that no table holds, as of three columns of numbers; a bad
+            argument.
+        """
+        return Tables(self.fitted, error, knots).frames(scale, dict(base or {}), level)
+
+    def edit(
+        self,
+        term: str,
+        *,
+        reason: str,
+        monotone: Literal["increasing", "decreasing"] | None = None,
+        values: Mapping[Any, float] | None = None,
+        cap: tuple[float, float] | None = None,
+    ) -> EditedGAM:
+        """
+        Change one table by hand, with a record of what was changed and why.
+
+        The GAM stays as it is. The result predicts, can be edited further, and
+        :func:`gpflow_gam.serving.export` writes it, its edits included. It has no intervals: they
+        would be of the tables that were fitted.
+
+        :param term: the name of an effect of one column, of a GAM with one predictor.
+        :param reason: why, in words.
+        :param monotone: the closest table that never falls (``"increasing"``) or never rises, by
+            least squares over the rows of the data.
+        :param values: the effect at levels or at values of the column, on the link's scale.
+        :param cap: the least and the greatest effect, on the link's scale.
+        :return: a GAM that is its tables.
+        :raises ValueError: an effect that is no such table; not one change; a bad argument.
+        """
+        changes: dict[str, Any] = {"monotone": monotone, "values": values, "cap": cap}
+        return edited(self.fitted).edit(term, reason=reason, **changes)
 
     def coefficients(
         self,

@@ -17,6 +17,7 @@ from gpflow.base import AnyNDArray
 
 from ..archive import replacing
 from ..gam.frames import Table
+from ..gam.tables import ERROR
 from ..version import __version__
 from .portable import (
     PORTABLE_MEANINGS,
@@ -36,6 +37,7 @@ from .servable import (
     argument_names,
     servable,
 )
+from .table_files import TableFormat, table_bytes, write_scorers
 
 
 class Served:
@@ -345,8 +347,12 @@ def messages() -> tuple[Any, Any]:
     return predict_pb2, prediction_log_pb2
 
 
-Format = Literal["saved_model", "onnx", "litert"]
-SUFFIXES: dict[str, Format] = {".onnx": "onnx", ".tflite": "litert"}
+Format = Literal["saved_model", "onnx", "litert", "json", "sql", "xlsx", "pmml"]
+SUFFIXES: dict[str, Format] = {
+    ".onnx": "onnx",
+    ".tflite": "litert",
+    **{f".{kind}": kind for kind in get_args(TableFormat)},
+}
 _NAMES = {"saved_model": "SavedModel", "onnx": "ONNX file", "litert": "LiteRT file"}
 
 
@@ -361,10 +367,13 @@ def export(
     single: bool = False,
     version: int | None = None,
     warmup: Any = None,
+    error: float = ERROR,
+    knots: Mapping[Any, Sequence[float]] | None = None,
+    table: str = "data",
     overwrite: bool = False,
 ) -> None:
     """
-    Write a model as a TensorFlow SavedModel, an ONNX or a LiteRT file, for other programs.
+    Write a model for other programs: as a SavedModel, an ONNX or a LiteRT file, or its tables.
 
     A SavedModel's signatures are ``predict`` (also ``serving_default``), ``predict_components`` and
     ``sample``, and the same with ``_float32`` behind, which take and return numbers in single
@@ -380,6 +389,11 @@ def export(
     A LiteRT file (TensorFlow Lite) takes, computes and returns single precision, which it has
     alone, by operators that are built in. Text is taken as the places of levels, 0, 1, ...
 
+    JSON, SQL, Excel and PMML files hold a GAM's :meth:`~gpflow_gam.GAM.tables`: a prediction is a
+    sum of values of tables, straight lines drawn between knots. Beside a JSON file stand
+    ``gpflow_gam_scorer.py`` and ``gpflow_gam_scorer.js``, which read it without any package but
+    numpy. The others have no standard errors, and give the response at the estimated predictor.
+
     The folder or file appears whole or not at all.
 
     :param model: a fitted :class:`~gpflow_gam.GAM`, a trained model of :mod:`gpflow_gam.models`,
@@ -387,8 +401,9 @@ def export(
         :mod:`gpflow_gam.layers`, one each. Names of several heads, and ``_``, stand before those
         of their outputs.
     :param path: of the folder or file to write.
-    :param format: ``"saved_model"``, ``"onnx"`` or ``"litert"``; by default what the suffix of
-        ``path`` says, ``.onnx`` or ``.tflite``, and a SavedModel otherwise.
+    :param format: ``"saved_model"``, ``"onnx"``, ``"litert"``, ``"json"``, ``"sql"``, ``"xlsx"`` or
+        ``"pmml"``; by default what the suffix of ``path`` says (``.tflite`` of ``"litert"``), and a
+        SavedModel otherwise.
     :param level: probability of ``lower`` and ``upper``, the credible interval of the expected
         response.
     :param invalid: for requests with rows that the model cannot take, such as levels it has never
@@ -401,6 +416,10 @@ def export(
         TensorFlow Serving has it.
     :param warmup: rows that TensorFlow Serving predicts for when it has loaded a SavedModel, before
         it takes requests; data as for ``predict``. Written with ``tensorflow-serving-api``.
+    :param error: of tables, the greatest error of straight lines between knots, as a share of the
+        range of each effect over the data.
+    :param knots: of columns whose tables have their knots there.
+    :param table: of SQL, the table whose rows are scored.
     :param overwrite: whether what is there may be replaced by its like.
     :raises FileExistsError: there is something that may not be replaced.
     :raises ImportError: the package that writes the format is not installed.
@@ -432,7 +451,16 @@ def export(
             f"invalid={invalid!r}: {path.name} cannot fail a request; pass invalid='nan', or "
             "export a SavedModel."
         )
-    _export_file(model, path, kind, Options(level, "nan", max_rows), single, overwrite)
+    _check_file(path, overwrite)
+    if kind == "onnx" or kind == "litert":
+        content = _graph_bytes(model, path, kind, Options(level, "nan", max_rows), single)
+    else:
+        content = table_bytes(model, kind, error, knots, table)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "json":
+        write_scorers(path.parent)
+    with replacing(path) as file:
+        file.write(content)
 
 
 def _format(path: Path, format: Format | None) -> Format:
@@ -447,19 +475,17 @@ def _format(path: Path, format: Format | None) -> Format:
 # --- ONNX and LiteRT -----------------------------------------------------------------------------
 
 
-def _export_file(
-    model: Any, path: Path, kind: Format, options: Options, single: bool, overwrite: bool
-) -> None:
-    write = _onnx_writer(path) if kind == "onnx" else None
-    source = servable(model)
+def _check_file(path: Path, overwrite: bool) -> None:
     if path.is_dir():
         raise FileExistsError(f"{path} is a folder, and will not be replaced by a file.")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
-    content = _litert(source, options) if write is None else _onnx(source, options, single, write)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write(content)
+
+
+def _graph_bytes(model: Any, path: Path, kind: Format, options: Options, single: bool) -> bytes:
+    write = _onnx_writer(path) if kind == "onnx" else None
+    source = servable(model)
+    return _litert(source, options) if write is None else _onnx(source, options, single, write)
 
 
 def _onnx_writer(path: Path) -> Callable[..., bytes]:

@@ -1,0 +1,187 @@
+"""
+Predictions of a generalized additive model from its tables, by numpy alone.
+
+``gpflow_gam.serving.export(gam, "model.json")`` writes the tables, and this file beside them. It
+needs Python and numpy::
+
+    import gpflow_gam_scorer as scorer
+
+    model = scorer.load("model.json")
+    scorer.predict(model, {"x": [0.1, 0.7], "g": ["a", "b"]})["response"]
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from typing import Any
+
+import numpy as np
+
+FORMAT = "gpflow_gam tables"
+VERSION = 1
+_BLOCK = 4096  # rows at a time
+_DRAWS = 500  # pairs of draws, for class probabilities
+
+LINKS: dict[str, Any] = {
+    "identity": lambda f: f,
+    "log": np.exp,
+    "logit": lambda f: 1.0 / (1.0 + np.exp(-f)),
+    "probit": lambda f: 0.5 * np.vectorize(math.erfc, otypes=[float])(-f / math.sqrt(2.0)),
+    "cloglog": lambda f: -np.expm1(-np.exp(f)),
+    "cauchit": lambda f: 0.5 + np.arctan(f) / math.pi,
+    "inverse": lambda f: 1.0 / f,
+    "sqrt": np.square,
+}
+"""From the predictor to the expected response."""
+
+
+def load(path: Any) -> dict[str, Any]:
+    """Read the tables that ``export`` wrote; ValueError if the file holds others."""
+    with open(path, encoding="utf-8") as file:
+        model: dict[str, Any] = json.load(file)
+    if not isinstance(model, dict) or model.get("format") != FORMAT:
+        raise ValueError(f"{path} holds no tables of gpflow_gam.")
+    if model["version"] > VERSION:
+        raise ValueError(f"{path} is of version {model['version']}; this reads up to {VERSION}.")
+    return model
+
+
+def predict(model: Any, data: Any, level: float = 0.95) -> dict[str, Any]:
+    """
+    Predictions of N rows.
+
+    :param model: from :func:`load`.
+    :param data: a dict of columns, or a DataFrame.
+    :param level: probability of the intervals.
+    :return: ``predictor`` and its ``se``, [N] or [N, L]; ``median``, the response at the predictor,
+        and ``response``, its expectation, [N] or [N, K] of classes; ``lower`` and ``upper``, the
+        interval of the expected response; ``terms``, what each adds to the predictor.
+    :raises ValueError: a column that is not there, or a value that the model cannot take.
+    """
+    columns = {name: _column(name, about, data) for name, about in model["columns"].items()}
+    number = max([len(values) for values in columns.values()], default=0)
+    blocks = [
+        _predict(model, {k: v[i : i + _BLOCK] for k, v in columns.items()}, level)
+        for i in range(0, max(number, 1), _BLOCK)
+    ]
+    result = {key: np.concatenate([b[key] for b in blocks]) for key in blocks[0] if key != "terms"}
+    names = blocks[0]["terms"]
+    result["terms"] = {key: np.concatenate([b["terms"][key] for b in blocks]) for key in names}
+    return result
+
+
+def _predict(model: Any, columns: dict[str, Any], level: float) -> dict[str, Any]:
+    number, L = len(next(iter(columns.values()))), len(model["constant"])
+    mean = np.tile(np.array(model["constant"], float), (number, 1))
+    for name in model["offset"]["columns"]:
+        mean[:, 0] += model["offset"]["factor"] * columns[name]
+    terms, root = {}, None
+    for term in model["terms"]:
+        times = _multiplier(term["by"], columns, number)
+        part = times[:, None] * _interpolated(term["axes"], term["values"], columns, number)
+        mean += part
+        terms[term["name"]] = part[:, 0] if L == 1 else part
+        for q, rows in enumerate(term["roots"] or []):
+            root = np.zeros((L, number, model["rank"])) if root is None else root
+            table = np.zeros((len(rows), model["rank"]))
+            for row, given in zip(table, rows):  # zeros at the end are left out
+                row[: len(given)] = given
+            root[q] += times[:, None] * _interpolated(term["root_axes"], table, columns, number)
+    se = None if root is None else np.sqrt(np.sum(np.square(root), axis=2)).T
+    result = _responses(model["link"], mean, se, level)
+    result["predictor"] = mean[:, 0] if L == 1 else mean
+    if se is not None:
+        result["se"] = se[:, 0] if L == 1 else se
+    return {**result, "terms": terms}
+
+
+def _column(name: str, about: Any, data: Any) -> Any:
+    """A column as numbers, [N]: of levels their places, and -1 for new ones."""
+    if name not in data:
+        raise ValueError(f"data has no column {name!r}.")
+    values, levels = np.asarray(data[name]), about["levels"]
+    if values.dtype.kind in "mM":
+        values = values.astype(f"{values.dtype.kind}8[us]").astype(float) / 86_400e6  # days
+        values[np.asarray(data[name]) != np.asarray(data[name])] = np.nan
+    values = values.ravel().astype(object)
+    missing = np.array([v is None or v != v for v in values], bool)
+    if missing.any():
+        if about["fill"] is None:
+            raise ValueError(f"column {name!r} has no value in row {int(np.argmax(missing))}.")
+        values[missing] = about["fill"]
+    if levels is None:
+        numbers = values.astype(float)
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"column {name!r} must be finite.")
+        return numbers
+    places = {level: i for i, level in enumerate(levels)}
+    codes = np.array([places.get(v, -1) for v in values], float)
+    if not about["new_levels"] and (codes < 0).any():
+        raise ValueError(f"column {name!r} has the level {values[np.argmin(codes)]!r}, a new one.")
+    return codes
+
+
+def _multiplier(by: Any, columns: dict[str, Any], number: int) -> Any:
+    if by is None:
+        return np.ones(number)
+    values = columns[by["column"]]
+    return values if by["code"] is None else (values == by["code"]).astype(float)
+
+
+def _interpolated(axes: Any, values: Any, columns: dict[str, Any], number: int) -> Any:
+    """Table [K, ...] over the product of axes, straight between knots and beyond the last ones."""
+    values = np.asarray(values, float)
+    corners = [(np.zeros(number, int), np.ones(number))]
+    for axis in axes:
+        x = columns[axis["column"]]
+        if axis["knots"] is None:  # the last row is that of new levels
+            size = axis["size"]
+            low, share = np.where(x < 0, size - 1, x).astype(int), None
+        else:
+            knots = np.asarray(axis["knots"])
+            size = len(knots)
+            if axis["period"] is not None:
+                x = knots[0] + np.mod(x - knots[0], axis["period"])
+            low = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, size - 2)
+            share = (x - knots[low]) / (knots[low + 1] - knots[low])
+        steps = [(low, 1.0)] if share is None else [(low, 1.0 - share), (low + 1, share)]
+        corners = [(p * size + i, w * s) for p, w in corners for i, s in steps]
+    return sum(w[:, None] * values[p] for p, w in corners)
+
+
+def _responses(link: Any, mean: Any, se: Any, level: float) -> dict[str, Any]:
+    """The response at the predictor, and its expectation and interval where there are errors."""
+    if link["name"] == "softmax":
+        result = {"median": _softmax(mean)}
+        if se is not None:
+            z = np.random.default_rng(0).standard_normal((_DRAWS, 1, mean.shape[1]))
+            draws = (_softmax(mean + sign * se * one) for one in z for sign in (-1.0, 1.0))
+            result["response"] = sum(draws) / (2 * _DRAWS)
+        return result
+    f = mean[:, 0]
+    result = {"median": _inverse(link, f)}
+    if se is not None:
+        hermegauss: Any = np.polynomial.hermite_e.hermegauss
+        nodes, weights = hermegauss(40)
+        values = [_inverse(link, f + se[:, 0] * z) for z in nodes]
+        result["response"] = sum(w * v for w, v in zip(weights, values)) / math.sqrt(2.0 * math.pi)
+        if result["median"].ndim == 1:
+            half = statistics.NormalDist().inv_cdf(0.5 + 0.5 * level) * se[:, 0]
+            ends = [_inverse(link, f + sign * half) for sign in (-1.0, 1.0)]
+            result["lower"], result["upper"] = np.minimum(*ends), np.maximum(*ends)
+    return result
+
+
+def _inverse(link: Any, f: Any) -> Any:
+    if link["name"] != "table":
+        return LINKS[link["name"]](f)
+    table = np.array(link["response"])
+    columns = [np.interp(f, link["predictor"], column) for column in table.T]
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+
+def _softmax(f: Any) -> Any:
+    p = np.exp(f - f.max(axis=-1, keepdims=True))
+    return p / p.sum(axis=-1, keepdims=True)

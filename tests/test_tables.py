@@ -1,0 +1,468 @@
+"""Tables of GAMs: what every program that reads them says is what the GAM says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_export_terms import QUICK as KINDS
+from test_export_terms import SLOW as MORE_KINDS
+from test_export_terms import responses
+from test_export_terms import rows as rows_of_kinds
+
+import gpflow_gam as gg
+from gpflow_gam import factor, linear, random_effect, s, te, ti
+from gpflow_gam.gam import scorer
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::gpflow_gam.ExtrapolationWarning",
+    "ignore::gpflow_gam.ConvergenceWarning",
+    "ignore::gpflow_gam.HeavyTailWarning",
+)
+NO_TABLE = ("lognormal", "weibull", "hurdle", "zero inflated")  # of a response of two predictors
+QUICK = ("scale", "classes", "fs", "by", "ordinal cloglog", "no intercept", "tweedie")
+
+
+def table(number: int, seed: int, beyond: float = 0.0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "x": rng.uniform(-2.0 - beyond, 3.0 + beyond, number),
+            "z": rng.normal(size=number),
+            "hour of day": rng.uniform(-24.0 * (beyond > 0.0), 24.0, number),
+            "g": rng.choice(["a", "b", "it's"], number),
+            "site": rng.choice([f"r{i}" for i in range(9 + 3 * (beyond > 0.0))], number),
+            "wet": rng.uniform(size=number) < 0.4,
+            "size": rng.uniform(0.5, 2.0, number),
+        }
+    ).assign(log_size=lambda d: np.log(d["size"]))
+
+
+HOUR_NAME = "s(hour of day)"
+HOUR = gg.s("hour of day", bs="cc", period=24, k=6)
+TERMS = s("x", k=8) + HOUR + factor("g") + random_effect("site") + s("x", by="g", k=5)
+TERMS = TERMS + linear("z") + s("z", by="size", k=4) + factor("wet")
+
+
+@pytest.fixture(scope="module")
+def gam() -> gg.GAM:
+    data, rng = table(400, 0), np.random.default_rng(1)
+    eta = np.sin(2.0 * data["x"]) + 0.4 * (data["g"] == "b") - 0.5 * data["wet"] + data["log_size"]
+    eta += 0.5 * np.cos(data["hour of day"] / 12.0 * np.pi)
+    terms = TERMS + ti("x", "z", k=4)
+    return gg.GAM(terms, family="poisson", offset="log_size").fit(
+        data.assign(y=rng.poisson(np.exp(eta))), "y"
+    )
+
+
+@pytest.fixture(scope="module")
+def new() -> pd.DataFrame:
+    return table(600, 5, beyond=3.0)
+
+
+@pytest.fixture(scope="module")
+def folder(gam: gg.GAM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tables")
+    for kind in ("json", "sql", "xlsx"):
+        gg.serving.export(gam, path / f"m.{kind}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def wanted(gam: gg.GAM, new: pd.DataFrame) -> np.ndarray:
+    return gam.predict(new, "link")
+
+
+def near(found: Any, wanted: np.ndarray, share: float = 1e-3) -> None:
+    """Of interpolation errors of a dozen tables, each of 1e-4 of its range or 1e-3 beyond data."""
+    np.testing.assert_allclose(found, wanted, rtol=0.0, atol=share * np.ptp(wanted))
+
+
+# --- frames --------------------------------------------------------------------------------------
+
+
+def test_frames_add_up_to_the_predictor(gam: gg.GAM) -> None:
+    frames = gam.tables(knots={"z": [-1.0, 0.5, 1.0]})
+    assert list(frames) == [n for n in gam.names if n != "intercept"]
+    row = {
+        "x": frames["s(x)"]["x"][7],
+        "z": 0.5,
+        "hour of day": frames[HOUR_NAME]["hour of day"][3],
+    }
+    row |= {"g": "b", "site": "r4", "wet": True, "size": 1.0, "log_size": 0.0}
+    shown = {"s(x)": row["x"], HOUR_NAME: row["hour of day"], "linear(z)": 0.5}
+    parts = gam.predict(pd.DataFrame([row]), "terms")
+    for name, at in shown.items():
+        frame = frames[name]
+        of = frame.columns[0]
+        here = frame[frame[of] == at]
+        assert here["estimate"].item() == pytest.approx(parts[name].item(), abs=1e-9)
+    assert frames["factor(g)"].set_index("g")["estimate"]["b"] == pytest.approx(
+        parts["factor(g)"].item(), abs=1e-9
+    )
+
+
+def test_frames_show_standard_errors_of_effects(gam: gg.GAM) -> None:
+    frame = gam.tables(level=0.8)["s(x)"]
+    known = gam.effects("s(x)", {"x": frame["x"]}, level=0.8)
+    for column in ("estimate", "se", "lower", "upper"):
+        np.testing.assert_allclose(frame[column], known[column], rtol=1e-8, atol=1e-10)
+    assert frame["rows"].sum() == 400
+
+
+def test_relativities_are_of_a_base_level(gam: gg.GAM) -> None:
+    frame = gam.tables(scale="response", base={"g": "b"}, error=0.01)["factor(g)"].set_index("g")
+    link = gam.tables(base={"g": "b"}, error=0.01)["factor(g)"].set_index("g")
+    plain = gam.tables(error=0.01)["factor(g)"].set_index("g")
+    assert frame.loc["b", ["estimate", "lower", "upper"]].tolist() == [1.0, 1.0, 1.0]
+    assert "se" not in frame
+    np.testing.assert_allclose(frame["lower"], np.exp(link["lower"]))
+    np.testing.assert_allclose(link["estimate"], plain["estimate"] - plain["estimate"]["b"])
+    draws = gam.sample_effects("factor(g)", ["a", "b", "it's"], num_samples=20_000)
+    sd = np.std(draws - draws[:, [1]], axis=0)
+    np.testing.assert_allclose(link["se"], sd, rtol=0.05)
+
+
+def test_straight_lines_are_as_close_as_stated(gam: gg.GAM) -> None:
+    for error in (1e-2, 1e-3):
+        frame = gam.tables(error=error)["s(x)"]
+        middles = 0.5 * (frame["x"].to_numpy()[1:] + frame["x"].to_numpy()[:-1])
+        true = gam.effects("s(x)", {"x": middles})["estimate"]
+        off = np.abs(np.interp(middles, frame["x"], frame["estimate"]) - true).max()
+        assert off <= error * np.ptp(frame["estimate"])
+    assert len(gam.tables(error=1e-2)["s(x)"]) < len(gam.tables(error=1e-3)["s(x)"]) / 2
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+ALONE = """
+import json, sys
+for name in ("tensorflow", "gpflow", "keras", "pandas", "scipy", "gpflow_gam"):
+    sys.modules[name] = None
+import gpflow_gam_scorer as scorer
+data = json.load(open(sys.argv[1]))
+answer = scorer.predict(scorer.load(sys.argv[2]), data)
+terms = {k: v.tolist() for k, v in answer.pop("terms").items()}
+print(json.dumps({k: v.tolist() for k, v in answer.items()} | {"terms": terms}))
+"""
+
+
+@pytest.fixture(scope="module")
+def answer(folder: Path, new: pd.DataFrame) -> dict[str, Any]:
+    """Of the scorer, in a process that can import none of what made the file."""
+    (folder / "rows.json").write_text(json.dumps(new.to_dict("list")))
+    command = [sys.executable, "-c", ALONE, "rows.json", "m.json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_scorer_says_what_the_gam_says(
+    gam: gg.GAM, answer: dict[str, Any], new: pd.DataFrame, wanted: np.ndarray
+) -> None:
+    near(answer["predictor"], wanted)
+    _, se = gam.predict(new, "link", se=True, unconditional=False)
+    np.testing.assert_allclose(answer["se"], se, rtol=0.01)
+    known = gam.predict(new, interval=0.95, unconditional=False)
+    columns = {"response": "estimate", "lower": "lower", "upper": "upper"}
+    for name, column in columns.items():
+        np.testing.assert_allclose(answer[name], known[column], rtol=0.02)
+    terms = gam.predict(new, "terms")
+    for name, values in answer["terms"].items():
+        if name != "intercept":
+            near(values, terms[name].to_numpy(), 1e-3 * np.ptp(wanted) / np.ptp(terms[name]))
+
+
+def test_file_states_its_errors(folder: Path) -> None:
+    checked = scorer.load(folder / "m.json")["checked"]
+    assert checked["rows"] == 1000
+    assert 0.0 < checked["predictor"] < 2e-3
+    assert 0.0 < checked["se"] < 0.01
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the scorer in JavaScript")
+def test_javascript(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
+    (folder / "rows_js.json").write_text(json.dumps(new.head(60).to_dict("records")))
+    program = """
+    const fs = require("fs"), { predict } = require("./gpflow_gam_scorer.js");
+    const read = (path) => JSON.parse(fs.readFileSync(path)), model = read("m.json");
+    console.log(JSON.stringify(read("rows_js.json").map((row) => predict(model, row))));
+    """
+    done = subprocess.run(["node", "-e", program], cwd=folder, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    for name in ("predictor", "se", "median", "response", "lower", "upper"):
+        np.testing.assert_allclose([row[name] for row in rows], answer[name][:60], rtol=1e-7)
+
+
+def scored(rows: pd.DataFrame, answer: dict[str, Any]) -> None:
+    rows = rows.sort_values("row")
+    assert len(rows) == len(answer["predictor"])
+    np.testing.assert_allclose(rows["predictor"], answer["predictor"], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(rows["response"], answer["median"], rtol=1e-9)
+
+
+SQLITE = """
+import json, sqlite3
+rows, sql = json.load(open("rows.json")), open("m.sql").read()
+connection = sqlite3.connect(":memory:")
+connection.row_factory = sqlite3.Row
+names = ", ".join(f'"{name}"' for name in rows)
+connection.execute(f"CREATE TABLE data (row, {names})")
+places = ", ".join("?" for _ in range(1 + len(rows)))
+content = [(i, *values) for i, values in enumerate(zip(*rows.values()))]
+connection.executemany(f"INSERT INTO data VALUES ({places})", content)
+before = [dict(r) for r in connection.execute(sql)]
+connection.execute("UPDATE data SET g = 'other' WHERE row = 0")
+connection.execute("UPDATE data SET x = NULL WHERE row = 1")
+print(json.dumps([before, [dict(r) for r in connection.execute(sql)]]))
+"""
+
+
+def test_sqlite(folder: Path, answer: dict[str, Any]) -> None:
+    # in a process of its own: TensorFlow brings an SQLite without exp, which takes its place
+    command = [sys.executable, "-c", SQLITE]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    before, after = (pd.DataFrame(rows) for rows in json.loads(done.stdout))
+    scored(before, answer)
+    lacking = after.sort_values("row")["predictor"].isna()
+    assert lacking.tolist() == [True, True] + [False] * (len(after) - 2)
+
+
+def test_duckdb(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect() as connection:
+        connection.register("data", new.assign(row=range(len(new))))
+        scored(connection.execute((folder / "m.sql").read_text()).df(), answer)
+
+
+@pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice computes the sheet")
+def test_excel(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.load_workbook(folder / "m.xlsx")
+    sheet, names = book["score"], list(scorer.load(folder / "m.json")["columns"])
+    for i, row in enumerate(new.head(100).to_dict("records"), start=2):
+        for j, name in enumerate(names, start=1):
+            sheet.cell(i, j, row[name])
+    book.save(folder / "filled.xlsx")
+    command = ["soffice", f"-env:UserInstallation=file://{folder}/office", "--headless"]
+    command += ["--convert-to", "csv", "--outdir", str(folder), str(folder / "filled.xlsx")]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    rows = pd.read_csv(folder / "filled.csv").head(100)
+    np.testing.assert_allclose(rows["predictor"], answer["predictor"][:100], rtol=0.0, atol=1e-9)
+    np.testing.assert_allclose(rows["response"], answer["median"][:100], rtol=1e-9)
+
+
+def test_pmml(gam: gg.GAM, new: pd.DataFrame, tmp_path: Path) -> None:
+    pypmml = pytest.importorskip("pypmml")
+    with pytest.raises(ValueError, match=r"ti\(x,z\).*several columns"):
+        gg.serving.export(gam, tmp_path / "m.pmml")
+    assert not list(tmp_path.iterdir())
+    data = table(200, 3).assign(y=lambda d: np.exp(np.sin(d["x"]) + 0.2 * d["wet"]))
+    other = gg.GAM(TERMS, family="gamma", offset="log_size").fit(data, "y", max_iterations=3)
+    gg.serving.export(other, tmp_path / "m.pmml")
+    answer = pypmml.Model.load(str(tmp_path / "m.pmml")).predict(new)
+    near(np.log(answer["predicted_y"].astype(float)), other.predict(new, "link"))
+
+
+# --- all kinds -----------------------------------------------------------------------------------
+
+EVERY = KINDS | MORE_KINDS
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in EVERY
+        if name not in NO_TABLE
+    ],
+)
+def test_kinds(case: str, tmp_path: Path) -> None:
+    terms, family, response = EVERY[case]
+    data, new = rows_of_kinds(), rows_of_kinds(40, 7)
+    gam = gg.GAM(terms, family).fit(data, responses()[response], max_iterations=8)
+    gg.serving.export(gam, tmp_path / "m.json")
+    answer = scorer.predict(scorer.load(tmp_path / "m.json"), new)
+    link, se = gam.predict(new, "link", se=True, unconditional=False)
+    link, se = np.reshape(link, (40, -1)), np.reshape(se, (40, -1))
+    size = np.ptp(link, axis=0) + se.max(axis=0)  # of a function that vanished, its errors
+    off = np.abs(answer["predictor"].reshape(40, -1) - link) / size
+    assert off.max() < 1e-3
+    assert np.max(np.abs(answer["se"].reshape(40, -1) / se - 1.0)) < 0.1
+    draws = link.shape[1] > 1  # of which the GAM's own estimate is the average
+    expected = gam.predict(new, unconditional=False)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(answer["response"], expected, atol=(0.05 if draws else 2e-3) * scale)
+
+
+@pytest.mark.parametrize("case", NO_TABLE)
+def test_responses_of_two_predictors_are_refused(case: str, tmp_path: Path) -> None:
+    terms, family, response = EVERY[case]
+    data = responses()[response]
+    gam = gg.GAM(terms, family).fit(rows_of_kinds(), data, max_iterations=2)
+    with pytest.raises(ValueError, match="depends on 2 predictors at once"):
+        gg.serving.export(gam, tmp_path / "m.json")
+
+
+def test_columns_of_every_kind(tmp_path: Path) -> None:
+    rng, N = np.random.default_rng(0), 120
+    day = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, N), unit="D")
+    data = pd.DataFrame({"day": day, "rank": rng.integers(0, 4, N), "x": rng.uniform(size=N)})
+    data["y"] = np.sin(data["x"] * 6.0) + 0.3 * data["rank"] + 0.1 * rng.normal(size=N)
+    data.loc[::7, "x"] = np.nan
+    terms = s("day", k=5) + factor("rank") + s("x", k=6)
+    gam = gg.GAM(terms, missing="impute").fit(data, "y")
+    gg.serving.export(gam, tmp_path / "m.json")
+    model = scorer.load(tmp_path / "m.json")
+    near(scorer.predict(model, data)["predictor"], gam.predict(data, "link"))
+    listed = {"day": data["day"].to_numpy(), "rank": data["rank"].tolist(), "x": [None] * N}
+    holes = data.assign(x=np.nan)
+    near(scorer.predict(model, listed)["predictor"], gam.predict(holes, "link"))
+    matrix = data[["rank", "x"]].fillna(0.5).to_numpy()
+    of_matrix = gg.GAM(s(1, k=6) + linear(0)).fit(matrix, data["y"].to_numpy())
+    gg.serving.export(of_matrix, tmp_path / "n.json")
+    columns = {"0": matrix[:, 0], "1": matrix[:, 1]}
+    answer = scorer.predict(scorer.load(tmp_path / "n.json"), columns)
+    near(answer["predictor"], of_matrix.predict(matrix, "link"))
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def test_bad_rows_are_named(folder: Path, new: pd.DataFrame) -> None:
+    model, rows = scorer.load(folder / "m.json"), new.head(4)
+    for change, message in (
+        ({"g": ["a", "b", "?", "a"]}, r"'g' has the level '\?'"),
+        ({"x": [0.0, np.nan, 0.0, 0.0]}, "'x' has no value in row 1"),
+        ({"x": [0.0, np.inf, 0.0, 0.0]}, "'x' must be finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            scorer.predict(model, rows.assign(**change))
+    with pytest.raises(ValueError, match="no column 'x'"):
+        scorer.predict(model, rows.drop(columns="x"))
+    assert len(scorer.predict(model, new.head(0))["predictor"]) == 0
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"format": "gpflow_gam tables", "version": 9}'])
+def test_other_files_are_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text(content)
+    with pytest.raises(ValueError, match=r"holds no tables|reads up to 1"):
+        scorer.load(tmp_path / "m.json")
+
+
+def test_bad_arguments(gam: gg.GAM, folder: Path, tmp_path: Path) -> None:
+    for options, message in (
+        ({"error": 0.0}, "error must be"),
+        ({"scale": "odds"}, "scale must be"),
+        ({"base": {"q": 1}}, "base: no table is of column 'q'"),
+        ({"knots": {"q": [1.0, 2.0]}}, "knots: no term reads column 'q'"),
+        ({"knots": {"x": [2.0, 1.0]}}, "must be two or more, and increase"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gam.tables(**options)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        gg.serving.export(gam, folder / "m.json")
+    (tmp_path / "gpflow_gam_scorer.py").write_text("mine = True")
+    with pytest.raises(FileExistsError, match="not the scorer"):
+        gg.serving.export(gam, tmp_path / "m.json")
+    assert [p.name for p in tmp_path.iterdir()] == ["gpflow_gam_scorer.py"]
+
+
+def test_terms_without_tables_are_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.uniform(size=(60, 4)), columns=[*"abcy"])
+    wide = gg.GAM(te("a", "b", "c", k=3)).fit(data, "y", max_iterations=1)
+    with pytest.raises(ValueError, match=r"te\(a,b,c\) is a function of 3 columns"):
+        wide.tables()
+    computed = gg.GAM("y ~ s(log(a), k=4)").fit(data, max_iterations=1)
+    with pytest.raises(ValueError, match="which is computed"):
+        gg.serving.export(computed, tmp_path / "m.sql")
+    with pytest.raises(TypeError, match="only a GAM is its tables"):
+        gg.serving.export(wide.model, tmp_path / "m.json")
+
+
+# --- tables changed by hand ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def claims() -> tuple[gg.GAM, pd.DataFrame]:
+    data, rng = table(300, 8), np.random.default_rng(2)
+    rate = np.exp(0.3 * np.sin(2.0 * data["x"]) + 0.2 * data["x"] + 0.4 * (data["g"] == "b"))
+    data["y"] = rng.poisson(rate * data["size"])
+    terms = s("x", k=8) + factor("g")
+    return gg.GAM(terms, family="poisson", offset="log_size").fit(data, "y"), data
+
+
+def test_edits_change_one_table_and_say_what_they_cost(
+    claims: tuple[gg.GAM, pd.DataFrame], tmp_path: Path
+) -> None:
+    gam, data = claims
+    before = gam.predict(data, "terms")
+    first = gam.edit("s(x)", monotone="increasing", reason="filed so")
+    model = first.edit("factor(g)", values={"b": 0.5}, reason="market")
+    terms = model.predict(data, "terms")
+    ordered = terms["s(x)"].to_numpy()[np.argsort(data["x"])]
+    assert np.all(np.diff(ordered) >= -1e-12)
+    assert np.any(np.diff(before["s(x)"].to_numpy()[np.argsort(data["x"])]) < 0.0)
+    assert set(terms["factor(g)"][data["g"] == "b"]) == {0.5}
+    others = data["g"] != "b"
+    np.testing.assert_allclose(terms["factor(g)"][others], before["factor(g)"][others])
+    # the record, by hand: deviances of Poisson counts
+    mu = np.exp(first.predict(data, "link"))
+    y = data["y"].to_numpy()
+    deviance = 2.0 * np.sum(np.where(y > 0, y * np.log(np.maximum(y, 1) / mu), 0.0) - (y - mu))
+    edits = model.edits
+    assert edits["term"].tolist() == ["s(x)", "factor(g)"]
+    assert edits["reason"].tolist() == ["filed so", "market"]
+    assert edits["deviance"][0][1] == pytest.approx(deviance, rel=1e-9)
+    assert edits["deviance"][0][1] > edits["deviance"][0][0]
+    assert edits["mean"][1] == pytest.approx([mu.mean(), model.predict(data).mean()], rel=1e-9)
+    # the file has both, and no errors
+    gg.serving.export(model, tmp_path / "m.json")
+    held = scorer.load(tmp_path / "m.json")
+    assert [e["reason"] for e in held["edits"]] == ["filed so", "market"]
+    answer = scorer.predict(held, data)
+    assert "se" not in answer
+    np.testing.assert_array_equal(answer["median"], model.predict(data))
+    assert len(first.edits) == 1
+    np.testing.assert_array_equal(gam.predict(data, "terms"), before)
+
+
+def test_values_and_caps(claims: tuple[gg.GAM, pd.DataFrame]) -> None:
+    gam, data = claims
+    at = {"x": [0.123], "g": ["a"], "log_size": [0.0]}
+    edited = gam.edit("s(x)", values={0.123: 1.5}, reason="one value")
+    assert edited.predict(at, "terms")["s(x)"].tolist() == [1.5]
+    capped = edited.edit("s(x)", cap=(-0.1, 0.2), reason="at most 22 % more")
+    effect = capped.predict(data, "terms")["s(x)"]
+    assert [effect.min(), effect.max()] == pytest.approx([-0.1, 0.2], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("term", "change", "message"),
+    [
+        ("s(q)", {"cap": (0.0, 1.0)}, r"no table 's\(q\)'; the tables are s\(x\), factor\(g\)"),
+        ("s(x)", {}, "give one of monotone, values and cap"),
+        ("s(x)", {"cap": (1.0, 0.0)}, "cap must be"),
+        ("s(x)", {"monotone": "up"}, "monotone must be"),
+        ("s(x)", {"values": {9e9: 1.0}}, "no place between the knots"),
+        ("s(x)", {"values": {0.0: np.nan}}, "no finite number"),
+        ("s(x)", {"cap": (0.0, 1.0), "reason": " "}, "reason must say why"),
+        ("factor(g)", {"monotone": "increasing"}, "no function of a number"),
+        ("factor(g)", {"values": {"z": 1.0}}, "'z' is none of the levels"),
+    ],
+)
+def test_bad_edits(
+    claims: tuple[gg.GAM, pd.DataFrame], term: str, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        claims[0].edit(term, **{"reason": "to try", **change})
