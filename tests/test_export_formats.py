@@ -374,7 +374,9 @@ def test_files_that_say_something_else_are_refused():
 def test_bad_options(tmp_path):
     model, path = sgpr(), tmp_path / "m.onnx"
     for options, match in (
-        ({"format": "coreml"}, "format must be 'saved_model', 'onnx' or 'litert'; got 'coreml'"),
+        ({"format": "coreml"}, "format must be 'saved_model', .* or 'pmml'; got 'coreml'"),
+        ({"format": "json", "single": True}, "single is for ONNX files"),
+        ({"knots": {"x": [0.0, 1.0]}}, "error, knots and table are of tables"),
         ({"invalid": "error"}, "invalid='error'.*cannot fail a request"),
         ({"level": 1.0}, "level must be a probability"),
         ({"format": "saved_model", "single": True}, "single is for ONNX"),

@@ -353,7 +353,6 @@ SUFFIXES: dict[str, Format] = {
     ".tflite": "litert",
     **{f".{kind}": kind for kind in get_args(TableFormat)},
 }
-_NAMES = {"saved_model": "SavedModel", "onnx": "ONNX file", "litert": "LiteRT file"}
 
 
 def export(
@@ -431,8 +430,14 @@ def export(
     path = Path(path)
     kind = _format(path, format)
     if single and kind != "onnx":
-        has = "is in it anyhow" if kind == "litert" else "has signatures of both precisions"
-        raise ValueError(f"single is for ONNX files; a {_NAMES[kind]} {has}.")
+        raise ValueError(
+            "single is for ONNX files: a SavedModel has signatures of both precisions, a LiteRT "
+            f"file is in single precision anyhow, and tables are in double; got {path.name}."
+        )
+    if kind not in get_args(TableFormat) and (error, knots, table) != (ERROR, None, "data"):
+        raise ValueError(
+            f"error, knots and table are of tables (.json, .sql, ...); got {path.name}."
+        )
     if kind == "saved_model":
         name = path.name
         if version is not None:
