@@ -15,7 +15,7 @@ import shared_rows
 import gpflow_gam as gg
 from gpflow_gam import s
 from gpflow_gam.communicator import Communicator
-from gpflow_gam.distribute.fit import StopSync
+from gpflow_gam.distribute.gam import StopSync, fit_share
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned.bins import RowSample
 from gpflow_gam.optimizers.minimizers import FitProgress
@@ -37,7 +37,7 @@ def fits(gam: Any, parts: list[Any], y: Any, **options: Any) -> list[Any]:
 
     def work(communicator: Communicator) -> gg.GAM:
         part = parts[communicator.place]
-        return gam().fit_share(lambda: part, y, communicator=communicator, **options)
+        return fit_share(gam(), lambda: part, y, communicator=communicator, **options)
 
     return shared_rows.run(len(parts), work)
 
@@ -181,7 +181,7 @@ def test_arguments_must_be_alike() -> None:
 
     def work(communicator: Communicator) -> gg.GAM:
         gam = gg.GAM(s("x", k=5 + communicator.place), "poisson")
-        return gam.fit_share(lambda: data, "count", communicator=communicator)
+        return fit_share(gam, lambda: data, "count", communicator=communicator)
 
     for error in shared_rows.run(2, work):
         assert isinstance(error, ValueError)
@@ -225,8 +225,12 @@ def ended(
         if own and interrupt:
             stop._interrupt(2, None)
         gam = gg.GAM(s("x", k=5), "poisson")
-        return gam.fit_share(
-            lambda: parts[communicator.place], "count", communicator=communicator, callback=stop
+        return fit_share(
+            gam,
+            lambda: parts[communicator.place],
+            "count",
+            communicator=communicator,
+            callback=stop,
         )
 
     return shared_rows.run(2, work)

@@ -21,6 +21,7 @@ import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.communicator import Communicator
+from gpflow_gam.distribute.gam import fit_share
 from gpflow_gam.gam.families.discrete import constant_of
 from gpflow_gam.likelihoods.expectations import constant_predictor
 from gpflow_gam.optimizers.binned import bins
@@ -332,7 +333,7 @@ def test_shares_keep_the_order_of_labels(graded, monkeypatch):
 
     def work(communicator: Communicator) -> gg.GAM:
         gam = gg.GAM("s(x, k=6)", "ordinal")
-        return gam.fit_share(lambda: parts[communicator.place], "grade", communicator=communicator)
+        return fit_share(gam, lambda: parts[communicator.place], "grade", communicator=communicator)
 
     assert [gam.fitted.spec.levels for gam in shared_rows.run(2, work)] == [tuple(GRADES)] * 2
 
@@ -468,7 +469,7 @@ def test_shares_of_proportions(trials, monkeypatch):
 
     def work(communicator: Communicator) -> gg.GAM:
         gam = gg.GAM("p ~ s(x, k=6)", "binomial", weights="n")
-        return gam.fit_share(lambda: parts[communicator.place], communicator=communicator)
+        return fit_share(gam, lambda: parts[communicator.place], communicator=communicator)
 
     for gam in shared_rows.run(2, work):
         np.testing.assert_allclose(gam.predict(trials), expected.predict(trials), rtol=1e-5)

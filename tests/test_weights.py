@@ -12,6 +12,7 @@ from response_cases import ROWS, responses
 import gpflow_gam as gg
 from gpflow_gam import linear, s
 from gpflow_gam.communicator import Communicator
+from gpflow_gam.distribute.gam import fit_share
 from gpflow_gam.optimizers.binned import bins
 
 
@@ -142,7 +143,7 @@ def test_shares_leave_rows_of_weight_zero_out(monkeypatch):
     def fitted(parts: list[pd.DataFrame]) -> gg.GAM:
         def work(communicator: Communicator) -> gg.GAM:
             gam = gg.GAM(s("x", k=8) + gg.factor("g"), weights="w")
-            return gam.fit_share(lambda: parts[communicator.place], "y", communicator=communicator)
+            return fit_share(gam, lambda: parts[communicator.place], "y", communicator=communicator)
 
         return shared_rows.run(2, work)[0]
 

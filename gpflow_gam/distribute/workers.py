@@ -72,7 +72,7 @@ class Workers:
 
         strategy.experimental_distribute_values_from_function(note)
         self.replicas = int(strategy.num_replicas_in_sync)
-        self._totals: dict[tuple[int, Any], Traced] = {}
+        self._total = Traced(self._added)
         self.communicator = ALONE
         if self.several:
             self.communicator = Communicator(self.sum, self.index, self.number)
@@ -132,11 +132,9 @@ class Workers:
             return tf.constant(whole)
 
         values = self.strategy.experimental_distribute_values_from_function(share)
-        # one for each size: a trace is for arguments of the same shapes
-        total = self._totals.setdefault((wide, vector.dtype), Traced(self._total))
-        return self.strategy.experimental_local_results(total(values))[0].numpy()[:size]
+        return self.strategy.experimental_local_results(self._total(values))[0].numpy()[:size]
 
-    def _total(self, values: tf.Tensor) -> tf.Tensor:
+    def _added(self, values: tf.Tensor) -> tf.Tensor:
         def reduce(value: tf.Tensor) -> tf.Tensor:
             value = tf.identity(value)  # placed on a device, which an argument is not
             context = tf.distribute.get_replica_context()

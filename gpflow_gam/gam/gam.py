@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ..communicator import Communicator
 from ..errors import check_process
 from . import saving
 from .families import Family
@@ -17,7 +16,6 @@ from .families import family as as_family
 from .fits import FittedGAM
 from .fits.fit import check_same_criterion, fit_gam, refit, update
 from .fits.reading import as_written, with_response, with_response_as
-from .fits.shared import fit_share
 from .fits.specification import ENGINES, VARIATIONAL, Request, check_names
 from .inspector import Inspector
 from .summaries.checks import check_fit
@@ -288,28 +286,6 @@ class GAM(Inspector):
         table = with_response_as(data, y, start.spec.response)
         request = self._request(start.spec.response)
         return self._accept(update(start, request, table, **options), options)
-
-    def fit_share(
-        self, data: Callable[[], Any], y: Any = None, *, communicator: Communicator, **options: Any
-    ) -> GAM:
-        """
-        Fit to rows of which several processes hold a share each, all of which call this.
-
-        :func:`gpflow_gam.distribute.fit` makes ``communicator`` from a strategy.
-
-        :param data: gives this process's share, as :meth:`fit` takes it.
-        :param y: the response, as for :meth:`fit`.
-        :param communicator: with the other processes.
-        :param options: as for :meth:`fit`.
-        :return: itself.
-        :raises ValueError, TypeError: as :meth:`fit`, on all processes where it is of one.
-        """
-
-        def request() -> tuple[Request, Any]:
-            source, response = with_response(data(), y, self._response)
-            return self._request(response), source
-
-        return self._accept(fit_share(request, communicator, **options), options)
 
     # --- files -------------------------------------------------------------------------------
 

@@ -588,7 +588,7 @@ def forget_gradients(graph: tf.Graph) -> None:
 
 class Traced:
     """
-    A function compiled at its first call, for arguments of the same shapes ever after.
+    A function compiled once for each combination of its arguments' shapes.
 
     TensorFlow warns of retracing a line of code when several models are fitted: not of concrete
     functions, as here. After ``tf.config.run_functions_eagerly(True)`` nothing is compiled. Nobody
@@ -597,16 +597,16 @@ class Traced:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = tf.function(function, autograph=False)
-        self._concrete: Callable[..., Any] | None = None
+        self._concrete: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def __call__(self, *arguments: tf.Tensor) -> Any:
         if tf.config.functions_run_eagerly():
             return self._function(*arguments)
-        if self._concrete is None:
-            concrete = self._function.get_concrete_function(*arguments)
+        key = tuple(map(tf.type_spec_from_value, arguments))
+        if key not in self._concrete:
+            self._concrete[key] = concrete = self._function.get_concrete_function(*arguments)
             forget_gradients(concrete.graph)
-            self._concrete = concrete
-        return self._concrete(*arguments)
+        return self._concrete[key](*arguments)
 
 
 class VectorLoss:

@@ -534,14 +534,14 @@ def _epochs(
 def _gradient_step(
     model: AdditiveSVGP, adam: keras.optimizers.Optimizer, variables: list[tf.Variable]
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    @Traced
     def step(X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = model.training_loss((X, Y))
         adam.apply(tape.gradient(loss, variables, unconnected_gradients="zero"), variables)
         return -loss
 
-    of_size = functools.cache(lambda _: Traced(step))  # batches have two sizes at most
-    return lambda X, Y: of_size(int(X.shape[0]))(X, Y)
+    return step
 
 
 def _batches(rng: np.random.Generator, rows: int, size: int) -> Iterator[AnyNDArray]:

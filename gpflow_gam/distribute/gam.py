@@ -1,24 +1,24 @@
-"""Fits to rows of which several processes hold a share each."""
+"""A GAM's fit to rows of which the workers of a strategy hold a share each."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import re
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from ...communicator import Communicator
-from ...optimizers.binned.bins import CodedColumns
-from ...optimizers.binned.passes import bytes_of_pass
-from ...storage import Stored
-from ..frames import Blocks, Holes
-from .data import CodedData, Communication
-from .fit import BY_SUMS, fit_from_null_model, specify
-from .fitted import FittedGAM
-from .reading import (
+from ..communicator import Communicator
+from ..gam import GAM
+from ..gam.fits import FittedGAM
+from ..gam.fits.data import CodedData, Communication
+from ..gam.fits.fit import BY_SUMS, fit_from_null_model, specify
+from ..gam.fits.reading import (
     EncodedRows,
     Encoding,
     PartialSummary,
@@ -32,10 +32,145 @@ from .reading import (
     partial_summary,
     read_in_blocks,
     reading,
+    with_response,
     with_trials,
     with_variables,
 )
-from .specification import Request, needs_all_rows, too_many
+from ..gam.fits.specification import Request, check_names, needs_all_rows, too_many
+from ..gam.frames import Blocks, Holes
+from ..optimizers import TimeBudget
+from ..optimizers.binned.bins import CodedColumns
+from ..optimizers.binned.passes import bytes_of_pass
+from ..optimizers.minimizers import (
+    INTERRUPTED,
+    Callback,
+    FitProgress,
+    OnInterrupt,
+    check_on_interrupt,
+)
+from ..storage import Stored
+from .workers import workers_of
+
+_OF_MINIBATCHES = (
+    "batch_size", "num_steps", "learning_rate", "checkpoint", "save_every", "validation_data",
+    "steps_per_epoch",
+)  # fmt: skip
+_REMEDY = "Start all workers again: the fit of a GAM has no checkpoint, and begins anew."
+
+
+def fit_gam(
+    gam: GAM,
+    data: Any,
+    *,
+    y: Any = None,
+    strategy: object = None,
+    timeout: float = 300.0,
+    max_seconds: float | None = None,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> GAM:
+    """Fit a GAM to the rows of all workers; see :func:`gpflow_gam.distribute.fit`."""
+    workers = workers_of(strategy, timeout)
+    # what can be read by rows is data, whatever else it can do
+    is_function = callable(data) and not hasattr(data, "__iter__")
+
+    def share() -> Any:
+        _check(gam, max_seconds, options)  # where the others are told of errors
+        return data(workers.context()) if is_function else data
+
+    if not workers.several:
+        asked = (("max_seconds", max_seconds), ("callback", callback), ("progress", progress))
+        given: dict[str, Any] = {name: value for name, value in asked if value is not None}
+        return gam.fit(share(), y, **given, **options)
+    communicator = workers.communicator
+    on_interrupt = options.get("on_interrupt", "raise")
+    with (
+        workers.watched(_REMEDY),
+        StopSync(communicator, callback, max_seconds, on_interrupt) as stop,
+    ):
+        shown = progress if communicator.first else False
+        options |= {"callback": stop, "progress": shown}
+        return fit_share(gam, share, y, communicator=communicator, **options)
+
+
+def _check(gam: GAM, max_seconds: float | None, options: Mapping[str, Any]) -> None:
+    for name in _OF_MINIBATCHES:
+        if name in options:
+            raise ValueError(
+                f"{name} is of minibatch training, whose first argument is a function that builds "
+                "a model; a GAM is fitted to all rows at once: leave the argument out."
+            )
+    if gam.is_fitted:
+        raise ValueError("build: the GAM is fitted already; pass one that is not.")
+    check_names(options)
+    check_on_interrupt(options.get("on_interrupt", "raise"))
+    TimeBudget(max_seconds)  # raises where it is none
+
+
+class StopSync:
+    """
+    A fit's callback on every worker, in which all decide together whether they go on.
+
+    Budgets and Ctrl-C are asked about once an iteration: if one stopped in between others would
+    wait.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        callback: Callback | None,
+        max_seconds: float | None,
+        on_interrupt: OnInterrupt = "raise",
+    ) -> None:
+        self._keep = on_interrupt == "keep"
+        self._communicator, self._callback = communicator, callback
+        self._budget = TimeBudget(max_seconds)
+        self._interrupted = False
+        self._handler: Any = None
+
+    def __call__(self, progress: FitProgress) -> bool | str:
+        """True, or a reason, if the fit ends; RuntimeError if workers went apart or one failed."""
+        failed: Exception | None = None
+        asked = False
+        try:
+            asked = self._callback is not None and bool(self._callback(progress))
+        except Exception as error:  # the others are told first
+            failed = error
+        elbos = np.zeros(self._communicator.number)
+        elbos[self._communicator.place] = progress.elbo
+        flags = np.array(
+            [failed is not None, asked, self._budget.spent, self._interrupted], dtype=np.float64
+        )
+        counts, elbos = self._communicator.total([flags, elbos])
+        if failed is not None:
+            raise failed
+        if counts[0]:
+            raise RuntimeError("the callback of another worker failed; see its error.")
+        if np.any(elbos != elbos[0]):
+            raise RuntimeError(
+                "the workers' processors or libraries round differently, so that their fits went "
+                "apart; run the same versions on machines of one kind."
+            )
+        if counts[3] and not self._keep:
+            raise KeyboardInterrupt
+        reasons = ("stopped by the callback", "time budget used up", INTERRUPTED)
+        return next((why for count, why in zip(counts[1:], reasons) if count), False)
+
+    def __enter__(self) -> StopSync:
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._interrupted:  # pressed twice
+            raise KeyboardInterrupt
+        self._interrupted = True
+
 
 _APART = "needs all rows in one memory, which rows shared out among workers are not."
 _CLOSED = (
@@ -45,29 +180,27 @@ _CLOSED = (
 
 
 def fit_share(
-    request: Callable[[], tuple[Request, Any]], communicator: Communicator, **options: Any
-) -> FittedGAM:
-    """Fit a GAM to rows of which this process has a share."""
+    gam: GAM, data: Callable[[], Any], y: Any = None, *, communicator: Communicator, **options: Any
+) -> GAM:
+    """Fit a GAM to rows of which ``data`` gives this process's share; all processes call this."""
     opened: list[tuple[Request, Blocks]] = []
 
     def open_share() -> dict[str, str]:
-        asked, data = request()
-        asked = dataclasses.replace(asked, progress=options.get("progress"))
+        source, response = with_response(data(), y, gam._response)
+        asked = dataclasses.replace(gam._request(response), progress=options.get("progress"))
         needs = needs_all_rows(asked, options)
         if asked.missing == "impute":
             needs = "missing='impute'"
         if needs_table(asked.terms):
             needs = "a formula that transforms columns, or has '.',"
-        terms = with_variables(asked.terms, lambda: first_rows(data, asked))
-        blocks = read_in_blocks(data, asked)
-        asked = dataclasses.replace(asked, terms=terms)
-        opened.append((asked, blocks))
+        terms = with_variables(asked.terms, lambda: first_rows(source, asked))
+        opened.append((dataclasses.replace(asked, terms=terms), read_in_blocks(source, asked)))
         if needs:
             raise ValueError(f"{needs} {_APART}")
-        return _arguments(asked, options)
+        return _arguments(opened[0][0], options)
 
     _check_alike(communicator.together(open_share))
-    options = {k: v for k, v in options.items() if k not in ("criterion", "groups")}
+    chosen = {k: v for k, v in options.items() if k not in ("criterion", "groups")}
     ((asked, blocks),) = opened
     asked = with_trials(asked, blocks, communicator.together)
     shares = _shares(communicator, asked, blocks)
@@ -108,7 +241,8 @@ def fit_share(
     spec = specify(Reading(rows, asked, summary.table, summary.encoder, levels))
     if spec.variational not in BY_SUMS:
         raise ValueError(too_many(_APART))
-    return _finished(fit_from_null_model(rows, spec, seed=asked.seed, **options), communicator)
+    result = fit_from_null_model(rows, spec, seed=asked.seed, **chosen)
+    return gam._accept(_finished(result, communicator), options)
 
 
 def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
