@@ -333,17 +333,7 @@ class ZeroInflated(ZeroAltered):
     def _slopes(f: AnyNDArray, links: tuple[Log, Log], y: AnyNDArray, size: float | None) -> Slopes:
         count, empty = _count(f, y, size), _count(f, np.zeros_like(y), size)
         zero, some = links
-        above = Slopes(
-            count.value + some.value,
-            count.f,
-            some.first,
-            count.a,
-            count.ff,
-            some.second,
-            count.aa,
-            count.fa,
-            0.0 * f,
-        )
+        above = count._replace(value=count.value + some.value, g=some.first, gg=some.second)
         value = np.logaddexp(zero.value, some.value + empty.value)
         p = np.exp(some.value + empty.value - value)  # that a zero is a count
         q = np.exp(zero.value - value)
@@ -389,7 +379,6 @@ class Hurdle(ZeroAltered):
         odds = np.divide(np.exp(empty.value), some, out=np.zeros_like(some), where=kept)
         turn = odds + odds**2
         zero, left = links
-        none = 0.0 * f
         above = Slopes(
             count.value - np.log(np.maximum(some, _TINY)) + left.value,
             count.f + odds * empty.f,
@@ -399,9 +388,9 @@ class Hurdle(ZeroAltered):
             left.second,
             count.aa + odds * empty.aa + turn * empty.a**2,
             count.fa + odds * empty.fa + turn * empty.a * empty.f,
-            none,
+            count.ga,
         )
-        below = Slopes(zero.value, none, zero.first, none, none, zero.second, none, none, none)
+        below = Slopes(*[0.0 * f] * 9)._replace(value=zero.value, g=zero.first, gg=zero.second)
         return Slopes(*(np.where(y > 0.0, one, other) for one, other in zip(above, below)))
 
 
@@ -419,35 +408,25 @@ class Slopes(NamedTuple):
     ga: AnyNDArray
 
 
-class CountSlopes(NamedTuple):
-    """A log-probability of the count alone, and its derivatives."""
-
-    value: AnyNDArray
-    f: AnyNDArray
-    a: AnyNDArray
-    ff: AnyNDArray
-    aa: AnyNDArray
-    fa: AnyNDArray
-
-
-def _count(f: AnyNDArray, y: AnyNDArray, size: float | None) -> CountSlopes:
+def _count(f: AnyNDArray, y: AnyNDArray, size: float | None) -> Slopes:
     """Log-probability, and derivatives, of counts: Poisson, or of variance ``mu + mu^2 / size``."""
+    none = Slopes(*[0.0 * f] * 9)
     if size is None:
-        mean, none = np.exp(f), 0.0 * f
-        return CountSlopes(y * f - mean - gammaln(y + 1.0), y - mean, none, -mean, none, none)
+        mean = np.exp(f)
+        return none._replace(value=y * f - mean - gammaln(y + 1.0), f=y - mean, ff=-mean)
     odds = f - np.log(size)
     soft, rate = np.logaddexp(0.0, odds), expit(odds)
     bend, total = rate * (1.0 - rate), y + size
     ways = gammaln(total) - gammaln(size) - gammaln(y + 1.0)
     first = size * (digamma(total) - digamma(size))
     second = first + size**2 * (polygamma(1, total) - polygamma(1, size))
-    return CountSlopes(
-        ways + y * odds - total * soft,
-        y - total * rate,
-        y - first + size * soft - total * rate,
-        -total * bend,
-        second - size * soft + 2.0 * size * rate - total * bend,
-        size * rate - total * bend,
+    return none._replace(
+        value=ways + y * odds - total * soft,
+        f=y - total * rate,
+        a=y - first + size * soft - total * rate,
+        ff=-total * bend,
+        aa=second - size * soft + 2.0 * size * rate - total * bend,
+        fa=size * rate - total * bend,
     )
 
 

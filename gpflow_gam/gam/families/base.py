@@ -431,12 +431,13 @@ class LinkedFamily(Family):
         return np.array([predictor_of(self.link, mean)])
 
 
+@dataclasses.dataclass(frozen=True)
 class Dispersed(Family):
     """A family of a mean and a dispersion, with or without a predictor of the latter."""
 
     modelled: ClassVar[tuple[str, ...]] = ("mean", "scale")
     dispersion: ClassVar[str] = "dispersion"  # the exponential of the second predictor
-    varying: bool
+    varying: bool = dataclasses.field(default=False, kw_only=True)
     """True if the log dispersion has a predictor, instead of being a number that is learnt."""
 
     def of_all(self) -> Family:

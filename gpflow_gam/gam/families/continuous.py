@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gpflow
@@ -61,8 +61,6 @@ class Survival(LocationScale, abc.ABC):
     """Its likelihood."""
     start: ClassVar[float]
     """The scale at first, against the standard deviation of the response (or its logarithm)."""
-    varying: bool = field(default=False, kw_only=True)
-    """True if the logarithm of the scale has a predictor, the second."""
 
     def axes(self, response: str) -> tuple[str, ...]:
         if not self.varying:
@@ -481,8 +479,6 @@ class StudentT(LocationScale, LinkedFamily):
     links: ClassVar[tuple[str, ...]] = ("identity", "log", "inverse")
     df: float = 4.0
     link: str = "identity"
-    varying: bool = field(default=False, kw_only=True)
-    """True if the logarithm of the scale has a predictor, the second."""
 
     def __post_init__(self) -> None:
         LinkedFamily.__post_init__(self)
@@ -528,8 +524,6 @@ class Gamma(Dispersed, LinkedFamily):
     links: ClassVar[tuple[str, ...]] = ("log", "inverse", "identity")
     _reads: ClassVar[Reader] = encoding.positive
     link: str = "log"
-    varying: bool = field(default=False, kw_only=True)
-    """True if the logarithm of the dispersion has a predictor, the second."""
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         if self.varying:
@@ -655,8 +649,6 @@ class Quantile(QuasiFamily, LocationScale):
     _instead: ClassVar[str] = "another family, fits at several tau"
     tau: float = 0.5
     smoothing: float = SMOOTHING
-    varying: bool = field(default=False, kw_only=True)
-    """True if the logarithm of the scale has a predictor, the second."""
 
     def __post_init__(self) -> None:
         Loss(self.tau, self.smoothing)

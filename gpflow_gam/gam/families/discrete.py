@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gpflow
@@ -326,8 +326,6 @@ class Beta(Dispersed):
 
     name: ClassVar[str] = "beta"
     link: str = "logit"
-    varying: bool = field(default=False, kw_only=True)
-    """True if the logarithm of the dispersion has a predictor, the second."""
 
     def __post_init__(self) -> None:
         checked_link(self.link, SHARE_LINKS)
@@ -426,8 +424,6 @@ class NegativeBinomial(Dispersed, Poisson):
     """
 
     name: ClassVar[str] = "negative_binomial"
-    varying: bool = field(default=False, kw_only=True)
-    """True if the logarithm of the dispersion has a predictor, the second."""
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         if self.varying:
