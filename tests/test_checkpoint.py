@@ -77,8 +77,8 @@ def in_pieces(
 def test_a_fit_in_pieces_is_the_fit_to_the_last_bit(many, tmp_path, monkeypatch):
     df = table()
     if many:
-        monkeypatch.setattr("gpflow_gam.optimizers.binned.fit.MANY_ROWS", 200)
-        monkeypatch.setattr("gpflow_gam.optimizers.binned.fit.START_ROWS", 100)
+        monkeypatch.setattr("gpflow_gam.optimizers.fits.MANY_ROWS", 200)
+        monkeypatch.setattr("gpflow_gam.optimizers.fits.START_ROWS", 100)
         # read in blocks, and kept as codes
         monkeypatch.setattr("gpflow_gam.optimizers.binned.bins.KEPT_ROWS", 150)
         monkeypatch.setattr("gpflow_gam.gam.fits.reading.BLOCK", 64)

@@ -126,7 +126,7 @@ def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
 
 @pytest.mark.slow
 def test_a_fit_that_begins_on_a_part_of_the_rows(few, monkeypatch):
-    import gpflow_gam.optimizers.binned.fit as module
+    import gpflow_gam.optimizers.fits as module
 
     monkeypatch.setattr(module, "MANY_ROWS", 2000)
     monkeypatch.setattr(module, "START_ROWS", 1000)

@@ -4,7 +4,6 @@ Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one funct
 
 from .binned.checkpoint import Checkpoint
 from .binned.cross_validation import fit_left_out
-from .binned.fit import fit_rows
 from .binned.solution import (
     Solution,
     assign_posterior,
@@ -13,7 +12,7 @@ from .binned.solution import (
     solution_of_sums,
     whitened_of,
 )
-from .fit import fit, start_from_rows
+from .fits import fit, fit_rows, start_from_rows
 from .minimizers import FitProgress, FitResult, TimeBudget
 from .sites import NaturalGradient, SiteStep
 
