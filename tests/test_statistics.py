@@ -15,7 +15,7 @@ from gpflow.kernels import Matern52, Product
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
 from gpflow_gam.gam.components import build_kernel, learn_encoder, plan_columns
-from gpflow_gam.gam.fits.data import make_rows
+from gpflow_gam.gam.fits.data import row_components
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.kernels import Factor, Indicator
 from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
@@ -155,7 +155,7 @@ def test_a_pass_agrees_with_the_dense_computation(name, rng, monkeypatch):
     Y = observations(name, Y)
     model = a_model(components, kernel, X.shape[1], LIKELIHOODS[name](), rng)
     L = model.num_latent_gps
-    rows = make_rows(components, kernel, HeldColumns(X), Y, np.zeros((len(X), L)))
+    rows = Rows(row_components(components, kernel, HeldColumns(X)), X, Y, np.zeros((len(X), L)))
     cholesky = model.blocks.cholesky()
     q = model.variational.whitened(cholesky)
     labels = gg.likelihoods.support.checked_observations(tf.constant(Y), model.likelihood)
@@ -191,7 +191,7 @@ def gaussian_problem(number: int = 120):
     inducing = gg.gam.components.build_inducing(components, kernel, X.shape[1])
     weights = np.random.default_rng(1).uniform(0.5, 2.0, number)
     model = gg.models.AdditiveSGPR((X, Y), kernel, inducing, 0.7, weights=weights)
-    rows = make_rows(components, kernel, HeldColumns(X), Y, np.zeros((number, 1)))
+    rows = Rows(row_components(components, kernel, HeldColumns(X)), X, Y, np.zeros((number, 1)))
     return model, rows
 
 
@@ -265,7 +265,7 @@ def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
     likelihood = LIKELIHOODS[name]()
     gpflow.set_trainable(likelihood, False)
     columns = HeldColumns(X)
-    rows = exact_nodes(make_rows(components, kernel, columns, Y, np.zeros((150, 1))))
+    rows = exact_nodes(Rows(row_components(components, kernel, columns), X, Y, np.zeros((150, 1))))
     rounds = Rounds(kernel, likelihood, rows, None)
     begin = rounds.start(np.zeros(1))
 

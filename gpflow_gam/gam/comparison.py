@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -387,14 +387,19 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
 
 def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
     likelihood = unwrapped(fit.model.likelihood)
-    observed, weights, data = observed_of(fit), _weights(fit), _Data(fit)
+    weights = np.concatenate([w for _, w in fit.data.weights()])
+    rows = None if fit.solution is None else fit.solution.rows
     pointwise, bad = np.zeros(fit.number), np.zeros(fit.number, dtype=bool)
     log_likelihood = 0.0
     for which, cavity in _cavities(fit, folds):
-        X, Y, mean = data.rows(which)
-        density = _density(likelihood, X, cavity.mean + mean, cavity.var, Y)
-        known = cavity.posterior + mean
-        log_prob = np.asarray(likelihood.log_prob(X, known, checked_observations(Y, likelihood)))
+        if rows is not None:
+            X, Y, mean = rows.X[which], rows.Y[which], rows.mean[which]
+        else:
+            X, Y = fit.X[which], fit.Y[which]
+            mean = np.asarray(fit.model.mean_function(X))
+        Y = checked_observations(tf.constant(Y), likelihood)
+        density = likelihood.predict_log_density(X, cavity.mean + mean, cavity.var, Y)
+        log_prob = np.asarray(likelihood.log_prob(X, cavity.posterior + mean, Y))
         w = weights[which]
         log_likelihood += float(np.sum(w * np.where(w > 0.0, log_prob, 0.0)))
         pointwise[which], bad[which] = density, cavity.untrusted
@@ -411,35 +416,8 @@ def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
         log_likelihood,
         repr(fit.spec.terms),
         fit.spec.family.name,
-        dataclasses.replace(observed, folds="" if folds is None else folds.digest),
+        dataclasses.replace(observed_of(fit), folds="" if folds is None else folds.digest),
     )
-
-
-class _Data:
-    """The rows of a fit by number."""
-
-    def __init__(self, fit: FittedGAM) -> None:
-        self._rows = None if fit.solution is None else fit.solution.rows
-        self._fit = fit
-
-    def rows(self, which: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-        """X [n, D], Y [n, K] and the known part of the predictor [n, L]."""
-        if self._rows is not None:
-            return self._rows.X[which], self._rows.Y[which], self._rows.mean[which]
-        X = self._fit.X[which]
-        return X, self._fit.Y[which], np.asarray(self._fit.model.mean_function(X))
-
-
-def _density(
-    likelihood: Likelihood, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray, Y: AnyNDArray
-) -> AnyNDArray:
-    labels = checked_observations(tf.constant(Y), likelihood)
-    return np.asarray(likelihood.predict_log_density(X, mean, var, labels))
-
-
-def _weights(fit: FittedGAM) -> AnyNDArray:
-    """Weight of each row, [N]."""
-    return np.concatenate([w for _, w in fit.data.weights()])
 
 
 def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
@@ -542,13 +520,6 @@ _NOTE = (
 _HEADER = ["", "elpd", "se", "difference", "its se", "edf", "AIC", "not trusted"]
 
 
-class Fitted(Protocol):
-    """A fit with leave-one-out scores, such as a fitted :class:`~gpflow_gam.GAM`."""
-
-    def loo(self, groups: Any = None) -> LeaveOneOut:
-        """Predictive densities of rows left out."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """
@@ -617,22 +588,24 @@ def compare(*fits: Any, groups: Any = None) -> Comparison:
         names, models = [], list(fits)
     if len(models) < 2:
         raise ValueError(f"compare needs at least two fits; got {len(models)}.")
-    result = [_loo_of(model, groups) for model in models]
+    for model in models:
+        if not isinstance(model, LeaveOneOut) and not callable(getattr(model, "loo", None)):
+            raise TypeError(
+                "compare takes fitted GAMs or what their loo() gave, or a mapping of names to "
+                f"these; got {type(model).__name__}."
+            )
+    result = [m if isinstance(m, LeaveOneOut) else m.loo(groups) for m in models]
     names = names or _by_terms(result)
     check_same(names, [fit.observed for fit in result])
-    return _compared(names, result)
-
-
-def _loo_of(model: Any, groups: Any) -> LeaveOneOut:
-    if isinstance(model, LeaveOneOut):
-        return model
-    if not callable(getattr(model, "loo", None)):
-        raise TypeError(
-            "compare takes fitted GAMs or what their loo() gave, or a mapping of names to these; "
-            f"got {type(model).__name__}."
-        )
-    fit: Fitted = model
-    return fit.loo(groups)
+    best, rows = max(result, key=lambda fit: fit.elpd), []
+    for fit in result:
+        difference, se = (0.0, 0.0)
+        if fit is not best:
+            difference, se = total(fit.pointwise - best.pointwise, fit.weights)
+        rows.append([fit.elpd, fit.se, difference, se, fit.edf, fit.aic, fit.untrusted])
+    columns = ["elpd", "se", "difference", "difference_se", "edf", "aic", "untrusted"]
+    table = pd.DataFrame(rows, index=pd.Index(names, name="fit"), columns=columns)
+    return Comparison(table.sort_values("elpd", ascending=False), best.left_out)
 
 
 def _by_terms(result: list[LeaveOneOut]) -> list[str]:
@@ -642,25 +615,3 @@ def _by_terms(result: list[LeaveOneOut]) -> list[str]:
     if len(set(names)) == len(names):
         return names
     return [f"{i}: {name}" for i, name in enumerate(names, 1)]
-
-
-def _compared(names: list[str], result: list[LeaveOneOut]) -> Comparison:
-    best = max(result, key=lambda fit: fit.elpd)
-    rows = []
-    for fit in result:
-        difference, se = (0.0, 0.0)
-        if fit is not best:
-            difference, se = total(fit.pointwise - best.pointwise, fit.weights)
-        rows.append(
-            {
-                "elpd": fit.elpd,
-                "se": fit.se,
-                "difference": difference,
-                "difference_se": se,
-                "edf": fit.edf,
-                "aic": fit.aic,
-                "untrusted": fit.untrusted,
-            }
-        )
-    table = pd.DataFrame(rows, index=pd.Index(names, name="fit"))
-    return Comparison(table.sort_values("elpd", ascending=False), best.left_out)

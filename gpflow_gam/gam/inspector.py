@@ -214,8 +214,8 @@ class Inspector:
         :return: [N].
         :raises ValueError: as :meth:`predict`; a response outside the family's support.
         """
-        averaged = _effects.averaged_log_density if unconditional else None
-        return prediction.log_density(self.fitted, data, averaged, drop=self.missing == "drop")
+        of_rows = _effects.averaged_log_density if unconditional else prediction.density_of_rows
+        return prediction.log_density(self.fitted, data, of_rows, drop=self.missing == "drop")
 
     # --- averages ----------------------------------------------------------------------------
 

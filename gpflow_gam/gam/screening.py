@@ -120,7 +120,9 @@ def evidence_gain(scores: AnyNDArray, curvatures: AnyNDArray) -> tuple[float, fl
         return 0.0, 0.0
     grid = _GRID / largest
     for _ in range(1 + _REFINEMENTS):
-        gains = _gains(grid, scores**2, curvatures)
+        shrinkage = 1.0 + grid[:, None] * curvatures
+        terms = grid[:, None] * scores**2 / shrinkage - np.log(shrinkage)
+        gains = 0.5 * np.sum(terms, axis=1)
         best = int(np.argmax(gains))
         gain, variance = float(gains[best]), float(grid[best])
         if gain <= 0.0:
@@ -129,13 +131,6 @@ def evidence_gain(scores: AnyNDArray, curvatures: AnyNDArray) -> tuple[float, fl
         grid = np.append(np.geomspace(*ends, 16), variance)
         grid.sort()
     return gain, variance
-
-
-def _gains(variances: AnyNDArray, squares: AnyNDArray, curvatures: AnyNDArray) -> AnyNDArray:
-    """The gain at each of several variances, [V]."""
-    shrinkage = 1.0 + variances[:, None] * curvatures
-    terms = variances[:, None] * squares / shrinkage - np.log(shrinkage)
-    return 0.5 * np.sum(terms, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -421,7 +416,9 @@ def screen_interactions(
     for order in range(2, depth + 1):
         candidates = [
             Candidate(places, *evidence_gain(*expansion.project(features(places))))
-            for places in _extensions(parents, len(known))
+            for places in sorted(
+                {(*sorted((*p, i)),) for p in parents for i in range(len(known)) if i not in p}
+            )
             if places not in present
         ]
         guard = 1.0 + math.log(max(len(candidates), 1))
@@ -505,11 +502,6 @@ def _present(fit: FittedGAM, known: Sequence[_Column]) -> set[Columns]:
         if len(names) > 1 and names <= set(places):
             sets.add(tuple(sorted(places[n] for n in names)))
     return sets
-
-
-def _extensions(parents: Sequence[Columns], number: int) -> list[Columns]:
-    """Every parent with one of ``number`` columns more, each set once."""
-    return sorted({tuple(sorted((*p, i))) for p in parents for i in range(number) if i not in p})
 
 
 def _term(columns: Sequence[_Column], k: int | None) -> Interaction:
@@ -633,9 +625,11 @@ def anova(
         raise ValueError("y is missing: with data, name the response's column or pass its values.")
     table = Table(data)
     counted = table.counted([name for name in (weights, trials) if name is not None])
-    names = _that_vary(
-        counted, columns, _roles(table, y, offset=offset, weights=weights, trials=trials)
-    )
+    column = as_column(y)
+    roles = [*y.columns] if isinstance(y, Surv) else [] if column is None else [column]
+    for argument, other in {"offset": offset, "weights": weights, "trials": trials}.items():
+        roles += [] if other is None else as_columns(argument, other)
+    names = _that_vary(counted, columns, {table.name(n) for n in roles})
     _check_depth(depth, names)
     terms = _main_effects(counted, names, bs, _listed("levels", levels, names), depth, k)
     if depth == 1:
@@ -769,16 +763,6 @@ def _interaction(
 ) -> Term:
     kinds_of = tuple("se" if c in of_levels else kinds[c] for c in columns)
     return ti(*columns, bs=kinds_of[0] if len(set(kinds_of)) == 1 else kinds_of, k=k)
-
-
-def _roles(table: Table, y: Any, **others: Any) -> set[Any]:
-    """The columns of the table that are no inputs."""
-    column = as_column(y)
-    named = [*y.columns] if isinstance(y, Surv) else [] if column is None else [column]
-    for argument, other in others.items():
-        if other is not None:
-            named += as_columns(argument, other)
-    return {table.name(n) for n in named}
 
 
 def _that_vary(table: Table, columns: Any, roles: set[Any]) -> list[Column]:

@@ -65,34 +65,22 @@ class Communication:
 
 
 class Data:
-    """
-    The rows of a fit, as encoded.
+    """The rows of a fit, as encoded."""
 
-    X and Y are the rows that are held as numbers, [n, D] and [n, K]: all of them, or an even
-    sample, whose places among all rows are ``indices`` [n].
-    """
-
-    X: AnyNDArray
-    Y: AnyNDArray
-    indices: AnyNDArray
-    number: int
-    """N, all rows of the fit."""
-    columns: Columns
-    """X of all rows, as sums over rows read it."""
-    responses: RowArray
-    """Y of all rows (of this process), [N, K]."""
-    complete: bool = False
-    """True if X and Y are all rows."""
-    available: bool = True
-    """True if there are any rows."""
-    shared: bool = False
-    """True if other processes have rows of it, too."""
+    X: AnyNDArray  # rows that are held as numbers, [n, D]: all of them, or an even sample
+    Y: AnyNDArray  # theirs, [n, K]
+    indices: AnyNDArray  # their places among all rows, [n]
+    number: int  # N, all rows of the fit
+    columns: Columns  # X of all rows, as sums over rows read it
+    responses: RowArray  # Y of all rows (of this process), [N, K]
+    complete: bool = False  # whether X and Y are all rows
+    available: bool = True  # whether there are any rows
+    shared: bool = False  # whether other processes have rows of it, too
+    # where rows cannot be asked: the known part of the predictor, offsets at their mean, [L], and
+    # deviances and Pearson's statistic
     offset: AnyNDArray | None = None
-    """The known part of the predictor, offsets at their mean, [L], where rows cannot be asked."""
     discrepancies: Discrepancies | None = None
-    """Deviances and Pearson's statistic, where rows cannot be asked."""
-    communication: Communication | None = None
-    """Messages between the workers of a fit."""
+    communication: Communication | None = None  # messages between the workers of a fit
 
     def rows(
         self, spec: Specification, model: AdditiveModel, known: Sequence[RowComponent] = ()
@@ -149,10 +137,8 @@ class HeldData(Data):
     def rows(
         self, spec: Specification, model: AdditiveModel, known: Sequence[RowComponent] = ()
     ) -> Rows:
-        mean = np.asarray(model.mean_function(self.X))
-        return make_rows(
-            spec.components, model.kernel, self.columns, self.Y, mean, spec.refined, known
-        )
+        parts = row_components(spec.components, model.kernel, self.columns, spec.refined, known)
+        return Rows(parts, self.X, self.Y, np.asarray(model.mean_function(self.X)))
 
     def marginal(self, column: int) -> Marginal:
         weights = self.columns.weights
@@ -188,8 +174,7 @@ class CodedData(Data):
         self, spec: Specification, model: AdditiveModel, known: Sequence[RowComponent] = ()
     ) -> Rows:
         communicator = self.columns.communicator
-        with one_blas_thread():
-            parts = row_components(spec.components, model.kernel, self.columns, spec.refined, known)
+        parts = row_components(spec.components, model.kernel, self.columns, spec.refined, known)
         shape = [(len(c.interpolation.nodes), c.bins.number, c.num_residual) for c in parts]
         if any(other != shape for other in communicator.gathered(shape)):
             raise ValueError(
@@ -302,22 +287,6 @@ class SummedComponent(NamedTuple):
 
 
 @one_blas_thread()
-def make_rows(
-    components: tuple[Component, ...],
-    kernel: AdditiveKernel,
-    columns: Columns,
-    Y: RowArray,
-    mean: RowArray,
-    refined: tuple[str, ...] = (),
-    known: Sequence[RowComponent] = (),
-) -> Rows:
-    """
-    The rows as bins of the components' columns; arguments are those of :func:`row_components`.
-    """
-    parts = row_components(components, kernel, columns, refined, known)
-    return Rows(parts, columns.X, Y, mean)
-
-
 def row_components(
     components: tuple[Component, ...],
     kernel: AdditiveKernel,

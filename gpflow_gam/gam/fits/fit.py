@@ -147,13 +147,6 @@ def build_model(spec: Specification, data: Data) -> Model:
 # --- the null model ------------------------------------------------------------------------------
 
 
-def beside_null_model(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> Specification:
-    """The specification, with the constant predictor that explains the response best."""
-    stride = max(len(X) // _NULL_ROWS, 1)
-    spec = dataclasses.replace(spec, constant=_constant(spec, X, Y, stride))
-    return _without_constant(spec, Y[::stride])
-
-
 def _without_constant(spec: Specification, Y: AnyNDArray) -> Specification:
     """With a constant of zero, in the response's unit, where no component has it."""
     constant = np.array(spec.constant)
@@ -259,20 +252,15 @@ def marginals_at(
     if recoded is None:
         return None
     if start.solution is not None and start.data.complete and np.array_equal(recoded, start.X):
-        mean, var = marginals_of_rows(start.solution)  # far cheaper than at rows at large
+        fitted = start.solution  # at its own rows, by their bins, far cheaper than at rows at large
+        parts = [part[1:] for part in fitted.rows.marginals(fitted.values, fitted.q)]
+        mean, var = (np.concatenate(part) for part in zip(*parts))
         mean = mean + np.asarray(start.model.mean_function(recoded))
     else:
         mean, var = start.predict_link(recoded)
     (factor, shift), (new_factor, new_shift) = start.units, spec.family.units(model.likelihood)
     mean = (shift + factor * mean - new_shift) / new_factor
     return mean - np.asarray(model.mean_function(X)), var * np.square(factor / new_factor)
-
-
-def marginals_of_rows(solution: Solution) -> Marginals:
-    """Marginals of a fit's predictor at its own rows, by its own bins and in its own unit."""
-    parts = [part[1:] for part in solution.rows.marginals(solution.values, solution.q)]
-    mean, var = (np.concatenate(part) for part in zip(*parts))
-    return mean, var
 
 
 def _carry(known: dict[str, AnyNDArray], trained: tf.Module | None, new: tf.Module) -> None:
@@ -340,9 +328,7 @@ def check_rows(fit: FittedGAM, asked: str) -> None:
 
 
 def joined(last: FittedGAM, data: Table) -> tuple[Table, tuple[Fill, ...]]:
-    """
-    The rows of a fit and further ones as one table, and what stands in for missing values in it.
-    """
+    """Rows of a fit and further ones as one table, and what stands in for missing values in it."""
     spec, data = last.spec, data.counted(last.spec.counting)
     check_rows(last, "update")
     computed = [] if spec.design is None else [spec.design.text]
@@ -493,8 +479,10 @@ def fit_from_null_model(
 ) -> FittedGAM:
     """As :func:`fit`, of a specification that lacks the null model's predictor as yet."""
     X, Y = rows.data.X, rows.data.Y
+    stride = max(len(X) // _NULL_ROWS, 1)
     with explained(spec, X, Y):
-        return fit(rows, beside_null_model(spec, X, Y), start, **options)
+        spec = dataclasses.replace(spec, constant=_constant(spec, X, Y, stride))
+        return fit(rows, _without_constant(spec, Y[::stride]), start, **options)
 
 
 def _neighbourhoods(groups: Any, reading: Reading) -> Neighbourhoods:
@@ -724,7 +712,7 @@ def _fit_by_sums(
 
     number = rows.data.number
     exactly = complete and number <= _MAX_EXACT
-    finer = [n for n in finer_bins(number) if n is not None or exactly] if rows.can_rebin else []
+    finer = [n for n in finer_bins(number) if n is not None or exactly] if rows.encode else []
     return fit_refined(attempt, rebin, spec.refined, finer, options["max_seconds"])
 
 
@@ -746,9 +734,10 @@ def fit_refined(
     """
     begun, ahead = budget.seconds, list(numbers)
     result = fit(refined, None)
-    while _affords(result.result, budget, begun):
+    while not result.result.ended and budget.left > budget.seconds - begun:
         rough = _rough(result.result, refined)
-        coarse = len(ahead) > 0 and _coarse(result.result)
+        rounded = (result.result.discretisation or 0.0) > MAX_LOSS
+        coarse = len(ahead) > 0 and result.result.converged and rounded
         if not (rough or coarse):
             break
         begun, refined = budget.seconds, (*refined, *rough)
@@ -782,24 +771,12 @@ def finer_bins(rows: int) -> tuple[int | None, ...]:
 
 def _rough(result: FitResult, refined: tuple[str, ...]) -> tuple[str, ...]:
     """Components without fine nodes as yet that lose the most: what others lose is no matter."""
-    if _lost(result) <= MAX_INTERPOLATED:
+    if (result.interpolation or 0.0) <= MAX_INTERPOLATED:
         return ()
     parts = sorted(result.interpolation_by.items(), key=lambda part: part[1])
     losses = np.cumsum([lost for _, lost in parts])
     values = [name for (name, _), all_lost in zip(parts, losses) if all_lost > MAX_INTERPOLATED / 2]
     return tuple(name for name in values if name not in refined)
-
-
-def _coarse(result: FitResult) -> bool:
-    return result.converged and (result.discretisation or 0.0) > MAX_LOSS
-
-
-def _lost(result: FitResult) -> float:
-    return result.interpolation or 0.0
-
-
-def _affords(result: FitResult, budget: TimeBudget, begun: float) -> bool:
-    return not result.ended and budget.left > budget.seconds - begun
 
 
 def _checked(result: FitResult) -> FitResult:

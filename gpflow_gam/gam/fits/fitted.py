@@ -199,12 +199,7 @@ class FittedGAM:
 
     @functools.cached_property
     def posterior(self) -> SparseAdditivePosterior | ActionPosterior:
-        """
-        The posterior over the components, cached at the fitted parameters.
-
-        They are values of its own: who changes the model later, before or after the first
-        prediction, changes neither predictions nor effects.
-        """
+        """The posterior over the components, cached at the fitted parameters: values of its own."""
         with tf.init_scope():  # it is kept: no tensor of a function that first asks for it
             return self._posterior()
 
@@ -316,10 +311,7 @@ class FittedGAM:
         return self._in_blocks(X, self.posterior.predict_f)
 
     def predict_joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Mean [N, L] and variance [N, L] of the predictors, of which a response is predicted; where
-        they are correlated a posteriori their covariances [N, L, L].
-        """
+        """Mean and variance of the predictors, [N, L]; covariances [N, L, L] if correlated."""
         posterior = self.posterior
         joint = posterior.couples_outputs
         return self._in_blocks(X, lambda x: posterior.predict_f(x, full_output_cov=joint))
@@ -363,10 +355,7 @@ class FittedGAM:
         return np.concatenate(parts)
 
     def predict_sum(self, X: AnyNDArray, names: Collection[str]) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Mean and variance of the sum of some components, as of :meth:`predict_joint`; m(x) is left
-        out.
-        """
+        """As :meth:`predict_joint`, of the sum of some components; m(x) is left out."""
         chosen = np.flatnonzero([name in names for name in self.spec.names])
         posterior, parts = self.posterior, []
         if posterior.couples_outputs:
@@ -422,9 +411,7 @@ class FittedGAM:
         return discrepancies(self.spec.family, likelihood, self.Y, F, null, self.weights)
 
     def deviance(self) -> tuple[float, float] | None:
-        """
-        The deviance at the posterior mean and the null model's; None where the family has none.
-        """
+        """Deviance at the posterior mean and the null model's; None where the family has none."""
         if isinstance(self.data, MissingData):
             return self.data.deviances
         return self.discrepancies().deviance
@@ -441,9 +428,7 @@ class FittedGAM:
         return pearson(self.spec.family, self.model.likelihood, self.Y[which], F, weights)
 
     def even_rows(self, limit: int) -> AnyNDArray:
-        """
-        Indices [n] of rows of X, evenly spread over those that count: all of them, or so many.
-        """
+        """Indices [n] of rows of X, evenly spread over those that count: all, or so many."""
         counted = np.flatnonzero(self.weights > 0.0)
         which = np.linspace(0, len(counted) - 1, min(len(counted), limit))
         return np.asarray(counted[np.unique(which.astype(int))])
@@ -518,12 +503,7 @@ def discrepancies_of_rows(
 def null_constant(
     likelihood: Likelihood, rows: Rows, constant: AnyNDArray, begin: AnyNDArray | None = None
 ) -> AnyNDArray:
-    """
-    The constant [L] under which all rows are most likely.
-
-    By Newton's method with steps that are halved until they gain: where the noise is small beside
-    the response whole ones go where nothing is finite, or nowhere.
-    """
+    """The constant [L] under which all rows are most likely."""
     ends = [_climbed(likelihood, rows, constant, c) for c in (constant, begin) if c is not None]
     return max(ends, key=lambda end: end[0])[1]
 
@@ -531,7 +511,7 @@ def null_constant(
 def _climbed(
     likelihood: Likelihood, rows: Rows, constant: AnyNDArray, c: AnyNDArray
 ) -> tuple[float, AnyNDArray]:
-    """The log-likelihood where a search ends, minus infinity for NaN, and the constant there."""
+    """The log-likelihood where Newton's method ends, or minus infinity, and the constant there."""
     result = _summed(likelihood, rows, c - constant)
     for _ in range(_STEPS):
         value, slope, curvature = result
@@ -544,7 +524,7 @@ def _climbed(
         step = vectors[:, seen] @ ((vectors[:, seen].T @ slope) / sizes[seen])
         if not (np.all(np.isfinite(step)) and slope @ step >= _GAIN):
             break
-        for _ in range(_HALVINGS):
+        for _ in range(_HALVINGS):  # with little noise whole steps go where nothing is finite
             following = _summed(likelihood, rows, c + step - constant)
             if following[0] >= value:  # false of NaN
                 break
@@ -561,16 +541,6 @@ def _summed(
 ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     """The log-likelihood of all rows, and its derivatives in the shift, [], [L] and [L, L]."""
     value, slope, curvature = np.zeros(()), np.zeros(len(shift)), np.zeros([len(shift)] * 2)
-    for log_likelihood, g, H in _derivatives(likelihood, rows, shift):
-        value, slope, curvature = value + log_likelihood, slope + g, curvature + H
-    value, slope, curvature = rows.communicator.total([value, slope, curvature])
-    return value, slope, curvature
-
-
-def _derivatives(
-    likelihood: Likelihood, rows: Rows, shift: AnyNDArray
-) -> Iterator[tuple[AnyNDArray, AnyNDArray, AnyNDArray]]:
-    """The log-likelihood, and its derivatives in the shift of the mean function, by blocks."""
     for at in rows.blocks():
         X, F = tf.constant(rows.X[at]), tf.constant(rows.mean[at] + shift)
         Y = checked_observations(tf.constant(rows.Y[at]), likelihood)
@@ -582,7 +552,10 @@ def _derivatives(
             g = inner.gradient(total, F)
             sums = [tf.reduce_sum(g[:, i]) for i in range(g.shape[1])]
         H = [tf.reduce_sum(outer.gradient(s, F), axis=0).numpy() for s in sums]
-        yield total.numpy(), tf.reduce_sum(g, axis=0).numpy(), np.stack(H)
+        value, slope = value + total.numpy(), slope + tf.reduce_sum(g, axis=0).numpy()
+        curvature = curvature + np.stack(H)
+    value, slope, curvature = rows.communicator.total([value, slope, curvature])
+    return value, slope, curvature
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -643,12 +616,7 @@ def between_of(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> AnyNDA
 
 
 def _same_places(arrays: dict[str, AnyNDArray], rows: Rows) -> bool:
-    """
-    True if components are summed at the same points as in a file.
-
-    On another machine ties between points may be broken otherwise; sums are then none of these
-    rows' components, and have to be made anew.
-    """
+    """True if nodes are those of a file; on another machine ties may be broken otherwise."""
     points = [component.places.points for component in rows.components]
     stored = [arrays.get(f"sums at {i}") for i in range(len(points))]
     return all(b is None or np.array_equal(a, b) for a, b in zip(points, stored))
@@ -737,11 +705,7 @@ _SKEWED = float(np.exp(0.5) * np.sqrt(np.e - 1.0) / np.sinh(1.0))
 
 
 def warn_of_tails(fit: FittedGAM, mean: AnyNDArray, var: AnyNDArray, estimate: AnyNDArray) -> None:
-    """
-    Warn, once a fit, where next to nothing is known of a predictor behind a log link.
-
-    The mean of ``exp(f)``, ``exp(m + v / 2)``, then is a number that no data would look like.
-    """
+    """Warn, once a fit, where next to nothing is known of a predictor behind a log link."""
     if not fit.spec.family.log_link or "tails" in fit.warned:
         return
     units, shifts = fit.spec.family.units(fit.likelihood)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -120,20 +120,6 @@ def known_part(fit: FittedGAM, X: AnyNDArray, part: Part | None) -> AnyNDArray:
 # --- predictions of a table ----------------------------------------------------------------------
 
 
-class Uncertain(Protocol):
-    """A posterior that allows for uncertain hyperparameters; m(x) is left out."""
-
-    def link(
-        self, X: AnyNDArray, names: Sequence[str] | None = None, between: bool = False
-    ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-        """
-        Mean of the sum of components, variance at the fitted hyperparameters and in all, [N, L].
-        """
-
-    def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance of every component, [N, C, L] each."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Summaries:
     """Mean, standard deviation and credible interval of some quantity at N points."""
@@ -168,7 +154,7 @@ class Prediction:
     se: bool = False
     seed: int = 0
     drop: bool = False  # whether rows that lack a value are NaN
-    uncertain: Uncertain | None = None
+    uncertain: Any = None  # a posterior that allows for uncertain hyperparameters
     part: Part | None = None
 
     # --- rows in whatever they come --------------------------------------------------------------
@@ -441,32 +427,19 @@ def _by_column(fit: FittedGAM, values: AnyNDArray, names: Sequence[str]) -> pd.D
     return pd.DataFrame(values[:, [c for c, _ in at], [i for _, i in at]], columns=columns)
 
 
-def density_of_table(fit: FittedGAM, table: Table) -> AnyNDArray:
-    """log E_q[p(y | rho(x))] of each row, [N]: held-out rows measure the whole prediction."""
-    return density_of_rows(fit, encoded(fit, table), checked_response(fit, table))
-
-
 def density_of_rows(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
-    """:func:`density_of_table` of rows that are encoded."""
+    """log E_q[p(y | rho(x))] of each row, [N]: held-out rows measure the whole prediction."""
     mean, var = fit.predict_joint(X)
     given = mean, fit.predictive_share * var, checked_observations(Y, fit.likelihood)
     return np.asarray(predictive_log_density(fit.likelihood, X, *given))
 
 
-def checked_response(fit: FittedGAM, table: Table) -> AnyNDArray:
-    """The response of new rows, [N, K]."""
-    spec = fit.spec
-    Y = spec.encoded(table, spec.levels).Y
-    checked_observations(Y, fit.likelihood, str(spec.response))
-    return Y
-
-
 # --- survival curves -----------------------------------------------------------------------------
 
 
-def survival_of_table(
+def survival(
     fit: FittedGAM,
-    table: Table,
+    data: Any,
     times: Any,
     level: float,
     draws: Sequence[HyperparameterDraw] = (),
@@ -487,28 +460,28 @@ def survival_of_table(
             f"times must be at most {family.longest(fit.likelihood):g}, the longest time of the "
             f"fit, beyond which family 'cox' knows nothing; got {np.max(t):g}."
         )
-    X = encoded(fit, table)
-    mean, var = fit.predict_link(X)
-    estimate = _expected_survival(fit, family, t, mean, var)
-    z = norm.ppf(0.5 + 0.5 * level)
-    if len(draws) or mean.shape[1] > 1:
-        lower, upper = _survival_interval(fit, family, X, t, z, draws)
-    else:  # survival moves one way with the predictor, and ends of intervals go through
-        ends = [
-            family.survival(fit.likelihood, t, (mean + sign * z * np.sqrt(var))[:, None])
-            for sign in (-1.0, 1.0)
-        ]
-        lower, upper = np.minimum(*ends), np.maximum(*ends)
-    if positive:
-        estimate, lower, upper = (np.where(t > 0.0, S, 1.0) for S in (estimate, lower, upper))
-    frame = {
-        "row": np.repeat(np.arange(len(mean)), len(t)),
-        "time": np.tile(t, len(mean)),
-        "estimate": estimate.ravel(),
-        "lower": lower.ravel(),
-        "upper": upper.ravel(),
-    }
-    return pd.DataFrame(frame)
+    parts, z = [], norm.ppf(0.5 + 0.5 * level)
+    for start, table in _blocks(data, fit.spec.inputs):
+        with located(start, table.num_rows):
+            X = encoded(fit, table)
+        mean, var = fit.predict_link(X)
+        S = _expected_survival(fit, family, t, mean, var)
+        if len(draws) or mean.shape[1] > 1:
+            ends = _survival_interval(fit, family, X, t, z, draws)
+        else:  # survival moves one way with the predictor, and ends of intervals go through
+            low, high = (
+                family.survival(fit.likelihood, t, (mean + sign * z * np.sqrt(var))[:, None])
+                for sign in (-1.0, 1.0)
+            )
+            ends = np.minimum(low, high), np.maximum(low, high)
+        columns = {"estimate": S, "lower": ends[0], "upper": ends[1]}
+        if positive:
+            columns = {name: np.where(t > 0.0, values, 1.0) for name, values in columns.items()}
+        rows = np.repeat(np.arange(start, start + len(mean)), len(t))
+        frame = {"row": rows, "time": np.tile(t, len(mean))}
+        frame |= {name: values.ravel() for name, values in columns.items()}
+        parts.append(pd.DataFrame(frame))
+    return _joined(parts)
 
 
 def _expected_survival(
@@ -598,7 +571,7 @@ def _checked_times(times: Any, positive: bool) -> AnyNDArray:
 
 
 def log_density(
-    fit: FittedGAM, data: Any, averaged: Averaged | None = None, drop: bool = False
+    fit: FittedGAM, data: Any, of_rows: Averaged = density_of_rows, drop: bool = False
 ) -> AnyNDArray:
     """Log predictive density of each row's response, [N]."""
     spec, parts = fit.spec, []
@@ -606,34 +579,14 @@ def log_density(
     needed = variables_of([*spec.inputs, *spec.complete_columns])
 
     def density(table: Table) -> AnyNDArray:
-        if averaged is None:
-            return density_of_table(fit, table)
-        return averaged(fit, fit.encode(table), checked_response(fit, table))
+        X, Y = encoded(fit, table), spec.encoded(table, spec.levels).Y
+        checked_observations(Y, fit.likelihood, str(spec.response))
+        return of_rows(fit, X, Y)
 
     for start, table in _blocks(data, columns):
         with located(start, table.num_rows):
             parts.append(_complete(fit, table, needed, drop, density))
     return np.concatenate(parts)
-
-
-def survival(
-    fit: FittedGAM,
-    data: Any,
-    times: Any,
-    level: float,
-    draws: Sequence[HyperparameterDraw] = (),
-) -> pd.DataFrame:
-    """
-    :func:`survival_of_table` of a table or of a source of blocks; rows are counted from the first.
-
-    """
-    parts = []
-    for start, table in _blocks(data, fit.spec.inputs):
-        with located(start, table.num_rows):
-            result = survival_of_table(fit, table, times, level, draws)
-            result["row"] += start
-            parts.append(result)
-    return _joined(parts)
 
 
 def _blocks(data: Any, columns: list[Column], step: int = BLOCK) -> Iterator[tuple[int, Table]]:

@@ -72,14 +72,14 @@ from ..terms import (
 from .data import CodedData, Data, HeldData, Marginal
 from .specification import Request
 
-_BLOCK = 2**17  # rows that are read at a time
+BLOCK = 2**17  # rows that are read at a time
 
 
 def in_memory(data: Any) -> Table:
     """Data as one table, whatever they come in."""
     if not in_blocks(data):
         return Table(data)
-    tables = list(blocks_of(data, None, _BLOCK))
+    tables = list(blocks_of(data, None, BLOCK))
     if not tables:
         raise ValueError("data has no rows.")
     return concatenated(tables)
@@ -126,7 +126,8 @@ def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, 
     _check_order(data, y)
     values = Table({"y": y}).raw("y")  # as a column is read: with its categories, or its mask
     name: Any = getattr(y, "name", None)
-    if name in table and _equal(table.raw(name), values):
+    known = pd.Series(np.asarray(table.raw(name))) if name in table else None
+    if known is not None and known.equals(pd.Series(np.asarray(values))):
         # that column, which "." leaves out then, in the order that its categories have in y
         return Table({**{n: table.raw(n) for n in table.names}, name: values}), name
     name = "y" if not isinstance(name, str) or not name or name in table else name
@@ -136,10 +137,7 @@ def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, 
 
 
 def _check_order(data: Any, y: Any) -> None:
-    """
-    Raise ValueError if y has the labels of data's rows in another order, and would be taken as it
-    stands.
-    """
+    """Raise ValueError if y has the labels of data's rows in another order."""
     columns = list(data.values()) if isinstance(data, Mapping) else [data]
     given = [c.index for c in [*columns, y] if isinstance(getattr(c, "index", None), pd.Index)]
     if len(given) < 2 or given[0].equals(given[-1]):
@@ -152,10 +150,6 @@ def _check_order(data: Any, y: Any) -> None:
             f"{rows[at]!r}, and y that of {own[at]!r}. Pass y.loc[data.index], or, where they go "
             "together as they stand, y.to_numpy()."
         )
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return pd.Series(np.asarray(a)).equals(pd.Series(np.asarray(b)))
 
 
 # --- formulas ------------------------------------------------------------------------------------
@@ -234,18 +228,14 @@ def as_written(terms: Terms, design: Design | None) -> Terms:
 # --- rows as encoded ------------------------------------------------------------------------------
 
 
-BLOCK = 2**17  # rows that are read at a time
 _MAX_LABELS = 10_000  # labels of a response beyond which it holds none
 
 
 class EncodedRows:
     """
-    The rows of a fit, encoded, for which there may be other bins.
+    The rows of a fit, which ``encode`` gives with so many bins of a column of many values.
 
-    :param encode: gives the rows with so many bins of a column that has many values, and with one
-        for each with None; without it bins stay as they are.
-    :param dropped: rows left out for missing values.
-    :param data: the rows, where they are there already.
+    None is for a bin a value; without ``encode`` bins stay as they are.
     """
 
     def __init__(
@@ -254,44 +244,28 @@ class EncodedRows:
         if data is None:
             assert encode is not None
             data = encode(NUM_BINS)
-        self.data, self.dropped, self._encode = data, dropped, encode
-
-    @property
-    def can_rebin(self) -> bool:
-        """True if the data can be binned anew."""
-        return self._encode is not None
+        self.data, self.dropped, self.encode = data, dropped, encode
 
     def rebin(self, number: int | None) -> None:
         """Make so many bins of a column that has many values; one for each with None."""
-        assert self._encode is not None
+        assert self.encode is not None
         del self.data  # two sets of codes are not needed at once
-        self.data = self._encode(number)
+        self.data = self.encode(number)
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """
-    The rows of a fit, and what its columns are.
-
-    :param request: with terms of columns as they are, without formulas of the data.
-    :param table: has the kinds of all columns, and their levels.
-    :param encoder: how columns become X.
-    :param levels: the response's labels, where it has any.
-    :param fills: what stands in for missing values.
-    :param design: the columns that a formula makes of others.
-    :param given: the data, where they are a table in memory.
-    :param complete: its rows that lack no value.
-    """
+    """The rows of a fit, and what its columns are."""
 
     rows: EncodedRows
-    request: Request
-    table: Table
-    encoder: Encoder
-    levels: Levels | None
-    fills: tuple[Fill, ...] = ()
-    design: Design | None = None
-    given: Table | None = None
-    complete: Table | None = None
+    request: Request  # with terms of columns as they are, without formulas of the data
+    table: Table  # has the kinds of all columns, and their levels
+    encoder: Encoder  # how columns become X
+    levels: Levels | None  # the response's labels, where it has any
+    fills: tuple[Fill, ...] = ()  # what stands in for missing values
+    design: Design | None = None  # the columns that a formula makes of others
+    given: Table | None = None  # the data, where they are a table in memory
+    complete: Table | None = None  # its rows that lack no value
 
 
 def read(source: Any, request: Request, needs: str) -> Reading:
@@ -674,17 +648,11 @@ class PartialSummary:
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """
-    Share of all rows that is read here.
+    """Share of all rows that is read here."""
 
-    :param number: how many, all of them complete.
-    :param start: the number of the first one among all complete ones.
-    :param dropped: rows here that were left out for missing values.
-    """
-
-    number: int
-    start: int = 0
-    dropped: int = 0
+    number: int  # of complete rows
+    start: int = 0  # the number of the first one among all complete ones
+    dropped: int = 0  # rows here that were left out for missing values
 
 
 def encode_share(

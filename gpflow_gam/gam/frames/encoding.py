@@ -436,16 +436,6 @@ class Holes:
         self.incomplete += int(np.count_nonzero(bad))
         return bad
 
-    def merged(self, other: Holes) -> Holes:
-        """The counts of both."""
-        both = Holes()
-        both.num_rows = self.num_rows + other.num_rows
-        both.incomplete = self.incomplete + other.incomplete
-        for part in (self, other):
-            for name, count in part._counts.items():
-                both._counts[name] = both._counts.get(name, 0) + count
-        return both
-
     def check(self, missing: str) -> None:
         """Check that what is missing may be."""
         counts = {name: count for name, count in self._counts.items() if count}

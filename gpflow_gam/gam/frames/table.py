@@ -62,14 +62,6 @@ def named_distinct(values: AnyNDArray, name: object) -> Distinct:
         ) from None
 
 
-def distinct_categories(column: pd.Categorical) -> Distinct:
-    """The categories and, last, the missing value, which is the code -1 of pandas."""
-    values = np.empty(len(column.categories) + 1, dtype=object)
-    values[:-1] = np.asarray(column.categories, dtype=object)
-    values[-1] = np.nan
-    return Distinct(np.asarray(column.codes), values)
-
-
 def merged_categories(parts: Sequence[pd.CategoricalDtype], name: object) -> pd.CategoricalDtype:
     """The categories of all parts of a column, in their common order if all are ordered."""
     stated = list(dict.fromkeys(tuple(part.categories) for part in parts))
@@ -102,12 +94,6 @@ def _common_order(stated: list[tuple[Any, ...]], name: object) -> list[Any]:
         result += lowest
         del lower[lowest[0]]
     return result
-
-
-def distinct_text(column: Any) -> Distinct:
-    """Distinct values of a pandas text series or array, without an object a row."""
-    codes, result = pd.factorize(column, use_na_sentinel=False)
-    return Distinct(codes, np.asarray(result, dtype=object))
 
 
 def plain(value: Any) -> Any:
@@ -179,7 +165,8 @@ def _converted(values: Any) -> Any:
     if kind.startswith("decimal"):
         values = values.cast("float64" if is_arrow else float)
     elif kind in ("string", "large_string", "string_view"):
-        return _text(_to_numpy(values))
+        text = _to_numpy(values)
+        return pd.Series(text, dtype="string" if pd.isna(text).all() else object)
     elif kind in ("bool", "boolean") and (values.null_count if is_arrow else values.null_count()):
         return pd.Series(_to_numpy(values), dtype="boolean")
     elif kind == "null":
@@ -191,11 +178,6 @@ def _to_numpy(values: Any) -> AnyNDArray:
     """Array of a polars column, or of an array or chunks of Arrow's, whose signatures differ."""
     whole = hasattr(values, "type") and not hasattr(values, "chunks")
     return np.asarray(values.to_numpy(zero_copy_only=False) if whole else values.to_numpy())
-
-
-def _text(values: AnyNDArray) -> Any:
-    """Strings and None, of a type that says so where there are none but missing ones."""
-    return pd.Series(values, dtype="string" if pd.isna(values).all() else object)
 
 
 def _arrow_categories(values: Any, name: object) -> pd.Categorical:
@@ -383,12 +365,14 @@ class Table:
         raw = self.raw(name)
         dtype = getattr(raw, "dtype", None)
         if isinstance(dtype, pd.CategoricalDtype):
-            return distinct_categories(getattr(raw, "array", raw))
-        return (
-            distinct_text(raw)
-            if isinstance(dtype, pd.StringDtype)
-            else named_distinct(np.asarray(raw), name)
-        )
+            column = getattr(raw, "array", raw)
+            # the missing value is last, which is the code -1 of pandas
+            values = np.append(np.asarray(column.categories, dtype=object), np.nan)
+            return Distinct(np.asarray(column.codes), values)
+        if isinstance(dtype, pd.StringDtype):  # without an object a row
+            codes, values = pd.factorize(raw, use_na_sentinel=False)
+            return Distinct(codes, np.asarray(values, dtype=object))
+        return named_distinct(np.asarray(raw), name)
 
     def missing(self, name: Column) -> AnyNDArray:
         """
@@ -724,14 +708,9 @@ class _Joined(Blocks):
                 dtype = table.raw(name).dtype
                 result.setdefault(name, {})[dtype.ordered, *dtype.categories] = dtype
             # a column that is categorical later only is refused when it comes
-            if index == 0 and not result and not _may_be_categorical(table):
+            if index == 0 and not result and all(_kind(table, name) for name in table.names):
                 break
         return {name: merged_categories(list(own.values()), name) for name, own in result.items()}
-
-
-def _may_be_categorical(table: Table) -> bool:
-    """True if a block without categories has a column of unknown kind, all of it missing."""
-    return any(not _kind(table, name) for name in table.names)
 
 
 def _kind(table: Table, name: Any) -> str:
