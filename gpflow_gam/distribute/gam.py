@@ -109,12 +109,10 @@ def _check(gam: GAM, max_seconds: float | None, options: Mapping[str, Any]) -> N
 
 
 class StopSync:
-    """
-    A fit's callback on every worker, in which all decide together whether they go on.
+    """A fit's callback on every worker, in which all decide together whether they go on."""
 
-    Budgets and Ctrl-C are asked about once an iteration: if one stopped in between others would
-    wait.
-    """
+    # Budgets and Ctrl-C are asked about once an iteration: if one stopped in between others would
+    # wait.
 
     def __init__(
         self,
@@ -272,12 +270,9 @@ def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
 
 
 def _shares(communicator: Communicator, request: Request, blocks: Blocks) -> list[Share]:
-    """
-    Rows of each process, in their order.
-
-    Rows' numbers settle the sample, and so bins: they must be known before it is drawn, which
-    takes a pass of its own where rows are dropped or nobody knows how many there are.
-    """
+    """Rows of each process, in their order."""
+    # Rows' numbers settle the sample, and so bins: they must be known before it is drawn, which
+    # takes a pass of its own where rows are dropped or nobody knows how many there are.
 
     def count() -> tuple[int, int]:
         number = blocks.num_rows

@@ -159,14 +159,7 @@ itself. These shares add up to the degrees of freedom: such rows are few, howeve
 
 
 class ShapedCavities:
-    r"""
-    The predictor of rows without sites, under inequalities.
-
-    What a fit says under a shape is the Gaussian of functions of any shape, projected on the cone
-    of those that have it (:class:`~gpflow_gam.posteriors.shaped.Projection`): the estimate is
-    the projected mean, variances are those of projected draws around it. Without a row it is the
-    same of the Gaussian without the row's site.
-    """
+    """The predictor of rows without sites, under inequalities: of the Gaussian projected anew."""
 
     def __init__(
         self, posterior: RowPosterior, sites: Sites, inequalities: Sequence[AnyNDArray]
@@ -234,9 +227,7 @@ class ShapedCavities:
             yield which, given.trusted(mean, var, np.stack(known, axis=1), phi, left)
 
     def _anew(self, out: AnyNDArray, phi: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Mean and variance [n, L] without some rows' sites, projected anew; NaN where there are none.
-        """
+        """Mean and variance [n, L] without some rows' sites, projected anew; NaN for none."""
         given, gone = self._posterior, self._posterior.features(out)[0]
         mean, var = np.full((2, phi.shape[1], self._sites.weight.shape[1]), np.nan)
         for i in range(mean.shape[1]):

@@ -73,12 +73,9 @@ class Features:
 
 @check_shapes("x: [N]")
 def margin_features(margin: Margin, x: AnyNDArray) -> Features:
-    """
-    The leading eigenfunctions of a column's part in an interaction, at the prior's lengthscale.
-
-    Nystroem's method on the nodes that stand for the column's distribution (Rasmussen & Williams
-    2006, section 4.3.2), exact for levels.
-    """
+    """The leading eigenfunctions of a column's part in an interaction, at the prior's scale."""
+    # Nystroem's method on the nodes that stand for the column's distribution (Rasmussen & Williams
+    # 2006, section 4.3.2), exact for levels.
     nodes = np.array(margin.nodes)[:, None]
     root = np.sqrt(np.array(margin.weights))
     kernel = interaction_margin(margin, column=0)
@@ -170,13 +167,11 @@ class Predictor:
 
 
 class Expansion:
-    """
-    A Gaussian model of some rows given all others, beside which further components are scored.
+    """A Gaussian model of some rows given all others, beside which components are scored."""
 
-    With pseudo-observations of precisions W, ``P = (K + W^-1)^-1`` is the precision of the rows
-    under the components so far, and alpha = P (pseudo-observations less their expectation).
-    Predictors are taken as independent a posteriori, as the fit's own sites are.
-    """
+    # With pseudo-observations of precisions W, P = (K + W^-1)^-1 is the precision of the rows under
+    # the components so far, and alpha = P (pseudo-observations less their expectation). Predictors
+    # are taken as independent a posteriori, as the fit's own sites are.
 
     def __init__(self, predictors: tuple[Predictor, ...]) -> None:
         self.predictors = predictors
@@ -199,18 +194,14 @@ class Expansion:
 
 @check_shapes("rows: [n]")
 def expand(fit: FittedGAM, rows: AnyNDArray) -> Expansion:
-    """
-    The Gaussian model at a fit's posterior, at its hyperparameters.
-
-    Observations count as pseudo-observations whose precision and location are those of the
-    expected log-likelihood's second and first derivatives (Opper & Archambeau 2009; Khan & Lin
-    2017); for Gaussian data they are the observations themselves, and nothing is approximated but
-    what inducing inputs approximate. Where log p is not concave precisions may be below 0.
-
-    The main effects are informed by all rows. What is returned is of ``rows`` given the others: a
-    gain in its evidence is the gain in log p(y[rows] | y[others]) by a component that acts on
-    ``rows`` alone.
-    """
+    """The Gaussian model at a fit's posterior, at its hyperparameters."""
+    # Observations count as pseudo-observations whose precision and location are those of the
+    # expected log-likelihood's second and first derivatives (Opper & Archambeau 2009; Khan & Lin
+    # 2017); for Gaussian data they are the observations themselves, and nothing is approximated but
+    # what inducing inputs approximate. Where log p is not concave precisions may be below 0.
+    # The main effects are informed by all rows. What is returned is of rows given the others: a
+    # gain in its evidence is the gain in log p(y[rows] | y[others]) by a component that acts on
+    # rows alone.
     moments = inducing_moments(fit)
     gradient, weight = _sites(fit)
     try:
@@ -295,12 +286,9 @@ def choose(
     limit: int,
     threshold: float,
 ) -> Expansion:
-    """
-    Choose the candidate that gains most, then the one that gains most beside it, and so on.
-
-    Gains shrink as similar candidates are chosen, so that an earlier gain is a bound and only the
-    candidate on top is scored again (Minoux 1978): a heuristic where candidates help each other.
-    """
+    """Choose the candidate that gains most, then the one that gains most beside it, and so on."""
+    # Gains shrink as similar candidates are chosen, so that an earlier gain is a bound and only the
+    # candidate on top is scored again (Minoux 1978): a heuristic where candidates help each other.
     queue = [(-c.gain, i) for i, c in enumerate(candidates) if c.gain > threshold]
     heapq.heapify(queue)
     number = 0

@@ -36,12 +36,10 @@ _HALF_ROOT_PI = 0.5 * np.sqrt(np.pi)
 
 
 class Profile(abc.ABC):
-    """
-    A correlation g at scaled distances ``s = scale |x - y| / lengthscale``.
+    """A correlation g at scaled distances ``s = scale |x - y| / lengthscale``."""
 
-    Uniform measures need ``once(p) = int_0^p (g(s) - 1) ds`` and ``twice(z) = int_0^z (z - s)
-    (g(s) - 1) ds``, tiny for long lengthscales: Taylor series near zero.
-    """
+    # Uniform measures need once(p) = int_0^p (g(s) - 1) ds and twice(z) = int_0^z (z - s)
+    # (g(s) - 1) ds, tiny for long lengthscales: Taylor series near zero.
 
     def __init__(self, scale: float, series: AnyNDArray) -> None:
         powers = np.arange(1, len(series))
@@ -315,11 +313,9 @@ class Averages:
 
 
 class SurfaceAverages:
-    """
-    :class:`Averages` of a squared exponential of two columns, at points that make up a grid.
+    """:class:`Averages` of a squared exponential of two columns, at points that make up a grid."""
 
-    With ``1 + d`` the kernel of a margin: ``E_t d = E_t d_1 + E_t d_2 + E_t d_1 d_2``.
-    """
+    # With 1 + d the kernel of a margin: E_t d = E_t d_1 + E_t d_2 + E_t d_1 d_2.
 
     def __init__(self, kernel: Kernel, A: AnyNDArray, T: AnyNDArray, weights: AnyNDArray) -> None:
         self._scales, self._weights = kernel.lengthscales, weights

@@ -132,12 +132,10 @@ class _RepeatedMatrices:
 
 
 class _CentredMatrices:
-    """
-    Those of a kernel g conditioned on a zero mean under a discrete measure.
+    """Those of a kernel g conditioned on a zero mean under a discrete measure."""
 
-    With g = c + h, c the level that is taken out (1 or 0), a = E_t h(x, t), b = E_t h(y, t) and
-    e = E_{t,u} h(t, u): ``s = h + (c (e - a - b) - a b) / (c + e)``, as :class:`ZeroMean` has it.
-    """
+    # With g = c + h, c the level that is taken out (1 or 0), a = E_t h(x, t), b = E_t h(y, t) and e
+    # = E_{t,u} h(t, u): s = h + (c (e - a - b) - a b) / (c + e), as ZeroMean has it.
 
     def __init__(self, kernel: ZeroMean, Z: AnyNDArray, X: AnyNDArray) -> None:
         if not isinstance(kernel.measure, Discrete):

@@ -134,11 +134,8 @@ _WIDTH = 8
 
 
 def with_precise_distances(kernel: Kernel) -> Kernel:
-    """
-    The kernel, as a light shell whose digits in single precision do not depend on where inputs are.
-
-    GPflow's ``|x|^2 + |y|^2 - 2 x'y`` rounds as ``|x|^2`` does: inputs are taken from their mean.
-    """
+    """A light shell of the kernel whose digits in single precision do not depend on the place."""
+    # GPflow's |x|^2 + |y|^2 - 2 x'y rounds as |x|^2 does: inputs are taken from their mean
     shell: Kernel = _precise(kernel)
     return shell
 

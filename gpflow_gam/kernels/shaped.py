@@ -21,11 +21,9 @@ from .zero_mean import ZeroMean
 
 
 class SplineBasis:
-    """
-    Quadratic B-splines on an interval.
+    """Quadratic B-splines on an interval."""
 
-    A spline goes up, or bends up, if and only if its coefficients do (Schumaker 2007).
-    """
+    # A spline goes up, or bends up, if and only if its coefficients do (Schumaker 2007).
 
     def __init__(self, breaks: AnyNDArray, straight: bool = True) -> None:
         self.breaks: AnyNDArray = np.asarray(breaks, dtype=np.float64)
@@ -98,12 +96,10 @@ Basis = SplineBasis | LevelBasis
 
 
 class Shaped(Kernel):
-    """
-    Splines ``f(x) = sum_j B_j(x) g(xi_j)``, g a GP with kernel ``base``, xi Greville's abscissae.
+    """Splines ``f(x) = sum_j B_j(x) g(xi_j)``, g a GP of kernel ``base``, xi Greville's points."""
 
-    f has a shape if its coefficients do, which are the inequalities :attr:`cone` (Maatouk & Bay
-    2017; Pya & Wood 2015): draws have it once they are conditioned on these.
-    """
+    # f has a shape if its coefficients do, which are the inequalities of the cone (Maatouk & Bay
+    # 2017; Pya & Wood 2015): draws have it once they are conditioned on these
 
     def __init__(
         self,

@@ -120,12 +120,9 @@ def _indicator(kernel: Indicator, A: AnyNDArray, B: AnyNDArray, elementwise: boo
 
 
 def structured_covariance(number: int, edges: Sequence[tuple[int, int]]) -> AnyNDArray:
-    """
-    The covariance [n, n] of an intrinsic conditional autoregression, of mean variance one.
-
-    Scaled in each connected part (Sorbye & Rue 2014); of several parts each has a level of its own
-    (Freni-Sterrantino et al. 2018).
-    """
+    """The covariance [n, n] of an intrinsic conditional autoregression, of mean variance one."""
+    # Scaled in each connected part (Sorbye & Rue 2014); of several parts each has a level of its
+    # own (Freni-Sterrantino et al. 2018).
     if not edges:
         return np.eye(number)
     i, j = np.array(edges).T
@@ -150,12 +147,10 @@ def structured_covariance(number: int, edges: Sequence[tuple[int, int]]) -> AnyN
 
 
 class MarkovField(Kernel):
-    """
-    Areas that are like their neighbours, and a part of them that is not.
+    """Areas that are like their neighbours, and a part of them that is not."""
 
-    ``k = variance (B + r I) / (1 + r)``, B the :func:`structured_covariance`, r the ``independent``
-    part: ``BYM2`` (Riebler et al. 2016), whose mixing parameter is ``1 / (1 + r)``.
-    """
+    # k = variance (B + r I) / (1 + r), B the structured_covariance, r the independent part:
+    # BYM2 (Riebler et al. 2016), whose mixing parameter is 1 / (1 + r).
 
     def __init__(
         self,
@@ -288,11 +283,10 @@ def _pairs(x: tf.Tensor, y: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 class RandomWalk(Kernel):
-    """
-    Brownian motion of unknown start less its mean under a measure (Matheron 1973).
+    """Brownian motion of unknown start less its mean under a measure (Matheron 1973)."""
 
-    ``k(x, y) = variance (m(x) + m(y) - |x - y| - e) / e``, ``m(x) = E_t |x - t|``, ``e = E m(t)``.
-    """
+    # k(x, y) = variance (m(x) + m(y) - |x - y| - e) / e, m(x) = E_t |x - t|, e = E
+    # m(t).
 
     def __init__(
         self,
@@ -563,11 +557,9 @@ def unit_vectors(degrees: AnyNDArray) -> AnyNDArray:
 
 
 class OnSphere(StackableKernel):
-    """
-    A stationary kernel of the straight distance through the globe, its radius one.
+    """A stationary kernel of the straight distance through the globe, its radius one."""
 
-    Positive definite for every lengthscale, unlike of great circles (Gneiting 2013, section 3).
-    """
+    # Positive definite for every lengthscale, unlike of great circles (Gneiting 2013, section 3).
 
     def __init__(self, base: IsotropicStationary, active_dims: Sequence[int] = (0, 1)) -> None:
         super().__init__(active_dims=list(active_dims))
@@ -605,11 +597,9 @@ class StackedOnSphere(StackedMapped):
 
 
 class Warped(StackableKernel):
-    """
-    ``base(w(x), w(y))``, w an increasing function whose slope is linear between knots.
+    """``base(w(x), w(y))``, w an increasing function whose slope is linear between knots."""
 
-    Where the slope is steep, functions vary quickly (Sampson & Guttorp 1992).
-    """
+    # Where the slope is steep, functions vary quickly (Sampson & Guttorp 1992).
 
     def __init__(
         self,

@@ -47,11 +47,9 @@ def fixed_unit(unit: TensorType) -> Parameter:
 
 
 class Dispersed(ScalarLikelihood, abc.ABC):
-    """
-    ``y ~ p(y | f, g)``: f sets the mean, by a link, and g is the logarithm of a dispersion.
+    """``y ~ p(y | f, g)``: f sets the mean, by a link, and g is the logarithm of a dispersion."""
 
-    g is a parameter, or a second predictor if ``varying`` (Rigby & Stasinopoulos 2005).
-    """
+    # g is a parameter, or a second predictor if varying (Rigby & Stasinopoulos 2005).
 
     mean_of_first: ClassVar[bool] = True
     """True if the mean of the response is a monotone function of the first predictor alone."""
@@ -104,11 +102,10 @@ class Dispersed(ScalarLikelihood, abc.ABC):
 
 
 class LocationScale(Dispersed):
-    """
-    A location ``u f`` and a scale ``u exp(g)``, u the fixed ``unit`` of a varying scale.
+    """A location ``u f`` and a scale ``u exp(g)``, u the fixed ``unit`` of a varying scale."""
 
-    One prior serves both predictors, so f is measured in a unit in which it is about as large as g.
-    """
+    # One prior serves both predictors, so f is measured in a unit in which it is about as large as
+    # g.
 
     def __init__(
         self,

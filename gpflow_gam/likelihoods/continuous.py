@@ -110,11 +110,9 @@ class StudentT(LocationScale):
 
 
 class MeanGamma(Dispersed):
-    """
-    ``y ~ Gamma(shape, scale = exp(f) / shape)``: mean exp(f), variance ``exp(2 f) / shape``.
+    """``y ~ Gamma(shape, scale = exp(f) / shape)``: mean exp(f), variance ``exp(2 f) / shape``."""
 
-    Mean and shape are orthogonal (McCullagh & Nelder 1989, ch. 8), unlike in GPflow's ``Gamma``.
-    """
+    # Mean and shape are orthogonal (McCullagh & Nelder 1989, ch. 8), unlike in GPflow's Gamma.
 
     def __init__(self, shape: TensorType = 1.0, varying: bool = False, **kwargs: Any) -> None:
         super().__init__(varying, **kwargs)
@@ -152,11 +150,9 @@ def _gamma(f: tf.Tensor, ratio: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Ten
 
 
 class LogitBeta(Dispersed):
-    """
-    ``y ~ Beta(s m, s (1 - m))``, m the inverse link of f (Ferrari & Cribari-Neto 2004).
+    """``y ~ Beta(s m, s (1 - m))``, m the inverse link of f (Ferrari & Cribari-Neto 2004)."""
 
-    GPflow's subtracts s m from s, which is 0 from f = 37 on, and clips y.
-    """
+    # GPflow's subtracts s m from s, which is 0 from f = 37 on, and clips y.
 
     def __init__(
         self, scale: TensorType = 1.0, link: str = "logit", varying: bool = False, **kwargs: Any
@@ -305,12 +301,10 @@ def _normaliser(Y: tf.Tensor, p: tf.Tensor, phi: tf.Tensor) -> tf.Tensor:
 
 
 class Loss:
-    """
-    The smooth loss of Fasiolo et al. (2021), "Fast calibrated additive quantile regression".
+    """The smooth loss of Fasiolo et al. (2021), "Fast calibrated additive quantile regression"."""
 
-    ``log p = (1 - tau) z / s - k log(1 + exp(z / (k s))) - log(k s B(k (1 - tau), k tau))``, ``z =
-    y - f``; ``k s`` is ``smoothing`` standard deviations of normal noise of scale s.
-    """
+    # log p = (1 - tau) z / s - k log(1 + exp(z / (k s))) - log(k s B(k (1 - tau), k tau)), z
+    # = y - f; k s is smoothing standard deviations of normal noise of scale s.
 
     def __init__(self, tau: float, smoothing: float = SMOOTHING) -> None:
         if not 0.0 < tau < 1.0:

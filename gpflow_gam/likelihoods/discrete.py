@@ -442,11 +442,9 @@ def possible_labels(number: int, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
 
 
 class Ordered(ScalarLikelihood):
-    """
-    ``P(y <= k | f) = G(c_k - f)`` for labels 0 to K - 1, G the inverse link (McCullagh 1980).
+    """``P(y <= k | f) = G(c_k - f)`` for labels 0 to K - 1, G the inverse link (McCullagh 1980)."""
 
-    The first cutpoint is 0, the others are trained by their distances ``increments`` [K - 2].
-    """
+    # The first cutpoint is 0, the others are trained by their distances increments [K - 2].
 
     def __init__(
         self,

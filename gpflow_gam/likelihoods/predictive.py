@@ -273,14 +273,11 @@ def summarised_response(
     seed: int = 0,
     in_blocks: bool = True,
 ) -> ResponseSummary:
-    """
-    The expected response under predictors rho(x_n) ~ N(mean_n, diag(var_n)), or N(mean_n, var_n).
-
-    One predictor, or the first of likelihoods with ``mean_of_first``, by quadrature and the inverse
-    link at the ends of its interval; several by draws, of the same ``seed`` for every row, and
-    classes behind a softmax by MacKay's approximation (1992). ``level`` is the intervals', None for
-    none; not ``in_blocks`` all draws are in memory at once.
-    """
+    """The expected response under predictors rho(x_n) ~ N(mean_n, diag(var_n) or var_n)."""
+    # One predictor, or the first of likelihoods with mean_of_first, by quadrature and the inverse
+    # link at the ends of its interval; several by draws, of the same seed for every row, and
+    # classes behind a softmax by MacKay's approximation (1992). level is the intervals', None for
+    # none; not in_blocks all draws are in memory at once.
     if level is not None and not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
     likelihood = unwrapped(likelihood)

@@ -168,11 +168,8 @@ def logistic_terms(
     shift: float = 0.0,
     parameters: Callable[[Softplus], ParameterTerms] | None = None,
 ) -> Terms | None:
-    """
-    Terms of ``log p = level + hits f - total log(1 + exp(f + shift))``.
-
-    None under another quadrature rule than Gauss-Hermite.
-    """
+    """Terms of ``log p = level + hits f - total log(1 + exp(f + shift))``."""
+    # None under another quadrature rule than Gauss-Hermite.
     if not isinstance(quadrature, NDiagGHQuadrature):
         return None
     mean = rows.mean[:, 0]

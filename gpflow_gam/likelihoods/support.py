@@ -105,11 +105,8 @@ def check_width(
 def as_numbers(
     values: Any, argument: str, like: tf.Tensor | tf.Module, only: tf.DType | None = None
 ) -> tf.Tensor:
-    """
-    ``values`` as a floating tensor; ``argument`` is their name in messages.
-
-    Floats keep their precision, which has to be ``only`` if given; others take that of ``like``.
-    """
+    """``values`` as a floating tensor; ``argument`` is their name in messages."""
+    # Floats keep their precision, which has to be only if given; others take that of like.
     numbers = values
     if not tf.is_tensor(values):
         kinds = "biuOf" if isinstance(values, (list, tuple)) else "biuO"

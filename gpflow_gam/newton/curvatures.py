@@ -68,11 +68,8 @@ class Precision(abc.ABC):
 
     @abc.abstractmethod
     def shrunk(self, noise: tf.Tensor) -> Precision:
-        """
-        ``(I + W D)^-1 W``, D = diag(noise): the precision once noise [Q or 1, N] is added.
-
-        The limit of ``(W_e^-1 + D)^-1`` as W_e > 0 goes to W: null directions of W stay null.
-        """
+        """``(I + W D)^-1 W``, D = diag(noise): the precision once noise [Q or 1, N] is added."""
+        # The limit of (W_e^-1 + D)^-1 as W_e > 0 goes to W: null directions of W stay null.
 
     @abc.abstractmethod
     def gram(self, T: tf.Tensor) -> tf.Tensor:
@@ -141,11 +138,9 @@ class DiagonalPrecision(Precision):
 
 
 class SoftmaxPrecision(Precision):
-    """
-    Blocks ``diag(a) - a a' / sum(a)``, a [Q, N]: a common shift of the functions is free.
+    """Blocks ``diag(a) - a a' / sum(a)``, a [Q, N]: a common shift of the functions is free."""
 
-    The softmax has a = pi, its class probabilities.
-    """
+    # The softmax has a = pi, its class probabilities.
 
     def __init__(self, a: tf.Tensor) -> None:
         self.a = self.tensor = a

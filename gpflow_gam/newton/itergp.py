@@ -80,19 +80,16 @@ def along(F: tf.Tensor, S: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
 
 
 class InnerLoop:
-    """
-    Algorithm 2 in one compiled ``tf.while_loop`` over buffers of fixed size.
+    """Algorithm 2 in one compiled ``tf.while_loop`` over buffers of fixed size."""
 
-    Differs from the paper in five ways. (1) K v follows from T, so that an iteration costs one
-    product with K, not two. (2) Directions are orthogonalised twice: residual actions lose
-    orthogonality in some thirty steps otherwise. (3) It stops where eta is rounding,
-    ``eta <= 1000 eps s'Khat s``, not only where it is not positive. (4) Actions have unit length:
-    the posterior does not depend on it, but what compression keeps does. (5) Its tolerance is
-    relative only: an absolute one would end the loop at once where the unit of Y is large.
-
-    Runs whose operators share their programs share what is compiled, whatever room their buffers
-    have: a round of hyperparameters does not compile it anew.
-    """
+    # Differs from the paper in five ways. (1) K v follows from T, so that an iteration costs one
+    # product with K, not two. (2) Directions are orthogonalised twice: residual actions lose
+    # orthogonality in some thirty steps otherwise. (3) It stops where eta is rounding, eta <=
+    # 1000 eps s'Khat s, not only where it is not positive. (4) Actions have unit length: the
+    # posterior does not depend on it, but what compression keeps does. (5) Its tolerance is
+    # relative only: an absolute one would end the loop at once where the unit of Y is large.
+    # Runs whose operators share their programs share what is compiled, whatever room their buffers
+    # have: a round of hyperparameters does not compile it anew.
 
     def __init__(self, operator: KernelOperator, tolerance: float = 1e-5) -> None:
         self.operator = operator
@@ -246,12 +243,10 @@ def _loop(
 
 @dataclass(frozen=True)
 class IterGP(Solver):
-    """
-    Algorithms 1 to 3 of Tatzel et al. (2025), without safeguards.
+    """Algorithms 1 to 3 of Tatzel et al. (2025), without safeguards."""
 
-    Where W^+ is large and the systems are solved roughly, its Newton steps can diverge:
-    :class:`ReducedNewton` does not. One iteration costs one product with K.
-    """
+    # Where W^+ is large and the systems are solved roughly, its Newton steps can diverge:
+    # ReducedNewton does not. One iteration costs one product with K.
 
     policy: Policy = field(default_factory=Residual)
     max_steps: int = 20

@@ -76,19 +76,14 @@ def left_out_rows(
 def left_out(
     problem: LaplaceProblem, state: ActionPosteriorState, rows: AnyNDArray, averaged: bool
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Moments of the outputs at some of the data, each from all the others.
-
-    Gaussian pseudo-observations of the others stay what they are (the cavity of expectation
-    propagation). With datum n gone, its rows s_n of the actions are zeros, and of
-    ``G = S'(K + W^+)S`` goes what they put in,
-
-        G_n = G - s_n'T_n - T_n's_n + s_n'k(x_n, x_n)s_n - s_n'W_n^+ s_n,  T = K S,
-
-    which Woodbury's identity inverts. Where actions ask less than everything this takes away no
-    more than they had asked of the datum. Of K it takes the rows: M / N of a sweep. Returns means
-    [M, L] and covariances [M, L, L].
-    """
+    """Moments of the outputs at some of the data, each from all the others."""
+    # Gaussian pseudo-observations of the others stay what they are (the cavity of expectation
+    # propagation). With datum n gone, its rows s_n of the actions are zeros, and of G = S'(K +
+    # W^+)S goes what they put in,
+    #     G_n = G - s_n'T_n - T_n's_n + s_n'k(x_n, x_n)s_n - s_n'W_n^+ s_n,  T = K S,
+    # which Woodbury's identity inverts. Where actions ask less than everything this takes away no
+    # more than they had asked of the datum. Of K it takes the rows: M / N of a sweep. Returns means
+    # [M, L] and covariances [M, L, L].
     operator, latents = problem.operator, problem.operator.latents
     S, v = state.actions, state.weights
     wide = tf.concat([tf.transpose(S, [1, 2, 0]), v[..., None]], axis=2)

@@ -147,13 +147,11 @@ enough that these are not read too often."""
 
 
 class KernelProduct:
-    """
-    ``k(X1, X2) V`` in memory for one block of rows, differentiable in V and kernel parameters.
+    """``k(X1, X2) V`` in memory for one block of rows; V and kernel parameters have gradients."""
 
-    A small matrix is computed at once. Any other takes a loop over blocks inside one XLA
-    program, and its gradient a second one: automatic differentiation would keep every block. In
-    the scope of a ``tf.distribute`` strategy each replica takes a block of rows.
-    """
+    # A small matrix is computed at once. Any other takes a loop over blocks inside one XLA program,
+    # and its gradient a second one: automatic differentiation would keep every block. In the scope
+    # of a tf.distribute strategy each replica takes a block of rows.
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -326,11 +324,9 @@ _EQUAL = 1e-13
 
 
 class Pivoting:
-    """
-    The factor ``k(X, X) = P P' + R`` of at most M pivots (Harbrecht, Peters & Schneider 2012).
+    """The factor ``k(X, X) = P P' + R`` of at most M pivots (Harbrecht et al. 2012)."""
 
-    The next pivot is where most variance is left, the first of equal ones but for rounding.
-    """
+    # the next pivot is where most variance is left, the first of equal ones but for rounding
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -424,13 +420,10 @@ class KernelPrograms:
 
 
 class KernelOperator:
-    """
-    ``K = blockdiag_q k_q(X, X)`` by its products; nothing of size N^2 is ever held.
+    """``K = blockdiag_q k_q(X, X)`` by its products; nothing of size N^2 is ever held."""
 
-    Kernels are evaluated in the precision of X [N, D], all else is in double precision: the
-    systems of Newton's method are beyond single precision where data are many or noise is
-    little.
-    """
+    # Kernels are evaluated in the precision of X [N, D], all else is in double precision: the
+    # systems of Newton's method are beyond single precision where data are many or noise is little.
 
     def __init__(
         self,

@@ -197,12 +197,9 @@ class Mode:
 
 
 def _products(problem: LaplaceProblem, S: tf.Tensor) -> tf.Tensor:
-    """
-    K S [B, Q, N] of the covariance's actions, in the precision of X.
-
-    Their G = S'KS + S'W^+S is nearly diagonal, and well-conditioned once it is scaled: single
-    precision is enough where kernels are evaluated in it anyway.
-    """
+    """K S [B, Q, N] of the covariance's actions, in the precision of X."""
+    # Their G = S'KS + S'W^+S is nearly diagonal, and well-conditioned once it is scaled: single
+    # precision is enough where kernels are evaluated in it anyway.
     return tf.transpose(problem.operator.rounded_product(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
 
 

@@ -174,14 +174,12 @@ class Variational(Solver):
 
 
 class VariationalRun(Run):
-    """
-    See :class:`Variational`.
+    """See :class:`Variational`."""
 
-    A round begins with a step of its own, the sweep of the posterior that its averages are
-    over; if they are not finite the run stays at the round before. A posterior of other
-    hyperparameters stands, by one sweep, for all rounds but the last. Reports after Laplace's
-    round are of ``E_q[log p(y | f)]``.
-    """
+    # A round begins with a step of its own, the sweep of the posterior that its averages are over;
+    # if they are not finite the run stays at the round before. A posterior of other hyperparameters
+    # stands, by one sweep, for all rounds but the last. Reports after Laplace's round are of
+    # E_q[log p(y | f)].
 
     def __init__(
         self,

@@ -48,12 +48,10 @@ class ActionWeights(NamedTuple):
 
 
 class FixedActions:
-    """
-    The weights of a fit's actions and pseudo-observations at the present parameters.
+    """The weights of a fit's actions and pseudo-observations at the present parameters."""
 
-    At the parameters of the fit they are the fit's, at others one sweep computes those of the q
-    of :func:`~gpflow_gam.newton.bound.action_bound`, whose gradients they have everywhere.
-    """
+    # At the parameters of the fit they are the fit's, at others one sweep computes those of the q
+    # of action_bound, whose gradients they have everywhere.
 
     def __init__(
         self,
@@ -141,12 +139,9 @@ class FixedActions:
     def _differentiable(
         self, S: tf.Tensor, result: ActionWeights
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """
-        With gradients with respect to the kernel's parameters.
-
-        They come in by D = d(S'KS) alone. To first order ``d (F F') = -F F'D F F'``, which a move
-        of F by ``-F F'D F / 2`` gives; w moves by ``-F F'D w``, v and E as S w and S F do.
-        """
+        """With gradients with respect to the kernel's parameters."""
+        # They come in by D = d(S'KS) alone. To first order d (F F') = -F F'D F F', which a move
+        # of F by -F F'D F / 2 gives; w moves by -F F'D w, v and E as S w and S F do.
         # frozen ones, too, which a tape may have been told to watch
         kernels = self._operator.latents.kernels
         variables = [v for k in kernels for v in k.variables if v.dtype.is_floating]

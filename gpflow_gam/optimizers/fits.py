@@ -66,11 +66,8 @@ _MAX_START_SIZE = 2_000
 
 
 def start_from_null_model(model: AdditiveSVGP, data: RegressionData) -> None:
-    """
-    Set q to the posterior that the sites at the null model give, if it has up to 2000 values.
-
-    A first step from the prior mean overflows under a log link as soon as counts are large.
-    """
+    """Set q to the posterior that the sites at the null model give, if it has up to 2000 values."""
+    # A first step from the prior mean overflows under a log link as soon as counts are large.
     family = model.variational
     if family.layout.total > _MAX_START_SIZE:
         return
@@ -296,14 +293,11 @@ def fit_rows(
     start: tuple[AnyNDArray, AnyNDArray] | PseudoData | None = None,
     **others: Any,
 ) -> tuple[FitResult, Solution]:
-    """
-    Fit q, hyperparameters and the likelihood's parameters by sums over rows.
-
-    Options are those of :func:`~gpflow_gam.optimizers.fit`; ``others`` have no effect. Iterations
-    are passes over the rows, or of L-BFGS on the collapsed bound of Gaussian data, which takes one
-    pass (the default of :class:`~gpflow_gam.models.AdditiveSGPR`). Sites begin at ``start``,
-    moments [N, L] of the predictor without m(x) or sums of sites; by default at the null model's.
-    """
+    """Fit q, hyperparameters and the likelihood's parameters by sums over rows."""
+    # Options are those of fit; others have no effect. Iterations are passes over the rows, or
+    # of L-BFGS on the collapsed bound of Gaussian data, which takes one pass (the default of
+    # AdditiveSGPR). Sites begin at start, moments [N, L] of the predictor without m(x) or sums
+    # of sites; by default at the null model's.
     Options(max_iterations, tolerance, **others)  # are checked
     if collapsed is None:
         collapsed = isinstance(model, AdditiveSGPR)
@@ -535,12 +529,10 @@ def _interpolation_loss(
 
 
 def _interpolation_shift(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> float:
-    """
-    The largest shift of an effect by interpolation between nodes, in standard errors.
-
-    Sums are of features ``phi_n - delta_n``, which moves E[v] by ``Cov[v] sum_n w_n phi_n delta_n'
-    E[v]``: much less than the loss, which bounds it, where errors change sign between nodes.
-    """
+    """The largest shift of an effect by interpolation between nodes, in standard errors."""
+    # Sums are of features phi_n - delta_n, which moves E[v] by Cov[v] sum_n w_n phi_n
+    # delta_n' E[v]: much less than the loss, which bounds it, where errors change sign between
+    # nodes.
     rows, q = solution.rows, solution.q
     between, some = _interpolated(rows), rows.known(_SHIFTED)
     features = [phi for phi, _ in features_at_bins(some.components, solution.values, q.roots)]

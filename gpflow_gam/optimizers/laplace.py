@@ -51,12 +51,9 @@ def centre_of_draws(
     slopes: AnyNDArray,
     metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
 ) -> AnyNDArray:
-    """
-    The coordinates [K] around which hyperparameters are drawn.
-
-    Fitted variances may be zero; the density of their logarithms, under a prior flat in standard
-    deviations (``slopes``), is highest where data begin to tell an effect from none.
-    """
+    """The coordinates [K] around which hyperparameters are drawn."""
+    # Fitted variances may be zero; the density of their logarithms, under a prior flat in standard
+    # deviations (slopes), is highest where data begin to tell an effect from none.
     if not slopes.any():
         return start
 
@@ -71,14 +68,12 @@ def centre_of_draws(
 
 
 class Steps:
-    """
-    Steps from an optimum as far as the objective lets hyperparameters go.
+    """Steps from an optimum as far as the objective lets hyperparameters go."""
 
-    Where it is a parabola they are normal (Laplace). The variance of a vanished effect changes
-    nothing towards zero, and upwards as data tell: its deviation on either side is that of the
-    parabola through what the objective comes to further on (as Rue, Martino & Chopin 2009, section
-    6.5, have it).
-    """
+    # Where it is a parabola they are normal (Laplace). The variance of a vanished effect changes
+    # nothing towards zero, and upwards as data tell: its deviation on either side is that of the
+    # parabola through what the objective comes to further on (as Rue, Martino & Chopin 2009,
+    # section 6.5, have it).
 
     def __init__(
         self, value: Callable[[AnyNDArray], float], optimum: AnyNDArray, hessian: AnyNDArray
@@ -130,9 +125,7 @@ class HyperparameterDraw:
 
 
 def draw_hyperparameters(model: GPModel) -> list[HyperparameterDraw]:
-    """
-    Posteriors of an AdditiveSGPR at 32 draws of its hyperparameters, in opposite pairs (Laplace).
-    """
+    """Posteriors of an AdditiveSGPR at 32 draws of its hyperparameters, in opposite pairs."""
     if not isinstance(model, AdditiveSGPR) or not model.trainable_variables:
         return []
     learnt = Hyperparameters(model.trainable_parameters)

@@ -370,15 +370,12 @@ def descend(
     metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
     anew: Callable[[AnyNDArray], None] = lambda _: None,
 ) -> tuple[AnyNDArray, bool, str]:
-    """
-    L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``.
-
-    It begins anew every few iterations, as curvature changes where variances go to zero. A trial
-    step that cannot be evaluated counts as one too far: it is given a value as far above the best
-    one as the slope there promised to go below, so that the line search tries a ninth of the step
-    (Moré & Thuente 1994, case 1). Where the slope is next to nothing SciPy may settle there, which
-    is no iteration. ``record`` takes the best point and value after each one.
-    """
+    """L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``."""
+    # It begins anew every few iterations, as curvature changes where variances go to zero. A trial
+    # step that cannot be evaluated counts as one too far: it is given a value as far above the best
+    # one as the slope there promised to go below, so that the line search tries a ninth of the step
+    # (Moré & Thuente 1994, case 1). Where the slope is next to nothing SciPy may settle there,
+    # which is no iteration. record takes the best point and value after each one.
     best: tuple[float, AnyNDArray, AnyNDArray] | None = None
     failed = False
 
@@ -477,12 +474,9 @@ def converge(
     anew: Callable[[AnyNDArray, float], None] = lambda *_: None,
     elsewhere: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
 ) -> tuple[AnyNDArray, float, bool, str]:
-    """
-    Runs of :func:`descend` from ``x``, where the loss is ``value``, until one gains nothing.
-
-    Each ends with an iteration that gains less than a hundredth of ``step``; from a better optimum
-    ``elsewhere`` they go on.
-    """
+    """Runs of :func:`descend` from ``x``, where the loss is ``value``, until one gains nothing."""
+    # Each ends with an iteration that gains less than a hundredth of step; from a better
+    # optimum elsewhere they go on.
 
     def set_best(x: AnyNDArray) -> None:
         best.x = x
@@ -522,13 +516,10 @@ def other_optimum(
     tracker: Tracker | None,
     metric: Callable[[AnyNDArray], AnyNDArray | None],
 ) -> AnyNDArray | None:
-    """
-    A better optimum than ``result`` [K]; None where none is seen.
-
-    Short lengthscales may be an optimum (noise taken for quick changes), long ones, too (between
-    uneven inducing inputs), and a variance near zero feels no slope. Each trial sets one
-    coordinate: where that is not much worse a search begins there, and ends where it comes back.
-    """
+    """A better optimum than ``result`` [K]; None where none is seen."""
+    # Short lengthscales may be an optimum (noise taken for quick changes), long ones, too (between
+    # uneven inducing inputs), and a variance near zero feels no slope. Each trial sets one
+    # coordinate: where that is not much worse a search begins there, and ends where it comes back.
     value, best = loss(result)[0], None
     for k, point, slack in trials:
         start = (result if best is None else best).copy()
@@ -571,13 +562,10 @@ _ATTRIBUTE = "_gradient_op_type"
 
 
 def forget_gradients(graph: tf.Graph) -> None:
-    """
-    Let go of a graph that holds its own gradients.
-
-    In a graph ``tf.custom_gradient`` (as of TFP's softplus) puts rules into a list of the whole
-    process, for ever, and with them all that they refer to. A graph that has its gradients needs
-    them no more.
-    """
+    """Let go of a graph that holds its own gradients."""
+    # In a graph tf.custom_gradient (as of TFP's softplus) puts rules into a list of the whole
+    # process, for ever, and with them all that they refer to. A graph that has its gradients needs
+    # them no more.
     rules = getattr(ops.gradient_registry, "_registry", None)
     if rules is None:  # of another TensorFlow: memory is all that is lost
         return
@@ -587,13 +575,11 @@ def forget_gradients(graph: tf.Graph) -> None:
 
 
 class Traced:
-    """
-    A function compiled once for each combination of its arguments' shapes.
+    """A function compiled once for each combination of its arguments' shapes."""
 
-    TensorFlow warns of retracing a line of code when several models are fitted: not of concrete
-    functions, as here. After ``tf.config.run_functions_eagerly(True)`` nothing is compiled. Nobody
-    may differentiate it from outside: see :func:`forget_gradients`.
-    """
+    # TensorFlow warns of retracing a line of code when several models are fitted: not of concrete
+    # functions, as here. After tf.config.run_functions_eagerly(True) nothing is compiled.
+    # Nobody may differentiate it from outside: see forget_gradients.
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = tf.function(function, autograph=False)
@@ -672,14 +658,11 @@ class LBFGS:
     def converge(
         self, tracker: Tracker, *, max_iterations: int, tolerance: float
     ) -> tuple[bool, str]:
-        """
-        Runs, each with a fresh memory of curvature, until one gains less than ``tolerance``.
-
-        A single small step is no sign of convergence (the first follows the raw gradient), so that
-        runs go on until steps are tiny. Nor is a line search that finds nothing lower, by a bad
-        memory or rounding: another run tells, and the slope, which has to promise less than
-        ``tolerance`` to a unit step.
-        """
+        """Runs, each with a fresh memory of curvature, until one gains less than ``tolerance``."""
+        # A single small step is no sign of convergence (the first follows the raw gradient), so
+        # that runs go on until steps are tiny. Nor is a line search that finds nothing lower, by a
+        # bad memory or rounding: another run tells, and the slope, which has to promise less than
+        # tolerance to a unit step.
         tracker.check()
         value, begun = self._loss.here()[0], len(tracker.history)
         while True:

@@ -36,12 +36,10 @@ def fit_newton(
     max_sweeps: float | None,
     max_rounds: int,
 ) -> FitResult:
-    """
-    Find the mode and the posterior around it; a further call goes on where this one ended.
-
-    Ended by a budget or a callback, it leaves the posterior of what was computed, or that of before
-    if its bound is higher, and takes one step at least. After an error the model is what it was.
-    """
+    """Find the mode and the posterior around it; a further call goes on where this one ended."""
+    # Ended by a budget or a callback, it leaves the posterior of what was computed, or that of
+    # before if its bound is higher, and takes one step at least. After an error the model is what
+    # it was.
     with tracker, _restore_on_error(model):
         limit = math.inf if max_sweeps is None else max_sweeps
         newton = _Newton(model, tracker, limit)
@@ -272,13 +270,10 @@ class _OneAtLeast(Tracker):
 
 
 def _learn(newton: _Newton, max_rounds: int) -> tuple[bool, str]:
-    """
-    Mode and hyperparameters in turn.
-
-    Each round maximises the bound at held actions by L-BFGS, then finds the mode, and new actions,
-    there. A new model with many rows learns from a quarter of them first, whose products take a
-    sixteenth. Rounds that lose are taken back. What the next call needs is kept.
-    """
+    """Mode and hyperparameters in turn."""
+    # Each round maximises the bound at held actions by L-BFGS, then finds the mode, and new
+    # actions, there. A new model with many rows learns from a quarter of them first, whose products
+    # take a sixteenth. Rounds that lose are taken back. What the next call needs is kept.
     model, number = newton.model, 0
     learning: _Learning = model.unfinished or _Learning(model)
     model.unfinished = learning

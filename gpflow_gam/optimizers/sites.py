@@ -232,12 +232,9 @@ def site_step(
     kl_weight: float = 1.0,
     signed: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    The step of :class:`NaturalGradient`, for use inside compiled functions.
-
-    Where the KL counts ``kl_weight``, the optimum is that of the data counted ``1 / kl_weight``
-    times.
-    """
+    """The step of :class:`NaturalGradient`, for use inside compiled functions."""
+    # Where the KL counts kl_weight, the optimum is that of the data counted 1 / kl_weight
+    # times.
     family = check_sites(model)
     cholesky = model.blocks.cholesky()
     q = family.whitened(cholesky)
@@ -311,11 +308,9 @@ def fit_sites(
 
 
 class _Sites:
-    """
-    Natural-gradient steps at fixed hyperparameters, and L-BFGS on these at fixed sites.
+    """Natural-gradient steps at fixed hyperparameters, and L-BFGS on these at fixed sites."""
 
-    Negative weights count last: with zeros every step leads to a posterior, which is too sure.
-    """
+    # Negative weights count last: with zeros every step leads to a posterior, which is too sure.
 
     def __init__(self, model: AdditiveSVGP, data: RegressionData) -> None:
         family = check_sites(model)
@@ -433,15 +428,12 @@ def trend(values: Sequence[float], epochs: int) -> Trend | None:
 def fit_minibatches(
     model: AdditiveSVGP, data: RegressionData, tracker: Tracker, options: Options
 ) -> FitResult:
-    """
-    Epochs of minibatch steps until their ELBO has no trend, then some steps on all rows.
-
-    The last epochs are compared with those before, by the standard error of the difference. Without
-    a gain the learning rate is lowered tenfold; the second time the epochs end. Negative weights of
-    sites count from the first time on, unless the ELBO falls by that. Up to :data:`POLISH_ROWS`
-    rows the rest is gained on all data; beyond, an end counts as converged if the noise was below
-    one nat. A budget or interruption leaves the parameters of the best epoch.
-    """
+    """Epochs of minibatch steps until their ELBO has no trend, then some steps on all rows."""
+    # The last epochs are compared with those before, by the standard error of the difference.
+    # Without a gain the learning rate is lowered tenfold; the second time the epochs end. Negative
+    # weights of sites count from the first time on, unless the ELBO falls by that. Up to
+    # POLISH_ROWS rows the rest is gained on all data; beyond, an end counts as converged if the
+    # noise was below one nat. A budget or interruption leaves the parameters of the best epoch.
     rows = int(data[0].shape[0])
     num_data, model.num_data = model.num_data, rows
     with tracker:

@@ -185,11 +185,8 @@ def decompose(
     grid: ProductGrid,
     every: Mapping[str, tuple[AnyNDArray, AnyNDArray]] | None = None,
 ) -> dict[Columns, Part]:
-    """
-    Every set of columns that some component has an effect of, single columns first.
-
-    The residual variance is counted with all columns of its component.
-    """
+    """Every set of columns that some component has an effect of, single columns first."""
+    # The residual variance is counted with all columns of its component.
     result: dict[Columns, list[tuple[slice, AnyNDArray, AnyNDArray]]] = {}
     reads = component_columns(moments.kernel)
     for name, (features, prior) in (every or grid_features(moments, grid)).items():

@@ -85,9 +85,7 @@ def covariance_table(
 def shares_row(
     values: AnyNDArray, total: AnyNDArray, level: float, zero: bool = False
 ) -> dict[str, float]:
-    """
-    A share's posterior mean and equal-tailed interval, from zero where ``zero``; its variance.
-    """
+    """A share's posterior mean and interval, from zero where ``zero``, and its variance."""
     shares, tail = values / total, 0.5 * (1.0 - level)
     lower, upper = np.quantile(shares, [tail, 1.0 - tail])
     return {

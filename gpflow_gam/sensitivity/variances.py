@@ -21,11 +21,8 @@ _CANDIDATES = 1000
 def augmented(
     moments: InducingMoments, grid: ProductGrid, others: Sequence[InducingMoments] = ()
 ) -> tuple[InducingMoments, list[InducingMoments]]:
-    """
-    Moments with inducing inputs over the whole grid, where the residual variance is large.
-
-    Joint smooths have theirs where rows are, and the grid of independent columns is wider.
-    """
+    """Moments with inducing inputs over the whole grid, where the residual variance is large."""
+    # Joint smooths have theirs where rows are, and the grid of independent columns is wider.
     points = _residual_points(moments, grid)
     if not points:
         return moments, list(others)

@@ -47,11 +47,9 @@ CYCLIC_LENGTHSCALE = 0.7, 0.6  # the same of the dimensionless lengthscale of a 
 
 
 class LogLogistic(NamedTuple):
-    """
-    A log-logistic prior ``v^(shape - 1) / (1 + (v / scale)^shape)^2`` of a variance over its size.
+    """A prior ``v^(shape - 1) / (1 + (v / scale)^shape)^2`` of a variance over its size."""
 
-    With shape 1 it is flat below ``scale`` (REML); beyond, it keeps separable classes finite.
-    """
+    # with shape 1 it is flat below scale (REML); beyond, it keeps separable classes finite
 
     shape: float
     scale: float = 20.0

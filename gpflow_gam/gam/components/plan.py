@@ -259,11 +259,8 @@ def inducing_inputs(
 def fewer_points(
     points: AnyNDArray, weights: AnyNDArray, levels: list[int], number: int, seed: int
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Points [M, d] that stand for more, and their weights: means of clusters.
-
-    Each combination of levels has points of its own, or, if there are too many, they are drawn.
-    """
+    """Points [M, d] that stand for more, and their weights: means of clusters."""
+    # Each combination of levels has points of its own, or, if there are too many, they are drawn.
     if not levels:
         return cluster_means(points, weights, number, seed)
     _, groups = np.unique(points[:, levels], axis=0, return_inverse=True)

@@ -318,12 +318,9 @@ def _intervals(y: Sample, number: int) -> Intervals:
 
 
 def step_sd(events: AnyNDArray, risk: AnyNDArray) -> float:
-    """
-    The standard deviation of steps of a log hazard, given events and time at risk of each interval.
-
-    A random walk with Poisson counts of events: of all within a nat of the best evidence, by
-    Laplace's approximation (Rue & Held 2005, section 4.4), the greatest.
-    """
+    """The standard deviation of a log hazard's steps, given each interval's events and exposure."""
+    # A random walk with Poisson counts of events: of all within a nat of the best evidence, by
+    # Laplace's approximation (Rue & Held 2005, section 4.4), the greatest.
     events, risk = (np.asarray(a, dtype=np.float64) for a in (events, risk))
     if not np.any(events):  # which say nothing
         return float(_SDS[-1])

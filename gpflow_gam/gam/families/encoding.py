@@ -167,11 +167,8 @@ class Sample:
 
     @property
     def robust(self) -> tuple[float, float]:
-        """
-        Mean and standard deviation of normal data, whatever a third of the rows are.
-
-        By a fitted Cauchy distribution (EM; Kent, Tyler & Vardi 1994) unless half are equal.
-        """
+        """Mean and standard deviation of normal data, whatever a third of the rows are."""
+        # By a fitted Cauchy distribution (EM; Kent, Tyler & Vardi 1994) unless half are equal.
         whole, mean = self.spread(), self.moments[0]
         centre, scale = mean, whole
         for _ in range(_MOST_STEPS):

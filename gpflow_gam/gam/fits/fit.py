@@ -94,12 +94,9 @@ class OffsetMean(MeanFunction):
 
 
 def build_model(spec: Specification, data: Data) -> Model:
-    """
-    The model, its parameters where they start.
-
-    Of rows that are not all held as numbers it holds none: that of Gaussian data is an
-    :class:`~gpflow_gam.models.AdditiveSVGP`, too, whose q is the optimal one.
-    """
+    """The model, its parameters where they start."""
+    # Of rows that are not all held as numbers it holds none: that of Gaussian data is an
+    # AdditiveSVGP, too, whose q is the optimal one.
     predictors = spec.family.num_predictors(spec.levels)
     # copies: a term is a value, and fitting one GAM must not change another
     users = {label: deepcopy(kernel) for label, kernel in spec.user_kernels.items()}
@@ -196,12 +193,10 @@ Marginals = tuple[AnyNDArray, AnyNDArray]
 
 
 def carry_over(start: FittedGAM, model: Model) -> None:
-    """
-    Give a model the parameters of an earlier fit, where it has the same.
-
-    Components are known by their names; those that are new stay where they start. What
-    ``gpflow.set_trainable`` holds in the fit's ``trained`` is held, at the value that it has there.
-    """
+    """Give a model the parameters of an earlier fit, where it has the same."""
+    # Components are known by their names; those that are new stay where they start. What
+    # gpflow.set_trainable holds in the fit's trained is held, at the value that it has
+    # there.
     old, trained = start.model.kernel, start.trained
     for name in set(old.names) & set(model.kernel.names):
         known = {k: start.value(p) for k, p in parameter_dict(old[name]).items()}
@@ -574,12 +569,9 @@ def refit(last: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
 
 
 def update(last: FittedGAM, request: Request, data: Table, **options: Any) -> FittedGAM:
-    """
-    Fit to the rows of a fit and further ones, from where it ended.
-
-    Inducing inputs, levels and what effects are centred by are those of all rows, as of a first
-    fit to them.
-    """
+    """Fit to the rows of a fit and further ones, from where it ended."""
+    # Inducing inputs, levels and what effects are centred by are those of all rows, as of a first
+    # fit to them.
     spec, (table, fills) = last.spec, joined(last, data)
     check_same_criterion(last, options, "update()")
     # nothing is left to stand in for
@@ -723,15 +715,12 @@ def fit_refined(
     numbers: Iterable[int | None],
     budget: TimeBudget,
 ) -> Attempt:
-    """
-    Fit to the usual sums, and anew to finer ones where these lose too much.
-
-    Where curves are rougher than nodes are for, those of the components that lose become finer, and
-    the fit begins where a fit begins: where coarse nodes led is no place to go on from. Where there
-    is little noise beside it, what bins round off counts, and a fit to finer bins goes on from the
-    one before. A fit that was ended early stays as it is, and so does one whose time would not do
-    for as much again.
-    """
+    """Fit to the usual sums, and anew to finer ones where these lose too much."""
+    # Where curves are rougher than nodes are for, those of the components that lose become finer,
+    # and the fit begins where a fit begins: where coarse nodes led is no place to go on from. Where
+    # there is little noise beside it, what bins round off counts, and a fit to finer bins goes on
+    # from the one before. A fit that was ended early stays as it is, and so does one whose time
+    # would not do for as much again.
     begun, ahead = budget.seconds, list(numbers)
     result = fit(refined, None)
     while not result.result.ended and budget.left > budget.seconds - begun:

@@ -382,12 +382,9 @@ class FittedGAM:
         return mean, np.maximum(var, 0.0) if var.ndim == mean.ndim else var  # rounding
 
     def discrepancies(self) -> Discrepancies:
-        """
-        Deviances and Pearson's statistic: one pass over the rows.
-
-        No cached property, whose lock Python 3.11 shares among all fits: threads that sum over
-        each other's rows in it would wait for each other for ever.
-        """
+        """Deviances and Pearson's statistic: one pass over the rows."""
+        # No cached property, whose lock Python 3.11 shares among all fits: threads that sum over
+        # each other's rows in it would wait for each other for ever.
         if self.data.discrepancies is not None:
             return self.data.discrepancies
         likelihood, solution = self.model.likelihood, self.solution
@@ -737,13 +734,10 @@ def response_errors(
 
 
 def meaningful(se: AnyNDArray, lower: object, upper: object, positive: bool = True) -> AnyNDArray:
-    """
-    Standard errors, NaN where the far tail makes them, of which is warned.
-
-    That is where the posterior is as skewed as that of ``exp(f)`` is where f has a standard
-    deviation of 1: by the standard error beside half of the central 68 % interval, which it is of a
-    normal quantity, or by the ratio of the interval's ends, of what is positive.
-    """
+    """Standard errors, NaN where the far tail makes them, of which is warned."""
+    # That is where the posterior is as skewed as that of exp(f) is where f has a standard
+    # deviation of 1: by the standard error beside half of the central 68 % interval, which it is of
+    # a normal quantity, or by the ratio of the interval's ends, of what is positive.
     low, high = np.asarray(lower), np.asarray(upper)
     rounding = 1e-9 * np.maximum(np.abs(low), np.abs(high))
     with np.errstate(invalid="ignore"):

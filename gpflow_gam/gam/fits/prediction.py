@@ -103,12 +103,9 @@ def _effects(spec: Specification, argument: str, value: Selection) -> set[str]:
 
 
 def known_part(fit: FittedGAM, X: AnyNDArray, part: Part | None) -> AnyNDArray:
-    """
-    Known part of the predictor at rows, [N, L]: a constant and offsets.
-
-    Without what carries the constant it is such that the predictor in the response's unit is the
-    sum of effects and offsets alone.
-    """
+    """Known part of the predictor at rows, [N, L]: a constant and offsets."""
+    # Without what carries the constant it is such that the predictor in the response's unit is the
+    # sum of effects and offsets alone.
     known = np.asarray(fit.model.mean_function(X))
     if part is None:
         return known
@@ -250,10 +247,7 @@ class Prediction:
     def _moments(
         self, X: AnyNDArray, between: bool = False
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-        """
-        Mean of the predictor, the variance that estimates take, and that of errors, [N, L];
-        covariances [N, L, L] where predictors are correlated a posteriori.
-        """
+        """Mean [N, L] of the predictor, and (co)variances, of estimates and of errors."""
         fit, part = self.fit, self.part
         if self.uncertain is None or not self.names:
             if part is None:
@@ -289,12 +283,8 @@ class Prediction:
         return mean[:, 0] if fit.num_predictors == 1 else mean
 
     def response(self, X: AnyNDArray) -> Summaries:
-        """
-        The expected response mu(rho(x)): its posterior mean, deviation and equal-tailed interval.
-
-        The mean is at the fitted hyperparameters, whatever is known of them, and that of the
-        model's ``predict_y``.
-        """
+        """The expected response mu(rho(x)): its posterior mean, deviation and interval."""
+        # the mean is at the fitted hyperparameters, whatever is known of them, as of predict_y
         fit, likelihood, seed = self.fit, self.fit.likelihood, self.seed
         mean, known, var = self._moments(X)
         summary = summarised_response(likelihood, X, mean, var, self.interval, seed=seed)
@@ -336,12 +326,9 @@ class Prediction:
         return Summaries(draws.mean(axis=0), se, lower, upper)
 
     def _terms(self, X: AnyNDArray) -> Any:
-        """
-        Contributions of components and offsets to the predictor and their errors, a column each.
-
-        The columns' sum is the predictor: its constant is in the intercept's, or in that of the
-        levels whose means stand in its place.
-        """
+        """Contributions of components and offsets to the predictor and their errors, by column."""
+        # their sum is the predictor: its constant is in the intercept's, or in that of the levels
+        # whose means stand in its place
         fit, names = self.fit, self.names
         if self.interval is None and not self.se:
             return _contributions(fit, X, fit.component_means(X, names), names)
@@ -507,12 +494,9 @@ def _survival_interval(
     z: float,
     draws: Sequence[HyperparameterDraw],
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Limits [N, T] that allow for what is not known of the hyperparameters, the family's own too.
-
-    Normal on a scale on which curves are nearly linear in predictors and scale: of hazards that are
-    proportional that of their logarithm, and otherwise the normal quantile.
-    """
+    """Limits [N, T] that allow for what is not known of hyperparameters, the family's own too."""
+    # Normal on a scale on which curves are nearly linear in predictors and scale: of hazards that
+    # are proportional that of their logarithm, and otherwise the normal quantile.
     hazards = isinstance(family, (Cox, Weibull))
 
     def scaled(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:

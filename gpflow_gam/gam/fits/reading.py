@@ -232,11 +232,9 @@ _MAX_LABELS = 10_000  # labels of a response beyond which it holds none
 
 
 class EncodedRows:
-    """
-    The rows of a fit, which ``encode`` gives with so many bins of a column of many values.
+    """The rows of a fit, which ``encode`` gives with so many bins of a column of many values."""
 
-    None is for a bin a value; without ``encode`` bins stay as they are.
-    """
+    # None is for a bin a value; without encode bins stay as they are.
 
     def __init__(
         self, encode: Callable[[int | None], Data] | None, dropped: int, data: Data | None = None
@@ -398,11 +396,9 @@ def with_trials(
     source: Any,
     gathered: Callable[[Callable[[], set[str]]], Iterable[set[str]]] = lambda here: [here()],
 ) -> Request:
-    """
-    The request with the family and the columns of a binomial response without trials.
-
-    Weights are the trials of proportions; zeros and ones, truth values and labels are Bernoulli's.
-    """
+    """The request with the family and the columns of a binomial response without trials."""
+    # Weights are the trials of proportions; zeros and ones, truth values and labels are
+    # Bernoulli's.
     family, weights = request.family, request.weights
     if not isinstance(family, Binomial) or request.trials is not None:
         return request

@@ -262,12 +262,9 @@ class Specification(Request):
         return result[0]
 
     def called(self, name: str | Term) -> tuple[Component, ...]:
-        """
-        The components that are asked for by a name: one, or those of all levels of a term.
-
-        A name that none has exactly is read as a formula has it: ``s(g, bs="re")`` and ``s(g)`` are
-        ``random_effect(g)``, where no other term is of the same columns.
-        """
+        """The components that are asked for by a name: one, or those of all levels of a term."""
+        # A name that none has exactly is read as a formula has it: s(g, bs="re") and s(g)
+        # are random_effect(g), where no other term is of the same columns.
         label = name.label if isinstance(name, Term) else name
         result = [c for c in self.components if c.name == label]
         result = result or [c for c in self.effects if c.term == label]

@@ -97,10 +97,7 @@ def _common_order(stated: list[tuple[Any, ...]], name: object) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """
-    A level as Python writes it, whatever array it comes from: whole floats equal integers, and
-    times of any unit are pandas'.
-    """
+    """A level as Python writes it: whole floats equal integers, times of any unit are pandas'."""
     if isinstance(value, np.datetime64):
         return pd.Timestamp(value)
     if isinstance(value, np.timedelta64):
@@ -600,12 +597,9 @@ def in_blocks(source: Any) -> bool:
 
 
 def blocks_of(source: Any, columns: Iterable[Column] | None, rows: int) -> Blocks:
-    """
-    A table in blocks of at most so many rows, with ``columns`` alone; None for all.
-
-    What :class:`Table` takes; the path of a Parquet file or folder, or a list of them; a
-    ``pyarrow.dataset.Dataset``; or tables one after the other, which are read twice for levels.
-    """
+    """A table in blocks of at most so many rows, with ``columns`` alone; None for all."""
+    # What Table takes; the path of a Parquet file or folder, or a list of them; a
+    # pyarrow.dataset.Dataset; or tables one after the other, which are read twice for levels.
     if rows < 1:
         raise ValueError(f"rows must be at least 1; got {rows}.")
     names = None if columns is None else list(columns)

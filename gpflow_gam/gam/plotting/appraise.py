@@ -29,11 +29,8 @@ class Bins(NamedTuple):
 
 
 def binned(predicted: AnyNDArray, observed: AnyNDArray, shares: bool = False) -> Bins:
-    """
-    Mean response against mean prediction in up to ten bins of equal counts.
-
-    Intervals are normal ones for the mean, and Wilson's (1927) for shares of zeros and ones.
-    """
+    """Mean response against mean prediction in up to ten bins of equal counts."""
+    # Intervals are normal ones for the mean, and Wilson's (1927) for shares of zeros and ones.
     order = np.argsort(predicted, kind="stable")
     number = int(np.clip(len(order) // 10, 1, 10))
     parts = np.array_split(order, number)

@@ -78,9 +78,7 @@ def quantile_residuals(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
 
 
 def working_residuals(fit: FittedGAM) -> AnyNDArray:
-    """
-    Residuals on the predictor's scale, ``(y - mu) / (d mu / d rho)`` (Wood 2017, section 3.1.2).
-    """
+    """Residuals on the predictor's scale, ``(y - mu) / (d mu / d rho)`` (Wood 2017, 3.1.2)."""
     family, likelihood = fit.spec.family, fit.likelihood
     if fit.num_predictors > 1:
         raise ValueError(
@@ -369,9 +367,7 @@ def draw_rug(ax: Axes, axis: Axis, values: AnyNDArray) -> None:
 
 
 def draw_partial(ax: Axes, axis: Axis, x: AnyNDArray, partial: AnyNDArray, curve: Series) -> None:
-    """
-    Partial residuals as faint points; a few wild ones fall outside, so that the curve stays seen.
-    """
+    """Partial residuals as faint points, a few wild ones outside, so that the curve is seen."""
     keep = np.isfinite(partial)
     x, partial = axis.place(x[keep]), curve.shown(partial[keep])
     ax.plot(
@@ -502,12 +498,9 @@ def _draw_surface(
 
 
 def _far_from(view: View, data: AnyNDArray, too_far: float | None) -> AnyNDArray:
-    """
-    Points of a map that are farther than ``too_far`` from all data [N, 2], truth values.
-
-    The estimate is least sure there, and so often largest (mgcv's ``too.far``). Both axes have
-    length one. None are where no data are known, or all would be.
-    """
+    """Points of a map that are farther than ``too_far`` from all data [N, 2], truth values."""
+    # The estimate is least sure there, and so often largest (mgcv's too.far). Both axes have
+    # length one. None are where no data are known, or all would be.
     far = np.zeros([len(axis.values) for axis in view.axes], bool)
     if too_far is None or len(data) == 0:
         return far

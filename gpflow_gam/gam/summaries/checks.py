@@ -94,9 +94,7 @@ def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
 
 
 def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]], AnyNDArray]:
-    """
-    Features [n, M] of each effect, zero on average, the estimate [n], and roots of weights [n].
-    """
+    """Features [n, M] of each effect, zero on average, the estimate and roots of weights [n]."""
     moments = inducing_moments(fit)
     rows = fit.even_rows(_CONCURVITY_ROWS)
     X, weights = fit.X[rows], fit.weights[rows]
@@ -173,12 +171,9 @@ def _within(component: Component) -> str | None:
 
 
 def of_single_rows(fit: FittedGAM) -> list[str]:
-    """
-    Effects of levels of which each has one row alone, where the family has noise of its own.
-
-    What a level adds is then what the noise adds. Counts have no noise beyond what their mean says:
-    of those such an effect is overdispersion, and can be told.
-    """
+    """Effects of levels of which each has one row alone, where the family has noise of its own."""
+    # What a level adds is then what the noise adds. Counts have no noise beyond what their mean
+    # says: of those such an effect is overdispersion, and can be told.
     if not fit.data.complete or fit.spec.family.name in WITHOUT_NOISE:
         return []
     counted = fit.weights > 0.0
@@ -203,13 +198,10 @@ def interpolating(fit: FittedGAM) -> list[str]:
 
 
 def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
-    """
-    Effects of ``linear`` and ``factor`` that the data leave to their prior, and which levels.
-
-    Where a column follows from others, an effect's variance is a large part of its wide prior's.
-    Where responses are all alike in a level, or are split by a line, the likelihood has no bound:
-    each of them is then predicted as good as surely.
-    """
+    """Effects of ``linear`` and ``factor`` that the data leave to their prior, and which levels."""
+    # Where a column follows from others, an effect's variance is a large part of its wide prior's.
+    # Where responses are all alike in a level, or are split by a line, the likelihood has no bound:
+    # each of them is then predicted as good as surely.
     effects = []
     log_probabilities = functools.cache(lambda: _log_probabilities(fit))
     for component in fit.spec.components:
@@ -272,13 +264,10 @@ def _correlated(A: AnyNDArray) -> AnyNDArray:
 
 
 def _dependent(A: AnyNDArray) -> AnyNDArray:
-    """
-    Shares of the ranks of one column that functions of another explain, [C, C].
-
-    By the mean square difference of neighbours in the order of the first (von Neumann 1941), as
-    Chatterjee's (2021) coefficient of dependence does; of monotone functions, which few rows show
-    less well so, by the correlation of ranks.
-    """
+    """Shares of the ranks of one column that functions of another explain, [C, C]."""
+    # By the mean square difference of neighbours in the order of the first (von Neumann 1941), as
+    # Chatterjee's (2021) coefficient of dependence does; of monotone functions, which few rows show
+    # less well so, by the correlation of ranks.
     ranks = np.column_stack([rankdata(a) for a in A.T])
     total = 2.0 * np.sum(np.square(ranks - ranks.mean(axis=0)), axis=0)
     shares = np.zeros((A.shape[1], A.shape[1]))

@@ -58,13 +58,10 @@ def against_shapes(fit: FittedGAM) -> list[tuple[Component, float]]:
 
 
 def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
-    """
-    Effective degrees of freedom of a component for each predictor, [L].
-
-    With whitened inducing values of prior N(0, I) and posterior covariance S, the smoother
-    matrix is I - S; its trace over the component's block is what the data have settled (Wood 2017,
-    section 6.1.2, where ``F = (X'WX + S)^-1 X'WX``).
-    """
+    """Effective degrees of freedom of a component for each predictor, [L]."""
+    # With whitened inducing values of prior N(0, I) and posterior covariance S, the smoother matrix
+    # is I - S; its trace over the component's block is what the data have settled (Wood 2017,
+    # section 6.1.2, where F = (X'WX + S)^-1 X'WX).
     moments = inducing_moments(fit)
     block = moments.block(component.name)
     if isinstance(moments, ShapedMoments):
@@ -106,17 +103,14 @@ def _component_p(
     mode: tuple[AnyNDArray, AnyNDArray],
     residual_dof: float,
 ) -> AnyNDArray:
-    """
-    P-values of one component.
-
-    Whitened inducing values have the prior N(0, I) and the posterior N(m, S). Where the component
-    is zero ``m' S^-1 m`` is a sum of independent ``(1 - s_i) chi^2_1``, with s_i the eigenvalues of
-    S: a Wald test of what is not penalised, a score test of a variance at its boundary of zero
-    (Wood 2013, "A simple test for random effects in regression models"). Smooths, which have learnt
-    their lengthscales from the same data, take ``1 - s_i^2``, whose sum are the degrees of freedom
-    ``tr(2 F - F F)`` of Wood 2013, "On p-values for smooth components of an extended generalized
-    additive model". Shapes are left out.
-    """
+    """P-values of one component."""
+    # Whitened inducing values have the prior N(0, I) and the posterior N(m, S). Where the component
+    # is zero m' S^-1 m is a sum of independent (1 - s_i) chi^2_1, with s_i the eigenvalues
+    # of S: a Wald test of what is not penalised, a score test of a variance at its boundary of zero
+    # (Wood 2013, "A simple test for random effects in regression models"). Smooths, which have
+    # learnt their lengthscales from the same data, take 1 - s_i^2, whose sum are the degrees of
+    # freedom tr(2 F - F F) of Wood 2013, "On p-values for smooth components of an extended
+    # generalized additive model". Shapes are left out.
     block = moments.block(component.name)
     mean = mode[0][block]
     if component.form == "means":  # levels that have the constant, too
@@ -136,13 +130,10 @@ def _component_p(
 
 
 def _mode(fit: FittedGAM, moments: InducingMoments) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    The mode of the inducing values, [P, L], and the inverse of minus the Hessian there, [L, P, P].
-
-    Where few counts tell of an effect, the mean of q lies further out than the mode, and the test
-    would reject too often: for counts and classes Newton's method goes from the mean to the mode,
-    at fixed hyperparameters. Elsewhere, and of many rows, the two are the same.
-    """
+    """The mode of the inducing values, [P, L], and the inverse of -Hessian there, [L, P, P]."""
+    # Where few counts tell of an effect, the mean of q lies further out than the mode, and the test
+    # would reject too often: for counts and classes Newton's method goes from the mean to the mode,
+    # at fixed hyperparameters. Elsewhere, and of many rows, the two are the same.
     moved, few = moments.mean[:, 0], fit.data.complete and len(fit.X) <= _MODE_ROWS
     sites = fit.spec.variational == "sites" and fit.free_moments is not None
     if not (few and sites and fit.spec.family.discrete and fit.num_predictors == 1):
@@ -173,12 +164,9 @@ def _mode(fit: FittedGAM, moments: InducingMoments) -> tuple[AnyNDArray, AnyNDAr
 
 
 def _tail(mean: AnyNDArray, covariance: AnyNDArray, residual_dof: float, power: int) -> float:
-    """
-    Probability of a larger ``m' S^-1 m`` where the component is zero.
-
-    The sum of chi-squares is taken for one that is shifted and has the same mean, variance and
-    skewness (Liu, Tang & Zhang 2009), which is exact where the weights are equal.
-    """
+    """Probability of a larger ``m' S^-1 m`` where the component is zero."""
+    # The sum of chi-squares is taken for one that is shifted and has the same mean, variance and
+    # skewness (Liu, Tang & Zhang 2009), which is exact where the weights are equal.
     values, vectors = np.linalg.eigh(covariance)
     values = np.clip(values, 1e-12, 1.0)
     weights = 1.0 - values**power
@@ -332,12 +320,9 @@ class Dispersion:
 
 
 def dispersion(fit: FittedGAM, result: Discrepancies | None = None) -> Dispersion | None:
-    """
-    The dispersion of a fit, over all rows.
-
-    None where the variance is no function of the mean, where each row is one trial, and where the
-    dispersion is a learnt parameter.
-    """
+    """The dispersion of a fit, over all rows."""
+    # None where the variance is no function of the mean, where each row is one trial, and where the
+    # dispersion is a learnt parameter.
     return _judged(fit, (result or fit.discrepancies()).pearson, 1.0)
 
 
@@ -361,12 +346,9 @@ def _judged(fit: FittedGAM, pearson: Pearson | None, share: float) -> Dispersion
 
 
 def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
-    """
-    A quasi-likelihood's fit at the dispersion of its residuals; other fits as they are.
-
-    Pearson's statistic over residual degrees of freedom (McCullagh & Nelder 1989, section 4.5.2;
-    Fletcher 2012). The dispersion changes smoothness, and that the residuals: fits alternate.
-    """
+    """A quasi-likelihood's fit at the dispersion of its residuals; other fits as they are."""
+    # Pearson's statistic over residual degrees of freedom (McCullagh & Nelder 1989, section 4.5.2;
+    # Fletcher 2012). The dispersion changes smoothness, and that the residuals: fits alternate.
     if not fit.spec.family.calibrated:
         return fit
     if fit.data.shared:

@@ -144,9 +144,7 @@ class ColumnGrid:
 
     @classmethod
     def of(cls, summary: Summary, column: int, number: int = NUM_BINS) -> ColumnGrid:
-        """
-        Bins of up to 1024 distinct values, or about ``number`` intervals by quantiles and steps.
-        """
+        """Bins of 1024 distinct values at most, or some ``number`` of quantiles and steps."""
         distinct, least = summary.distinct[column], float(summary.least[column])
         if distinct is not None:
             return cls(distinct, True, least)

@@ -543,15 +543,12 @@ _NOTHING = 1e-9  # curvature relative to the largest that may be rounding
 def between_predictors(
     rows: Rows, likelihood: Likelihood, values: Values, q: GaussianPosterior
 ) -> AnyNDArray | None:
-    """
-    Covariance of each predictor's inducing values beyond that of q, [L, P, P], or None.
-
-    In q predictors are independent: the variance of each is that with the others known, which is
-    too small where they can replace each other, as logits of classes can. With the others unknown
-    it is the linear response of all means (Giordano, Broderick & Jordan 2018). Where only
-    differences of predictors matter, as under a softmax, nothing is added to components that enter
-    all of them.
-    """
+    """Covariance of each predictor's inducing values beyond that of q, [L, P, P], or None."""
+    # In q predictors are independent: the variance of each is that with the others known, which is
+    # too small where they can replace each other, as logits of classes can. With the others unknown
+    # it is the linear response of all means (Giordano, Broderick & Jordan 2018). Where only
+    # differences of predictors matter, as under a softmax, nothing is added to components that
+    # enter all of them.
     L = q.mean.shape[1]
     if L == 1 or not rows.communicator.alone or L * len(q.mean) > _MAX_BETWEEN:
         return None

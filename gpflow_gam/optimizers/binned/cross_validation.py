@@ -217,15 +217,12 @@ def fit_left_out(
     on_interrupt: OnInterrupt = "raise",
     **_: Any,
 ) -> tuple[FitResult, Solution]:
-    """
-    Go on from a fit to the hyperparameters that predict left-out rows best.
-
-    The criterion is the log predictive density of every row without its neighbourhood's sites, plus
-    the priors' (Wood 2024, with a density for the loss). Of several optima searches begin at the
-    fit's and at the priors' modes. The sites of Gaussian data follow from the noise; for other data
-    searches alternate with passes until sites have converged, and a step that predicts no better is
-    shortened.
-    """
+    """Go on from a fit to the hyperparameters that predict left-out rows best."""
+    # The criterion is the log predictive density of every row without its neighbourhood's sites,
+    # plus the priors' (Wood 2024, with a density for the loss). Of several optima searches begin at
+    # the fit's and at the priors' modes. The sites of Gaussian data follow from the noise; for
+    # other data searches alternate with passes until sites have converged, and a step that predicts
+    # no better is shortened.
     following = max_seconds, callback, progress, on_interrupt
     with (
         one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL),

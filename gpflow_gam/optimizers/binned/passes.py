@@ -325,13 +325,12 @@ class Sweep:
 
 
 class Rows:
-    """
-    The rows of data, or this process's share of them, for passes that read a block at a time.
+    """The rows of data, or this process's share of them, for passes that read a block at a time."""
 
-    Rows are numbered over all N of all processes, one share after the other, the first here being
-    ``start``. Blocks and marginals are of the rows here; sums are of all, the same bits on every
-    process. X [n, D], Y [n, K], m(x) [n, L]; ``sample`` has numbers and exact inputs of some rows.
-    """
+    # Rows are numbered over all N of all processes, one share after the other, the first here being
+    # start. Blocks and marginals are of the rows here; sums are of all, the same bits on every
+    # process. X [n, D], Y [n, K], m(x) [n, L]; sample has numbers and exact inputs of some
+    # rows.
 
     def __init__(
         self,

@@ -136,12 +136,9 @@ class Hyperparameters:
         return result
 
     def elsewhere(self, u: AnyNDArray) -> list[tuple[int, float, float]]:
-        """
-        Places of possible other optima: a coordinate, its value, how much worse it may look.
-
-        Lengthscales at their priors' modes, if not much worse, or halved; vanished variances at
-        small ones.
-        """
+        """Places of possible other optima: a coordinate, its value, how much worse it may look."""
+        # Lengthscales at their priors' modes, if not much worse, or halved; vanished variances at
+        # small ones.
         modes, result = self.prior_modes(u), []
         for k in np.flatnonzero(self._log_normal):
             if u[k] < modes[k] - _APART:
@@ -166,13 +163,11 @@ class Hyperparameters:
         return result
 
     def to_uniform_sd(self) -> AnyNDArray:
-        """
-        Slopes [K] that turn log-logistic priors of variances into priors of their logarithms.
-
-        GPflow adds the density of a variance, under which a flat prior leaves it at its maximum
-        likelihood. Averages need the density of coordinates, and one with little mass next to zero:
-        flat in standard deviations (Gelman 2006, "Prior distributions for variance parameters").
-        """
+        """Slopes [K] that turn log-logistic priors of variances into priors of their logarithms."""
+        # GPflow adds the density of a variance, under which a flat prior leaves it at its maximum
+        # likelihood. Averages need the density of coordinates, and one with little mass next to
+        # zero: flat in standard deviations (Gelman 2006, "Prior distributions for variance
+        # parameters").
         result = np.zeros(len(self))
         result[self._log_logistic] = np.maximum(1.5 - 1.0 / self._width, 0.0)
         return result
@@ -355,13 +350,11 @@ _PASSES = 30  # number of passes at fixed hyperparameters
 
 @dataclasses.dataclass
 class AitkenStep:
-    """
-    Length of the next step of a fixed-point iteration.
+    """Length of the next step of a fixed-point iteration."""
 
-    Near the fixed point the distance shrinks by the same factor each round, one near 1 if
-    components can replace each other: every other round goes to the limit of the geometric series
-    (Aitken).
-    """
+    # Near the fixed point the distance shrinks by the same factor each round, one near 1 if
+    # components can replace each other: every other round goes to the limit of the geometric series
+    # (Aitken).
 
     last: float = 0.0  # gain of the last round, if it and the one before went to their targets
     rate: float = 0.0  # factor by which a round shortens the distance
@@ -450,14 +443,12 @@ class Evaluation:
 
 
 class Rounds:
-    """
-    Fits sites, hyperparameters and the likelihood's parameters to rows.
+    """Fits sites, hyperparameters and the likelihood's parameters to rows."""
 
-    A round is one pass over the rows, which sums the sites at the present q, and a search for
-    better hyperparameters at those sites, which reads no row: there the evidence of the pseudo-data
-    and the ELBO have the same gradient (Adam, Chang, Khan & Solin 2021). The ELBO decides whether
-    to keep it.
-    """
+    # A round is one pass over the rows, which sums the sites at the present q, and a search for
+    # better hyperparameters at those sites, which reads no row: there the evidence of the
+    # pseudo-data and the ELBO have the same gradient (Adam, Chang, Khan & Solin 2021). The ELBO
+    # decides whether to keep it.
 
     def __init__(
         self,
@@ -656,12 +647,9 @@ class Rounds:
         return Point(data, u, now.point.phi + step)
 
     def _newton(self, now: Evaluation, settled: bool) -> AnyNDArray:
-        """
-        A Newton step of the likelihood's parameters, in which q's mean goes along.
-
-        If the mean would go so far that the sum is not concave along that way, it has to converge
-        first, and the parameters stay. If negative weights leave no mean, they move alone.
-        """
+        """A Newton step of the likelihood's parameters, in which q's mean goes along."""
+        # If the mean would go so far that the sum is not concave along that way, it has to converge
+        # first, and the parameters stay. If negative weights leave no mean, they move alone.
         phi = now.point.phi
         if len(phi) == 0:
             return phi
@@ -687,13 +675,10 @@ class Rounds:
     def _step(
         self, now: Evaluation, target: Point, share: float, learns: bool, signed: bool
     ) -> tuple[Evaluation | None, float]:
-        """
-        The largest share of the way to the target at which the ELBO does not fall, and the share.
-
-        With ``learns`` it gives up, with a share of 1, if the target loses next to nothing and a
-        hundredth of the way gains nothing: of sites alone that says nothing, as they may go too
-        far.
-        """
+        """The ELBO at the largest share of the way to the target at which it does not fall."""
+        # With learns it gives up, with a share of 1, if the target loses next to nothing and a
+        # hundredth of the way gains nothing: of sites alone that says nothing, as they may go too
+        # far.
         slack = 1e-10 * abs(now.elbo)
         for _ in range(_MAX_HALVINGS):
             try:
@@ -758,13 +743,10 @@ class Rounds:
         return information + np.diag(self.hyperparameters.prior_precision() + _LEAST_PRECISION)
 
     def _information(self, data: PseudoData, u: AnyNDArray, scale: float) -> AnyNDArray:
-        r"""
-        The average information :math:`\tfrac12 r' C_i P C_j r` of coordinates, [K, K].
-
-        C_i is the derivative of the values' covariance, P the inverse of the pseudo-data's, r its
-        product with the data (Gilmour, Thompson & Cullis 1995): never negative, one evaluation a
-        coordinate.
-        """
+        """The average information ``r'C_i P C_j r / 2`` of coordinates, [K, K]."""
+        # C_i is the derivative of the values' covariance, P the inverse of the pseudo-data's, r its
+        # product with the data (Gilmour, Thompson & Cullis 1995): never negative, one evaluation a
+        # coordinate
         evidence, (present, moved) = self.evidence, self._moved(u)
         features = [evidence.features(present, c) for c in range(len(evidence))]
         at_data = Projection(features, data, scale)
@@ -790,12 +772,10 @@ class Rounds:
         return H
 
     def hessian(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray:
-        """
-        Second derivatives of :meth:`loss` at u, [K, K].
-
-        Features are differenced, a component at a time, and their interaction through the posterior
-        is written out: differences of gradients evaluate every component for every coordinate.
-        """
+        """Second derivatives of :meth:`loss` at u, [K, K]."""
+        # Features are differenced, a component at a time, and their interaction through the
+        # posterior is written out: differences of gradients evaluate every component for every
+        # coordinate.
         learnt, (present, moved) = self.hyperparameters, self._moved(u)
         here = EvidenceEvaluation(self.evidence, data, present, scale)
         bars, masses = here.feature_slopes(), here.masses

@@ -35,12 +35,10 @@ _LEAST_NOISE = 1e-12  # rounding of sums of squares, relative to the mean square
 
 
 class CollapsedBound:
-    """
-    The collapsed bound of Gaussian data (Titsias 2009): one pass over rows, then none.
+    """The collapsed bound of Gaussian data (Titsias 2009): one pass over rows, then none."""
 
-    Coordinates are the kernel's hyperparameters, then a trainable noise variance. ``sums``, if
-    known, are those of sites of unit noise, and the sum of the data's squares with their number.
-    """
+    # Coordinates are the kernel's hyperparameters, then a trainable noise variance. sums, if
+    # known, are those of sites of unit noise, and the sum of the data's squares with their number.
 
     def __init__(
         self,
@@ -165,13 +163,11 @@ class CollapsedBound:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """
-    The outcome of a fit: sums over rows, hyperparameters, and their posterior.
+    """The outcome of a fit: sums over rows, hyperparameters, and their posterior."""
 
-    How the evidence changes with hyperparameters follows from it without a pass over rows. What is
-    learnt are the kernels' hyperparameters, then a collapsed bound's noise variance, or the
-    likelihood's parameters.
-    """
+    # How the evidence changes with hyperparameters follows from it without a pass over rows. What
+    # is learnt are the kernels' hyperparameters, then a collapsed bound's noise variance, or the
+    # likelihood's parameters.
 
     rows: Rows
     data: PseudoData
@@ -339,13 +335,11 @@ _STEP = 0.4  # of second differences: the criterion jumps where other inequaliti
 
 
 class ShapeCriterion:
-    """
-    Gain of the evidence where the active inequalities of shapes are equalities.
+    """Gain of the evidence where the active inequalities of shapes are equalities."""
 
-    A function without a shape pays for freedom that one with a shape lacks, so that its evidence
-    prefers variances at which the other is too stiff. Under a shape :func:`constraint_evidence` is
-    added (smoothing parameters of Pya & Wood 2015 go by the constrained degrees of freedom, too).
-    """
+    # A function without a shape pays for freedom that one with a shape lacks, so that its evidence
+    # prefers variances at which the other is too stiff. Under a shape constraint_evidence is added
+    # (smoothing parameters of Pya & Wood 2015 go by the constrained degrees of freedom, too).
 
     def __init__(self, model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> None:
         self._model, self._solution = model, solution
