@@ -14,8 +14,8 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s
+from gpflow_gam.optimizers import fits as optimizers_rows
 from gpflow_gam.optimizers.binned import evidence
-from gpflow_gam.optimizers.binned import fit as optimizers_rows
 from gpflow_gam.optimizers.binned.bins import HeldColumns
 from gpflow_gam.optimizers.binned.evidence import identity
 from gpflow_gam.optimizers.binned.rounds import Rounds

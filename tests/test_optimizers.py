@@ -14,8 +14,8 @@ import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
-from gpflow_gam.optimizers import sites
-from gpflow_gam.optimizers.binned import fit, rounds
+from gpflow_gam.optimizers import fits, sites
+from gpflow_gam.optimizers.binned import rounds
 from gpflow_gam.optimizers.minimizers import LBFGS, Tracker, other_optimum
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
 
@@ -663,7 +663,7 @@ def test_noise_is_not_taken_for_quick_changes(family, seed, gain, monkeypatch):
     data["w"] = np.random.default_rng([seed, 1]).uniform(size=300)
     terms = "s(x) + s(z) + s(w)" if family == "gaussian" else "s(x) + s(z)"
     result = gg.GAM(f"{family} ~ {terms}", family).fit(data).fitted.result.elbo
-    for module in (fit, rounds):
+    for module in (fits, rounds):
         monkeypatch.setattr(module, "other_optimum", lambda *_: None)
     alone = gg.GAM(f"{family} ~ {terms}", family).fit(data).fitted.result.elbo
     assert result > alone + gain

@@ -30,8 +30,6 @@ from .binned.checkpoint import Checkpoint, Snapshot, fingerprint
 from .binned.evidence import PseudoData, RowComponent, encoded, features_at_bins, slices, times
 from .binned.passes import Rows
 from .binned.rounds import (
-    MANY_ROWS,
-    START_ROWS,
     Evaluation,
     FitState,
     Point,
@@ -62,6 +60,8 @@ from .newton import fit_newton
 from .sites import SiteSums, collected, fit_minibatches, fit_sites, q_from, sites_at
 
 _MAX_START_ROWS = 20_000
+START_ROWS = 20_000  # number of rows on which a fit to many more begins
+MANY_ROWS = 40_000  # number of rows beyond which a fit begins on a part of them
 _MAX_START_SIZE = 2_000
 
 

@@ -327,8 +327,6 @@ class Profile:
 # --- rounds ---------------------------------------------------------------------------------------
 
 
-START_ROWS = 20_000  # number of rows on which a fit to many more begins
-MANY_ROWS = 40_000  # number of rows beyond which a fit begins on a part of them
 _MAX_ROUNDS = 100
 _MAX_HALVINGS = 20
 _ROUGH = 10.0  # tolerance of a search whose result is the start of another
