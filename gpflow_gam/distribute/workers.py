@@ -26,8 +26,7 @@ _LOST = (
     tf.errors.CancelledError,
     tf.errors.InternalError,
     tf.errors.FailedPreconditionError,
-)
-"""Errors of TensorFlow where another process does not answer; which one depends on the moment."""
+)  # errors of TensorFlow where another process does not answer; which one depends on the moment
 
 _FEW, _MANY = 64, 4096  # lengths up to which vectors are padded, as each is compiled anew
 

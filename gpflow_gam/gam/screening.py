@@ -59,10 +59,8 @@ _FORMS = ("smooth", "own", "line", "levels", "means")
 class Features:
     """Functions b_r whose products add up to a kernel: ``k(x, x') = sum_r b_r(x) b_r(x')``."""
 
-    values: AnyNDArray
-    """b_r(x_n), [N, R]."""
-    sizes: AnyNDArray
-    """E[b_r(x)^2], [R], the largest first."""
+    values: AnyNDArray  # b_r(x_n), [N, R]
+    sizes: AnyNDArray  # E[b_r(x)^2], [R], the largest first
 
     def leading(self, max_rank: int) -> Features:
         """Those of most prior variance, without the negligible ones."""

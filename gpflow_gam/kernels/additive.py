@@ -24,14 +24,11 @@ _MAX_STACKED = 2**24
 class ComponentGroup:
     """Components that are evaluated in one batch."""
 
-    indices: tuple[int, ...]
-    """Their places in the additive kernel."""
-
+    indices: tuple[int, ...]  # their places in the additive kernel
     columns: Columns | None
     """The columns the first one reads (all read as many); None: evaluated alone, on all columns."""
 
-    gather: AnyNDArray | None
-    """[G, d] columns to gather for each; None: evaluated alone."""
+    gather: AnyNDArray | None  # [G, d] columns to gather for each; None: evaluated alone
 
     def inputs(self, X: tf.Tensor) -> tf.Tensor:
         """X [N, D] as the group's kernels read it, [G, N, d]."""

@@ -203,8 +203,7 @@ class _CentredMatrices:
         return Dual(value, tangents)
 
 
-_Factor = _Matrices | _ProductMatrices | _CentredMatrices
-"""The results of :func:`_matrices`."""
+_Factor = _Matrices | _ProductMatrices | _CentredMatrices  # the results of _matrices
 
 
 def _factor_matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> _Factor | _RepeatedMatrices:

@@ -129,8 +129,7 @@ def float_type(dtype: str, least_jitter: float = 0.0) -> Iterator[None]:
 _DISTANCE_METHODS = ("scaled_squared_euclid_dist", "scale")
 """The methods that define distances: a subclass may have them depend on anything."""
 
-_WIDTH = 8
-"""Columns, at least, of inputs in single precision: their products take XLA least time."""
+_WIDTH = 8  # columns, at least, of inputs in single precision: their products take XLA least time
 
 
 def with_precise_distances(kernel: Kernel) -> Kernel:

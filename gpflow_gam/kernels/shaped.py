@@ -96,10 +96,12 @@ Basis = SplineBasis | LevelBasis
 
 
 class Shaped(Kernel):
-    """Splines ``f(x) = sum_j B_j(x) g(xi_j)``, g a GP of kernel ``base``, xi Greville's points."""
+    """
+    Splines ``f(x) = sum_j B_j(x) g(xi_j)``, g a GP with kernel ``base``, xi Greville's abscissae.
 
-    # f has a shape if its coefficients do, which are the inequalities of the cone (Maatouk & Bay
-    # 2017; Pya & Wood 2015): draws have it once they are conditioned on these
+    f has a shape if its coefficients do, which are the inequalities :attr:`cone` (Maatouk & Bay
+    2017; Pya & Wood 2015): draws have it once they are conditioned on these.
+    """
 
     def __init__(
         self,

@@ -303,8 +303,7 @@ def _by_dimension(X: tf.Tensor, X2: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tenso
 class _OfDistances(StackedKernel):
     """A variance, which is the level to take out, times a correlation of distances."""
 
-    variances: tf.Tensor
-    """[G, 1]."""
+    variances: tf.Tensor  # [G, 1]
     profile: Profile
 
     @abc.abstractmethod

@@ -147,10 +147,12 @@ def structured_covariance(number: int, edges: Sequence[tuple[int, int]]) -> AnyN
 
 
 class MarkovField(Kernel):
-    """Areas that are like their neighbours, and a part of them that is not."""
+    """
+    Areas that are like their neighbours, and a part of them that is not.
 
-    # k = variance (B + r I) / (1 + r), B the structured_covariance, r the independent part:
-    # BYM2 (Riebler et al. 2016), whose mixing parameter is 1 / (1 + r).
+    ``k = variance (B + r I) / (1 + r)``, B the :func:`structured_covariance`, r the ``independent``
+    part: ``BYM2`` (Riebler et al. 2016), whose mixing parameter is ``1 / (1 + r)``.
+    """
 
     def __init__(
         self,
@@ -283,10 +285,11 @@ def _pairs(x: tf.Tensor, y: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 class RandomWalk(Kernel):
-    """Brownian motion of unknown start less its mean under a measure (Matheron 1973)."""
+    """
+    Brownian motion of unknown start less its mean under a measure (Matheron 1973).
 
-    # k(x, y) = variance (m(x) + m(y) - |x - y| - e) / e, m(x) = E_t |x - t|, e = E
-    # m(t).
+    ``k(x, y) = variance (m(x) + m(y) - |x - y| - e) / e``, ``m(x) = E_t |x - t|``, ``e = E m(t)``.
+    """
 
     def __init__(
         self,
@@ -557,9 +560,11 @@ def unit_vectors(degrees: AnyNDArray) -> AnyNDArray:
 
 
 class OnSphere(StackableKernel):
-    """A stationary kernel of the straight distance through the globe, its radius one."""
+    """
+    A stationary kernel of the straight distance through the globe, its radius one.
 
-    # Positive definite for every lengthscale, unlike of great circles (Gneiting 2013, section 3).
+    Positive definite for every lengthscale, unlike of great circles (Gneiting 2013, section 3).
+    """
 
     def __init__(self, base: IsotropicStationary, active_dims: Sequence[int] = (0, 1)) -> None:
         super().__init__(active_dims=list(active_dims))
@@ -597,9 +602,11 @@ class StackedOnSphere(StackedMapped):
 
 
 class Warped(StackableKernel):
-    """``base(w(x), w(y))``, w an increasing function whose slope is linear between knots."""
+    """
+    ``base(w(x), w(y))``, w an increasing function whose slope is linear between knots.
 
-    # Where the slope is steep, functions vary quickly (Sampson & Guttorp 1992).
+    Where the slope is steep, functions vary quickly (Sampson & Guttorp 1992).
+    """
 
     def __init__(
         self,

@@ -27,8 +27,7 @@ from .stacked import (
 class Embedding(abc.ABC):
     """The means of G kernels under their measures less their ``level``: digits stay."""
 
-    total: tf.Tensor
-    """E_{t,u} g(t, u) - c, [G, 1]."""
+    total: tf.Tensor  # E_{t,u} g(t, u) - c, [G, 1]
 
     @abc.abstractmethod
     def mean(self, X: tf.Tensor) -> tf.Tensor:

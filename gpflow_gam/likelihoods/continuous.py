@@ -31,8 +31,7 @@ SMOOTHING = 0.1
 """Width of the bend of a quantile's loss, in standard deviations of normal noise."""
 _TERMS = 128
 """Number of terms of Tweedie's series; wider ones are thinned, over 8 deviations each way."""
-_LEAST = 1e-300
-"""Share below which the gamma function overflows."""
+_LEAST = 1e-300  # share below which the gamma function overflows
 
 
 def _positive(value: TensorType) -> Parameter:
@@ -110,9 +109,11 @@ class StudentT(LocationScale):
 
 
 class MeanGamma(Dispersed):
-    """``y ~ Gamma(shape, scale = exp(f) / shape)``: mean exp(f), variance ``exp(2 f) / shape``."""
+    """
+    ``y ~ Gamma(shape, scale = exp(f) / shape)``: mean exp(f), variance ``exp(2 f) / shape``.
 
-    # Mean and shape are orthogonal (McCullagh & Nelder 1989, ch. 8), unlike in GPflow's Gamma.
+    Mean and shape are orthogonal (McCullagh & Nelder 1989, ch. 8), unlike in GPflow's ``Gamma``.
+    """
 
     def __init__(self, shape: TensorType = 1.0, varying: bool = False, **kwargs: Any) -> None:
         super().__init__(varying, **kwargs)
@@ -150,9 +151,11 @@ def _gamma(f: tf.Tensor, ratio: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Ten
 
 
 class LogitBeta(Dispersed):
-    """``y ~ Beta(s m, s (1 - m))``, m the inverse link of f (Ferrari & Cribari-Neto 2004)."""
+    """
+    ``y ~ Beta(s m, s (1 - m))``, m the inverse link of f (Ferrari & Cribari-Neto 2004).
 
-    # GPflow's subtracts s m from s, which is 0 from f = 37 on, and clips y.
+    GPflow's subtracts s m from s, which is 0 from f = 37 on, and clips y.
+    """
 
     def __init__(
         self, scale: TensorType = 1.0, link: str = "logit", varying: bool = False, **kwargs: Any
@@ -383,10 +386,8 @@ _NODES, _PLANE_NODES = 32, 20
 Quadrature nodes over the location, alone and beside those over the scale: logarithms of
 probabilities bend within a scale, which predictors may exceed.
 """
-_NARROW = 1e-5
-"""Width of an interval, in scales, below which a density times it has more digits."""
-_LOW = -10.0
-"""Logarithm of x below which a series of log(1 - exp(-x)) is exact."""
+_NARROW = 1e-5  # width of an interval, in scales, below which a density times it has more digits
+_LOW = -10.0  # logarithm of x below which a series of log(1 - exp(-x)) is exact
 
 
 class Censored(LocationScale, abc.ABC):
@@ -730,10 +731,8 @@ class Intervals:
 
     edges: AnyNDArray
     """From zero to the longest time, [J + 1]; later times are in the last interval."""
-    shares: AnyNDArray
-    """Shares of all time at risk, [J]."""
-    hazard: float
-    """Events over time at risk, of all rows."""
+    shares: AnyNDArray  # shares of all time at risk, [J]
+    hazard: float  # events over time at risk, of all rows
     sd: float = 1.0
     """Standard deviation of the prior of steps of the log hazard between neighbouring intervals."""
 

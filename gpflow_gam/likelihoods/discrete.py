@@ -158,10 +158,8 @@ def _one_trial(p: tf.Tensor) -> MeanAndVariance:
 
 SMALLEST = 1e-6
 """Dispersions nearer to Poisson's lose the digits of lgamma(y + 1/alpha) - lgamma(1/alpha)."""
-_TINY = 1e-30
-"""Smallest probability of a count above zero that is computed with."""
-_CHUNK = 64
-"""Rows whose quadrature nodes, a gross each, stay in a core's cache."""
+_TINY = 1e-30  # smallest probability of a count above zero that is computed with
+_CHUNK = 64  # rows whose quadrature nodes, a gross each, stay in a core's cache
 
 
 def _whole_counts(Y: tf.Tensor) -> tuple[tf.Tensor, str]:
@@ -431,8 +429,7 @@ def _count(f: AnyNDArray, y: AnyNDArray, size: float | None) -> Slopes:
 
 
 _SMALLEST = 1e-6
-_FAR = 80.0
-"""Predictor above which ``exp(-exp(x))`` is zero, and below which ``exp(x)`` is not infinite."""
+_FAR = 80.0  # predictor above which exp(-exp(x)) is zero, and below which exp(x) is not infinite
 
 
 def possible_labels(number: int, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
@@ -442,9 +439,11 @@ def possible_labels(number: int, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
 
 
 class Ordered(ScalarLikelihood):
-    """``P(y <= k | f) = G(c_k - f)`` for labels 0 to K - 1, G the inverse link (McCullagh 1980)."""
+    """
+    ``P(y <= k | f) = G(c_k - f)`` for labels 0 to K - 1, G the inverse link (McCullagh 1980).
 
-    # The first cutpoint is 0, the others are trained by their distances increments [K - 2].
+    The first cutpoint is 0, the others are trained by their distances ``increments`` [K - 2].
+    """
 
     def __init__(
         self,

@@ -29,16 +29,11 @@ _NEWTON, _FLAT = 5, 1e-6
 class Expectations(NamedTuple):
     """Sums and derivatives of E[log p(y_n | rho_n)] over rows."""
 
-    total: float
-    """Their sum."""
-    slope: AnyNDArray
-    """In means, [n, L] (Opper & Archambeau 2009)."""
-    precision: AnyNDArray
-    """Minus twice the slope in variances, [n, L]."""
-    own_slope: AnyNDArray
-    """Derivatives of the sum in the likelihood's parameters, [K]."""
-    own_curvature: AnyNDArray
-    """Second derivatives of the sum in them, [K, K]."""
+    total: float  # their sum
+    slope: AnyNDArray  # in means, [n, L] (Opper & Archambeau 2009)
+    precision: AnyNDArray  # minus twice the slope in variances, [n, L]
+    own_slope: AnyNDArray  # derivatives of the sum in the likelihood's parameters, [K]
+    own_curvature: AnyNDArray  # second derivatives of the sum in them, [K, K]
     across: list[AnyNDArray]
     """Derivatives of the slope in means in each of these parameters, [n, L]."""
 

@@ -18,16 +18,14 @@ from .links import checked_link
 MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
 POWERS = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}
 """Power of the mean that is the predictor, by link."""
-_FACTOR = 100.0
-"""By which the mean of a row may differ from that of all before a link gives way."""
+_FACTOR = 100.0  # by which the mean of a row may differ from that of all before a link gives way
 _LEAST_FIRST = 0.3
 """Smallest mean of a row where a fit starts, as a share of the mean or median of all."""
 _MOST_UNSURE = 0.5
 """Largest standard deviation of a predictor there, as a share of it; absolute under "log"."""
 _SURE_INVERSE = 1e-3
 """Standard deviation there under "inverse" and a likelihood of a mean, as a share of 1 / mean."""
-_SURE = 1e-2
-"""The variance of the logarithm of a scale there."""
+_SURE = 1e-2  # the variance of the logarithm of a scale there
 _FENCE = 3.0
 """Ranges between quartiles beyond which a response is an outlier (Tukey 1977, section 2C)."""
 _OF_MEAN = (gpflow.likelihoods.Gaussian, Heteroskedastic, StudentT)

@@ -23,10 +23,8 @@ SYMMETRIC = ("logit", "probit", "cauchit")
 """Links under which failure at a predictor is as probable as success at minus that."""
 LARGEST = 0.99
 """Probability above which the logarithm gives way to a curve that stays below one."""
-_LEAST = -700.0
-"""Predictor below which its exponential underflows."""
-_EDGE = math.log(LARGEST)
-"""Predictor at which the logarithm gives way: that of ``LARGEST``."""
+_LEAST = -700.0  # predictor below which its exponential underflows
+_EDGE = math.log(LARGEST)  # predictor at which the logarithm gives way: that of LARGEST
 
 
 def checked_link(link: str, links: Sequence[str] = LINKS, of: str = "") -> str:

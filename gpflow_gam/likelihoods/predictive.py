@@ -30,8 +30,7 @@ ones, where GPflow has a hundred draws."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # type: ignore[no-untyped-call]
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _DRAWS = 1000
-_ENTRIES = 2**21
-"""Numbers of a kind that are held at a time where predictors are drawn."""
+_ENTRIES = 2**21  # numbers of a kind that are held at a time where predictors are drawn
 
 Arrays = tuple[tf.Tensor, ...]
 Block = Callable[[Arrays], Arrays]
@@ -221,17 +220,12 @@ def conditional_response(likelihood: Likelihood, X: TensorType, F: TensorType) -
 class ResponseSummary(NamedTuple):
     """Moments and credible intervals of the expected response, [N] or [N, K] each."""
 
-    mean: tf.Tensor
-    """Posterior mean."""
-
-    sd: tf.Tensor
-    """Posterior standard deviation."""
-
+    mean: tf.Tensor  # posterior mean
+    sd: tf.Tensor  # posterior standard deviation
     lower: tf.Tensor | None
     """Lower ends of equal-tailed credible intervals; None where none was asked for."""
 
-    upper: tf.Tensor | None
-    """Their upper ends."""
+    upper: tf.Tensor | None  # their upper ends
 
 
 def expected_response(

@@ -20,8 +20,7 @@ from scipy.special import expit
 
 from ..threads import each
 
-_CHUNK = 4096
-"""Rows whose quadrature nodes stay in a core's cache."""
+_CHUNK = 4096  # rows whose quadrature nodes stay in a core's cache
 SURE = 1e-5
 """Deviations of predictors below which a quotient by them is rounding, and no slope bends."""
 
@@ -29,14 +28,10 @@ SURE = 1e-5
 class Batch(NamedTuple):
     """Rows whose predictors are N(mean, var)."""
 
-    mean: AnyNDArray
-    """[n, L]."""
-    var: AnyNDArray
-    """[n, L], not negative."""
-    Y: AnyNDArray
-    """[n, K]."""
-    weights: AnyNDArray | None
-    """[n], of sums over rows."""
+    mean: AnyNDArray  # [n, L]
+    var: AnyNDArray  # [n, L], not negative
+    Y: AnyNDArray  # [n, K]
+    weights: AnyNDArray | None  # [n], of sums over rows
     variables: Sequence[tf.Variable]
     """Variables of the likelihood's parameters in which derivatives are wanted."""
 
@@ -44,10 +39,8 @@ class Batch(NamedTuple):
 class ParameterTerms(NamedTuple):
     """Derivatives in the K unconstrained parameters of a likelihood."""
 
-    slope: AnyNDArray
-    """First derivatives of the sum over rows, [K]."""
-    curvature: AnyNDArray
-    """Its second derivatives, [K, K]."""
+    slope: AnyNDArray  # first derivatives of the sum over rows, [K]
+    curvature: AnyNDArray  # its second derivatives, [K, K]
     across: list[AnyNDArray]
     """Derivatives of rows' slopes in their means, [n] or [n, L] each, without weights."""
 
@@ -56,12 +49,9 @@ class Terms(NamedTuple):
     """Terms of each row, without weights: values [n], slopes and precisions [n] or [n, L]."""
 
     value: AnyNDArray
-    slope: AnyNDArray
-    """In the mean (Opper & Archambeau 2009)."""
-    precision: AnyNDArray
-    """Minus twice the slope in the variance."""
-    parameters: ParameterTerms | None = None
-    """None where no derivatives in parameters are wanted."""
+    slope: AnyNDArray  # in the mean (Opper & Archambeau 2009)
+    precision: AnyNDArray  # minus twice the slope in the variance
+    parameters: ParameterTerms | None = None  # none where no derivatives in parameters are wanted
 
 
 class PositiveParameter(NamedTuple):
@@ -128,12 +118,9 @@ class Softplus(NamedTuple):
     """Expectations of ``log(1 + exp(f))`` at normal f, [n] each."""
 
     value: AnyNDArray
-    slope: AnyNDArray
-    """In the mean."""
-    along: AnyNDArray
-    """In the variance."""
-    curvature: AnyNDArray
-    """E of the second derivative."""
+    slope: AnyNDArray  # in the mean
+    along: AnyNDArray  # in the variance
+    curvature: AnyNDArray  # E of the second derivative
 
 
 def softplus(quadrature: NDiagGHQuadrature, mean: AnyNDArray, var: AnyNDArray) -> Softplus:

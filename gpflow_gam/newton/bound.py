@@ -11,8 +11,7 @@ from ..likelihoods.predictive import is_joint
 from .problem import ActionPosteriorState, LaplaceProblem
 from .variational import normal_points
 
-_SMALLEST = 1e-9
-"""Smallest noise of a combination of actions that counts, relative to the largest."""
+_SMALLEST = 1e-9  # smallest noise of a combination of actions that counts, relative to the largest
 
 
 def noisy_basis(noise: tf.Tensor) -> AnyNDArray:

@@ -33,8 +33,7 @@ __all__ = [
     "curvature",
 ]
 
-_ENTRIES = 2**23
-"""Number of entries of products with blocks that are in memory at a time."""
+_ENTRIES = 2**23  # number of entries of products with blocks that are in memory at a time
 _TOLERANCE = 1e-6
 """
 Largest negative curvature that is taken as rounding, relative to the largest of all curvatures and
@@ -138,9 +137,11 @@ class DiagonalPrecision(Precision):
 
 
 class SoftmaxPrecision(Precision):
-    """Blocks ``diag(a) - a a' / sum(a)``, a [Q, N]: a common shift of the functions is free."""
+    """
+    Blocks ``diag(a) - a a' / sum(a)``, a [Q, N]: a common shift of the functions is free.
 
-    # The softmax has a = pi, its class probabilities.
+    The softmax has a = pi, its class probabilities.
+    """
 
     def __init__(self, a: tf.Tensor) -> None:
         self.a = self.tensor = a

@@ -243,10 +243,12 @@ def _loop(
 
 @dataclass(frozen=True)
 class IterGP(Solver):
-    """Algorithms 1 to 3 of Tatzel et al. (2025), without safeguards."""
+    """
+    Algorithms 1 to 3 of Tatzel et al. (2025), without safeguards.
 
-    # Where W^+ is large and the systems are solved roughly, its Newton steps can diverge:
-    # ReducedNewton does not. One iteration costs one product with K.
+    Where W^+ is large and the systems are solved roughly, its Newton steps can diverge:
+    :class:`ReducedNewton` does not. One iteration costs one product with K.
+    """
 
     policy: Policy = field(default_factory=Residual)
     max_steps: int = 20

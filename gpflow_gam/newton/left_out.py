@@ -18,12 +18,10 @@ from .variational import ExpectedProblem
 
 _KEPT = 1e-6
 """Share of a left-out datum's noise that its actions keep: one that asks it alone asks nothing."""
-_AT_ONCE = 2**23
-"""Numbers of a block of data."""
+_AT_ONCE = 2**23  # numbers of a block of data
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.0)
 """Shares of the variance that may count; all of it, the posterior's own, comes first."""
-_MOST_ROWS = 1000
-"""Largest number of rows that are left out."""
+_MOST_ROWS = 1000  # largest number of rows that are left out
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,7 @@ class LeftOutRows:
     log_probabilities: AnyNDArray
     """Log-probabilities of the responses, by share in the order of :data:`SHARES`, [S, M]."""
 
-    weights: AnyNDArray
-    """Weights of the rows, [M], which add up to one."""
+    weights: AnyNDArray  # weights of the rows, [M], which add up to one
 
     def means(self) -> dict[float, float]:
         """Over the rows, by share."""

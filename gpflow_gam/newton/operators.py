@@ -147,11 +147,13 @@ enough that these are not read too often."""
 
 
 class KernelProduct:
-    """``k(X1, X2) V`` in memory for one block of rows; V and kernel parameters have gradients."""
+    """
+    ``k(X1, X2) V`` in memory for one block of rows, differentiable in V and kernel parameters.
 
-    # A small matrix is computed at once. Any other takes a loop over blocks inside one XLA program,
-    # and its gradient a second one: automatic differentiation would keep every block. In the scope
-    # of a tf.distribute strategy each replica takes a block of rows.
+    A small matrix is computed at once. Any other takes a loop over blocks inside one XLA
+    program, and its gradient a second one: automatic differentiation would keep every block. In
+    the scope of a ``tf.distribute`` strategy each replica takes a block of rows.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -317,16 +319,17 @@ def _divisible(
     return tf.concat([rows, tf.repeat(spare, missing, axis=0)], axis=0)
 
 
-_SMALLEST = 1e-9
-"""Variance left, against the largest at the start, at which a factor is complete."""
+_SMALLEST = 1e-9  # variance left, against the largest at the start, at which a factor is complete
 _EQUAL = 1e-13
 """Variances left that differ by less, against the largest at the start, differ by rounding."""
 
 
 class Pivoting:
-    """The factor ``k(X, X) = P P' + R`` of at most M pivots (Harbrecht et al. 2012)."""
+    """
+    The factor ``k(X, X) = P P' + R`` of at most M pivots (Harbrecht, Peters & Schneider 2012).
 
-    # the next pivot is where most variance is left, the first of equal ones but for rounding
+    The next pivot is where most variance is left, the first of equal ones but for rounding.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -397,8 +400,7 @@ def _pivoted(
     return factor, pivots, left
 
 
-_CROSS_ENTRIES = 2**24
-"""Entries of k(Xnew, X) that are held at a time."""
+_CROSS_ENTRIES = 2**24  # entries of k(Xnew, X) that are held at a time
 _WHITE_BLOCK = 64
 _AT_ONCE: ContextVar[bool] = ContextVar("at_once", default=False)
 
@@ -420,10 +422,13 @@ class KernelPrograms:
 
 
 class KernelOperator:
-    """``K = blockdiag_q k_q(X, X)`` by its products; nothing of size N^2 is ever held."""
+    """
+    ``K = blockdiag_q k_q(X, X)`` by its products; nothing of size N^2 is ever held.
 
-    # Kernels are evaluated in the precision of X [N, D], all else is in double precision: the
-    # systems of Newton's method are beyond single precision where data are many or noise is little.
+    Kernels are evaluated in the precision of X [N, D], all else is in double precision: the
+    systems of Newton's method are beyond single precision where data are many or noise is
+    little.
+    """
 
     def __init__(
         self,
@@ -458,8 +463,7 @@ class KernelOperator:
         """See :attr:`KernelPrograms.solvers`: for all operators of these programs."""
         return self._programs.solvers
 
-    dtype = tf.float64
-    """Data type of products, columns and all that is computed from them."""
+    dtype = tf.float64  # data type of products, columns and all that is computed from them
 
     @property
     def num_latents(self) -> int:

@@ -56,10 +56,12 @@ class Residual(Policy):
 
 
 class UnitVectors(Policy):
-    """One datum (and one latent function) an action: a subset of the data, at O(N) an action."""
+    """
+    One datum (and one latent function) an action: a subset of the data, at O(N) an action.
 
-    # Its order is that of the rows, or "pivoted": where most prior variance is left (pivoted
-    # Cholesky).
+    Its order is that of the rows, or "pivoted": where most prior variance is left (pivoted
+    Cholesky).
+    """
 
     def __init__(self, order: str = "given") -> None:
         if order not in ("given", "pivoted"):

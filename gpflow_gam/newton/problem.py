@@ -19,10 +19,13 @@ from .operators import KernelOperator, PivotedCholesky
 
 
 class LaplaceProblem:
-    """``max_g log p(y | m + A g) - 1/2 g'K^-1 g`` over Q latent functions at N data."""
+    """
+    ``max_g log p(y | m + A g) - 1/2 g'K^-1 g`` over Q latent functions at N data, and its
+    parts.
 
-    # Latent functions are [Q, N]; outputs of the likelihood are [N, L], and Y [N, K]. The
-    # likelihood is evaluated in the precision of X, all else in double precision.
+    Latent functions are [Q, N]; outputs of the likelihood are [N, L], and Y [N, K]. The
+    likelihood is evaluated in the precision of X, all else in double precision.
+    """
 
     def __init__(
         self,
@@ -119,9 +122,11 @@ def noise_products(precision: Precision, S: tf.Tensor) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class ActionPosteriorState:
-    """The posterior ``m + k v``, ``k - k S F F' S' k`` of the latent functions (k = k(., X))."""
+    """
+    The posterior ``m + k v``, ``k - k S F F' S' k`` of the latent functions (k = k(., X)).
 
-    # S F F' S' = S (S'(K + W^+) S)^-1 S' is C of Tatzel et al. (2025), Algorithm 2.
+    ``S F F' S' = S (S'(K + W^+) S)^-1 S'`` is C of Tatzel et al. (2025), Algorithm 2.
+    """
 
     weights: tf.Tensor  # v, [Q, N]
     actions: tf.Tensor  # S, [B, Q, N]: joint in the latent functions

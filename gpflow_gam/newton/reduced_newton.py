@@ -224,8 +224,7 @@ something better than the first to be wanted meanwhile.
 """
 _COARSE_STEPS, _COARSE_GAIN = 8, 1e-3
 """Sweeps on some of the data, and the gain in nats a datum at which they end."""
-_MOST_STEPS = 100
-"""Largest number of Newton steps in the coefficients."""
+_MOST_STEPS = 100  # largest number of Newton steps in the coefficients
 _ENTRIES = 100
 """Right-hand sides whose products take as long as the entries of K that a sweep makes."""
 

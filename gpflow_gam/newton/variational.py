@@ -29,10 +29,8 @@ from .problem import (
 from .reduced_newton import ReducedNewton
 
 _NUM_HERMITE = 20
-_NUM_POINTS = 64
-"""The least, of rules in several dimensions."""
-_ENTRIES = 2**22
-"""Number of entries of curvatures that are in memory at a time."""
+_NUM_POINTS = 64  # the least, of rules in several dimensions
+_ENTRIES = 2**22  # number of entries of curvatures that are in memory at a time
 
 
 class ExpectedProblem(LaplaceProblem):

@@ -205,8 +205,7 @@ def _measures(
     return measures_of_data(data)
 
 
-_SPREAD = {1: 32, 2: 100}
-"""Points at which components are read off, by dimension; 200 beyond."""
+_SPREAD = {1: 32, 2: 100}  # points at which components are read off, by dimension; 200 beyond
 
 
 def spread_inputs(

@@ -12,10 +12,8 @@ from ..posteriors import AugmentedMoments, InducingMoments
 from ..threads import SMALL, one_blas_thread
 from .grid import Columns, Part, ProductGrid, component_columns, decompose, grid_features
 
-_RESIDUAL = 1e-3
-"""Share of a component's variance that may be left open."""
-_CANDIDATES = 1000
-"""Points of a grid that may become inducing inputs."""
+_RESIDUAL = 1e-3  # share of a component's variance that may be left open
+_CANDIDATES = 1000  # points of a grid that may become inducing inputs
 
 
 def augmented(

@@ -214,8 +214,7 @@ class Described:
 
     moments: Moments
     counts: tuple[int, ...] = ()  # weight of each code in the first column, where it holds codes
-    width: float | None = None
-    """Standard deviation of :attr:`Sample.robust`; None in files that have none."""
+    width: float | None = None  # standard deviation of robust; None in files that have none
     centre: float | None = None
 
     @classmethod

@@ -35,14 +35,9 @@ _GONE = (
 class Pearson(NamedTuple):
     """Pearson's statistic at the posterior mean of the predictor."""
 
-    statistic: float
-    """Sum of squared Pearson residuals."""
-
-    variance: float
-    """Their sum's variance, where the family holds and its mean is known."""
-
-    number: float
-    """Total weight of its rows."""
+    statistic: float  # sum of squared Pearson residuals
+    variance: float  # their sum's variance, where the family holds and its mean is known
+    number: float  # total weight of its rows
 
 
 class Discrepancies(NamedTuple):

@@ -71,8 +71,7 @@ VARIATIONAL: dict[str, type[VariationalFamily]] = {
 
 _TYPED = re.compile(
     r"(?:(?P<parameter>\w+):)?(?P<call>\w*\(.*\)|[^:()=]+)(?::(?P<by>[^=]+)(?:=(?P<level>.+))?)?"
-)
-"""A term as it is typed, or its label: perhaps of a parameter, and perhaps with a column by it."""
+)  # A term as it is typed, or its label: perhaps of a parameter, and perhaps with a column by it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -400,8 +399,7 @@ _ELSEWHERE = {
     "exposure": "offset",
     "offsets": "offset",
     "random_state": "seed",
-}
-"""Names of GAM's arguments in other packages."""
+}  # names of GAM's arguments in other packages
 
 
 def check_names(options: Iterable[str]) -> None:
@@ -494,8 +492,7 @@ _BROKEN = (
     tf.errors.InvalidArgumentError,
     OverflowError,
     FloatingPointError,
-)
-"""Exceptions that linear algebra raises on such numbers."""
+)  # exceptions that linear algebra raises on such numbers
 
 
 def check_response(request: Request, Y: RowArray) -> None:

@@ -526,8 +526,7 @@ def filled(table: Table, fills: Iterable[Fill]) -> Table:
 
 _FUNCTIONS = {
     name: getattr(np, name) for name in ("log1p", "expm1", "sqrt", "sin", "cos", "tan", "abs")
-}
-"""Beside those that formulaic has."""
+}  # beside those that formulaic has
 
 
 @dataclasses.dataclass(frozen=True)

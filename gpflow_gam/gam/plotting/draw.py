@@ -163,8 +163,7 @@ class Axis:
     values: AnyNDArray  # numbers, or the codes of levels
     levels: tuple[str, ...] | None  # the levels' names; None for numbers
     margin: Margin
-    time: str = ""
-    """As :class:`~gpflow_gam.gam.frames.NumericColumn` has it: times or spans of time, in days."""
+    time: str = ""  # as NumericColumn has it: times or spans of time, in days
 
     def write(self, axis: Any) -> None:
         """The column's name, and dates where it holds times, on an axis of matplotlib's."""
@@ -191,12 +190,9 @@ class Series:
     label: str
     estimate: AnyNDArray
     se: AnyNDArray
-    pointwise: float
-    """Standard errors on each side of pointwise bands."""
-    simultaneous: float | None
-    """Those of simultaneous bands, where they are wanted."""
-    fun: Transform | None = None
-    """Applied to all that is drawn."""
+    pointwise: float  # standard errors on each side of pointwise bands
+    simultaneous: float | None  # those of simultaneous bands, where they are wanted
+    fun: Transform | None = None  # applied to all that is drawn
 
     def shown(self, values: AnyNDArray) -> AnyNDArray:
         """Values on the predictor's scale, as drawn."""

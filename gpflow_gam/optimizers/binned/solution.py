@@ -163,11 +163,13 @@ class CollapsedBound:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """The outcome of a fit: sums over rows, hyperparameters, and their posterior."""
+    """
+    The outcome of a fit: sums over rows, hyperparameters, and their posterior.
 
-    # How the evidence changes with hyperparameters follows from it without a pass over rows. What
-    # is learnt are the kernels' hyperparameters, then a collapsed bound's noise variance, or the
-    # likelihood's parameters.
+    How the evidence changes with hyperparameters follows from it without a pass over rows. What is
+    learnt are the kernels' hyperparameters, then a collapsed bound's noise variance, or the
+    likelihood's parameters.
+    """
 
     rows: Rows
     data: PseudoData
