@@ -14,9 +14,9 @@ from laplace import softmax
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.newton.left_out import SHARES, LeftOutRows, left_out
 from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Residual, UnitVectors, Variational
 from gpflow_gam.newton.variational import normal_points
+from gpflow_gam.newton.weights import SHARES, LeftOutRows, left_out
 
 EXACT = ReducedNewton(num_actions=200, tolerance=1e-11)
 

@@ -94,17 +94,6 @@ class _Automatic(FixedInputKernel):
 # --- the kernels of terms ----------------------------------------------------------------------
 
 
-class _Matrices:
-    """The correlations that make up the three matrices of a kernel."""
-
-    def __init__(self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> None:
-        pairs = (Z, Z, False), (Z, X, False), (X, X, True)
-        self._correlations = Correlations([correlation_of(kernel, *pair) for pair in pairs])
-
-    def __call__(self, values: Values, slopes: bool) -> list[Dual]:
-        return self._correlations(values, slopes)
-
-
 class _ProductMatrices:
     """Those of a product some of whose factors are centred."""
 
@@ -203,7 +192,7 @@ class _CentredMatrices:
         return Dual(value, tangents)
 
 
-_Factor = _Matrices | _ProductMatrices | _CentredMatrices  # the results of _matrices
+_Factor = Correlations | _ProductMatrices | _CentredMatrices  # the results of _matrices
 
 
 def _factor_matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> _Factor | _RepeatedMatrices:
@@ -229,7 +218,8 @@ def _matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> _Factor:
         return _CentredMatrices(kernel, Z, X)
     if type(kernel) is Product:
         return _ProductMatrices(kernel, Z, X)
-    return _Matrices(kernel, Z, X)
+    pairs = (Z, Z, False), (Z, X, False), (X, X, True)
+    return Correlations([correlation_of(kernel, *pair) for pair in pairs])
 
 
 def _variances(kernel: Kernel) -> list[Parameter]:

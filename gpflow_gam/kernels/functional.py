@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -70,13 +71,15 @@ def with_values(part: Part, values: Sequence[TensorType]) -> Part:
     return shell
 
 
-def leaves_of(kernel: Kernel) -> list[Kernel]:
-    """The kernels that a kernel is made of."""
+def leaves_of(kernel: Kernel, whole: tuple[type[Kernel], ...] = ()) -> list[Kernel]:
+    """The kernels that a kernel is made of; those of some classes stay whole."""
+    if isinstance(kernel, whole):
+        return [kernel]
     if hasattr(kernel, "kernels"):
-        return [leaf for part in kernel.kernels for leaf in leaves_of(part)]
+        return [leaf for part in kernel.kernels for leaf in leaves_of(part, whole)]
     for name in ("base", "base_kernel"):
-        if hasattr(kernel, name):
-            return leaves_of(getattr(kernel, name))
+        if isinstance(getattr(kernel, name, None), Kernel):
+            return leaves_of(getattr(kernel, name), whole)
     return [kernel]
 
 
@@ -84,10 +87,6 @@ def in_double(kernel: Kernel) -> Kernel:
     """The kernel in double precision; evaluate it where GPflow's default float is, too."""
     values = [tf.convert_to_tensor(p) for p in parameters_of(kernel)]
     return with_values(kernel, [tf.cast(v, tf.float64) for v in values])
-
-
-def _attributes(kernel: Kernel | Likelihood) -> list[tuple[str, Any]]:
-    return sorted((n, v) for n, v in vars(kernel).items() if not n.startswith("_self_"))
 
 
 def _mapped(node: Any, change: Callable[[Parameter], Any]) -> Any:
@@ -102,8 +101,9 @@ def _mapped(node: Any, change: Callable[[Parameter], Any]) -> Any:
         # by way of the dictionary: setting attributes would have TensorFlow track the values
         shell: Any = object.__new__(type(node))
         vars(shell).update(vars(node))
-        for name, value in _attributes(node):
-            if isinstance(value, (Parameter, Kernel, Likelihood, list, tuple, Mapping)):
+        for name, value in sorted(vars(node).items(), key=operator.itemgetter(0)):
+            kinds = Parameter, Kernel, Likelihood, list, tuple, Mapping
+            if not name.startswith("_self_") and isinstance(value, kinds):
                 vars(shell)[name] = _mapped(value, change)
         return shell
     return node
@@ -144,7 +144,10 @@ def _precise(node: Any) -> Any:
     if isinstance(node, Kernel):
         own = {n: v for n, v in vars(node).items() if not n.startswith("_self_")}
         result = {n: new for n, v in own.items() if (new := _precise(v)) is not v}
-        if isinstance(node, IsotropicStationary) and _has_plain_distances(type(node)):
+        kind, plain = type(node), IsotropicStationary
+        if issubclass(kind, plain) and all(
+            getattr(kind, name) is getattr(plain, name) for name in _DISTANCE_METHODS
+        ):
             result[_DISTANCE_METHODS[0]] = functools.partial(_distances, node)
         if not result:
             return node
@@ -159,12 +162,6 @@ def _precise(node: Any) -> Any:
         several = [_precise(value) for value in node]
         return several if any(a is not b for a, b in zip(several, node)) else node
     return node
-
-
-def _has_plain_distances(own: type[Kernel]) -> bool:
-    return all(
-        getattr(own, name) is getattr(IsotropicStationary, name) for name in _DISTANCE_METHODS
-    )
 
 
 def _distances(

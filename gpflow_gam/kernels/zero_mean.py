@@ -98,12 +98,6 @@ def closed_form(kernel: Kernel, measure: Measure) -> type[Embedding] | None:
     return _CLOSED_FORMS.get((type(kernel), type(measure)))
 
 
-def embed(base: StackedKernel, measures: Sequence[Measure], dtype: tf.DType) -> Embedding:
-    """The embeddings of stacked kernels."""
-    form = closed_form(base.kernels[0], measures[0]) or _Nodes
-    return form(base, measures, dtype)  # type: ignore[call-arg]
-
-
 class ZeroMean(StackableKernel):
     r"""
     ``base`` conditioned on a zero integral under ``measure``.
@@ -166,7 +160,8 @@ class StackedZeroMean(StackedKernel):
 
     def _embed(self, dtype: tf.DType) -> Embedding:
         if self._made is None:
-            self._made = embed(self.base, self._measures, dtype)
+            form = closed_form(self.base.kernels[0], self._measures[0]) or _Nodes
+            self._made = form(self.base, self._measures, dtype)  # type: ignore[call-arg]
         return self._made
 
     @classmethod

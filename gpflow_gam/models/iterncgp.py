@@ -28,8 +28,6 @@ from ..likelihoods import Bernoulli
 from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import is_joint
 from ..likelihoods.support import checked_data, checked_inputs
-from ..newton.bound import action_bound
-from ..newton.left_out import LeftOutRows, has_classes, left_out_rows
 from ..newton.operators import KernelOperator, KernelPrograms, LatentKernels
 from ..newton.problem import Run
 from ..newton.solvers import (
@@ -40,7 +38,15 @@ from ..newton.solvers import (
     Variational,
     named_solver,
 )
-from ..newton.weights import FixedActions, equal_values, values_of
+from ..newton.weights import (
+    FixedActions,
+    LeftOutRows,
+    action_bound,
+    equal_values,
+    has_classes,
+    left_out_rows,
+    values_of,
+)
 from ..posteriors import ActionPosterior
 from .base import AdditiveModel, check_precision
 

@@ -1,19 +1,24 @@
-"""Weights of predictions from a fit's actions, at its parameters and at others."""
+"""What a fit's actions say: weights of predictions, the evidence bound, and data left out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, Module, Parameter
+from gpflow.likelihoods import Likelihood, Softmax
 
-from .bound import combined, noisy_actions, noisy_basis
+from ..likelihoods import Bernoulli, Weighted
+from ..likelihoods.base import unwrapped
+from ..likelihoods.predictive import is_joint, predictive_log_density
 from .itergp import pairs
 from .operators import KernelOperator
-from .problem import ActionPosteriorState, explained
+from .problem import ActionPosteriorState, LaplaceProblem, explained, noise_products
+from .variational import ExpectedProblem, normal_points
 
 
 class ActionWeights(NamedTuple):
@@ -233,3 +238,218 @@ def values_of(parameters: Sequence[Parameter | tf.Tensor]) -> list[AnyNDArray]:
 def equal_values(some: Sequence[AnyNDArray], others: Sequence[AnyNDArray]) -> bool:
     """True if these are the same values."""
     return len(some) == len(others) and all(map(np.array_equal, some, others))
+
+
+# --- the evidence bound ---------------------------------------------------------------------------
+
+
+_SMALLEST = 1e-9  # smallest noise of a combination of actions that counts, relative to the largest
+
+
+def noisy_basis(noise: tf.Tensor) -> AnyNDArray:
+    """Combinations U [B, R] of actions with ``U'S'W^+S U = I``, from noise [B, B]."""
+    A = noise.numpy()
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(A), np.finfo(A.dtype).tiny))
+    values, vectors = np.linalg.eigh(scale[:, None] * A * scale)
+    keep = values > max(_SMALLEST, 10.0 * np.finfo(A.dtype).eps * len(A)) * values[-1]
+    basis: AnyNDArray = scale[:, None] * vectors[:, keep] / np.sqrt(values[keep])
+    return basis
+
+
+def noisy_actions(state: ActionPosteriorState) -> tuple[tf.Tensor, tf.Tensor]:
+    """Actions S [R, Q, N] with S'W^+S = I, and S'(yhat - m) [R]."""
+    return combined(tf.constant(noisy_basis(state.noise)), state.actions, state.targets)
+
+
+def combined(U: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Combinations U [B, R] of actions [R, Q, N], and of their targets [R]."""
+    return tf.tensordot(U, actions, [[0], [0]]), tf.linalg.matvec(U, targets, transpose_a=True)
+
+
+def action_bound(problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    r"""
+    ``sum_n E_q[log p(y_n | f_n)] - KL``, for q(g) = N(K S w, K - K S G^-1 S'K).
+
+    Where S'W^+S = I: G = I + S'KS, w = G^-1 S'(yhat - m), and
+
+    .. math:: KL = \tfrac12 [ w'S'KS w + \log|G| - tr(G^{-1} S'KS) ]
+
+    (Wenger et al. 2024; also for W^+ a pseudo-inverse of blocks, since q depends on it through
+    S'W^+S only: its precision is K^-1 + S (S'W^+S)^-1 S'.)
+
+    Shapes: S [R, Q, N], targets [R].
+    """
+    operator, X, Y = problem.operator, problem.X, problem.Y
+    T = operator.product(tf.transpose(S, [1, 2, 0]))  # [Q, N, R]
+    Q = S.shape[1]
+    flat = [-1, Q * S.shape[2]]  # R may be known when it runs only
+    H = tf.matmul(tf.reshape(S, flat), tf.reshape(tf.transpose(T, [2, 0, 1]), flat), False, True)
+    H = 0.5 * (H + tf.transpose(H))
+    root = tf.debugging.check_numerics(
+        tf.linalg.cholesky(H + tf.eye(tf.shape(H)[0], dtype=H.dtype)),
+        "G = I + S'KS is not positive definite: the kernel's parameters overflowed, or its matrix "
+        "is not positive semi-definite",
+    )
+    w = tf.linalg.cholesky_solve(root, targets[:, None])[:, 0]
+    inner = tf.linalg.cholesky_solve(root, H)
+    log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)))
+    kl = 0.5 * (tf.tensordot(w, tf.linalg.matvec(H, w), 1) + log_det - tf.linalg.trace(inner))
+
+    mean = problem.predictor(tf.linalg.matvec(T, w))
+    h = tf.linalg.triangular_solve(root, tf.transpose(operator.latents.mixed(T), [0, 2, 1]))
+    joint = is_joint(problem.likelihood, operator.latents.num_outputs)
+    cov = problem.output_covariance(tf.transpose(h, [0, 2, 1]), joint)
+    prior = problem.output_covariance(None, joint=False)
+    if joint:
+        size = tf.reduce_mean(prior, axis=1)
+        expected = _joint_expectations(problem.likelihood, X, mean, cov, size, Y)
+    else:
+        # quadrature takes its root, which has no slope at zero
+        least = 1e-12 * tf.reduce_mean(prior, axis=0) + np.finfo(X.dtype.as_numpy_dtype).tiny
+        mean, var = (tf.cast(t, X.dtype) for t in (mean, tf.maximum(cov, least)))
+        expected = problem.likelihood.variational_expectations(X, mean, var, Y)
+    return tf.reduce_sum(tf.cast(expected, operator.dtype)) - kl
+
+
+def _joint_expectations(
+    likelihood: Likelihood,
+    X: tf.Tensor,
+    mean: tf.Tensor,
+    cov: tf.Tensor,
+    size: tf.Tensor,
+    Y: tf.Tensor,
+) -> tf.Tensor:
+    """``E log p(y_n | F_n)`` [N], F_n ~ N(mean, cov), by fixed points."""
+    # GPflow's are of independent outputs, which those of q are not: a softmax would be told to
+    # expect twice what the common shift of its outputs varies. And they are drawn anew at each
+    # call: L-BFGS takes a difference of such draws for one of parameters.
+    # Shapes: mean [N, L], cov [N, L, L], size [N].
+    # kernels are evaluated in X's precision, and cov is a difference of such numbers
+    share = max(1e-9, 100.0 * float(np.finfo(X.dtype.as_numpy_dtype).eps))
+    jitter = share * size + np.finfo(float).tiny
+    eye = tf.eye(cov.shape[-1], dtype=cov.dtype)
+    root = tf.debugging.check_numerics(
+        tf.linalg.cholesky(cov + eye * jitter[:, None, None]),
+        "q's covariance of the outputs at a datum is not positive definite; X in double precision "
+        "is safer",
+    )
+    points = tf.constant(normal_points(int(cov.shape[-1])), cov.dtype)
+    S, L = points.shape
+    F = mean + tf.einsum("nlk,sk->snl", root, points)
+    F = tf.cast(tf.reshape(F, [-1, L]), X.dtype)
+    X, Y = (tf.tile(t, [S, 1]) for t in (X, Y))
+    return tf.reduce_mean(tf.reshape(likelihood.log_prob(X, F, Y), [S, -1]), axis=0)
+
+
+# --- data left out --------------------------------------------------------------------------------
+
+
+_KEPT = 1e-6
+"""Share of a left-out datum's noise that its actions keep: one that asks it alone asks nothing."""
+_AT_ONCE = 2**23  # numbers of a block of data
+SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.0)
+"""Shares of the variance that may count; all of it, the posterior's own, comes first."""
+_MOST_ROWS = 1000  # largest number of rows that are left out
+
+
+@dataclass(frozen=True)
+class LeftOutRows:
+    """Log-probabilities of left-out rows, by the share of the variance that counts."""
+
+    log_probabilities: AnyNDArray
+    """Log-probabilities of the responses, by share in the order of :data:`SHARES`, [S, M]."""
+
+    weights: AnyNDArray  # weights of the rows, [M], which add up to one
+
+    def means(self) -> dict[float, float]:
+        """Over the rows, by share."""
+        return dict(zip(SHARES, (self.log_probabilities @ self.weights).tolist()))
+
+    def share(self) -> float:
+        """The share that predicts best, where it does so by more than a standard error; else 1."""
+        means = self.log_probabilities @ self.weights
+        best = int(np.argmax(means))
+        gain = self.log_probabilities[best] - self.log_probabilities[0]
+        error = np.sqrt(np.sum(np.square(self.weights * (gain - means[best] + means[0]))))
+        return SHARES[best if means[best] - means[0] > error else 0]
+
+
+def has_classes(likelihood: Likelihood) -> bool:
+    """True if the responses are classes that are not ordered."""
+    return isinstance(unwrapped(likelihood), (Bernoulli, Softmax))
+
+
+def left_out_rows(
+    problem: LaplaceProblem, state: ActionPosteriorState, averaged: bool
+) -> LeftOutRows:
+    """Log-probabilities of what was observed, each row left out, by share of the variance."""
+    N = problem.operator.num_data
+    weights = np.ones(N)
+    if isinstance(problem.likelihood, Weighted):
+        weights = np.asarray(problem.likelihood.weights(problem.X), dtype=float)
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0.0))[:_MOST_ROWS]
+    mean, cov = (tf.constant(t) for t in left_out(problem, state, rows, averaged))
+    likelihood = unwrapped(problem.likelihood)
+    X, Y = (tf.gather(t, rows) for t in (problem.X, problem.Y))
+    cov = tf.linalg.set_diag(cov, tf.maximum(tf.linalg.diag_part(cov), tf.zeros([], cov.dtype)))
+    logs = [predictive_log_density(likelihood, X, mean, share * cov, Y) for share in SHARES]
+    result = np.maximum(logs, np.log(np.finfo(float).tiny))
+    return LeftOutRows(result, weights[rows] / np.sum(weights[rows]))
+
+
+@check_shapes("rows: [M]", "return[0]: [M, L]", "return[1]: [M, L, L]")
+def left_out(
+    problem: LaplaceProblem, state: ActionPosteriorState, rows: AnyNDArray, averaged: bool
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Moments of the outputs at some of the data, each from all the others."""
+    # Gaussian pseudo-observations of the others stay what they are (the cavity of expectation
+    # propagation). With datum n gone, its rows s_n of the actions are zeros, and of G = S'(K +
+    # W^+)S goes what they put in,
+    #     G_n = G - s_n'T_n - T_n's_n + s_n'k(x_n, x_n)s_n - s_n'W_n^+ s_n,  T = K S,
+    # which Woodbury's identity inverts. Where actions ask less than everything this takes away no
+    # more than they had asked of the datum. Of K it takes the rows: M / N of a sweep. Returns means
+    # [M, L] and covariances [M, L, L].
+    operator, latents = problem.operator, problem.operator.latents
+    S, v = state.actions, state.weights
+    wide = tf.concat([tf.transpose(S, [1, 2, 0]), v[..., None]], axis=2)
+    T = operator.product_at_rows(tf.constant(rows), wide)  # [Q, M, B + 1]
+    g, T = T[..., -1], T[..., :-1]
+    some = problem.of_rows(tf.constant(rows))
+    if averaged:
+        some = ExpectedProblem(some, state, tf.transpose(T, [2, 0, 1]))
+    here = some.curvature(g)
+    s = tf.gather(S, rows, axis=2)  # [B, Q, M]
+    noise = noise_products(here.precision, s)
+    seen = tf.reduce_sum(s * g, axis=1) + tf.reduce_sum(noise * here.gradient, axis=1)  # [B, M]
+    Q = operator.num_latents
+    prior = tf.broadcast_to(some.operator.diag(), [Q, len(rows)]).numpy().T  # [M, Q]
+
+    F = state.factor.numpy()
+    own, through, loud = (np.asarray(tf.transpose(t, order)) @ F for t, order in
+                          ((s, [2, 1, 0]), (T, [1, 0, 2]), (noise, [2, 1, 0])))  # fmt: skip
+    target = (state.targets.numpy()[:, None] - seen.numpy()).T @ F  # [M, R]
+    mean, cov = np.zeros((len(rows), Q)), np.zeros((len(rows), Q, Q))
+    each = max(1, _AT_ONCE // max(1, 4 * Q * (Q + F.shape[1])))
+    for start in range(0, len(rows), each):
+        at = slice(start, start + each)
+        mean[at], cov[at] = _without(own[at], through[at], loud[at], target[at], prior[at])
+    if latents.mixing is not None:
+        A = np.asarray(latents.matrix(operator.dtype))
+        mean, cov = mean @ A.T, A @ cov @ A.T
+    return mean + some.mean.numpy(), cov
+
+
+def _without(
+    own: AnyNDArray, through: AnyNDArray, loud: AnyNDArray, target: AnyNDArray, prior: AnyNDArray
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Latent functions at the data without them, [M, Q] and [M, Q, Q]; ``F F' = G^-1``."""
+    h = through - prior[..., None] * own  # k(x_n, X) S without the datum
+    L = np.concatenate([own, through], axis=1)  # G_n = G + L'R
+    R = np.concatenate([-h - (1.0 - _KEPT) * loud, -own], axis=1)
+    inner = np.eye(L.shape[1]) + R @ L.swapaxes(1, 2)
+    right = np.concatenate([R @ h.swapaxes(1, 2), R @ target[..., None]], axis=2)
+    result = h @ L.swapaxes(1, 2) @ np.linalg.solve(inner, right)
+    cov = result[..., :-1] - h @ h.swapaxes(1, 2)
+    cov += prior[:, :, None] * np.eye(prior.shape[1])
+    mean = (h @ target[..., None])[..., 0] - result[..., -1]
+    return mean, 0.5 * (cov + cov.swapaxes(1, 2))

@@ -160,11 +160,6 @@ class Part:
     weights: AnyNDArray
     residual: AnyNDArray
 
-    def second_moments(self) -> AnyNDArray:
-        """E[phi phi'], [P_v, P_v]: Var[f_v] = V' E[phi phi'] V, and what is left open."""
-        moments: AnyNDArray = (self.features * self.weights) @ self.features.T
-        return moments
-
 
 _NEGLIGIBLE = 1e-10
 """Features below this are zero: rounding, of the lower terms of a centred component."""

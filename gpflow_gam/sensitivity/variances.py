@@ -184,7 +184,7 @@ def _quadratic(
     part: Part, V: AnyNDArray, estimate: AnyNDArray | None
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Variance and squared distance from ``estimate`` [Q, L] of each draw V [S, P_v, L]."""
-    second = part.second_moments()
+    second = (part.features * part.weights) @ part.features.T  # E[phi phi'], [P_v, P_v]
     if estimate is None:
         estimate = np.zeros((len(part.weights), V.shape[2]))
     variance = np.einsum("spl,pq,sql->sl", V, second, V, optimize=True)

@@ -149,12 +149,6 @@ def _log_logistic(location: float, scale: float, dtype: np.dtype[Any]) -> Any:
     return tfp.distributions.LogLogistic(np.array(location, dtype), np.array(scale, dtype))
 
 
-def log_logistic_parameter(value: float, scale: float, shape: float) -> Parameter:
-    """A positive parameter that is optimised in logarithms, with a log-logistic prior."""
-    prior = _log_logistic(float(np.log(scale)), 1.0 / shape, np.dtype(default_float()))
-    return Parameter(value, transform=exponential(), prior=prior)
-
-
 _STATIONARY = {name: kind.kernel for name, kind in KINDS.items() if kind.kernel is not None}
 
 
@@ -480,7 +474,7 @@ def _set_variance(kernel: Kernel, size: float, prior: VariancePrior | None = Non
     elif isinstance(prior, LogNormal):
         holder.variance = positive_parameter(prior.start * size, prior.mode * size, prior.spread)
     else:
-        holder.variance = log_logistic_parameter(
-            prior.start * size, prior.scale * size, prior.shape
-        )
+        location, dtype = float(np.log(prior.scale * size)), np.dtype(default_float())
+        own = _log_logistic(location, 1.0 / prior.shape, dtype)
+        holder.variance = Parameter(prior.start * size, transform=exponential(), prior=own)
     return kernel

@@ -332,13 +332,6 @@ def short_memory(margin: Margin, points: AnyNDArray) -> Margin:
     return dataclasses.replace(margin, span=min(margin.span, _MEMORY * spacing))
 
 
-def speed_knots(points: AnyNDArray) -> tuple[float, ...]:
-    """Quantiles of distinct values, [n, 1]: where there are none, nothing tells a speed."""
-    values = np.unique(points[:, 0])
-    knots = np.quantile(values, np.linspace(0.0, 1.0, min(NUM_KNOTS, len(values))))
-    return tuple(np.unique(knots).tolist())
-
-
 # --- a curve a level -----------------------------------------------------------------------------
 
 
@@ -469,11 +462,6 @@ def bases_of(margins: Sequence[Margin]) -> list[Basis]:
         else SplineBasis(np.array(m.breaks), straight=bool(m.shape))
         for m in margins
     ]
-
-
-def shaped_inducing(margins: Sequence[Margin]) -> AnyNDArray:
-    """Inducing inputs [M, d]: where coefficients are."""
-    return grid([basis.places for basis in bases_of(margins)])
 
 
 def shaped_term(components: Sequence[Component]) -> str:
@@ -681,9 +669,13 @@ def _component(
     k = getattr(term, "k", None)
     kind = term.kind if isinstance(term, Smooth) and term.kernel is None else ""
     if isinstance(term, MarkovField):
-        margins, edges = (_area_margin(margins[0], len(term.areas)),), term.edges
+        shares = dict(zip(margins[0].nodes, margins[0].weights))  # areas without data have none
+        nodes_of_all = tuple(float(i) for i in range(len(term.areas)))
+        masses = tuple(shares.get(code, 0.0) for code in nodes_of_all)
+        margins = (dataclasses.replace(margins[0], nodes=nodes_of_all, weights=masses),)
+        edges = term.edges
     if any(m.shape for m in margins):
-        Z = shaped_inducing(margins)
+        Z = grid([basis.places for basis in bases_of(margins)])  # where coefficients are
     elif kind == "sos":
         margins = globe_margins(margins, data.points)
         nodes, weights = globe_points(data.points, data.weights, NUM_NODES[2], seed)
@@ -703,7 +695,10 @@ def _component(
                 f"{len(margins[0].nodes)}. Ask linear() for a line, or factor() for levels."
             )
         if kind == "ad":
-            knots, k = speed_knots(data.points), k or NUM_INDUCING_ADAPTIVE
+            k = k or NUM_INDUCING_ADAPTIVE
+            values = np.unique(data.points)  # where there are none, nothing tells a speed
+            even = np.linspace(0.0, 1.0, min(NUM_KNOTS, len(values)))
+            knots = tuple(np.unique(np.quantile(values, even)).tolist())
         varying = by is not None and by.code is None
         Z = inducing_inputs(form, margins, data, k, seed, varying)
     return Component(
@@ -831,13 +826,3 @@ def _check_other_readers(terms: Terms, table: Table, areas: MarkovField) -> None
                 f"{min(missing, key=str)!r}, of which {term.label} knows nothing: leave one of the "
                 "two out, or take random_effect()."
             )
-
-
-def _area_margin(margin: Margin, number: int) -> Margin:
-    """A margin of all areas, those without data of no weight."""
-    weights = [0.0] * number
-    for code, weight in zip(margin.nodes, margin.weights):
-        weights[int(code)] = weight
-    return dataclasses.replace(
-        margin, nodes=tuple(float(i) for i in range(number)), weights=tuple(weights)
-    )

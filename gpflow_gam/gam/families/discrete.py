@@ -101,13 +101,10 @@ class Bernoulli(Family):
         checked_link(self.link)
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        y = encoding.values(y, name, self.name)
-        if y.dtype.kind == "f":
-            y = encoding.numbers(y, name, self.name)
-        if levels is None:
-            levels = encoding.learned_levels(y, name, self.name)
-            if set(levels) <= {0, 1}:  # True and False too
-                levels = (False, True) if isinstance(levels[0], bool) else (0, 1)
+        known = levels is not None
+        y, levels = encoding.labels(y, levels, name, self.name)
+        if not known and set(levels) <= {0, 1}:  # True and False too
+            levels = (False, True) if isinstance(levels[0], bool) else (0, 1)
         if len(levels) != 2:
             raise ValueError(
                 f"{name} must hold two labels for family 'bernoulli'; got {len(levels)}: "
@@ -645,11 +642,7 @@ class LabelledFamily(Family):
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         """Codes of a column and their labels, learned where none are given."""
-        y = encoding.values(y, name, self.name)
-        if y.dtype.kind == "f":
-            y = encoding.numbers(y, name, self.name)
-        if levels is None:
-            levels = encoding.learned_levels(y, name, self.name)
+        y, levels = encoding.labels(y, levels, name, self.name)
         if len(levels) < 2:
             raise ValueError(
                 f"{name} must hold at least two labels for family {self.name!r}; got only "

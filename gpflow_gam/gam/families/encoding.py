@@ -133,6 +133,16 @@ def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
     return tuple(sorted(labels))
 
 
+def labels(
+    y: AnyNDArray, levels: tuple[Level, ...] | None, name: str, family: str
+) -> tuple[AnyNDArray, tuple[Level, ...]]:
+    """The values of a column of labels, and the labels, learned where none are given."""
+    y = values(y, name, family)
+    if y.dtype.kind == "f":
+        y = numbers(y, name, family)
+    return y, learned_levels(y, name, family) if levels is None else levels
+
+
 class Sample:
     """A response Y [N, K], in memory or stored, and how often each row counts."""
 

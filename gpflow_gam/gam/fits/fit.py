@@ -42,7 +42,7 @@ from ..components import (
 from ..families import Binomial, Ordinal
 from ..frames import Encoder, Fill, LevelColumn, NumericColumn, Table, filled
 from ..frames.table import merged_categories
-from ..terms import Column, Expression, as_column
+from ..terms import Column, Expression, Smooth, as_column
 from .data import Data, HeldData, MissingData
 from .fitted import FittedGAM
 from .reading import (
@@ -99,7 +99,11 @@ def build_model(spec: Specification, data: Data) -> Model:
     # AdditiveSVGP, too, whose q is the optimal one.
     predictors = spec.family.num_predictors(spec.levels)
     # copies: a term is a value, and fitting one GAM must not change another
-    users = {label: deepcopy(kernel) for label, kernel in spec.user_kernels.items()}
+    users = {
+        t.label: deepcopy(t.kernel)
+        for t in spec.terms
+        if isinstance(t, Smooth) and t.kernel is not None
+    }
     kernel = build_kernel(
         spec.components, spec.scale, users, predictors, spec.priors, spec.null_offset
     )

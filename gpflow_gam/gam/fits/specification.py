@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.kernels import Kernel
 
 from ...errors import NotPositiveDefinite
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
@@ -38,7 +37,6 @@ from ..terms import (
     Expression,
     Linear,
     ResponseSpec,
-    Smooth,
     Surv,
     Term,
     Terms,
@@ -177,13 +175,6 @@ class Specification(Request):
     refined: tuple[str, ...] = ()
     fills: tuple[Fill, ...] = ()  # what stands in for missing values, with missing="impute"
     design: Design | None = None  # the columns that a formula makes of others
-
-    @property
-    def user_kernels(self) -> dict[str, Kernel]:
-        """Users' own kernels, by the label of their term."""
-        return {
-            t.label: t.kernel for t in self.terms if isinstance(t, Smooth) and t.kernel is not None
-        }
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -58,12 +58,6 @@ def _draw_identity(ax: Axes) -> None:
     ax.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.8, zorder=0)
 
 
-def _draw_calibration(ax: Axes, predicted: AnyNDArray, observed: AnyNDArray) -> None:
-    _draw_identity(ax)
-    draw_bins(ax, binned(predicted, observed))
-    put_labels(ax, "fitted, mean of bin", "observed, mean of bin", "calibration")
-
-
 def draw_reliability(
     ax: Axes, probabilities: AnyNDArray, codes: AnyNDArray, names: tuple[str, ...]
 ) -> None:
@@ -176,12 +170,6 @@ def draw_pit(ax: Axes, uniform: AnyNDArray) -> None:
     put_labels(ax, "probability integral transform", "density", "PIT histogram")
 
 
-def _draw_histogram(ax: Axes, residuals: AnyNDArray) -> None:
-    ax.hist(residuals, bins=int(np.clip(len(residuals) // 10, 5, 40)), color="C0", alpha=0.6)
-    ax.axvline(0.0, color="0.4", linewidth=0.8)
-    put_labels(ax, "observed minus fitted", "rows", "residuals")
-
-
 def draw_probabilities(
     ax: Axes, probabilities: AnyNDArray, codes: AnyNDArray, names: tuple[str, ...], what: str
 ) -> None:
@@ -260,10 +248,14 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
         y = observed(fit)
         draw_observed(third, fitted, y)
         if residuals is None:
-            _draw_histogram(first, y - fitted)
+            first.hist(y - fitted, int(np.clip(len(y) // 10, 5, 40)), color="C0", alpha=0.6)
+            first.axvline(0.0, color="0.4", linewidth=0.8)
+            put_labels(first, "observed minus fitted", "rows", "residuals")
             draw_residuals(second, predictor, y - fitted, "observed minus fitted")
         if residuals is None or fit.spec.family.discrete:
-            _draw_calibration(fourth, fitted, y)
+            _draw_identity(fourth)
+            draw_bins(fourth, binned(fitted, y))
+            put_labels(fourth, "fitted, mean of bin", "observed, mean of bin", "calibration")
         else:
             draw_pit(fourth, ndtr(residuals))
         return figure

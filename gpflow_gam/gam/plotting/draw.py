@@ -579,24 +579,6 @@ def _fill_areas(
     figure_of(ax).colorbar(filled, ax=ax)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Options:
-    level: float
-    residuals: bool
-    simultaneous: bool
-    num_points: int | None
-    rug: bool
-    seed: int
-    fun: Transform | None
-    too_far: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Panel:
-    component: Component
-    predictors: list[int]  # places among the predictors that the component enters
-
-
 @one_blas_thread()  # matplotlib inverts thousands of matrices of three rows
 def draw(
     fit: FittedGAM,
@@ -654,19 +636,38 @@ def draw(
     plan = _panels(fit, _components(fit, terms), _predictors(fit, predictor))
     if residuals:
         working_residuals(fit)  # raises where there are none
-    options = _Options(level, residuals, simultaneous, num_points, rug, seed, fun, too_far)
+
+    def into(axes: list[Axes], component: Component, places: list[int]) -> None:
+        shown = view(fit, component, level, num_points, seed, fun)
+        if _is_wide(fit, component):
+            for where, error in zip(axes, (False, True)):
+                _draw_surface(where, fit, shown, places[0], error, too_far)
+            return
+        axis, legend_title, series = shown.series(places, simultaneous)
+        if axis.levels is not None:
+            draw_points(axes[0], axis, series, legend_title, not component.carries_constant)
+        else:
+            draw_curves(axes[0], axis, series, legend_title)
+            column = axis.margin.column
+            if residuals and len(component.margins) == 1:
+                partial = partial_residuals(fit, component.name)
+                draw_partial(axes[0], axis, fit.X[:, column], partial, series[0])
+            if rug and fit.data.available:
+                draw_rug(axes[0], axis, np.asarray(fit.X[acting(fit, component), column]))
+        _put_names(axes[0], fit, shown, places)
+
     if ax is not None:
         if len(plan) > 1:
-            names = ", ".join(dict.fromkeys(p.component.name for p in plan))
+            names = ", ".join(dict.fromkeys(component.name for component, _ in plan))
             raise ValueError(
                 f"ax holds one panel; {names} would be {len(plan)}: name one effect, and with "
                 "predictor= one predictor."
             )
-        _draw(fit, plan[0], [ax], options)
+        into([ax], *plan[0])
         return figure_of(ax)
-    figure, axes = panels([2 if _is_wide(fit, p.component) else 1 for p in plan])
-    for panel, places in zip(plan, axes):
-        _draw(fit, panel, places, options)
+    figure, axes = panels([2 if _is_wide(fit, component) else 1 for component, _ in plan])
+    for panel, row in zip(plan, axes):
+        into(row, *panel)
     return figure
 
 
@@ -700,8 +701,10 @@ def _predictors(fit: FittedGAM, predictor: str | None) -> list[int]:
     return [names.index(predictor)]
 
 
-def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) -> list[_Panel]:
-    """A panel for each predictor that a component enters, or one for all of them."""
+def _panels(
+    fit: FittedGAM, components: list[Component], predictors: list[int]
+) -> list[tuple[Component, list[int]]]:
+    """A component and places among its predictors of each panel: one of them, or all."""
     plan = []
     for component in components:
         margins = component.margins
@@ -710,9 +713,9 @@ def _panels(fit: FittedGAM, components: list[Component], predictors: list[int]) 
         crowded = margins[0].kind == "levels" and len(margins[0].nodes) > NAMED
         crowded |= bool(polygons_of(fit, component))
         if len(margins) > 1 or crowded or fit.spec.family.axes(""):
-            plan += [_Panel(component, [place]) for place in places]
+            plan += [(component, [place]) for place in places]
         elif places:
-            plan.append(_Panel(component, places))
+            plan.append((component, places))
     if not plan:
         names = ", ".join(component.name for component in components)
         raise ValueError(f"predictor: {names} has no part in it.")
@@ -724,32 +727,13 @@ def _is_wide(fit: FittedGAM, component: Component) -> bool:
     return is_map(component) or bool(polygons_of(fit, component))
 
 
-def _draw(fit: FittedGAM, panel: _Panel, axes: list[Axes], options: _Options) -> None:
-    component = panel.component
-    shown = view(fit, component, options.level, options.num_points, options.seed, options.fun)
-    if _is_wide(fit, component):
-        (i,) = panel.predictors
-        for ax, error in zip(axes, (False, True)):
-            _draw_surface(ax, fit, shown, i, error, options.too_far)
-        return
-    (ax,) = axes
-    axis, legend_title, series = shown.series(panel.predictors, options.simultaneous)
-    if axis.levels is not None:
-        draw_points(ax, axis, series, legend_title, not component.carries_constant)
-    else:
-        draw_curves(ax, axis, series, legend_title)
-        column = axis.margin.column
-        if options.residuals and len(component.margins) == 1:
-            partial = partial_residuals(fit, component.name)
-            draw_partial(ax, axis, fit.X[:, column], partial, series[0])
-        if options.rug and fit.data.available:
-            draw_rug(ax, axis, np.asarray(fit.X[acting(fit, component), column]))
-    predictor = panel.predictors[0] if len(panel.predictors) == 1 else None
+def _put_names(ax: Axes, fit: FittedGAM, shown: View, places: list[int]) -> None:
+    """The title, and what the axis of values is of."""
+    predictor = places[0] if len(places) == 1 else None
     put_title(ax, shown.title(predictor))
-    ax.set_ylabel(component.name)
+    name = shown.component.name
     if predictor is not None:
-        name = component.name
-        measured = fit.spec.family.axes(str(fit.spec.response))
-        if measured:
-            name = measured[component.predictors_of(fit.num_predictors)[predictor]]
-        ax.set_ylabel(f"{name} [edf {shown.dof[predictor]:.1f}]")
+        if measured := fit.spec.family.axes(str(fit.spec.response)):
+            name = measured[shown.component.predictors_of(fit.num_predictors)[predictor]]
+        name = f"{name} [edf {shown.dof[predictor]:.1f}]"
+    ax.set_ylabel(name)

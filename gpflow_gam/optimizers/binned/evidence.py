@@ -29,7 +29,7 @@ from ...kernels import (
 )
 from ...kernels.correlation import Values
 from ...kernels.fixed_inputs import FixedInputKernel, Gradients, fixed_input_kernel
-from ...kernels.functional import parameters_of
+from ...kernels.functional import leaves_of, parameters_of
 from ...kernels.shaped import shaped_part
 from ...storage import RowArray
 from ...threads import each
@@ -368,6 +368,7 @@ _RESIDUAL_EACH = 3  # number of these for each inducing input, if there are many
 _RESIDUAL_OF_MANY = 1024  # number of these for several columns
 _BETWEEN = (Stationary, IntegratedOU, CentredLinear, Indicator, Constant)
 """Kernels of functions that continue between the points of data."""
+_WHOLE = (Warped,)  # kernels whose lengthscale is not their base's
 _LEAST_OF_LEVEL = 4  # least number of candidates of each combination of levels
 _TOLERANCE = 1e-6
 """
@@ -439,7 +440,7 @@ def row_component(
     else:  # splines, which a few values determine
         nodes = shaped.nodes(Z[0])
         interpolation = Interpolation(np.arange(len(nodes)), shaped.weights(points))
-    between = all(isinstance(leaf, _BETWEEN) for leaf in _leaf_kernels(kernel))
+    between = all(isinstance(leaf, _BETWEEN) for leaf in leaves_of(kernel, _WHOLE))
     weight = bins.mass() if mass is None else mass
     others, residual_bins = _residual_points(points, weight, columns, between, len(Z))
     places = Places.of(kernel, Z, nodes, others)
@@ -589,7 +590,7 @@ def _spread(points: AnyNDArray, limit: int) -> AnyNDArray:
 def _shortest(kernel: Kernel, factor: float) -> Mapping[int, AnyNDArray] | None:
     """Short lengthscales by the ids of parameters; None for a kernel that is not known well."""
     shortest: dict[int, AnyNDArray] = {}
-    for leaf in _leaf_kernels(kernel):
+    for leaf in leaves_of(kernel, _WHOLE):
         if isinstance(leaf, (Stationary, IntegratedOU)):
             parameter = leaf.lengthscales
             shortest[id(parameter)] = factor * _prior_mode(parameter)
@@ -616,21 +617,10 @@ def level_columns(kernel: Kernel) -> list[int]:
     return list(kernel_columns(kernel) or ()) if known else []
 
 
-def _leaf_kernels(kernel: Kernel) -> list[Kernel]:
-    if hasattr(kernel, "kernels"):
-        return [leaf for part in kernel.kernels for leaf in _leaf_kernels(part)]
-    if isinstance(kernel, Warped):  # its lengthscale is not its base's
-        return [kernel]
-    for name in ("base", "base_kernel"):
-        if isinstance(getattr(kernel, name, None), Kernel):
-            return _leaf_kernels(getattr(kernel, name))
-    return [kernel]
-
-
 def _unit_variances(kernel: Kernel, points: AnyNDArray) -> list[tuple[Parameter, AnyNDArray]]:
     """Trainable variances of a kernel's parts, and values at which the parts have size one."""
     variances = []
-    for leaf in _leaf_kernels(kernel):
+    for leaf in leaves_of(kernel, _WHOLE):
         variance = getattr(leaf, "variance", None)
         if isinstance(variance, Parameter) and variance.trainable:
             span = 1.0
