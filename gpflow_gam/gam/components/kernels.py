@@ -474,7 +474,7 @@ def _set_variance(kernel: Kernel, size: float, prior: VariancePrior | None = Non
     elif isinstance(prior, LogNormal):
         holder.variance = positive_parameter(prior.start * size, prior.mode * size, prior.spread)
     else:
-        location, dtype = float(np.log(prior.scale * size)), np.dtype(default_float())
-        own = _log_logistic(location, 1.0 / prior.shape, dtype)
+        location, spread = float(np.log(prior.scale * size)), 1.0 / prior.shape
+        own = _log_logistic(location, spread, np.dtype(default_float()))
         holder.variance = Parameter(prior.start * size, transform=exponential(), prior=own)
     return kernel
