@@ -181,10 +181,7 @@ class AdditiveKernel(Kernel):
             blocks.append(self.stacked(group).K(rows, others))
         return _in_order(blocks, groups)
 
-    @check_shapes(
-        "X: [N, D]",
-        "return: [C, N]",
-    )
+    @check_shapes("X: [N, D]", "return: [C, N]")
     def K_diag_components(self, X: TensorType) -> tf.Tensor:
         """
         The prior variance of every component.

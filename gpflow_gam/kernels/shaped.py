@@ -104,11 +104,7 @@ class Shaped(Kernel):
     """
 
     def __init__(
-        self,
-        base: Kernel,
-        bases: Sequence[Basis],
-        columns: Sequence[int],
-        shapes: Sequence[str],
+        self, base: Kernel, bases: Sequence[Basis], columns: Sequence[int], shapes: Sequence[str]
     ) -> None:
         super().__init__(active_dims=list(columns))
         self.base = base

@@ -167,9 +167,7 @@ class StackedMapped(StackedKernel):
 _CLASSES: dict[type, type[StackedKernel]] = {}
 
 
-def register_stacked(
-    *kernel_types: type,
-) -> Callable[[type[StackedKernel]], type[StackedKernel]]:
+def register_stacked(*kernel_types: type) -> Callable[[type[StackedKernel]], type[StackedKernel]]:
     """
     Class decorator: this :class:`StackedKernel` evaluates ``kernel_types``.
 

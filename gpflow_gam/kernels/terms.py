@@ -220,10 +220,7 @@ class CentredLinear(StackableKernel):
     """``k(x, x') = variance (x - centre)(x' - centre)``: a slope, normal a priori."""
 
     def __init__(
-        self,
-        centre: float = 0.0,
-        variance: TensorType = 1.0,
-        active_dims: ActiveDims | None = None,
+        self, centre: float = 0.0, variance: TensorType = 1.0, active_dims: ActiveDims | None = None
     ) -> None:
         super().__init__(active_dims)
         self.centre = float(centre)

@@ -43,9 +43,7 @@ def log_ndtr(x: tf.Tensor) -> tf.Tensor:
 
 
 @tf.custom_gradient
-def _eager_log_ndtr(
-    x: tf.Tensor,
-) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+def _eager_log_ndtr(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     """By SciPy: outside of a graph TFP's hundreds of small operations take far longer."""
     value = tf.constant(special.log_ndtr(x.numpy()), x.dtype)
 

@@ -431,10 +431,7 @@ class KernelOperator:
     """
 
     def __init__(
-        self,
-        latents: LatentKernels,
-        X: tf.Tensor,
-        programs: KernelPrograms | None = None,
+        self, latents: LatentKernels, X: tf.Tensor, programs: KernelPrograms | None = None
     ) -> None:
         self.latents = latents
         self.X = X

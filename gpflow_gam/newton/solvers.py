@@ -6,13 +6,7 @@ from typing import Any
 
 from .itergp import IterGP
 from .policies import Informative, Policy, Residual, UnitVectors
-from .problem import (
-    ActionPosteriorState,
-    Diverged,
-    LaplaceProblem,
-    Solver,
-    StepReport,
-)
+from .problem import ActionPosteriorState, Diverged, LaplaceProblem, Solver, StepReport
 from .reduced_newton import ReducedNewton
 from .variational import Variational
 

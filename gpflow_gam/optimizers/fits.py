@@ -29,13 +29,7 @@ from ..variational import OptimalPrecision, VariationalFamily
 from .binned.checkpoint import Checkpoint, Snapshot, fingerprint
 from .binned.evidence import PseudoData, RowComponent, encoded, features_at_bins, slices, times
 from .binned.passes import Rows
-from .binned.rounds import (
-    Evaluation,
-    FitState,
-    Point,
-    Rounds,
-    StartError,
-)
+from .binned.rounds import Evaluation, FitState, Point, Rounds, StartError
 from .binned.solution import (
     CollapsedBound,
     Solution,
@@ -332,10 +326,7 @@ def fit_rows(
 
 
 def _fit_collapsed(
-    model: AdditiveSGPR | AdditiveSVGP,
-    rows: Rows,
-    tracker: Tracker,
-    checkpoint: Checkpoint | None,
+    model: AdditiveSGPR | AdditiveSVGP, rows: Rows, tracker: Tracker, checkpoint: Checkpoint | None
 ) -> tuple[FitResult, Solution]:
     """Maximise the collapsed bound by L-BFGS, and set the model to the optimum."""
     bound = CollapsedBound(model, rows, watch=tracker.watch(rows.number))

@@ -241,10 +241,7 @@ class Tracker:
         self.check()
 
     def append(
-        self,
-        objective: float,
-        shown: str,
-        posterior: Callable[[], AdditivePosterior] | None = None,
+        self, objective: float, shown: str, posterior: Callable[[], AdditivePosterior] | None = None
     ) -> None:
         """Record one iteration's objective, whether or not the fit has to end."""
         self.history.append(objective)

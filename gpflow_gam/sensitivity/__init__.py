@@ -3,8 +3,4 @@
 from .anova import FunctionalANOVA, functional_anova
 from .variances import VarianceDraws
 
-__all__ = [
-    "FunctionalANOVA",
-    "VarianceDraws",
-    "functional_anova",
-]
+__all__ = ["FunctionalANOVA", "VarianceDraws", "functional_anova"]

@@ -201,10 +201,7 @@ def _size(component: Component, scale: float, null_offset: float) -> float:
 
 
 def _kernel(
-    component: Component,
-    scale: float,
-    own: Mapping[str, Kernel],
-    priors: VariancePriors,
+    component: Component, scale: float, own: Mapping[str, Kernel], priors: VariancePriors
 ) -> Kernel:
     by = component.by
     size = scale if by is None or by.code is not None else scale / by.size
@@ -225,10 +222,7 @@ def _multiplier(by: By) -> Kernel:
 
 
 def _function(
-    component: Component,
-    size: float,
-    own: Mapping[str, Kernel],
-    priors: VariancePriors,
+    component: Component, size: float, own: Mapping[str, Kernel], priors: VariancePriors
 ) -> Kernel:
     margins, form = component.margins, component.form
     varying = component.by is not None and component.by.code is None

@@ -511,10 +511,7 @@ def _factor_of(term: FactorSmooth, table: Table) -> Column:
 
 
 def entering(
-    components: Iterable[Component],
-    terms: Terms,
-    parameters: Sequence[str],
-    of_first: bool = False,
+    components: Iterable[Component], terms: Terms, parameters: Sequence[str], of_first: bool = False
 ) -> tuple[Component, ...]:
     """The components in the predictors of their terms, without intercepts taken away."""
     places = {name: i for i, name in enumerate(parameters)}
@@ -759,14 +756,7 @@ def _margin(place: int, kind: str, period: float | None, data: Seen, i: int) -> 
     if kind == "cyclic":
         period = greatest - least if period is None else float(period)
     return Margin(
-        place,
-        kind,
-        span,
-        float(np.average(values, weights=weights)),
-        period,
-        own,
-        masses,
-        ends,
+        place, kind, span, float(np.average(values, weights=weights)), period, own, masses, ends
     )
 
 

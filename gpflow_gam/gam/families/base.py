@@ -210,10 +210,7 @@ class Family(abc.ABC):
     # --- the likelihood ------------------------------------------------------------------------
 
     def likelihood(
-        self,
-        Y: RowArray | Described,
-        levels: Levels | None = None,
-        weights: RowArray | None = None,
+        self, Y: RowArray | Described, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         """
         A fresh likelihood whose parameters begin where Y suggests.

@@ -425,11 +425,7 @@ def density_of_rows(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
 
 
 def survival(
-    fit: FittedGAM,
-    data: Any,
-    times: Any,
-    level: float,
-    draws: Sequence[HyperparameterDraw] = (),
+    fit: FittedGAM, data: Any, times: Any, level: float, draws: Sequence[HyperparameterDraw] = ()
 ) -> pd.DataFrame:
     """Survival curves, as :meth:`gpflow_gam.GAM.survival` returns them."""
     family = fit.spec.family

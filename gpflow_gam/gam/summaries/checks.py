@@ -296,12 +296,7 @@ def _paired(A: AnyNDArray) -> AnyNDArray:
     return shares
 
 
-_MEASURES = {
-    "linear": _correlated,
-    "smooth": _dependent,
-    "cyclic": _dependent,
-    "levels": _paired,
-}
+_MEASURES = {"linear": _correlated, "smooth": _dependent, "cyclic": _dependent, "levels": _paired}
 
 
 # --- warnings -------------------------------------------------------------------------------------

@@ -294,11 +294,7 @@ class Cavity(NamedTuple):
 
 
 def sites_of(
-    rows: Rows,
-    likelihood: Likelihood,
-    values: Values,
-    q: GaussianPosterior,
-    signed: bool = True,
+    rows: Rows, likelihood: Likelihood, values: Values, q: GaussianPosterior, signed: bool = True
 ) -> tuple[Sites, GaussianPosterior]:
     """Sites of all rows at q, and their posterior, q at the optimum: see :meth:`Rows.sites`."""
     shape = rows.number, rows.num_outputs

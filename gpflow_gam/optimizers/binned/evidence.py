@@ -451,11 +451,7 @@ def row_component(
 
 
 def _residual_points(
-    points: AnyNDArray,
-    mass: AnyNDArray,
-    columns: tuple[int, ...],
-    between: bool,
-    num_inducing: int,
+    points: AnyNDArray, mass: AnyNDArray, columns: tuple[int, ...], between: bool, num_inducing: int
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Some points [E, D] of residual variance, and the one of each point, [G]."""
     number, limit = len(points), max(_RESIDUAL, _RESIDUAL_EACH * num_inducing)

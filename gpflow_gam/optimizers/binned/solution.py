@@ -428,10 +428,7 @@ def has_shapes(model: AdditiveSGPR | AdditiveSVGP) -> bool:
 
 
 def learn_under_shapes(
-    model: AdditiveSGPR | AdditiveSVGP,
-    result: FitResult,
-    solution: Solution,
-    tracker: Tracker,
+    model: AdditiveSGPR | AdditiveSVGP, result: FitResult, solution: Solution, tracker: Tracker
 ) -> tuple[FitResult, Solution]:
     """Learn the hyperparameters of components with shapes under these; all others stay."""
     solution = dataclasses.replace(solution, unshaped=solution.optimum)
