@@ -492,11 +492,16 @@ def _present(fit: FittedGAM, known: Sequence[_Column]) -> set[Columns]:
 
 def _term(columns: Sequence[_Column], k: int | None) -> Interaction:
     # a column of levels is one whatever kind is asked for
-    kinds = tuple("se" if c.margin.kind == "levels" else c.margin.kind for c in columns)
-    names = [c.name for c in columns]
-    bs = kinds[0] if len(set(kinds)) == 1 else kinds
-    periods = tuple(c.period for c in columns)
-    return ti(*names, bs=bs, k=k, period=None if set(periods) == {None} else periods)
+    kinds = {c.name: "se" if c.margin.kind == "levels" else c.margin.kind for c in columns}
+    return _interaction(kinds, k, tuple(c.period for c in columns))
+
+
+def _interaction(
+    kinds: Mapping[Column, str], k: int | None, periods: tuple[float | None, ...] = ()
+) -> Interaction:
+    bs = tuple(kinds.values())
+    period = periods if any(p is not None for p in periods) else None
+    return ti(*kinds, bs=bs[0] if len(set(bs)) == 1 else bs, k=k, period=period)
 
 
 # --- terms proposed from columns ------------------------------------------------------------------
@@ -592,18 +597,11 @@ def anova(
         if count is not None:
             check_count(argument, count, least)  # before anything is fitted
     check_gain(min_gain)
+    read: dict[str, Any] = {"offset": offset, "weights": weights, "trials": trials}
+    screened: dict[str, Any] = {"max_interactions": max_interactions, "min_gain": min_gain}
     if data is None:
-        unused = {
-            "y": y,
-            "offset": offset,
-            "weights": weights,
-            "trials": trials,
-            "max_interactions": max_interactions,
-            "min_gain": min_gain,
-            "rounds": None if rounds == 1 else rounds,
-            **options,
-        }
-        for argument, value in unused.items():
+        unused = {"y": y, **read, **screened, "rounds": None if rounds == 1 else rounds}
+        for argument, value in {**unused, **options}.items():
             if value is not None:
                 raise ValueError(f"{argument} is of use with data only; pass data= as well.")
         return _every_term(_checked_columns(columns), depth, bs, levels, k, k_interaction)
@@ -613,7 +611,7 @@ def anova(
     counted = table.counted([name for name in (weights, trials) if name is not None])
     column = as_column(y)
     roles = [*y.columns] if isinstance(y, Surv) else [] if column is None else [column]
-    for argument, other in {"offset": offset, "weights": weights, "trials": trials}.items():
+    for argument, other in read.items():
         roles += [] if other is None else as_columns(argument, other)
     names = _that_vary(counted, columns, {table.name(n) for n in roles})
     _check_depth(depth, names)
@@ -622,23 +620,9 @@ def anova(
         return terms
     chosen: list[Term] = []
     for _ in range(rounds):
-        gam = GAM(
-            terms + Terms(chosen),
-            family,
-            offset=offset,
-            weights=weights,
-            trials=trials,
-            missing=missing,
-            seed=seed,
-        )
-        scores = screen_interactions(
-            gam.fit(table, y, **options),
-            depth,
-            max_interactions=max_interactions,
-            min_gain=min_gain,
-            max_rows=max_rows,
-            seed=seed,
-        )
+        gam = GAM(terms + Terms(chosen), family, **read, missing=missing, seed=seed)
+        gam.fit(table, y, **options)
+        scores = screen_interactions(gam, depth, **screened, max_rows=max_rows, seed=seed)
         more = list(scores["term"][scores["chosen"]])
         if not more:
             break
@@ -698,7 +682,8 @@ def _every_term(
     main = [factor(c) if c in of_levels else s(c, bs=kinds[c], k=size) for c in names]
     size = _shared(k_interaction, number - len(names), NUM_INDUCING[2])
     sets = [c for d in range(2, depth + 1) for c in itertools.combinations(names, d)]
-    return Terms([*main, *(_interaction(c, kinds, of_levels, size) for c in sets)])
+    kinds |= dict.fromkeys(of_levels, "se")
+    return Terms([*main, *(_interaction({c: kinds[c] for c in each}, size) for each in sets)])
 
 
 def _main_effects(
@@ -742,13 +727,6 @@ def _shared(asked: int | None, number: int, usual: int) -> int | None:
     if asked is not None or number * usual <= MAX_INDUCING:
         return asked
     return max(MAX_INDUCING // number, _LEAST_INDUCING)
-
-
-def _interaction(
-    columns: tuple[Column, ...], kinds: Mapping[Column, str], of_levels: set[Column], k: int | None
-) -> Term:
-    kinds_of = tuple("se" if c in of_levels else kinds[c] for c in columns)
-    return ti(*columns, bs=kinds_of[0] if len(set(kinds_of)) == 1 else kinds_of, k=k)
 
 
 def _that_vary(table: Table, columns: Any, roles: set[Any]) -> list[Column]:
