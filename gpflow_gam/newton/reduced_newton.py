@@ -91,18 +91,14 @@ class Mode:
         return CovarianceActions(S, T, pairs(S, T), noise)
 
     def expected_gains(self, move: tf.Tensor) -> tuple[float, float]:
-        """
-        Expected gain of the log density per datum: by :meth:`covariance_actions`, by a move of g.
-
-        New observations are taken for normal, with variance ``1 / W`` around f. K is taken for its
-        partial Cholesky factor and a diagonal D, ``P P' + D``: actions of some or of all data tell
-        of what P spans, through D as noise. The truth may be nearer to the mean than either
-        posterior says, as what actions have not asked is variance and the mean has seen it: it is
-        taken to be as far away as all data say of what P spans, and a datum alone of the rest. A
-        move is taken to be towards the truth, and at right angles to what is left.
-
-        Shapes: move [Q, N].
-        """
+        """Expected gains of the log density per datum: by covariance_actions, by a move of g."""
+        # New observations are taken for normal, with variance 1 / W around f. K is taken for its
+        # partial Cholesky factor and a diagonal D, P P' + D: actions of some or of all data tell of
+        # what P spans, through D as noise. The truth may be nearer to the mean than either
+        # posterior says, as what actions have not asked is variance and the mean has seen it: it is
+        # taken to be as far away as all data say of what P spans, and a datum alone of the rest. A
+        # move is taken to be towards the truth, and at right angles to what is left.
+        # Shapes: move [Q, N].
         W = tf.transpose(tf.linalg.diag_part(self._here.precision.blocks()))  # [Q, N]
         pivoted = self._problem.pivoted(max(1, self._options.num_pivots // W.shape[0]))
         P = tf.broadcast_to(pivoted.factor, [W.shape[0], *pivoted.factor.shape[1:]])

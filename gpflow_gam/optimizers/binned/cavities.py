@@ -464,13 +464,10 @@ def divided_out(
     shift: tf.Tensor,
     sign: AnyNDArray | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Mean and variance [F, m] of ``z'e`` for e ~ N(u, I) with the sites of some z'e divided out.
-
-    Then e has precision ``I - sum_k w_k z_k z_k'`` and mean times precision ``u - sum_k s_k z_k``;
-    NaN where that is not positive definite. Shapes: predicted [F, m, P], out [F, k, P], roots of
-    absolute weights, shift s and signs of the weights (None if none is negative) [F, k].
-    """
+    """Moments [F, m] of ``z'e``, e ~ N(u, I), with the sites of some z'e divided out."""
+    # Then e has precision I - sum_k w_k z_k z_k' and mean times precision u - sum_k s_k z_k; NaN
+    # where that is not positive definite. Shapes: predicted [F, m, P], out [F, k, P], roots of
+    # absolute weights, shift s and signs of the weights (None if none is negative) [F, k].
     predicted, out, u, r, s = (
         tf.convert_to_tensor(a) for a in (predicted, out, u, root_weight, shift)
     )

@@ -414,13 +414,10 @@ class Rows:
         signed: bool = False,
         variables: Sequence[Any] = (),
     ) -> tuple[Expectations, AnyNDArray, AnyNDArray]:
-        """
-        Expectations over a block of rows with moments [n, L], and its sites' weights and shifts.
-
-        If a likelihood is not log-concave, rows far from their predictions have negative weights.
-        Only with these is q optimal, but far from the optimum they lead astray: they count last,
-        with ``signed``.
-        """
+        """Expectations over a block of rows with moments [n, L], and its sites."""
+        # If a likelihood is not log-concave, rows far from their predictions have negative weights.
+        # Only with these is q optimal, but far from the optimum they lead astray: they count last,
+        # with signed.
         terms = expectations(
             likelihood, self.X[at], mean + self.mean[at], var, self.Y[at], variables
         )
