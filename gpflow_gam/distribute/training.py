@@ -79,11 +79,6 @@ class TrainableModel:
         self._step = Traced(lambda *t: workers.strategy.run(self._on_replica, args=t))
 
     @property
-    def trained_names(self) -> list[str]:
-        names = {id(v): name for name, v in self.variables.items()}
-        return [names[id(_plain(v))] for v in self.trained]
-
-    @property
     def slots(self) -> dict[str, tf.Variable]:
         """The optimizer's variables but for the learning rate, which each start may change."""
         slots = [v for v in self.optimizer.variables if v.name != "learning_rate"]
@@ -430,12 +425,13 @@ class FitState:
         options = optimizer.get_config()
         kept = {k: v for k, v in options.items() if k not in ("name", "learning_rate")}
         validation, metrics = self.validation, self.metrics
+        names = {id(v): name for name, v in self.model.variables.items()}
         config = {
             "seed": self.seed,
             "batch_size": self.batches.batch_size,
             "num_data": self.model.num_data,
             "data": self.batches.digest(),
-            "trained": self.model.trained_names,
+            "trained": [names[id(_plain(v))] for v in self.model.trained],
             "optimizer": {"class": type(optimizer).__name__, **kept},
             "steps_per_epoch": None if metrics is None else self.steps_per_epoch,
             "metrics": None if metrics is None else metrics.names(),

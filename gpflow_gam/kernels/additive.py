@@ -32,7 +32,14 @@ class ComponentGroup:
 
     def inputs(self, X: tf.Tensor) -> tf.Tensor:
         """X [N, D] as the group's kernels read it, [G, N, d]."""
-        return X[None] if self.gather is None else gather_columns(X, self.gather)
+        if self.gather is None:
+            return X[None]
+        G, d = self.gather.shape
+        if d == 0:
+            return tf.zeros([G, tf.shape(X)[0], 0], dtype=X.dtype)
+        if d == 1 and np.array_equal(self.gather[:, 0], np.arange(X.shape[-1])):
+            return tf.expand_dims(tf.transpose(X), -1)  # a gather's gradient is of sixty operations
+        return tf.transpose(tf.gather(X, self.gather, axis=-1), [1, 0, 2])
 
 
 class _OnAllColumns(StackedKernel):
@@ -222,16 +229,6 @@ class AdditiveKernel(Kernel):
             or columns is None
             or (self.num_components * int(rows) * int(columns) <= _MAX_STACKED)
         )
-
-
-def gather_columns(X: TensorType, gather: AnyNDArray) -> tf.Tensor:
-    """X [N, D] and columns [G, d] -> [G, N, d], each component's own columns."""
-    G, d = gather.shape
-    if d == 0:
-        return tf.zeros([G, tf.shape(X)[0], 0], dtype=X.dtype)
-    if d == 1 and np.array_equal(gather[:, 0], np.arange(X.shape[-1])):
-        return tf.expand_dims(tf.transpose(X), -1)  # a gather has a gradient of sixty operations
-    return tf.transpose(tf.gather(X, gather, axis=-1), [1, 0, 2])
 
 
 def _in_order(blocks: Sequence[tf.Tensor], groups: Sequence[ComponentGroup]) -> tf.Tensor:

@@ -479,11 +479,6 @@ class KernelOperator:
         out = self._apply(self.X, V)
         return out if self._noise is None else out + tf.cast(self._noise[..., None], V.dtype) * V
 
-    @check_shapes("V: [Q, N, R]", "return: [Q, N, R]")
-    def rounded_product(self, V: tf.Tensor) -> tf.Tensor:
-        """K V, multiplied and summed in the precision of X: cheaper where that is single."""
-        return tf.cast(self.product(tf.cast(V, self.X.dtype)), self.dtype)
-
     @check_shapes("indices: [M]")
     def of_rows(self, indices: tf.Tensor) -> KernelOperator:
         """The operator of some data alone."""

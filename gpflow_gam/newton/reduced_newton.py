@@ -196,7 +196,9 @@ def _products(problem: LaplaceProblem, S: tf.Tensor) -> tf.Tensor:
     """K S [B, Q, N] of the covariance's actions, in the precision of X."""
     # Their G = S'KS + S'W^+S is nearly diagonal, and well-conditioned once it is scaled: single
     # precision is enough where kernels are evaluated in it anyway.
-    return tf.transpose(problem.operator.rounded_product(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
+    operator = problem.operator
+    product = operator.product(tf.cast(tf.transpose(S, [1, 2, 0]), operator.X.dtype))
+    return tf.transpose(tf.cast(product, operator.dtype), [2, 0, 1])
 
 
 def _bordered(A: tf.Tensor, last: tf.Tensor) -> tf.Tensor:

@@ -440,7 +440,9 @@ def _fit_sites(
     optimum = np.concatenate([point.u, point.phi])
     rounds.set(optimum)
     if converged and len(rounds.family) and rows.number <= MANY_ROWS:
-        short = _short_of_constant(rounds, now, constant)
+        # a likelihood may be stuck with all data as noise
+        there = rounds.rows.sweep_at(rounds.likelihood, constant, np.zeros_like(constant)).expected
+        short = there - _PRICE * (1 + len(rounds.rows.components)) - now.elbo
         if short > 0.0:
             converged = False
             message = (
@@ -449,22 +451,9 @@ def _fit_sites(
             )
     assign_posterior(model, now.q)
     rounds.tracker = None  # it is of this fit
-    solution = Solution(
-        rows,
-        point.data,
-        now.q,
-        rounds.values(point.u),
-        optimum,
-        rounds,
-        curvature=now.sweep.curvature,
-    )
+    found = rounds.values(point.u), optimum, rounds
+    solution = Solution(rows, point.data, now.q, *found, curvature=now.sweep.curvature)
     return tracker.result(converged, message, now.elbo), solution
-
-
-def _short_of_constant(rounds: Rounds, now: Evaluation, constant: AnyNDArray) -> float:
-    """Nats below a constant predictor: a likelihood may be stuck with all data as noise."""
-    there = rounds.rows.sweep_at(rounds.likelihood, constant, np.zeros_like(constant)).expected
-    return there - _PRICE * (1 + len(rounds.rows.components)) - now.elbo
 
 
 def _discretisation(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> float:
