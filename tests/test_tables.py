@@ -249,6 +249,7 @@ def test_excel(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.load_workbook(folder / "m.xlsx")
     sheet, names = book["score"], list(scorer.load(folder / "m.json")["columns"])
+    sheet.cell(102, 1, 0.5)  # the other columns are blank
     for i, row in enumerate(new.head(100).to_dict("records"), start=2):
         for j, name in enumerate(names, start=1):
             sheet.cell(i, j, row[name])
@@ -256,9 +257,21 @@ def test_excel(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
     command = ["soffice", f"-env:UserInstallation=file://{folder}/office", "--headless"]
     command += ["--convert-to", "csv", "--outdir", str(folder), str(folder / "filled.xlsx")]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    rows = pd.read_csv(folder / "filled.csv").head(100)
+    whole = pd.read_csv(folder / "filled.csv", dtype=str, keep_default_na=False)
+    assert whole["predictor"][100] == "#N/A"
+    assert set(whole["predictor"][101:]) == {""}
+    rows = whole.head(100)[["predictor", "response"]].astype(float)
     np.testing.assert_allclose(rows["predictor"], answer["predictor"][:100], rtol=0.0, atol=1e-9)
     np.testing.assert_allclose(rows["response"], answer["median"][:100], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("levels", "message"), [("ab?", "the level '\\?'"), ("abA", "capitals")])
+def test_levels_that_excel_mixes_up_are_refused(levels: str, message: str, tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    data = pd.DataFrame({"g": list(levels) * 10, "y": np.arange(30.0)})
+    gam = gg.GAM(factor("g")).fit(data, "y", max_iterations=1)
+    with pytest.raises(ValueError, match=message):
+        gg.serving.export(gam, tmp_path / "m.xlsx")
 
 
 def test_pmml(gam: gg.GAM, new: pd.DataFrame, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ FORMAT = "gpflow_gam tables"
 VERSION = 1
 _BLOCK = 4096  # rows at a time
 _DRAWS = 500  # pairs of draws, for class probabilities
+_hermegauss: Any = np.polynomial.hermite_e.hermegauss
+_NODES, _WEIGHTS = _hermegauss(40)
 
 LINKS: dict[str, Any] = {
     "identity": lambda f: f,
@@ -45,6 +47,10 @@ def load(path: Any) -> dict[str, Any]:
         raise ValueError(f"{path} holds no tables of gpflow_gam.")
     if model["version"] > VERSION:
         raise ValueError(f"{path} is of version {model['version']}; this reads up to {VERSION}.")
+    for term in model["terms"]:  # arrays, once for all
+        term["values"] = np.array(term["values"], float)
+        if term["roots"] is not None:
+            term["roots"] = [_padded(rows, model["rank"]) for rows in term["roots"]]
     return model
 
 
@@ -85,9 +91,7 @@ def _predict(model: Any, columns: dict[str, Any], level: float) -> dict[str, Any
         terms[term["name"]] = part[:, 0] if L == 1 else part
         for q, rows in enumerate(term["roots"] or []):
             root = np.zeros((L, number, model["rank"])) if root is None else root
-            table = np.zeros((len(rows), model["rank"]))
-            for row, given in zip(table, rows):  # zeros at the end are left out
-                row[: len(given)] = given
+            table = _padded(rows, model["rank"])
             root[q] += times[:, None] * _interpolated(term["root_axes"], table, columns, number)
     se = None if root is None else np.sqrt(np.sum(np.square(root), axis=2)).T
     result = _responses(model["link"], mean, se, level)
@@ -121,6 +125,13 @@ def _column(name: str, about: Any, data: Any) -> Any:
     if not about["new_levels"] and (codes < 0).any():
         raise ValueError(f"column {name!r} has the level {values[np.argmin(codes)]!r}, a new one.")
     return codes
+
+
+def _padded(rows: Any, rank: int) -> Any:
+    """Rows [K, rank] from rows whose zeros at the end are left out."""
+    if isinstance(rows, np.ndarray):
+        return rows
+    return np.array([[*row, *[0.0] * (rank - len(row))] for row in rows]).reshape(-1, rank)
 
 
 def _multiplier(by: Any, columns: dict[str, Any], number: int) -> Any:
@@ -163,10 +174,8 @@ def _responses(link: Any, mean: Any, se: Any, level: float) -> dict[str, Any]:
     f = mean[:, 0]
     result = {"median": _inverse(link, f)}
     if se is not None:
-        hermegauss: Any = np.polynomial.hermite_e.hermegauss
-        nodes, weights = hermegauss(40)
-        values = [_inverse(link, f + se[:, 0] * z) for z in nodes]
-        result["response"] = sum(w * v for w, v in zip(weights, values)) / math.sqrt(2.0 * math.pi)
+        values = [_inverse(link, f + se[:, 0] * z) for z in _NODES]
+        result["response"] = sum(w * v for w, v in zip(_WEIGHTS, values)) / math.sqrt(2.0 * math.pi)
         if result["median"].ndim == 1:
             half = statistics.NormalDist().inv_cdf(0.5 + 0.5 * level) * se[:, 0]
             ends = [_inverse(link, f + sign * half) for sign in (-1.0, 1.0)]

@@ -191,7 +191,8 @@ def _sql(model: Model, table: str) -> str:
             cells = [_literal(v) for part in key for v in part] + [_real(v) for v in row.ravel()]
             rows.append(f"({', '.join(cells)})")
         values = ",\n    ".join(rows)
-        tables.append(f"-- {term['name']}\n{name} ({', '.join(header)}) AS (VALUES\n    {values})")
+        title = " ".join(term["name"].split())  # a comment is one line
+        tables.append(f"-- {title}\n{name} ({', '.join(header)}) AS (VALUES\n    {values})")
         joins.append(f"LEFT JOIN {name} ON {' AND '.join(conditions)}")
         for q in range(L):
             products = [
@@ -223,16 +224,14 @@ def _sql_response(model: Model, names: list[str], tables: list[str]) -> tuple[st
     if link in _SQL_LINKS:
         return f"{_SQL_LINKS[link].format(f=f)} AS response", ""
     knots, values = _link_table(model["link"])
+    # beyond the table the response stays what it is at its ends
+    knots, values = (
+        np.r_[knots[0] - 1.0, knots, knots[-1] + 1.0],
+        values[[0, *range(len(values)), -1]],
+    )
     slopes = np.diff(values, axis=0) / np.diff(knots)[:, None]
     ends = _bounds(knots[:-1].tolist())
-    # beyond the table the response stays what it is at its ends
     rows = [[*end, *np.column_stack([v, s]).ravel()] for end, v, s in zip(ends, values, slopes)]
-    rows = [
-        [-1e308, knots[0], knots[0], *np.column_stack([values[0], 0 * slopes[0]]).ravel()],
-        *rows,
-        [knots[-1], 1e308, knots[-1], *np.column_stack([values[-1], 0 * slopes[0]]).ravel()],
-    ]
-    rows[1][0], rows[-2][1] = knots[0], knots[-1]
     K = values.shape[1]
     header = ", ".join(["low", "high", "at", *(f"{c}{k}" for k in range(K) for c in "vs")])
     text = ",\n    ".join(f"({', '.join(_real(v) for v in row)})" for row in rows)
@@ -316,100 +315,118 @@ _XLSX_LINKS = {
 
 def _xlsx(model: Model) -> bytes:
     """A sheet for each term, and one whose formulas score what is typed into it."""
-    try:
-        from openpyxl import Workbook
-        from openpyxl.styles import Font
-        from openpyxl.utils import get_column_letter as letter
-    except ModuleNotFoundError:
-        raise ImportError(
-            "Excel files are written with the package openpyxl: pip install openpyxl."
-        ) from None
-    L = len(model["constant"])
-    link = model["link"]["name"]
+    letter = _openpyxl().utils.get_column_letter
+    link, L = model["link"]["name"], len(model["constant"])
     if link not in (*_XLSX_LINKS, "softmax"):
         raise ValueError(
             f"model: the response of family {model['family']!r} is no function that Excel has; "
             "export JSON or SQL."
         )
-    book = Workbook()
+    _check_xlsx_levels(model)
+    book = _openpyxl().Workbook()
     score = book.active
     score.title = "score"
     cells = {name: f"${letter(i + 1)}{{row}}" for i, name in enumerate(model["columns"])}
-    header, formulas = [str(name) for name in model["columns"]], []
-    taken = {"score"}
+    header, formulas, taken = list(model["columns"]), [], {"score"}
+    sums = [[repr(float(constant))] for constant in model["constant"]]
+    factor = repr(float(model["offset"]["factor"]))
+    sums[0] += [f"{factor}*{cells[name]}" for name in model["offset"]["columns"]]
     for term in (term for term in model["terms"] if term["axes"]):
-        pieces = _pieces(model, term)
         sheet = book.create_sheet(_sheet_name(term["name"], taken))
-        quoted = "'" + sheet.title.replace("'", "''") + "'"
-        titles, columns = [], []
-        for column, lows in zip(pieces.columns, pieces.lows):
-            titles.append(str(column))
-            columns.append(["(new)" if v is None else v for v in lows])
-        for q in range(L):
-            for subset in pieces.subsets:
-                by = " x ".join(str(pieces.columns[i]) for i in subset)
-                name = "value" if not subset else f"slope in {by}"
-                titles.append(name if L == 1 else f"{name}, {model['predictors'][q]}")
-        for q, s in itertools.product(range(L), range(len(pieces.subsets))):
-            columns.append(pieces.coefficients[:, q, s].tolist())
-        for j, (title, values) in enumerate(zip(titles, columns), start=1):
-            sheet.cell(1, j, title).font = Font(bold=True)
-            for i, value in enumerate(values, start=2):
-                sheet.cell(i, j, value)
-
-        def area(j: int, number: int, quoted: str = quoted) -> str:
-            return f"{quoted}!${letter(j)}$2:${letter(j)}${number + 1}"
-
-        place, at = "", {}
-        for i, (column, lows) in enumerate(zip(pieces.columns, pieces.lows)):
-            x, size = _xlsx_column(model, cells[column], column, term["axes"][i]), len(lows)
-            if i in pieces.numeric:
-                found = f"IFERROR(MATCH({x},{area(i + 1, size)},1),1)"
-                at[i] = f"({x}-INDEX({area(i + 1, size)},{found}))"
-            else:
-                found = f"MATCH({x},{area(i + 1, size)},0)"
-                found = f"IFERROR({found},{size})" if lows[-1] is None else found
-            place = f"({place}-1)*{size}+{found}" if place else found
-        number = len(pieces.coefficients)
-        for q in range(L):
-            parts = []
-            for s, subset in enumerate(pieces.subsets):
-                j = len(pieces.columns) + q * len(pieces.subsets) + s + 1
-                parts.append(
-                    "*".join([f"INDEX({area(j, number)},{place})", *(at[i] for i in subset)])
-                )
-            formulas.append((q, _xlsx_by(model, term["by"], cells, "+".join(parts))))
+        for q, formula in enumerate(_term_sheet(model, term, sheet, cells)):
+            formulas.append(formula)
+            sums[q].append(f"{letter(len(header) + 1)}{{row}}")
             header.append(term["name"] if L == 1 else f"{term['name']}, {model['predictors'][q]}")
-    first = len(model["columns"]) + 1
-    of = {q: [letter(first + k) for k, (m, _) in enumerate(formulas) if m == q] for q in range(L)}
-    totals = []
-    for q, constant in enumerate(model["constant"]):
-        parts = [repr(float(constant)), *(f"{column}{{row}}" for column in of[q])]
-        if q == 0:
-            factor = repr(float(model["offset"]["factor"]))
-            parts += [f"{factor}*{cells[name]}" for name in model["offset"]["columns"]]
-        totals.append("+".join(parts))
-    end = first + len(formulas)
-    predictors = [f"{letter(end + q)}{{row}}" for q in range(L)]
-    header += ["predictor"] if L == 1 else [f"predictor {p}" for p in model["predictors"]]
+    predictors = [f"{letter(len(header) + q + 1)}{{row}}" for q in range(L)]
     if link == "softmax":
         whole = "+".join(f"EXP({p})" for p in predictors)
         responses = [f"EXP({p})/({whole})" for p in predictors]
     else:
         responses = [_XLSX_LINKS[link].format(f=predictors[0]).replace("exp(", "EXP(")]
+    header += ["predictor"] if L == 1 else [f"predictor {p}" for p in model["predictors"]]
     header += _classes(model, len(responses))
-    for j, title in enumerate(header, start=1):
-        score.cell(1, j, title).font = Font(bold=True)
-    every = [*(f for _, f in formulas), *totals, *responses]
-    blank = cells[next(iter(model["columns"]))]
+    formulas += ["+".join(parts) for parts in sums] + responses
+    for place, title in enumerate(header, start=1):
+        _write_column(score, place, [title])
+    needed = [cells[name] for name, about in model["columns"].items() if about["fill"] is None]
+    lacking = f"OR({','.join(f'ISBLANK({cell})' for cell in needed)})" if needed else "FALSE"
+    inputs = f"{cells[header[0]]}:{cells[header[len(cells) - 1]]}"
     for row in range(2, _INPUT_ROWS + 2):
-        for j, formula in enumerate(every):
-            text = f'=IF(ISBLANK({blank}),"",{formula})'.replace("{row}", str(row))
-            score.cell(row, first + j, text)
+        for place, formula in enumerate(formulas, start=len(cells) + 1):
+            text = f'=IF(COUNTA({inputs})=0,"",IF({lacking},NA(),{formula}))'
+            score.cell(row, place, text.replace("{row}", str(row)))
     score.freeze_panes = "A2"
     content = BytesIO()
     book.save(content)
     return content.getvalue()
+
+
+def _openpyxl() -> Any:
+    try:
+        import openpyxl
+    except ModuleNotFoundError:
+        raise ImportError(
+            "Excel files are written with the package openpyxl: pip install openpyxl."
+        ) from None
+    return openpyxl
+
+
+def _check_xlsx_levels(model: Model) -> None:
+    """Excel looks text up whatever its case is, and takes some characters for any."""
+    for name, about in model["columns"].items():
+        texts = [v for v in about["levels"] or () if isinstance(v, str)]
+        wild = [v for v in texts if re.search(r"[*?~]", v)]
+        if wild or len({v.lower() for v in texts}) < len(texts):
+            what = f"the level {wild[0]!r}" if wild else "levels that differ in capitals alone"
+            raise ValueError(
+                f"model: column {name!r} has {what}, which Excel cannot look up; rename them "
+                "before the fit, or export JSON or SQL."
+            )
+
+
+def _write_column(sheet: Any, place: int, values: Sequence[Any]) -> None:
+    for row, value in enumerate(values, start=1):
+        cell = sheet.cell(row, place, value)
+        if isinstance(value, str):  # a formula is none
+            cell.data_type = "s"
+
+
+def _term_sheet(
+    model: Model, term: Mapping[str, Any], sheet: Any, cells: Mapping[str, str]
+) -> list[str]:
+    """Write a term's pieces; a formula for each predictor."""
+    letter, L = _openpyxl().utils.get_column_letter, len(model["constant"])
+    pieces = _pieces(model, term)
+    quoted = "'" + sheet.title + "'"
+    number, width = len(pieces.coefficients), len(pieces.columns)
+
+    def area(place: int, size: int) -> str:
+        return f"{quoted}!${letter(place)}$2:${letter(place)}${size + 1}"
+
+    position, steps = "", {}
+    for i, (column, lows) in enumerate(zip(pieces.columns, pieces.lows)):
+        _write_column(sheet, i + 1, [column, *("(new)" if v is None else v for v in lows)])
+        x, size = _xlsx_column(model, cells[column], column, term["axes"][i]), len(lows)
+        if i in pieces.numeric:
+            at = f"IFERROR(MATCH({x},{area(i + 1, size)},1),1)"
+            steps[i] = f"({x}-INDEX({area(i + 1, size)},{at}))"
+        else:
+            at = f"MATCH({x},{area(i + 1, size)},0)"
+            at = f"IFERROR({at},{size})" if lows[-1] is None else at
+        position = f"({position}-1)*{size}+{at}" if position else at
+    formulas = []
+    for q in range(L):
+        parts = []
+        for s, subset in enumerate(pieces.subsets):
+            place = width + q * len(pieces.subsets) + s + 1
+            by = " x ".join(str(pieces.columns[i]) for i in subset)
+            title = f"slope in {by}" if subset else "value"
+            title = title if L == 1 else f"{title}, {model['predictors'][q]}"
+            _write_column(sheet, place, [title, *pieces.coefficients[:, q, s].tolist()])
+            found = f"INDEX({area(place, number)},{position})"
+            parts.append("*".join([found, *(steps[i] for i in subset)]))
+        formulas.append(_xlsx_by(model, term["by"], cells, "+".join(parts)))
+    return formulas
 
 
 def _xlsx_column(model: Model, cell: str, column: Any, axis: Mapping[str, Any]) -> str:
