@@ -479,3 +479,48 @@ def test_bad_edits(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         claims[0].edit(term, **{"reason": "to try", **change})
+
+
+# --- charts of pricing ---------------------------------------------------------------------------
+
+
+def test_lift_charts_show_actual_and_expected(claims: tuple[gg.GAM, pd.DataFrame]) -> None:
+    gam, data = claims
+    flat = gg.GAM(factor("g"), family="poisson", offset="log_size").fit(data, "y")
+    figure = gam.draw_lift(data, other=flat, groups=5)
+    means, lorenz, double = figure.axes
+    lines = {line.get_gid(): line.get_ydata() for line in means.lines if line.get_gid()}
+    expected, exposure = gam.predict(data), data["size"].to_numpy()
+    # by hand: groups of a fifth of the exposure in the order of rates
+    order = np.argsort(expected / exposure)
+    before = np.cumsum(exposure[order]) - exposure[order] / 2.0
+    group = np.floor(5.0 * before / exposure.sum()).astype(int)
+    for name, values in (("actual", data["y"].to_numpy()), ("expected", expected)):
+        rates = [
+            sum(values[order][group == k]) / sum(exposure[order][group == k]) for k in range(5)
+        ]
+        np.testing.assert_allclose(lines[name], rates)
+    curves = {line.get_gid(): line for line in lorenz.lines if line.get_gid()}
+    gini = {}
+    for name, curve in curves.items():
+        x, y = curve.get_data()
+        gini[name] = 1.0 - np.sum(np.diff(x) * (y[1:] + y[:-1]))
+        assert curve.get_label().endswith(f"Gini {gini[name]:.3f}")
+    assert gini["lorenz this model"] > gini["lorenz the other"] > 0.0
+    assert {line.get_gid() for line in double.lines} == {"actual", "this model", "the other"}
+    shares = gam.draw_lift(data, other=flat.predict(data), groups=5).axes[2].lines
+    for one, two in zip(double.lines, shares):
+        np.testing.assert_allclose(one.get_ydata(), two.get_ydata())
+
+
+def test_lift_charts_refuse_what_has_no_order(claims: tuple[gg.GAM, pd.DataFrame]) -> None:
+    gam, data = claims
+    for options, message in (
+        ({"groups": 1}, "groups must be"),
+        ({"other": [1.0, 2.0]}, r"300 positive expected responses; got shape \(2,\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gam.draw_lift(data, **options)
+    other = gg.GAM(s("x", k=4)).fit(data.assign(y=data["y"] - 9.0), "y", max_iterations=1)
+    with pytest.raises(ValueError, match="must not be negative"):
+        other.draw_lift(data.assign(y=data["y"] - 9.0))

@@ -731,6 +731,26 @@ class Inspector:
         options = {"seed": self.seed, **options}
         return draw(self.fitted, terms, ax=ax, level=level, residuals=residuals, **options)
 
+    def draw_lift(self, data: Any, *, other: Any = None, groups: int = 10) -> Figure:
+        """
+        How well predictions order risks: the charts of a pricing review.
+
+        Actual and expected responses by groups of equal exposure, from the lowest prediction to the
+        highest; the Lorenz curve of this order, with its Gini coefficient; and, beside another
+        model, both in groups of the ratio of their predictions (double lift). Exposure is
+        ``exp(offset)`` under a log link, times prior weights.
+
+        :param data: rows with the response's column, best ones that the fit has not seen.
+        :param other: another fitted GAM, or its N expected responses.
+        :param groups: their number.
+        :return: a new figure.
+        :raises ValueError: a response with more than two classes, or that may be negative; a bad
+            argument.
+        """
+        from .plotting import lift
+
+        return lift(self.fitted, data, other, groups)
+
     def appraise(self) -> Figure:
         """A page of diagnostics: residual QQ, residuals and observations against fitted values."""
         from .plotting import appraise

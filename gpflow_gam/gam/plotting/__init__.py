@@ -2,6 +2,7 @@
 
 from .appraise import appraise
 from .draw import draw, partial_residuals, quantile_residuals, working_residuals
+from .lift import lift
 from .tables import draw_cumulative_sobol, draw_partial_dependence, draw_sobol
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "draw_cumulative_sobol",
     "draw_partial_dependence",
     "draw_sobol",
+    "lift",
     "partial_residuals",
     "quantile_residuals",
     "working_residuals",
