@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,10 @@ def main(folder: Path, ports: list[str]) -> None:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         distributed_fit.workers(strategy, str(folder / f"fits {index}.npz"))
         distributed_gam.main(strategy, str(folder / f"gam {index}.npz"))
+        # whoever leaves first breaks a last exchange that the other still reads
+        (folder / f"ended {index}").touch()
+        while not all((folder / f"ended {i}").exists() for i in range(2)):
+            time.sleep(0.05)
 
     def devices() -> None:
         with open(folder / "devices.txt", "w") as file, contextlib.redirect_stdout(file):

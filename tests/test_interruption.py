@@ -216,7 +216,7 @@ def test_a_time_budget_ends_the_first_iteration_of_lbfgs() -> None:
 
 def test_no_lbfgs_if_the_start_took_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget is one for the start from the dense optimum and what follows."""
-    fit_module = sys.modules["gpflow_gam.optimizers.fit"]  # by its name the function is found
+    fit_module = sys.modules["gpflow_gam.optimizers.fits"]  # by its name the function is found
     clock, sites = Clock(), fit_module.fit_sites
 
     def slow(*arguments: Any) -> Any:

@@ -24,6 +24,14 @@ def lift(fit: FittedGAM, data: Any, other: Any = None, groups: int = 10) -> Figu
 
     Exposure is ``exp(offset)`` under a log link, times prior weights. Intervals of actual means are
     of responses that scatter around the expected ones.
+
+    :param fit: the fitted GAM.
+    :param data: rows with the response's column.
+    :param other: another fitted GAM, or its N expected responses.
+    :param groups: their number.
+    :return: a new figure.
+    :raises ValueError: a response with more than two classes, or that may be negative; a bad
+        argument.
     """
     if isinstance(groups, bool) or not isinstance(groups, int) or groups < _LEAST:
         raise ValueError(f"groups must be a whole number from {_LEAST} on; got {groups!r}.")
