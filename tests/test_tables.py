@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -360,6 +361,8 @@ def test_bad_rows_are_named(folder: Path, new: pd.DataFrame) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             scorer.predict(model, rows.assign(**change))
+    with pytest.raises(ValueError, match="column 'z' has 1 rows where others have 4"):
+        scorer.predict(model, {**rows.to_dict("list"), "z": [0.0]})
     with pytest.raises(ValueError, match="no column 'x'"):
         scorer.predict(model, rows.drop(columns="x"))
     assert len(scorer.predict(model, new.head(0))["predictor"]) == 0
@@ -378,6 +381,10 @@ def test_bad_arguments(gam: gg.GAM, folder: Path, tmp_path: Path) -> None:
         ({"scale": "odds"}, "scale must be"),
         ({"base": {"q": 1}}, "base: no table is of column 'q'"),
         ({"knots": {"q": [1.0, 2.0]}}, "knots: no term reads column 'q'"),
+        ({"knots": {"g": [1.0, 2.0]}}, "no term reads column 'g' as numbers"),
+        ({"knots": {"x": ["a", "b"]}}, "must be numbers"),
+        ({"base": {"g": "zz"}}, "'g' must be one of the levels"),
+        ({"base": {"x": "a"}}, "'x' must be a finite number"),
         ({"knots": {"x": [2.0, 1.0]}}, "must be two or more, and increase"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -455,6 +462,10 @@ def test_values_and_caps(claims: tuple[gg.GAM, pd.DataFrame]) -> None:
     at = {"x": [0.123], "g": ["a"], "log_size": [0.0]}
     edited = gam.edit("s(x)", values={0.123: 1.5}, reason="one value")
     assert edited.predict(at, "terms")["s(x)"].tolist() == [1.5]
+    kept = pickle.loads(pickle.dumps(edited))
+    np.testing.assert_array_equal(kept.predict(data), edited.predict(data))
+    with pytest.raises(ValueError, match="rows of the data"):
+        kept.edit("s(x)", monotone="increasing", reason="without data")
     capped = edited.edit("s(x)", cap=(-0.1, 0.2), reason="at most 22 % more")
     effect = capped.predict(data, "terms")["s(x)"]
     assert [effect.min(), effect.max()] == pytest.approx([-0.1, 0.2], abs=1e-12)
@@ -466,6 +477,9 @@ def test_values_and_caps(claims: tuple[gg.GAM, pd.DataFrame]) -> None:
         ("s(q)", {"cap": (0.0, 1.0)}, r"no table 's\(q\)'; the tables are s\(x\), factor\(g\)"),
         ("s(x)", {}, "give one of monotone, values and cap"),
         ("s(x)", {"cap": (1.0, 0.0)}, "cap must be"),
+        ("s(x)", {"cap": 0.5}, "cap must be"),
+        ("s(x)", {"values": {"a": 1.0}}, "no finite number"),
+        ("factor(g)", {"values": {"a": "much"}}, "no finite number"),
         ("s(x)", {"monotone": "up"}, "monotone must be"),
         ("s(x)", {"values": {9e9: 1.0}}, "no place between the knots"),
         ("s(x)", {"values": {0.0: np.nan}}, "no finite number"),

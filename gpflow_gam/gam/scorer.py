@@ -67,7 +67,11 @@ def predict(model: Any, data: Any, level: float = 0.95) -> dict[str, Any]:
     :raises ValueError: a column that is not there, or a value that the model cannot take.
     """
     columns = {name: _column(name, about, data) for name, about in model["columns"].items()}
-    number = max([len(values) for values in columns.values()], default=0)
+    lengths = {name: len(values) for name, values in columns.items()}
+    number = max(lengths.values(), default=0)
+    other = next((name for name, length in lengths.items() if length != number), None)
+    if other is not None:
+        raise ValueError(f"column {other!r} has {lengths[other]} rows where others have {number}.")
     blocks = [
         _predict(model, {k: v[i : i + _BLOCK] for k, v in columns.items()}, level)
         for i in range(0, max(number, 1), _BLOCK)

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -109,10 +110,13 @@ class Tables:
                         "column in the data, and name it."
                     )
         read = {self.readers[place].name for c in self.components for place in c.columns}
+        levels = {r.name for r in self.readers if isinstance(r, LevelColumn)}
         for column, points in self.knots.items():
-            if column not in read:
-                raise ValueError(f"knots: no term reads column {column!r}.")
-            given = np.asarray(points, dtype=np.float64)
+            if column not in read or column in levels:
+                raise ValueError(f"knots: no term reads column {column!r} as numbers.")
+            given = np.asarray(points)
+            if given.dtype.kind not in "iuf":
+                raise ValueError(f"knots: those of {column!r} must be numbers; got {points!r}.")
             if given.ndim != 1 or len(given) < 2 or not np.all(np.diff(given) > 0.0):
                 raise ValueError(f"knots: those of {column!r} must be two or more, and increase.")
 
@@ -294,10 +298,15 @@ class Tables:
                 "factor, under logit an odds ratio. Pass scale='link', or call "
                 "effects(scale='response')."
             )
-        columns = {axis.column for axes in self.axes.values() for axis in axes}
-        for column in base:
-            if column not in columns:
+        axes = {axis.column: axis for axes in self.axes.values() for axis in axes}
+        for column, value in base.items():
+            if column not in axes:
                 raise ValueError(f"base: no table is of column {column!r}.")
+            levels = axes[column].levels
+            known = _is_number(value) if levels is None else value in levels
+            if not known:
+                what = "a finite number" if levels is None else f"one of the levels {list(levels)}"
+                raise ValueError(f"base: {column!r} must be {what}; got {value!r}.")
         fun = np.exp if scale == "response" and link != "identity" else None
         frames = {c.name: self._frame(c, base, level) for c in self.components}
         return {name: transformed(frame, fun) for name, frame in frames.items()}
@@ -562,8 +571,12 @@ class EditedGAM:
     :func:`gpflow_gam.serving.export` writes it with its ``edits``.
     """
 
-    def __init__(self, fit: FittedGAM, document: dict[str, Any]) -> None:
+    def __init__(self, fit: FittedGAM | None, document: dict[str, Any]) -> None:
         self._fit, self.document = fit, document
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The tables and their edits: what a pickle holds, without the fit and its data."""
+        return {"_fit": None, "document": self.document}
 
     def __repr__(self) -> str:
         return f"EditedGAM({len(self.document['edits'])} edits)"
@@ -622,10 +635,10 @@ class EditedGAM:
         elif values is not None:
             axis, at = _with_values(model["columns"][axis["column"]]["levels"], axis, at, values)
         elif cap is not None:
-            low, high = map(float, cap)
-            if not low <= high:
+            ends = np.atleast_1d(np.asarray(cap, dtype=object))
+            if len(ends) != 2 or not all(map(_is_number, ends)) or ends[0] > ends[1]:
                 raise ValueError(f"cap must be the least and the greatest effect; got {cap!r}.")
-            at = np.clip(at, low, high)
+            at = np.clip(at, float(ends[0]), float(ends[1]))
         entry["axes"], entry["values"] = [axis], at[:, None].tolist()
         change = {"values": {str(k): float(v) for k, v in (values or {}).items()}}
         shown = {**given, **(change if values is not None else {})}
@@ -649,20 +662,19 @@ class EditedGAM:
             raise ValueError(f"monotone must be 'increasing' or 'decreasing'; got {direction!r}.")
         if axis["knots"] is None or axis["period"] is not None:
             raise ValueError(f"monotone: {term} is no function of a number.")
+        if self._fit is None or not self._fit.data.available:
+            raise ValueError("monotone: the rows of the data, which it weighs by, are not here.")
         knots = np.array(axis["knots"])
-        weights = np.full(len(at), 1e-3)  # where there are no data
-        if self._fit.data.available:
-            component = self._fit.spec.component(term)
-            x = self._fit.X[:, component.margins[0].column]
-            nearest = np.searchsorted(0.5 * (knots[1:] + knots[:-1]), x)
-            weights += np.bincount(nearest, minlength=len(at))
+        x = self._fit.X[:, self._fit.spec.component(term).margins[0].column]
+        nearest = np.searchsorted(0.5 * (knots[1:] + knots[:-1]), x)
+        weights = np.bincount(nearest, minlength=len(at)) + 1e-3  # where there are no data
         increasing = direction == "increasing"
         return np.asarray(isotonic_regression(at, sample_weight=weights, increasing=increasing))
 
     def _effect(self, model: Mapping[str, Any]) -> tuple[float | None, float | None]:
         """Deviance and mean response of the data; None where they are not there."""
         fit = self._fit
-        if not fit.data.available:
+        if fit is None or not fit.data.available:
             return None, None
         X, factor = fit.X, fit.units[0]
         columns, readers = {}, list(fit.spec.encoder.columns.values())
@@ -690,6 +702,10 @@ def edited(fit: FittedGAM) -> EditedGAM:
     return EditedGAM(fit, {**Tables(fit).document(errors=False), "edits": []})
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and bool(np.isfinite(float(value)))
+
+
 def _with_values(
     levels: Sequence[Any] | None,
     axis: Mapping[str, Any],
@@ -699,8 +715,8 @@ def _with_values(
     """An axis and its table with given values at levels or knots, which may be new."""
     axis, at = dict(axis), at.copy()
     for key, value in values.items():
-        if not np.isfinite(value):
-            raise ValueError(f"values: {value!r} for {key!r} is no finite number.")
+        if not _is_number(value) or (levels is None and not _is_number(key)):
+            raise ValueError(f"values: {key!r}: {value!r} is no finite number at a place.")
         if levels is not None:
             if key not in levels:
                 raise ValueError(f"values: {key!r} is none of the levels {list(levels)}.")
