@@ -400,30 +400,33 @@ def svgp(
 ROWS = 160
 
 
-def responses() -> dict[str, np.ndarray]:
-    """A response for each family, by its name."""
-    rng = np.random.default_rng(0)
-    x, noise = np.linspace(0.0, 1.0, ROWS), rng.normal(size=ROWS)
-    f = np.sin(6.0 * x)
+def responses(f: np.ndarray | None = None, seed: int = 0) -> dict[str, np.ndarray]:
+    """A response for each family, by its name: of predictors, or of a wave along ROWS rows."""
+    f = np.sin(6.0 * np.linspace(0.0, 1.0, ROWS)) if f is None else f
+    rng, n = np.random.default_rng(seed), len(f)
+    noise = rng.normal(size=n)
     mean, share = np.exp(0.5 + f), 1.0 / (1.0 + np.exp(-f))
-    counts, scattered = rng.poisson(mean), rng.poisson(mean * rng.gamma(2.0, 0.5, ROWS))
-    positive, there = mean * rng.gamma(3.0, 1.0 / 3.0, ROWS), rng.binomial(1, 0.7, ROWS)
-    classes = np.digitize(f + rng.logistic(size=ROWS), [-1.0, 1.0])
+    counts, scattered = rng.poisson(mean), rng.poisson(mean * rng.gamma(2.0, 0.5, n))
+    positive, there = mean * rng.gamma(3.0, 1.0 / 3.0, n), rng.binomial(1, 0.7, n)
+    classes = np.digitize(f + rng.logistic(size=n), [-1.0, 1.0])
     beta = np.clip(rng.beta(6.0 * share, 6.0 * (1.0 - share)), 1e-4, 1.0 - 1e-4)
     return {
         "gaussian": f + 0.3 * noise,
-        "student_t": f + 0.3 * rng.standard_t(4.0, ROWS),
-        "heteroskedastic": f + np.exp(x - 1.5) * noise,
+        "student_t": f + 0.3 * rng.standard_t(4.0, n),
+        "heteroskedastic": f + np.exp(0.5 * f - 1.0) * noise,
         "quantile": f + 0.3 * noise,
+        "censored_gaussian": f + 0.3 * noise,
         "gamma": positive,
-        "weibull": mean * rng.weibull(1.5, ROWS),
+        "weibull": mean * rng.weibull(1.5, n),
         "lognormal": np.exp(f + 0.3 * noise),
         "tweedie": positive * there,
         "poisson": counts,
         "quasipoisson": scattered,
         "negative_binomial": scattered,
         "zero_inflated_poisson": counts * there,
+        "zero_inflated_negative_binomial": scattered * there,
         "hurdle_poisson": counts * there,
+        "hurdle_negative_binomial": scattered * there,
         "bernoulli": rng.binomial(1, share),
         "beta": beta,
         "ordinal": classes,

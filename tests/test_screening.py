@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 import pytest
+from response_cases import responses
 from scipy.stats import chi2
 
 import gpflow_gam as gg
@@ -27,7 +28,7 @@ from gpflow_gam.likelihoods.expectations import expectations
 from gpflow_gam.optimizers import FitResult
 
 NAMES = [f"x{i}" for i in range(12)]
-QUICK = {"max_iterations": 8, "progress": False}
+QUICK = {"max_iterations": 8}
 
 
 def table(n: int, number: int = 12, seed: int = 0) -> pd.DataFrame:
@@ -138,26 +139,13 @@ def test_some_rows_are_scored_given_the_others(small):
     np.testing.assert_allclose(gain, expected, rtol=1e-8)
 
 
-def test_a_component_more_is_the_model_with_it(small):
-    rows = np.flatnonzero(small.fitted.weights > 0)
-    error, K = dense(small, rows)
-    B, C = (interaction(small, *names)[1].values[rows] for names in (("x1", "x2"), ("x0", "x1")))
-    with_one = expand(small.fitted, rows).extended(B, 2.0)
-    gain, variance = evidence_gain(*with_one.project(C))
-    scores, curvatures = with_one.project(C)
-    P = np.linalg.inv(K + 2.0 * B @ B.T)
-    np.testing.assert_allclose(curvatures, np.linalg.eigvalsh(C.T @ P @ C), rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(np.sum(scores**2), np.sum((C.T @ P @ error) ** 2), rtol=1e-8)
-    assert gain == 0.0 or variance > 0.0
-
-
 def test_negative_precisions_count():
     """Beside the formula written out, W and main effects' precision in full."""
     rng = np.random.default_rng(3)
     df = pd.DataFrame(rng.uniform(size=(70, 2)), columns=["x0", "x1"])
     y = np.sin(5.0 * df.x0) + 0.2 * rng.normal(size=70)
     y[::6] += 3.0
-    gam = gg.GAM(s("x0", k=6) + s("x1", k=6), "student_t").fit(df.assign(y=y), "y", progress=False)
+    gam = gg.GAM(s("x0", k=6) + s("x1", k=6), "student_t").fit(df.assign(y=y), "y")
     fit = gam.fitted
     mean, var = fit.predict_link(fit.X)
     w = expectations(fit.likelihood, fit.X, mean, var, fit.Y, ()).precision[:, 0]
@@ -178,8 +166,7 @@ def test_negative_precisions_count():
 @pytest.mark.usefixtures("untrained")
 def test_features_make_up_the_kernel_of_the_term():
     """What the leading features leave out of the interaction's kernel in the model is nothing."""
-    gam = gg.GAM(ti("x0", "x1") + ti("x0", "g"))
-    gam.fit(table(80, 3).assign(y=np.arange(80.0)), "y")
+    gam = gg.GAM(ti("x0", "x1") + ti("x0", "g")).fit(table(80, 3).assign(y=np.arange(80.0)), "y")
     X = gam.fitted.X
     for component in gam.fitted.spec.components[1:]:
         kernel, parts = gam.model.kernel[component.name], []
@@ -198,20 +185,6 @@ def test_features_make_up_the_kernel_of_the_term():
 # --- what is found -------------------------------------------------------------------------------
 
 
-def of_family(family: str, f, rng):
-    """Observations of a predictor, [N]."""
-    n = len(f)
-    if family == "gaussian":
-        return f + 0.5 * rng.standard_normal(n)
-    if family == "heteroskedastic":
-        return f + np.exp(0.3 * rng.standard_normal(n) - 0.7) * rng.standard_normal(n)
-    if family == "poisson":
-        return rng.poisson(np.exp(f))
-    if family == "categorical":
-        return np.array(["a", "b", "c"])[np.digitize(f + rng.logistic(size=n), [-1.0, 1.0])]
-    return (rng.uniform(size=n) < 1 / (1 + np.exp(-2 * f))).astype(int)
-
-
 @pytest.mark.parametrize(
     "family",
     [
@@ -228,7 +201,7 @@ def test_true_interactions_rank_first(family):
     size = 6 if family == "poisson" else 10
     f = np.sin(4 * df.x0) + size * centred(df.x1) * centred(df.x2)
     f += size * centred(df.x3) * centred(df.x4)
-    y = of_family(family, f, np.random.default_rng(3))
+    y = responses(2.0 * f if family == "bernoulli" else f, 3)[family]
     scores = screen_interactions(fitted(df, y, family))
     assert len(scores) == 66
     assert {t.columns for t in scores["term"][:2]} == {("x1", "x2"), ("x3", "x4")}
@@ -372,7 +345,7 @@ def test_a_second_round_sees_what_the_first_took_for_noise(monkeypatch):
         return rounds[-1]
 
     monkeypatch.setattr("gpflow_gam.gam.screening.screen_interactions", seen)
-    options = {"k": 5, "k_interaction": 9, "max_iterations": 20, "progress": False}
+    options = {"k": 5, "k_interaction": 9, "max_iterations": 20}
     terms = gg.anova(NAMES[:4], data=df, y="y", rounds=2, **options)
     assert Terms(terms[4:]) == Terms([ti("x0", "x1", k=9), ti("x2", "x3", k=9)])
     assert [list(scores["term"][scores["chosen"]]) for scores in rounds] == [
@@ -419,25 +392,3 @@ def test_a_screen_that_cannot_be(small):
     }.items():
         with pytest.raises(ValueError, match=message):
             screen_interactions(small, **options)
-
-
-# --- many columns --------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_sixty_columns():
-    """Binary data of the size of the sonar returns: 1770 pairs, and a GAM of what is chosen."""
-    rng = np.random.default_rng(1)
-    raw = rng.standard_normal((208, 64))
-    X = sum(raw[:, i : i + 60] for i in range(4)) / 2.0  # as neighbouring frequencies resemble
-    df = pd.DataFrame(X, columns=[f"x{i}" for i in range(60)])
-    f = 1.2 * df.x3 + 2.5 * df.x10 * df.x40
-    df["y"] = (rng.uniform(size=208) < 1 / (1 + np.exp(-2 * f))).astype(int)
-    terms = gg.anova(data=df, y="y", family="bernoulli", progress=False)
-    interactions = [set(t.columns) for t in terms if len(t.columns) == 2]
-    assert len(terms) == 60 + len(interactions)
-    assert interactions
-    near = [{f"x{i}", f"x{j}"} for i, j in itertools.product(range(8, 13), range(38, 43))]
-    assert interactions[0] in near
-    gam = gg.GAM(terms, family="bernoulli").fit(df, "y", progress=False, max_seconds=120)
-    assert np.mean((gam.predict(df) > 0.5) == df["y"]) > 0.8
