@@ -114,6 +114,7 @@ def test_files_without_data(family, response, options, data, tmp_path):
 
 
 TESTED = {"gaussian", "poisson", "bernoulli", "negative_binomial", "student_t"}
+TESTED |= {"zero_inflated_negative_binomial", "hurdle_negative_binomial"}  # as those of Poisson's
 LINKED = [
     gg.families.Gaussian("log"),
     gg.families.StudentT(link="inverse"),
