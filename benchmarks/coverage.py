@@ -125,7 +125,7 @@ def main() -> None:
     names = {"bernoulli": "binomial"}
     study(
         "coverage",
-        "Coverage of 95 % bands",
+        "Coverage of 95 % bands, pointwise and simultaneous",
         options,
         [Setting(family) for family in options.families],
         lambda setting, seed: simulate(setting, options.n, seed),

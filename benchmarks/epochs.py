@@ -225,7 +225,7 @@ def main() -> None:
     if arguments.problems == list(PROBLEMS):
         record(
             "epochs",
-            "A GP head beside a Dense layer: the first epochs",
+            "The first epochs of a GP head and of a Dense layer",
             rows,
             arguments,
             within=["problem", "batch"],

@@ -162,7 +162,7 @@ def main() -> None:
     print(f"time taken: {time.perf_counter() - begin:.0f} s")
     record(
         "families",
-        "How far is the best q(U) of each family from the exact posterior?",
+        "KL divergence from the exact posterior by family of q(U)",
         rows,
         arguments,
         within=["correlation"],

@@ -169,7 +169,7 @@ def main() -> None:
     headers = ["model", "log loss", "AUC", "seconds", "sd of log loss", "of AUC", "seeds"]
     record(
         "flights",
-        "Will a flight be late? Effects beside a network",
+        "Delayed flights: a GAM, a network, and wide and deep",
         # a constant takes no seconds
         [{**dict(zip(headers, row)), "seconds": row[3] or None} for row in rows],
         options,

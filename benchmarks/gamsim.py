@@ -72,7 +72,7 @@ def main() -> None:
     rows.sort(key=lambda row: list(EXAMPLES).index(row["example"]))
     record(
         "gamsim",
-        "The simulated examples of mgcv, predictor against truth",
+        "Simulated examples of mgcv (gamSim): error of the linear predictor",
         rows,
         options,
         within=["example"],

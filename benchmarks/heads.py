@@ -531,7 +531,7 @@ def main() -> None:
         if arguments.methods == list(METHODS):
             record(
                 f"heads_{name}",
-                f"Heads of networks, and inputs of no class: {name}",
+                f"Heads of networks and detection of unseen inputs: {name}",
                 rows,
                 arguments,
                 within=["away"],

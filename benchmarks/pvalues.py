@@ -84,7 +84,7 @@ def shares(every: pd.DataFrame) -> list[dict[str, Any]]:
 def simulated(options: argparse.Namespace) -> None:
     study(
         "pvalues",
-        "P-values where effects are absent and where they are there",
+        "P-values: size and power",
         options,
         SETTINGS,
         simulate,
@@ -129,7 +129,7 @@ def real(options: argparse.Namespace) -> None:
         return
     record(
         "pvalues_real",
-        "P-values of birth weights and grouse ticks",
+        "P-values of real data: birth weights and grouse ticks",
         rows,
         options,
         within=["data", "effect"],

@@ -2,8 +2,7 @@
 What a benchmark found, with where and by what: ``benchmarks/results/NAME.json``.
 
 A benchmark calls :func:`record` at its end. ``benchmarks/results_page.py`` makes
-``docs/results.md`` out of these files and of nothing else. A trial is best written elsewhere:
-``--record FOLDER``.
+the pages of results out of these files. A trial is best written elsewhere: ``--record FOLDER``.
 """
 
 from __future__ import annotations
@@ -99,7 +98,6 @@ def record(
     method: str | None = None,
     ours: Sequence[str] = (),
     better: Mapping[str, str] | None = None,
-    drawn: Mapping[str, str] | None = None,
     skipped: Sequence[str] = (),
     peers: Sequence[str] = (),
     peer_versions: Mapping[str, str] | None = None,
@@ -115,8 +113,6 @@ def record(
     :param method: the column that says who made a row.
     :param ours: entries of that column that are ours.
     :param better: ``"lower"`` or ``"higher"`` of columns in which one can win or lose.
-    :param drawn: ``"ratio"`` or ``"difference"`` of columns that figures show beside the best of
-        each group, where groups have units of their own.
     :param skipped: what was not there to compare with.
     :param peers: what else to state versions of, as :func:`versions` takes it.
     :param peer_versions: of peers with an interpreter of their own.
@@ -149,7 +145,6 @@ def record(
             "method": method,
             "ours": list(ours),
             "better": better,
-            **({"drawn": dict(drawn)} if drawn else {}),
         },
         "rows": [dict(row) for row in rows],
     }

@@ -267,7 +267,7 @@ def main() -> None:
     rows = [*random, *itertools.chain(*parts)]
     record(
         "reliability",
-        "Failures of random GAMs, damaged files and killed processes",
+        "Failures: random GAMs, damaged files and killed processes",
         rows + details,
         options,
         peers=["hypothesis"],

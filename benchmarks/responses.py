@@ -285,7 +285,7 @@ def main() -> None:
     options = parser.parse_args()
     study(
         "responses",
-        "Effects under every kind of response, beside R's packages",
+        "Error and coverage of effects by kind of response, with R packages",
         options,
         [Setting(name) for name in options.only],
         simulate,

@@ -1,38 +1,36 @@
 """
-The page of all results, and its figures, out of what benchmarks have recorded.
+The pages of results, and their figures, out of what benchmarks have recorded.
 
-``docs/results.md`` and ``docs/figures/results/NAME.png`` are made of ``benchmarks/results/*.json``
-and of nothing else, so that no number is copied by hand; a test compares. Run it with
+``docs/results.md`` answers eight questions, in the words of ``results_page.md`` beside this file;
+``docs/results/TOPIC.md`` has all tables. Their numbers and ``docs/figures/results/NAME.png`` are
+made of ``benchmarks/results/*.json``, so that none is copied by hand; a test compares. Run it with
 ``python benchmarks/results_page.py`` after a benchmark has been run.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import re
-import sys
-from collections.abc import Sequence
+import statistics
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+TEMPLATE = Path(__file__).with_suffix(".md")
 PAGE = ROOT / "docs" / "results.md"
 FIGURES = ROOT / "docs" / "figures" / "results"
 LEVEL = 0.02
 """Scores that differ by less than this share count as level."""
+Results = dict[str, dict[str, Any]]
+Row = dict[str, Any]
 
-BY_HAND = {"iterncgp/figures.py": "pictures of [](iterncgp.rst)"}
-"""Benchmarks that record nothing yet, and where their numbers are."""
-TABLES = {
-    "gam.rst": "straight and absent effects (100 data sets); sentences of `responses.py` (24)",
-    "comparison.rst": "`ncv.py` (15), and leaving rows out one by one",
-    "shapes.rst": "means of the table of `shapes.py` above",
-    "layers.rst": "`flights.py` (3 seeds) and `heads.py` (5)",
-}
-"""Pages with tables that were copied from what a run printed, and of which benchmark."""
 HELPERS = (
     "harness.py",
     "public_tables.py",
@@ -41,25 +39,66 @@ HELPERS = (
     "truths.py",
     "iterncgp/problems.py",
 )
+TOPICS = {
+    "coverage": (
+        "Coverage of credible intervals",
+        "calibration calibration_more calibration_peers coverage exact concurvity",
+    ),
+    "speed": (
+        "Speed of fits, summaries and predictions",
+        "speed_poisson speed_gaussian speed_binary speed_flights speed_bike speed_reading "
+        "speed_crossval speed_screening speed_predict speed_refits speed_imports",
+    ),
+    "accuracy": ("Accuracy on public tables", "tables tables_more uci"),
+    "effects": (
+        "Error of estimated effects, by kind of smooth and response",
+        "gamsim responses smooths shapes lines_truths lines_quakes variance_components "
+        "location_scale",
+    ),
+    "extrapolation": (
+        "Extrapolation and autocorrelated noise",
+        "extrapolation_curves extrapolation_co2 ncv",
+    ),
+    "p-values": ("P-values and selection of effects", "pvalues pvalues_real lines_selection"),
+    "scaling": (
+        "Scaling in rows, smooths and workers",
+        "speed_files speed_files_gaussian speed_rows speed_components speed_workers crossover",
+    ),
+    "heads": (
+        "Gaussian process heads of networks",
+        "heads_digits heads_leaves heads_moons digits epochs head_steps steps_per_call "
+        "natural_gradients flights",
+    ),
+    "iterncgp": (
+        "IterNCGP beside SVGP and KeOps",
+        "iterncgp_anytime iterncgp_anytime_1e5 iterncgp_rough iterncgp_rough_1e5 "
+        "iterncgp_rough_sum iterncgp_rough_sum_1e5 iterncgp_predictive iterncgp_predictive_digits "
+        "iterncgp_predictive_mixture_seeds iterncgp_predictive_seeds iterncgp_carried "
+        "iterncgp_early iterncgp_products iterncgp_products_rows iterncgp_products_sums",
+    ),
+    "serving": ("Cost of serving", "portable serving"),
+    "variational": (
+        "Engines and families of q(U): coverage, accuracy, cost",
+        "families table1_components table1_inducing table1_ratios sbc calibration_engines",
+    ),
+    "sobol": ("Sobol indices", "sobol"),
+    "reliability": ("Failures of fits, files and processes", "reliability"),
+}
+"""Pages of details: their headings, and whose tables they hold."""
 
-INTRODUCTION = """\
-<!-- Made by benchmarks/results_page.py from benchmarks/results/*.json: change those, not this. -->
 
-# Results
-
-What the benchmarks found, with where and by what. This page and its figures are made from the files
-that benchmarks write (`benchmarks/results`); no number on it is copied by hand, and a test fails
-where page and files differ. `python benchmarks/NAME.py` makes a file anew.
-
-The best of each group is **bold**, whoever it belongs to, in columns where less (↓) or more (↑) is
-better. *Lost* lists, below each table, where somebody else's best is better than our best by more
-than {level:.0%}, in bold, too; where a standard error is given, differences within it are chance.
-Load is the number of processes that computed at the time, over a quarter of an hour: beside more
-than one, seconds say little.
-"""
+NOTE = (
+    "<!-- Made by benchmarks/results_page.py from benchmarks/results: change those, not this. -->"
+)
+EXPLANATION = f"""\
+The main numbers are on the [page of results](../results.md). The best of each group is **bold**,
+whoever it belongs to, in columns where less (↓) or more (↑) is better. *Lost* lists, below each
+table, where the best of others is better than our best by more than {LEVEL:.0%}; where a standard
+error is given, differences within it are chance. Load is the number of processes that computed at
+the time, over a quarter of an hour: beside more than one, seconds say little."""
 
 
-def load(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
+def load(folder: Path = RESULTS) -> Results:
     """What was recorded, by name."""
     return {
         path.stem: json.loads(path.read_text(encoding="utf-8"))
@@ -67,23 +106,24 @@ def load(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
     }
 
 
-def digest(path: Path) -> str:
-    """Of a file; figures carry that of what they were drawn from."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digest(*names: str) -> str:
+    """Of recorded files; a figure carries that of what it was drawn from."""
+    files = [(RESULTS / f"{name}.json").read_bytes() for name in names]
+    return hashlib.sha256(b"".join(files)).hexdigest()
 
 
 # --- who is best -------------------------------------------------------------------------------
 
 
-def groups(result: dict[str, Any]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+def groups(result: dict[str, Any]) -> dict[tuple[Any, ...], list[Row]]:
     """Rows that are compared with each other."""
-    values: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    values: dict[tuple[Any, ...], list[Row]] = {}
     for row in result["rows"]:
         values.setdefault(tuple(row.get(c) for c in result["compare"]["within"]), []).append(row)
     return values
 
 
-def best(rows: Sequence[dict[str, Any]], column: str, direction: str) -> dict[str, Any] | None:
+def best(rows: Sequence[Row], column: str, direction: str) -> Row | None:
     """The row with the best score, if there is any."""
     scored = [row for row in rows if isinstance(row.get(column), (int, float))]
     if not scored:
@@ -92,32 +132,43 @@ def best(rows: Sequence[dict[str, Any]], column: str, direction: str) -> dict[st
     return choose(scored, key=lambda row: row[column])
 
 
-def losses(result: dict[str, Any]) -> list[str]:
-    """A line for each score in which somebody else's best is better than ours."""
+def comparisons(result: dict[str, Any]) -> list[tuple[float, str]]:
+    """Of our best score and the best of others: by what share ours is worse, and a line on both."""
     compare, values = result["compare"], []
-    if not compare["ours"]:
-        return []
     for key, rows in groups(result).items():
-        own = [row for row in rows if row[compare["method"]] in compare["ours"]]
-        others = [row for row in rows if row[compare["method"]] not in compare["ours"]]
+        own = [row for row in rows if row.get(compare["method"]) in compare["ours"]]
+        others = [row for row in rows if row not in own]
         for column, direction in compare["better"].items():
             mine, theirs = best(own, column, direction), best(others, column, direction)
             if mine is None or theirs is None:
                 continue
             a, b = mine[column], theirs[column]
-            behind = a - b if direction == "lower" else b - a
-            if behind <= LEVEL * abs(b):
-                continue
+            behind = (a - b if direction == "lower" else b - a) / max(abs(b), 1e-300)
             where = ", ".join(f"{c} {v}" for c, v in zip(compare["within"], key))
             scores = (
                 f"{column} **{shown(a)}** ({mine[compare['method']]}), "
                 f"**{shown(b)}** by {theirs[compare['method']]}"
             )
-            values.append(f"{where}: {scores}" if where else scores)
+            values.append((behind, f"{where}: {scores}" if where else scores))
     return values
 
 
-# --- the page ----------------------------------------------------------------------------------
+def coverages(result: dict[str, Any]) -> list[tuple[float, str]]:
+    """What our 95 % intervals cover, and of what."""
+    compare, values = result["compare"], []
+    for row in result["rows"]:
+        by = row.get(compare["method"] or "method", "ours")
+        if by not in (compare["ours"] or ("ours", "additive GP")):
+            continue
+        texts = [f"{k} {v}" for k, v in row.items() if k in compare["within"] or isinstance(v, str)]
+        for column, share in row.items():
+            stated = re.match(r"0.95$|in.* 95 %|coverage(?!.*90)", column)
+            if stated and share is not None:
+                values.append((share, ", ".join([*texts, column])))
+    return values
+
+
+# --- tables ------------------------------------------------------------------------------------
 
 
 def shown(value: Any) -> str:
@@ -161,11 +212,16 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def place(machine: dict[str, Any]) -> str:
+    """A machine, as far as it was recorded."""
+    known = f", {machine['cores']} cores, {machine.get('memory, GB')} GB"
+    return str(machine["processor"]) + known * bool(machine["cores"])
+
+
 def circumstances(result: dict[str, Any]) -> str:
     """When, where, by what."""
-    m = result["machine"]
-    where = str(m["processor"])
-    where += f", {m['cores']} cores, {m['memory, GB']} GB, load {m['load']}" if m["cores"] else ""
+    where = place(result["machine"])
+    where += f", load {result['machine']['load']}" if result["machine"]["cores"] else ""
     by = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
     settings = ", ".join(
         f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
@@ -179,147 +235,404 @@ def circumstances(result: dict[str, Any]) -> str:
     if settings:
         lines.append(f"Settings: {settings}.")
     if result["skipped"]:
-        lines.append(f"Not there to compare with: {', '.join(result['skipped'])}.")
+        lines.append(f"Not installed, so not compared: {', '.join(result['skipped'])}.")
     return " ".join(lines)
 
 
-def section(name: str, result: dict[str, Any]) -> str:
+def section(result: dict[str, Any]) -> str:
     """Of one file."""
-    parts = [f"## {result['title']}", circumstances(result)]
-    if panels(result):
-        parts.append(f"![{result['title']}](figures/results/{name}.png)")
-    parts.append(table(result))
-    lost = losses(result)
+    parts = [f"## {result['title']}", circumstances(result), table(result)]
+    lost = [line for behind, line in comparisons(result) if behind > LEVEL]
     if lost:
         parts.append("*Lost:*\n\n" + "\n".join(f"- {line}" for line in lost))
     elif result["compare"]["ours"]:
         parts.append("*Lost:* nothing.")
+    covered = coverages(result)
+    low = [(share, text) for share, text in covered if share < 0.9]
+    if covered:
+        text = f"*95 % intervals of ours that cover less than 90 %:* {len(low)} of {len(covered)}"
+        least = f"; the least, {shown(min(low)[0])}: {min(low)[1]}" if low else ""
+        parts.append(text + least + ".")
     return "\n\n".join(parts)
 
 
-def page(results: dict[str, dict[str, Any]]) -> str:
-    """All of it."""
-    lines = ["| asked | scores | lost |", "| --- | ---: | ---: |"]
-    for result in results.values():
-        if result["compare"]["ours"]:
-            scores = len(groups(result)) * len(result["compare"]["better"])
-            lines.append(f"| {result['title']} | {scores} | {len(losses(result))} |")
-    hand = [f"- `benchmarks/{name}`: {where}" for name, where in BY_HAND.items()]
-    parts = [
-        INTRODUCTION.format(level=LEVEL).strip(),
-        "Beside others:",
-        "\n".join(lines),
-        *(section(name, result) for name, result in results.items()),
-        "## Not from files",
-        "These benchmarks record nothing yet:",
-        "\n".join(hand),
-        "These pages have tables that were copied from what a run printed, mostly other runs than "
-        "those above:",
-        "\n".join(f"- []({name}): {of}" for name, of in TABLES.items()),
+# --- pages -------------------------------------------------------------------------------------
+
+
+def detail(topic: str, results: Results) -> str:
+    """A page of one topic."""
+    heading, names = TOPICS[topic]
+    pictures = [
+        picture.replace("(", "(../")
+        for name, (_, of_topic, _) in DRAWN.items()
+        if of_topic == topic
+        for picture in re.findall(rf"!\[.*/{name}\.png\)", TEMPLATE.read_text("utf-8"))
     ]
-    return "\n\n".join(parts) + "\n"
+    parts = [NOTE, f"# {heading}", EXPLANATION, *pictures]
+    return "\n\n".join([*parts, *(section(results[name]) for name in names.split())]) + "\n"
 
 
-# --- the figures -------------------------------------------------------------------------------
+def of(results: Results, name: str, column: str, **where: str) -> list[Any]:
+    """A column of the rows with such entries, without what is missing."""
+    rows = [
+        row for row in results[name]["rows"] if all(str(row.get(k)) == v for k, v in where.items())
+    ]
+    return [row[column] for row in rows if row.get(column) is not None]
 
 
-def panels(result: dict[str, Any]) -> list[str]:
-    """Columns that are worth a picture: scores, and what bands cover."""
-    columns = list(dict.fromkeys(c for row in result["rows"] for c in row))
-    better = result["compare"]["better"]
-    return [c for c in columns if c in better or (better and c.startswith("coverage"))]
+def front(results: Results) -> str:
+    """The eight questions: ``{{file | column | column=entry | %}}`` is a recorded number."""
+    known = derived(results)
+
+    def number(match: re.Match[str]) -> str:
+        name, *words = re.split(r"\s*\|\s*", " ".join(match[1].split()))
+        if not words:
+            return known[name]
+        percent = words[-1] == "%"
+        column, *pairs = words[: len(words) - percent]
+        where = dict(pair.split("=", 1) for pair in pairs)
+        values = set(of(results, name, column, **where))
+        if len(values) != 1:
+            raise ValueError(f"{match[0]} is not one number, but {values}")
+        (value,) = values
+        return f"{100 * value:.0f} %" if percent else shown(value)
+
+    text = re.sub(r"\{\{(.*?)\}\}", number, TEMPLATE.read_text("utf-8"), flags=re.S)
+    wrapped = partial(textwrap.fill, width=100, break_long_words=False, break_on_hyphens=False)
+    parts = [p if p[0] in "#|!`" else wrapped(p) for p in text.strip().split("\n\n")]
+    return "\n\n".join([NOTE, *parts]) + "\n"
 
 
-def tick(value: float) -> str:
-    """A number on an axis; thousands as k."""
-    return f"{value / 1000.0:g}k" if abs(value) >= 10_000.0 else f"{value:g}"
+def pages(results: Results) -> dict[Path, str]:
+    """All of them, by file."""
+    details = PAGE.with_suffix("")
+    return {PAGE: front(results), **{details / f"{t}.md": detail(t, results) for t in TOPICS}}
 
 
-def draw(result: dict[str, Any], source: Path, path: Path) -> None:
-    """A dot a method, a line a group, a panel a score."""
+# --- numbers of the front page -------------------------------------------------------------------
+
+HIDDEN = "gaussian, 30 waves"
+PUBLIC = ("tables", "tables_more")
+PACKAGES = ("ours, screened", "ours", "mgcv", "pyGAM", "EBM", "gamfit", "exact GP")
+
+
+def covered(results: Results, method: str, quantity: str) -> list[float]:
+    """By family of responses."""
+    files = (
+        ["calibration", "calibration_more"] if method in ("ours", "mgcv") else ["calibration_peers"]
+    )
+    rows = [row for name in files for row in results[name]["rows"] if row["data"] != HIDDEN]
+    return [r["0.95"] for r in rows if (r["method"], r["quantity"]) == (method, quantity)]
+
+
+def excess(results: Results, method: str) -> list[float]:
+    """Percent by which errors on public tables are above the best on each."""
+    values = []
+    for rows in (rows for name in PUBLIC for rows in groups(results[name]).values()):
+        errors = [(row["error"], row["method"]) for row in rows if row.get("error") is not None]
+        own, least = [error for error, by in errors if by == method], min(errors)[0]
+        values += [100.0 * (error / least - 1.0) for error in own]
+    return values
+
+
+def won(results: Results) -> dict[str, tuple[int, ...]]:
+    """Comparisons in which our best is better, level and worse, by topic, where there are any."""
+    counts = {}
+    for topic, (_, names) in TOPICS.items():
+        behind = [share for name in names.split() for share, _ in comparisons(results[name])]
+        better, worse = sum(b < -LEVEL for b in behind), sum(b > LEVEL for b in behind)
+        counts[topic] = better, len(behind) - better - worse, worse
+    return {topic: count for topic, count in counts.items() if any(count)}
+
+
+def derived(results: Results) -> dict[str, str]:
+    """Numbers that more than one row makes, by the name that the template gives them."""
+    public = [line for name in PUBLIC for line in comparisons(results[name])]
+    errors = sorted((line for line in public if ": error" in line[1]), reverse=True)
+    seconds = [behind for behind, line in public if ": seconds" in line]
+    million = [
+        of(results, "speed_poisson", "fit, s", rows="1000000", by=b)[0] for b in ("bam", "ours")
+    ]
+    better, level, worse = map(sum, zip(*won(results).values()))
+    shares = [share for result in results.values() for share, _ in coverages(result)]
+    heads = ("topic", "scores", "better", "level", "worse", "intervals", "below 90 %")
+    details = [f"| {' | '.join(heads)} |", "| --- |" + " ---: |" * 6]
+    for topic, (heading, names) in TOPICS.items():
+        counts = won(results).get(topic, (0, 0, 0))
+        held = [share for name in names.split() for share, _ in coverages(results[name])]
+        cells = (sum(counts), *counts, len(held), sum(share < 0.9 for share in held))
+        details.append(f"| [{heading}](results/{topic}.md) | {' | '.join(map(str, cells))} |")
+    toctree = "\n".join(["```{toctree}", ":hidden:", *(f"results/{t}" for t in TOPICS), "```"])
+    (imported,) = results["speed_imports"]["rows"]
+    race = results["iterncgp_anytime_1e5"]["settings"]
+    numbers: dict[str, Any] = {
+        "machines": " or ".join(
+            sorted({place(r["machine"]) for r in results.values() if r["machine"]["cores"]})
+        ),
+        "families": len(covered(results, "ours", "curve")),
+        "faster": f"{million[0] / million[1]:.0f}",
+        "import": f"{imported['import, s'] + imported['below, s']:.1f}",
+        "public": sum(len(groups(results[name])) for name in PUBLIC),
+        "slower": sum(behind > LEVEL for behind in seconds),
+        "less accurate": sum(behind > LEVEL for behind, _ in errors),
+        "largest losses": "; ".join(line[5:].replace(": error", "") for _, line in errors[:3]),
+        "svgp": len(race["inducing"]) * len(race["rates"]),
+        "compared": better + level + worse,
+        "better": better,
+        "level": level,
+        "worse": worse,
+        "intervals": len(shares),
+        "low": sum(share < 0.9 for share in shares),
+        "details": "\n".join(details) + "\n\n" + toctree,
+    }
+    for quantity, method in itertools.product(
+        ("predictor", "curve", "derivative"), ("ours", "mgcv", "pyGAM", "EBM")
+    ):
+        if share := covered(results, method, quantity):
+            numbers[f"{quantity}, {method}"] = f"{100 * min(share):.0f} to {100 * max(share):.0f} %"
+    numbers |= {f"finished, {m}": len(excess(results, m)) for m in PACKAGES}
+    numbers |= {f"excess, {m}": f"{statistics.median(excess(results, m)):.1f} %" for m in PACKAGES}
+    return {name: str(number) for name, number in numbers.items()}
+
+
+# --- figures -----------------------------------------------------------------------------------
+
+OURS, PEER = "#0072B2", "#D55E00"
+LOOKS = {
+    "ours": (OURS, "o"),
+    "mgcv": (PEER, "D"),
+    "pyGAM": ("#009E73", "s"),
+    "EBM": ("#CC79A7", "^"),
+    "mgcv's gam": ("#E69F00", "v"),
+}
+"""Colours that colour-blind readers tell apart, and markers."""
+STYLE = {
+    "font.size": 10.5,
+    "axes.titlesize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "legend.frameon": False,
+    "legend.handletextpad": 0.3,
+    "legend.columnspacing": 1.0,
+}
+QUANTITIES = {
+    "curve": "smooth curve",
+    "derivative": "its slope",
+    "line": "straight effect",
+    "absent": "absent effect",
+    "levels": "factor levels",
+    "predictor": "linear predictor",
+    "response": "new observation",
+    "sobol": "Sobol index",
+    "loo": "leave-one-out",
+}
+
+
+def canvas(rows: int = 1, columns: int = 1, height: float = 3.2, **options: Any) -> tuple[Any, Any]:
+    """A figure of 5.6 inches, whose fonts have their size at 400 pixels, and its axes."""
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    method, ours = result["compare"]["method"], result["compare"]["ours"]
-    columns, every = panels(result)[:4], groups(result)
-    methods = list(dict.fromkeys(row[method] for row in result["rows"]))
-    alone = len(every) == 1
-    # where models are each group's own, what counts is whose they are
-    whose = len(methods) > 8 and bool(ours)
-    names = ["ours", "others"] if whose else methods
-    own_names = [n for n in names if n == "ours" or not ours or n in ours]
-    own_names = ["ours"] if whose else own_names
-    names = [*own_names, *(n for n in names if n not in own_names)]
-    colours = dict(zip(own_names, ("C0", "C9", "C4", "C6", "C5", "C7", "C8", "C2")))
-    colours |= dict(zip(names[len(own_names) :], ("C1", "C3", "C2", "C8", "C5", "C7")))
-    labels = methods if alone else [", ".join(map(str, key)) for key in every]
-    height = 1.3 + 0.27 * len(labels)
-    figure = Figure(figsize=(2.2 + 2.9 * len(columns), height), layout="constrained")
-    axes = figure.subplots(1, len(columns), squeeze=False, sharey=True)[0]
-    for ax, column in zip(axes, columns):
-        values, how = [], result["compare"].get("drawn", {}).get(column)
-        for at, rows in enumerate(every.values()):
-            top = best(rows, column, result["compare"]["better"].get(column, "lower"))
-            for row in rows:
-                value = row.get(column)
-                if not isinstance(value, (int, float)):
-                    continue
-                if how is not None and top is not None:
-                    value = value / top[column] if how == "ratio" else value - top[column]
-                values.append(value)
-                name = row[method]
-                mine = not ours or name in ours
-                key = ("ours" if mine else "others") if whose else name
-                y = methods.index(name) if alone else at
-                marker = "o" if mine else "D"
-                ax.plot(value, y, marker, color=colours[key], markersize=6, alpha=0.8)
-        if how == "difference" and max(values, default=0.0) > 0.1:
-            ax.set_xscale("symlog", linthresh=0.01)
-            ax.set_xlim(left=-0.002)
-        elif values and min(values) > 0.0 and max(values) > 30.0 * min(values):
-            wide = max(values) > 300.0 * min(values)
-            ax.set_xscale("log")
-            if not wide:
-                ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-            ax.xaxis.set_minor_formatter(NullFormatter())
-        else:
-            ax.xaxis.set_major_locator(MaxNLocator(4))
-        plain = how == "difference" and ax.get_xscale() == "linear"
-        if plain or (values and min(values) > 1e-3):
-            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
-        if column.startswith("coverage"):
-            stated = re.search(r"(\d+) %", column)
-            level = 0.95 if stated is None else float(stated[1]) / 100.0
-            ax.axvline(level, color="0.4", linestyle=":", linewidth=1)
-        beside = {"ratio": " / the best's", "difference": " - the best's", None: ""}[how]
-        arrow = {"lower": " (less is better)", "higher": " (more is better)"}
-        ax.set_xlabel(column + beside + arrow.get(result["compare"]["better"].get(column, ""), ""))
-        ax.grid(axis="y", color="0.9")
-        ax.set_axisbelow(True)
-    axes[0].set_yticks(range(len(labels)), labels)
-    axes[0].set_ylabel("" if alone else ", ".join(result["compare"]["within"]))
-    axes[0].set_ylim(len(labels) - 0.5, -0.5)
-    if not alone:
-        handles = [
-            Line2D([], [], linestyle="", marker="o" if own else "D", color=colours[n], label=n)
-            for n in names
-            for own in [n == "ours" if whose else not ours or n in ours]
-        ]
-        figure.legend(handles=handles, loc="outside right upper", frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Description": digest(source)})
+    figure = Figure(figsize=(5.6, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def legend(figure: Any, looks: dict[str, tuple[str, str]], line: str = "") -> None:
+    """Above the axes."""
+    from matplotlib.lines import Line2D
+
+    keys = [
+        Line2D([], [], color=c, marker=m, linestyle=line, label=n) for n, (c, m) in looks.items()
+    ]
+    figure.legend(handles=keys, loc="outside upper center", ncols=len(keys))
+
+
+def ticks(axis: Any, values: Sequence[float]) -> None:
+    """Of a logarithmic axis; thousands as k, millions as M."""
+    from matplotlib.ticker import NullLocator
+
+    units = [next((u for u in ((1e6, "M"), (1e3, "k")) if v >= u[0]), (1.0, "")) for v in values]
+    axis.set_ticks(values, [f"{v / unit:g}{word}" for v, (unit, word) in zip(values, units)])
+    axis.set_minor_locator(NullLocator())
+
+
+def rows_of(ax: Any, labels: Sequence[str]) -> None:
+    """Names of rows, the first above."""
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def bands(results: Results) -> Any:
+    figure, ((ax,),) = canvas(height=4.0)
+    looks = {method: LOOKS[method] for method in ("ours", "mgcv", "pyGAM", "EBM")}
+    for y, quantity in enumerate(QUANTITIES):
+        for method, (colour, marker) in looks.items():
+            x, at = covered(results, method, quantity), y + (-0.16 if method == "ours" else 0.16)
+            ax.plot(x, [at] * len(x), marker, color=colour, markersize=5, alpha=0.75)
+    ax.axvline(0.95, color="0.3", linestyle="--", linewidth=1)
+    rows_of(ax, list(QUANTITIES.values()))
+    ax.set_xlabel("share of true values in 95 % intervals (dashed: 0.95)")
+    legend(figure, looks)
+    return figure
+
+
+def speed(results: Results) -> Any:
+    figure, ((ax,),) = canvas()
+    names = {"ours": "ours", "mgcv": "bam", "mgcv's gam": "gam", "pyGAM": "pygam", "EBM": "ebm"}
+    for name, by in names.items():
+        x, y = (of(results, "speed_poisson", column, by=by) for column in ("rows", "fit, s"))
+        ax.loglog(x, y, marker=LOOKS[name][1], color=LOOKS[name][0])
+    ticks(ax.xaxis, of(results, "speed_poisson", "rows", by="ours"))
+    ticks(ax.yaxis, [0.5, 1, 2, 5, 10, 20])
+    ax.set(xlabel="rows", ylabel="first fit, seconds")
+    legend(figure, {f"{n}'s bam" if n == "mgcv" else n: LOOKS[n] for n in names}, "-")
+    return figure
+
+
+def accuracy(results: Results) -> Any:
+    figure, ((ax,),) = canvas(height=3.6)
+    for y, method in enumerate(PACKAGES):
+        x, colour = excess(results, method), OURS if method.startswith("ours") else PEER
+        at = [y + 0.09 * (i % 5 - 2) for i in range(len(x))]
+        ax.plot(x, at, "o", color=colour, alpha=0.6, markersize=5)
+        ax.plot(statistics.median(x), y, "|", color="k", markersize=20, markeredgewidth=2)
+        ax.text(1.02, y, f"{len(x)} tables", transform=ax.get_yaxis_transform(), va="center")
+    ax.set_xscale("symlog", linthresh=2.0)
+    ticks(ax.xaxis, [0, 1, 2, 5, 20, 50, 150])
+    ax.set_xlim(-0.2, 200)
+    rows_of(ax, PACKAGES)
+    ax.set_xlabel("error above the best on each table, % (bar: median)")
+    return figure
+
+
+def scaling(results: Results) -> Any:
+    figure, axes = canvas(2, 1, 4.4, sharex=True)
+    looks = {"ours, from Parquet files": LOOKS["ours"], "mgcv's bam, in memory": LOOKS["mgcv"]}
+    for (ax,), column, unit in zip(axes, ("fit, s", "peak, MB"), (1.0, 1e3)):
+        for name, by, (colour, marker) in zip(
+            ("speed_files", "speed_poisson"), ("ours", "bam"), looks.values()
+        ):
+            x, y = (of(results, name, c, by=by) for c in ("rows", column))
+            ax.loglog(x, [value / unit for value in y], marker=marker, color=colour)
+    ticks(axes[0, 0].yaxis, [1, 10, 100])
+    ticks(axes[1, 0].yaxis, [0.25, 0.5, 1, 2])
+    ticks(axes[1, 0].xaxis, [1e4, 1e5, 1e6, 1e7, 1e8])
+    axes[0, 0].set_ylabel("first fit, seconds")
+    axes[1, 0].set(ylabel="peak memory, GB", xlabel="rows (counts, eight smooths)")
+    legend(figure, looks, "-")
+    return figure
+
+
+def heads(results: Results) -> Any:
+    figure, (axes,) = canvas(1, 2, 3.9, sharey=True)
+    ours = results["heads_digits"]["compare"]["ours"]
+    every = [
+        h for h in dict.fromkeys(of(results, "heads_digits", "head")) if h != "Dense, 8 features"
+    ]
+    for ax, column in zip(axes, ("NLL", "AUROC, probability")):
+        for data, away, marker in (("digits", "rotated", "o"), ("leaves", "other species", "^")):
+            for y, head in enumerate(every):
+                x = of(results, f"heads_{data}", column, head=head, away=away)
+                ax.plot(x, [y], marker, color=OURS if head in ours else PEER)
+    axes[0].set_xscale("log")
+    ticks(axes[0].xaxis, [0.05, 0.1, 0.2, 0.5])
+    rows_of(axes[0], [head.replace("AdditiveGP", "GP") for head in every])
+    axes[0].set_xlabel("held-out NLL\n(less is better)")
+    axes[1].set_xlabel("AUROC of unseen inputs\n(more is better)")
+    looks = {
+        "digits": ("0.3", "o"),
+        "leaves": ("0.3", "^"),
+        "ours": (OURS, "s"),
+        "others": (PEER, "s"),
+    }
+    legend(figure, looks)
+    return figure
+
+
+def iterncgp(results: Results) -> Any:
+    figure, (axes,) = canvas(1, 2, 3.2)
+    looks = {"IterNCGP": LOOKS["ours"], "SVGP": LOOKS["mgcv"]}
+    for ax, name, time, lines in (
+        (axes[0], "iterncgp_anytime_1e5", "seconds", ({"method": "ours"}, {"method": "SVGP"})),
+        (
+            axes[1],
+            "iterncgp_rough_1e5",
+            "CPU s",
+            ({"fit": "IterNCGP, newton"}, {"fit": "AdditiveSVGP, M = 1000"}),
+        ),
+    ):
+        for where, (colour, marker) in zip(lines, looks.values()):
+            x, y = (of(results, name, column, **where) for column in (time, "NLL"))
+            ax.semilogx(x, y, marker=marker, markersize=5, color=colour)
+        ax.set_xlabel("seconds of CPU")
+    ticks(axes[0].xaxis, [2, 4, 8, 16, 32, 64])
+    ticks(axes[1].xaxis, [2, 8, 32, 128])
+    axes[0].set(ylabel="held-out NLL", title="ten classes, kernel given")
+    axes[1].set_title("two classes, rough function")
+    legend(figure, looks, "-")
+    return figure
+
+
+def serving(results: Results) -> Any:
+    figure, axes = canvas(2, 2, 3.6, sharey=True)
+    rows = results["portable"]["rows"]
+    columns = {"p50, ms": "one row, ms", "cold start, s": "time to start, s"}
+    for ax, column in zip(axes.flat, (*columns, "memory, MiB", "file, KiB")):
+        values = [row[column] for row in rows]
+        colours = [OURS if row["format"] != "pyGAM" else PEER for row in rows]
+        bars = ax.barh(range(len(rows)), values, 0.6, color=colours)
+        ax.bar_label(bars, [f"{v:.2f}" if v < 10 else f"{v:.0f}" for v in values], padding=3)
+        ax.set(xlim=(0, 1.3 * max(values)), title=columns.get(column, column), xticks=[])
+        ax.grid(visible=False)
+    rows_of(axes[0, 0], [row["format"] for row in rows])
+    return figure
+
+
+def losses(results: Results) -> Any:
+    figure, ((ax,),) = canvas(height=3.8)
+    colours, counts = {"better": OURS, "level": "0.8", "worse": PEER}, won(results)
+    for y, count in enumerate(counts.values()):
+        left = 0.0
+        for number, (name, colour) in zip(count, colours.items()):
+            bar = ax.barh(y, 100.0 * number / sum(count), 0.7, left, color=colour)
+            left += 100.0 * number / sum(count)
+            if number > 0.05 * sum(count):
+                text = "k" if name == "level" else "w"
+                ax.bar_label(bar, [str(number)], label_type="center", color=text)
+    rows_of(ax, [topic.replace("iterncgp", "IterNCGP") for topic in counts])
+    ax.set(xlim=(0, 100), xlabel="share of scores, % (numbers: scores)")
+    ax.grid(visible=False)
+    legend(figure, {name: (colour, "s") for name, colour in colours.items()})
+    return figure
+
+
+DRAWN: dict[str, tuple[Callable[[Results], Any], str, str]] = {
+    "bands": (bands, "coverage", "calibration calibration_more calibration_peers"),
+    "speed": (speed, "speed", "speed_poisson"),
+    "accuracy": (accuracy, "accuracy", "tables tables_more"),
+    "scaling": (scaling, "scaling", "speed_files speed_poisson"),
+    "heads": (heads, "heads", "heads_digits heads_leaves"),
+    "iterncgp": (iterncgp, "iterncgp", "iterncgp_anytime_1e5 iterncgp_rough_1e5"),
+    "serving": (serving, "serving", "portable"),
+    "losses": (losses, "", " ".join(names for _, names in TOPICS.values())),
+}
+"""Figures: how they are drawn, on whose page they stand, and from which files."""
 
 
 def main() -> None:
+    import matplotlib
+
     results = load()
-    if not results:
-        sys.exit(f"there is nothing in {RESULTS}")
-    for name, result in results.items():
-        source, path = RESULTS / f"{name}.json", FIGURES / f"{name}.png"
-        if panels(result):
-            draw(result, source, path)
-    PAGE.write_text(page(results), encoding="utf-8")
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    for name, (draw, _, files) in DRAWN.items():
+        with matplotlib.rc_context(STYLE):
+            picture = {"Description": digest(*files.split())}
+            draw(results).savefig(FIGURES / f"{name}.png", dpi=160, metadata=picture)
+    for path, text in pages(results).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     print(f"{PAGE.relative_to(ROOT)}: {len(results)} benchmarks")
 
 

@@ -78,7 +78,7 @@ def main() -> None:
             table.append({"family": family, "by": by, **numbers})
     record(
         "serving",
-        "A served GAM beside gam.predict",
+        "Speed of a SavedModel and of gam.predict",
         table,
         options,
         within=["family"],

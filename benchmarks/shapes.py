@@ -191,7 +191,7 @@ def main() -> None:
 
     study(
         "shapes",
-        "Terms with a shape: increasing and convex truths",
+        "Monotone and convex smooths: error and coverage",
         options,
         [Setting(family, truth) for family in options.families for truth in TRUTHS],
         made,

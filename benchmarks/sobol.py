@@ -492,7 +492,7 @@ def main() -> None:
     rows = table.rename(columns=heads).astype(object)
     record(
         "sobol",
-        "Sobol indices from few evaluations of a function",
+        "Sobol indices from few evaluations: error and coverage",
         rows.where(rows.notna(), None).to_dict("records"),
         arguments,
         peers=["salib"],

@@ -63,7 +63,7 @@ def store(
     skip = {"fit, s"} if HEADLINES.get(case, "first") != "first" else set()
     record(
         f"speed_{case}",
-        f"Speed: {asked[0].lower()}{asked[1:]}",
+        asked,
         rows,
         argparse.Namespace(repeats=settings.repeats, threads=settings.threads, record=given.record),
         within=[unit],

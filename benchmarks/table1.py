@@ -213,10 +213,10 @@ def main() -> None:
     parser.add_argument("--max-size", type=int, default=256, help="the largest C, and M")
     arguments = parser.parse_args()
 
-    title = "Training steps of families of q(U) beside each other, M = 32"
+    title = "Training steps of families of q(U), M = 32"
     record("table1_ratios", title, ratios(6.0 * arguments.seconds), arguments)
     powers = [n for n in (4, 8, 16, 32, 64, 128, 256) if n <= arguments.max_size]
-    title = "What does each family of q(U) cost, against the number of {}?"
+    title = "Cost of families of q(U) by number of {}"
     for axis, (name, what, sizes) in enumerate(
         (
             ("components", "components C", [(C, 16) for C in powers]),

@@ -195,7 +195,7 @@ def main() -> None:
     rows = [row for name in options.datasets for row in rows_of(name, options)]
     record(
         "uci",
-        "Additive GPs on UCI tables, beside what the papers of OAK and Duvenaud state",
+        "Additive GPs on UCI data, with published results of OAK and Duvenaud",
         rows,
         options,
         within=("data",),

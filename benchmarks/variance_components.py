@@ -97,7 +97,7 @@ def rows_of(each: pd.DataFrame) -> list[dict[str, Any]]:
 def main() -> None:
     study(
         "variance_components",
-        "Standard deviations of random effects, beside REML",
+        "Standard deviations of random effects, with REML",
         parser_of(__doc__, replicates=40).parse_args(),
         SETTINGS,
         simulate,

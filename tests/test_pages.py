@@ -15,7 +15,7 @@ from test_package import ROOT
 
 import gpflow_gam as gg
 
-PAGES = sorted([*(ROOT / "docs").glob("*.rst"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*(ROOT / "docs").glob("*.rst"), *(ROOT / "docs").rglob("*.md")])
 PAGES += sorted(ROOT.glob("*.md"))
 
 

@@ -1,4 +1,4 @@
-"""The page of results is that of the recorded files; what a benchmark may record is checked."""
+"""Pages of results are those of the recorded files; what a benchmark may record is checked."""
 
 from __future__ import annotations
 
@@ -21,20 +21,33 @@ RESULTS = results_page.load()
 OLDER = {"reliability"}  # run before machines were recorded; the page says so
 
 
-def test_the_page_is_that_of_the_files():
-    text = results_page.PAGE.read_text(encoding="utf-8")
-    assert text == results_page.page(RESULTS), "run python benchmarks/results_page.py"
+def test_pages_are_those_of_the_files():
+    pages = results_page.pages(RESULTS)
+    for path, text in pages.items():
+        assert path.read_text(encoding="utf-8") == text, "run python benchmarks/results_page.py"
+    assert {p for p in pages if p.parent.name == "results"} == set(
+        results_page.PAGE.with_suffix("").glob("*")
+    )
+    assert len(pages[results_page.PAGE].splitlines()) <= 200
 
 
-@pytest.mark.parametrize("name", [n for n, r in RESULTS.items() if results_page.panels(r)])
-def test_figures_are_drawn_from_the_files(name):
+def test_every_file_stands_on_one_page_of_details_under_a_heading_of_its_own():
+    named = [name for _, names in results_page.TOPICS.values() for name in names.split()]
+    assert sorted(named) == sorted(RESULTS)
+    assert len({result["title"] for result in RESULTS.values()}) == len(RESULTS)
+
+
+@pytest.mark.parametrize("name", results_page.DRAWN)
+def test_figures_are_drawn_from_the_files_and_shown(name):
     drawn = Image.open(results_page.FIGURES / f"{name}.png").text["Description"]
-    assert drawn == results_page.digest(results_page.RESULTS / f"{name}.json")
+    _, topic, files = results_page.DRAWN[name]
+    assert drawn == results_page.digest(*files.split())
+    assert f"figures/results/{name}.png" in results_page.front(RESULTS)
+    assert not topic or f"figures/results/{name}.png" in results_page.detail(topic, RESULTS)
 
 
 def test_there_are_no_other_figures():
-    drawn = {path.stem for path in results_page.FIGURES.glob("*.png")}
-    assert drawn == {n for n, r in RESULTS.items() if results_page.panels(r)}
+    assert {path.stem for path in results_page.FIGURES.glob("*")} == set(results_page.DRAWN)
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -47,7 +60,7 @@ def test_machine_and_versions_are_stated(name):
     assert "/tmp" not in json.dumps(result)
 
 
-def test_every_benchmark_records_or_is_listed():
+def test_every_benchmark_records():
     folder = ROOT / "benchmarks"
     scripts = {p.relative_to(folder).as_posix() for p in folder.glob("*.py")}
     scripts |= {p.relative_to(folder).as_posix() for p in folder.glob("iterncgp/*.py")}
@@ -57,7 +70,7 @@ def test_every_benchmark_records_or_is_listed():
         for s in scripts
         if re.search(r"^ +(record|study)\(", (folder / s).read_text("utf-8"), re.M)
     }
-    assert scripts - recording_ones == set(results_page.BY_HAND)
+    assert scripts == recording_ones
     assert recording_ones <= {r["benchmark"] for r in RESULTS.values()}
 
 
@@ -78,6 +91,33 @@ def written(folder: Path, rows=ROWS, **changes) -> dict:
     keywords = {**HOW, "better": BETTER, **changes}
     path = recording.record("trial", "A trial", rows, options, **keywords)
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_losses_are_what_the_best_of_others_is_ahead_by(tmp_path):
+    behind = results_page.comparisons(written(tmp_path))
+    assert [round(share, 3) for share, _ in behind] == [1.0, -0.125, 0.001]
+    assert behind[0][1] == "truth a: RMSE **0.200** (ours), **0.100** by theirs"
+    assert results_page.section(written(tmp_path)).count("\n- ") == 1
+
+
+def test_numbers_of_the_front_page_are_those_of_one_row(tmp_path, monkeypatch):
+    result, template = {"trial": written(tmp_path)}, tmp_path / "template.md"
+    monkeypatch.setattr(results_page, "TEMPLATE", template)
+    monkeypatch.setattr(results_page, "derived", lambda results: {"three": "3"})
+    template.write_text("{{three}} of {{trial | RMSE | truth=a | model=ours | %}}")
+    assert results_page.front(result).endswith("\n3 of 20 %\n")
+    template.write_text("{{trial | RMSE | truth=a}}")
+    with pytest.raises(ValueError, match="not one number"):
+        results_page.front(result)
+
+
+def test_intervals_of_ours_that_cover_too_little_are_counted(tmp_path):
+    rows = [{**row, "coverage of 95 % bands": 0.8 + row["RMSE"]} for row in ROWS]
+    text = results_page.section(written(tmp_path, rows))
+    assert "less than 90 %:* 1 of 2; the least, 0.900: truth b, model ours" not in text
+    rows[2]["coverage of 95 % bands"] = 0.85
+    text = results_page.section(written(tmp_path, rows))
+    assert "less than 90 %:* 1 of 2; the least, 0.850: truth b, model ours" in text
 
 
 def test_paths_are_not_recorded(tmp_path):

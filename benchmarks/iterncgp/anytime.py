@@ -162,8 +162,7 @@ def main() -> None:
     suffix = "_1e5" if most == 100_000 else ""
     record(
         "iterncgp_anytime" + suffix,
-        "IterNCGP and SVGP at every time of a fit: ten classes, kernel held"
-        + (", 100 000 rows" if suffix else ""),
+        f"Ten classes, given kernel: IterNCGP and SVGP over time, {most // 1000} 000 rows",
         rows,
         arguments,
         within=["N", "seconds"],

