@@ -5,8 +5,8 @@ Two effects, of which the one of x has a shape, and the one of z, correlated wit
 replicates: the root mean square error of the effect of x, how much of it pointwise 95 % bands
 cover, the worst violation of the shape by 10 000 joint posterior draws (``worst draw``) and by the
 estimate, on a dense grid and against the effect's range; beside it the same term without a shape,
-and pyGAM's and R scam's where they are: ``--pygam`` names a Python that has pygam. It writes
-``docs/figures/shapes.txt`` and ``.png``, too. Run it with ``python benchmarks/shapes.py``.
+and pyGAM's and R scam's where they are: ``--pygam`` names a Python that has pygam. It draws
+``docs/figures/shapes.png``, too. Run it with ``python benchmarks/shapes.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 from harness import PEERS, asked, means, numbered, python_version, scored, study
 from recording import parser_of
-from tabulate import tabulate
 
 import gpflow_gam as gg
 
@@ -122,19 +121,6 @@ def of_pygam(python: str, setting: Setting, data: list[pd.DataFrame]) -> pd.Data
     return asked((python, PEERS), numbered(data), [json.dumps(task)])[1]
 
 
-def write(rows: list[dict[str, Any]], missing: list[str]) -> None:
-    """The table that the docs show."""
-
-    def said(value: Any) -> str:
-        return value if isinstance(value, str) else "" if value is None else f"{value:.3g}"
-
-    last = ["violation", "worst draw", "seconds"]
-    heads = [*(h for h in rows[0] if h not in last), *last]
-    table = tabulate([[said(r[h]) for h in heads] for r in rows], heads, disable_numparse=True)
-    left_out = f"\nnot here: {', '.join(missing)}" if missing else ""
-    FIGURE.with_suffix(".txt").write_text(table + left_out + "\n", encoding="utf-8")
-
-
 def draw(path: Path, seed: int) -> None:
     """One data set of some truths: bands with and without the shape, and draws."""
     import matplotlib
@@ -183,12 +169,6 @@ def main() -> None:
     def also(setting: Setting, data: list[pd.DataFrame]) -> list[pd.DataFrame]:
         return [of_pygam(options.pygam, setting, data)] if pygam else []
 
-    def rows(each: pd.DataFrame) -> list[dict[str, Any]]:
-        table = rows_of(each)
-        known = {row["method"] for row in table}
-        write(table, [name for name in ("pyGAM", "scam") if name not in known])
-        return table
-
     study(
         "shapes",
         "Monotone and convex smooths: error and coverage",
@@ -196,7 +176,7 @@ def main() -> None:
         [Setting(family, truth) for family in options.families for truth in TRUTHS],
         made,
         ours,
-        rows,
+        rows_of,
         lambda setting: ("shapes", setting.family, setting.shape, *ENDS),
         package=lambda setting: "scam",
         score=score,
