@@ -12,24 +12,34 @@ version = next(
 plot = ["matplotlib>=3.8"]
 # GPflow's bound on NumPy is 2; pyarrow 26 needs NumPy 2 and does not say so to pip
 parquet = ["pyarrow>=14,<26"]
-onnx = ["onnx>=1.16"]
+onnx = ["onnx>=1.16", "tf2onnx>=1.17"]
+duckdb = ["duckdb>=1.0"]
 test = [
     *parquet,
     *onnx,
     "onnxruntime>=1.17",
     "ai-edge-litert>=1.2",
     "tensorflow-serving-api>=2.18",
-    "duckdb>=1.0",
+    *duckdb,
     "openpyxl>=3.1",
     "hypothesis>=6.100",
     "joblib>=1.3",
+    "jsonschema>=4.20",
     "polars>=1.0",
     "mpmath>=1.3",
     "pytest>=8",
     "pytest-xdist>=3.5",
     "tensorboard>=2.18",
 ]
-docs = [*plot, "sphinx>=7.3", "furo>=2024.1.29", "myst-parser>=3", "sphinx-design>=0.6"]
+docs = [
+    *plot,
+    *duckdb,
+    "sphinx>=7.3",
+    "furo>=2024.1.29",
+    "myst-parser>=3",
+    "sphinx-design>=0.6",
+    "sphinx-mathjax-offline>=0.0.2",
+]
 
 setup(
     name="gpflow_gam",

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,6 +24,7 @@ from .portable import (
     PORTABLE_MEANINGS,
     check_litert,
     litert_bytes,
+    onnx_bytes,
     plain_function,
     portable_function,
     portable_graph,
@@ -488,34 +490,28 @@ def _check_file(path: Path, overwrite: bool) -> None:
 
 
 def _graph_bytes(model: Any, path: Path, kind: Format, options: Options, single: bool) -> bytes:
-    write = _onnx_writer(path) if kind == "onnx" else None
-    source = servable(model)
-    return _litert(source, options) if write is None else _onnx(source, options, single, write)
-
-
-def _onnx_writer(path: Path) -> Callable[..., bytes]:
-    try:
-        from .onnx_file import onnx_bytes
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != "onnx":
-            raise
+    if kind == "litert":
+        return _litert(servable(model), options)
+    if lacking := [name for name in ("onnx", "tf2onnx") if find_spec(name) is None]:
         raise ImportError(
-            f"{path.name} is written with the package onnx: pip install 'gpflow_gam[onnx]'."
-        ) from None
-    return onnx_bytes
+            f"{path.name} is written with the package {lacking[0]}: pip install 'gpflow_gam[onnx]'."
+        )
+    return _onnx(servable(model), options, single)
 
 
-def _onnx(source: Servable, options: Options, single: bool, write: Callable[..., bytes]) -> bytes:
-    function = portable_function(source.inputs, source, options.level, single)
-    graph = portable_graph(plain_function(portable_graph(function)))
+def _onnx(source: Servable, options: Options, single: bool) -> bytes:
+    function = portable_function([i.coded() for i in source.inputs], source, options.level, single)
+    graph = portable_graph(function)
     # inputs and outputs of a graph are of one name space
     names = argument_names(graph.inputs, graph.outputs)
     graph = dataclasses.replace(graph, inputs={names[k]: t for k, t in graph.inputs.items()})
-    inputs = [dataclasses.replace(i, name=names[i.name]).to_json() for i in source.inputs]
-    description = {**_portable(source, function, options), "inputs": inputs}
-    signature = description["signatures"][DEFAULT]
-    signature["inputs"] = {names[name]: type_ for name, type_ in signature["inputs"].items()}
-    return write(graph, description)
+    inputs = [dataclasses.replace(i, name=names[i.name]) for i in source.inputs]
+    description = {
+        **_portable(source, function, options),
+        "inputs": [i.to_json() for i in inputs],
+    }
+    description["signatures"][DEFAULT]["inputs"] = {i.name: _type(i.spec(single)) for i in inputs}
+    return onnx_bytes(plain_function(graph), inputs, description)
 
 
 def _litert(source: Servable, options: Options) -> bytes:

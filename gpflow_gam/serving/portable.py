@@ -1,10 +1,16 @@
-"""A servable's predictions as one graph of constants and plain operations, for other formats."""
+"""
+ONNX and LiteRT files, by tf2onnx and TensorFlow's converter.
+
+Both get a graph of constants and plain operations: neither has all of TensorFlow's, ONNX Runtime
+has some in single precision only, and neither factorises matrices.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import json
+import logging
 import math
 import re
 import warnings
@@ -23,7 +29,8 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from tensorflow.python.framework.op_def_library import apply_op
 
 from ..newton.operators import rows_at_once
-from .servable import MEANINGS, Input, Rows, Servable
+from ..version import __version__
+from .servable import MEANINGS, MISSING_CODE, Input, Rows, Servable
 
 Formula = Callable[..., Any]
 
@@ -543,10 +550,96 @@ def _sources(outputs: list[tf.Tensor], waits: bool) -> list[tf.Operation]:
     return list(ordered)
 
 
+# --- ONNX files, by tf2onnx -----------------------------------------------------------------------
+
+METADATA = "gpflow_gam"  # the name of the description among a file's metadata
+OPSET, IR_VERSION = 18, 8  # older runtimes refuse newer ones
+
+
+def _log(context: Any, node: Any, name: str, args: Any) -> Any:
+    return node
+
+
+def _top_k(context: Any, node: Any, name: str, args: Any) -> Any:
+    k = np.ravel(node.inputs[1].get_tensor_value()).astype(np.int64)
+    context.replace_input(node, node.input[1], context.make_const(f"{name}_k", k).output[0], 1)
+    node.type = "TopK"
+    return node
+
+
+_IN_DOUBLE = {"Log": (_log, []), "TopKV2": (_top_k, [])}
+"""What tf2onnx would compute in single precision."""
+
+
+def onnx_bytes(function: Any, inputs: Sequence[Input], description: dict[str, Any]) -> bytes:
+    """
+    A concrete function of plain operations as an ONNX file.
+
+    ``inputs`` are those of the file, in which text is looked up; the function takes codes.
+    """
+    import onnx
+    import tf2onnx
+
+    specs = [
+        tf.TensorSpec(s.shape, s.dtype, name=name)
+        for name, s in function.structured_input_signature[1].items()
+    ]
+    names = [s.name for s in specs]
+    positional = tf.function(lambda *values: function(**dict(zip(names, values))), autograph=False)
+    disabled = logging.root.manager.disable
+    logging.disable(logging.ERROR)  # what is wrong is raised below
+    try:
+        model, _ = tf2onnx.convert.from_function(
+            positional, specs, opset=OPSET, custom_op_handlers=_IN_DOUBLE
+        )
+    finally:
+        logging.disable(disabled)
+    graph = model.graph
+    lacking = sorted({n.op_type for n in graph.node if not onnx.defs.has(n.op_type, n.domain)})
+    if lacking:
+        raise ValueError(
+            f"model: it predicts by {', '.join(lacking)}, which cannot be written as ONNX; export "
+            "it as a SavedModel (to a folder)."
+        )
+    encoded = False
+    for value in graph.input:
+        (source,) = (i for i in inputs if i.name == value.name)
+        if source.dtype == tf.string:
+            value.type.tensor_type.elem_type = onnx.TensorProto.STRING
+            for node in graph.node:
+                node.input[:] = [f"_{n}" if n == value.name else n for n in node.input]
+            graph.node.insert(0, _label_encoder(source))
+            encoded = True
+    if encoded:
+        model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 2))
+    model.ir_version = IR_VERSION
+    model.producer_name, model.producer_version = "gpflow_gam", __version__
+    onnx.helper.set_model_props(model, {METADATA: json.dumps(description)})
+    onnx.checker.check_model(model, full_check=True)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _label_encoder(source: Input) -> Any:
+    """Text to codes of levels."""
+    import onnx
+
+    codes = {level: i for i, level in enumerate(source.levels)}
+    codes.setdefault("", MISSING_CODE)
+    return onnx.helper.make_node(
+        "LabelEncoder",
+        [source.name],
+        [f"_{source.name}"],
+        domain="ai.onnx.ml",
+        keys_strings=list(codes),
+        values_int64s=list(codes.values()),
+        default_int64=-1,
+    )
+
+
 # --- LiteRT files (TensorFlow Lite), by TensorFlow's own converter --------------------------------
 
 
-METADATA = "gpflow_gam"  # the name of the description among the file's metadata
 IDENTIFIER = b"TFL3"
 SIGNATURE = "serving_default"
 LARGEST = 1e-2

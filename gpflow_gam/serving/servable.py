@@ -53,6 +53,7 @@ MEANINGS = {
     },
 }
 """Outputs of the signatures."""
+MISSING_CODE = -2  # a missing value among codes of levels that are text; -1 is a new level
 Invalid = Literal["error", "nan"]
 """A request with rows that the model cannot take fails, or is answered by NaN in those rows."""
 
@@ -378,9 +379,13 @@ def without_missing(
     values: tf.Tensor, column: Column, fill: Any, rows: Rows, levels: Sequence[Any] = ()
 ) -> tf.Tensor:
     """A column [N], ``fill`` for missing values; else rows with one are bad, as infinite ones."""
-    if values.dtype in (tf.int64, tf.bool):
+    if values.dtype == tf.int64 and levels and isinstance(levels[0], str):
+        missing = tf.equal(values, MISSING_CODE)
+        message = f"column {column!r} has missing values; leave those rows out"
+        fill = None if fill is None else levels.index(fill)
+    elif values.dtype in (tf.int64, tf.bool):
         return values
-    if values.dtype == tf.string:
+    elif values.dtype == tf.string:
         missing = tf.equal(values, "") & ("" not in levels)
         message = f"column {column!r} has missing values (empty text); leave those rows out"
     else:
@@ -392,7 +397,7 @@ def without_missing(
     bad = missing
     if values.dtype.is_floating:
         bad |= ~tf.math.is_finite(values)
-    other = "" if values.dtype == tf.string else 0.0
+    other = "" if values.dtype == tf.string else 0
     return rows.require(values, bad, [message, tf.where(bad)[:1, 0]], other)
 
 
