@@ -731,7 +731,9 @@ class Inspector:
         options = {"seed": self.seed, **options}
         return draw(self.fitted, terms, ax=ax, level=level, residuals=residuals, **options)
 
-    def draw_lift(self, data: Any, *, other: Any = None, groups: int = 10) -> Figure:
+    def draw_lift(
+        self, data: Any, *, other: Any = None, groups: int = 10, by: Column | None = None
+    ) -> Figure:
         """
         How well predictions order risks: the charts of a pricing review.
 
@@ -743,13 +745,15 @@ class Inspector:
         :param data: rows with the response's column, best ones that the fit has not seen.
         :param other: another fitted GAM, or its N expected responses.
         :param groups: their number.
+        :param by: a column of the data, in the model or not, by whose levels actual and expected
+            responses are shown, too; a number by groups of equal exposure.
         :return: a new figure.
         :raises ValueError: a response with more than two classes, or that may be negative; a bad
             argument.
         """
         from .plotting import lift
 
-        return lift(self.fitted, data, other, groups)
+        return lift(self.fitted, data, other, groups, by)
 
     def appraise(self) -> Figure:
         """A page of diagnostics: residual QQ, residuals and observations against fitted values."""

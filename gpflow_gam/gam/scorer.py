@@ -40,18 +40,35 @@ LINKS: dict[str, Any] = {
 
 
 def load(path: Any) -> dict[str, Any]:
-    """Read the tables that ``export`` wrote; ValueError if the file holds others."""
+    """Read the tables that ``export`` wrote; ValueError if it holds others, or broken ones."""
     with open(path, encoding="utf-8") as file:
         model: dict[str, Any] = json.load(file)
     if not isinstance(model, dict) or model.get("format") != FORMAT:
         raise ValueError(f"{path} holds no tables of gpflow_gam.")
     if model["version"] > VERSION:
         raise ValueError(f"{path} is of version {model['version']}; this reads up to {VERSION}.")
-    for term in model["terms"]:  # arrays, once for all
-        term["values"] = np.array(term["values"], float)
-        if term["roots"] is not None:
-            term["roots"] = [_padded(rows, model["rank"]) for rows in term["roots"]]
+    try:
+        for term in model["terms"]:  # arrays, once for all
+            term["values"] = np.array(term["values"], float)
+            _check(term["axes"], term["values"], len(model["constant"]))
+            if term["roots"] is not None:
+                term["roots"] = [_padded(rows, model["rank"]) for rows in term["roots"]]
+                for root in term["roots"]:
+                    _check(term["root_axes"], root, model["rank"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} holds broken tables ({error!r}).") from None
     return model
+
+
+def _check(axes: Any, values: Any, width: int) -> None:
+    size = math.prod(axis["size"] for axis in axes)
+    knots = [np.array(a["knots"], float) for a in axes if a["knots"] is not None]
+    if values.shape != (size, width) or not np.isfinite(values).all():
+        raise ValueError("a table that does not fit its axes")
+    if not all(np.isfinite(k).all() and (np.diff(k) > 0).all() for k in knots):
+        raise ValueError("knots that do not increase")
+    if [len(k) for k in knots] != [a["size"] for a in axes if a["knots"] is not None]:
+        raise ValueError("knots that are too many or too few")
 
 
 def predict(model: Any, data: Any, level: float = 0.95) -> dict[str, Any]:

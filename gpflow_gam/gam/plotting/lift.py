@@ -12,13 +12,17 @@ from ..fits.fitted import encoded
 from ..fits.prediction import Prediction
 from ..fits.reading import in_memory
 from ..frames import Table
+from ..terms import Column
 from .figures import Axes, Figure, panels, put_labels
 
 _Z = 1.96
 _LEAST = 2  # groups
+_WIDE = 40  # characters of labels that stand side by side
 
 
-def lift(fit: FittedGAM, data: Any, other: Any = None, groups: int = 10) -> Figure:
+def lift(
+    fit: FittedGAM, data: Any, other: Any = None, groups: int = 10, by: Column | None = None
+) -> Figure:
     """
     Charts of a model's order of risks, as of :meth:`gpflow_gam.GAM.draw_lift`.
 
@@ -29,6 +33,7 @@ def lift(fit: FittedGAM, data: Any, other: Any = None, groups: int = 10) -> Figu
     :param data: rows with the response's column.
     :param other: another fitted GAM, or its N expected responses.
     :param groups: their number.
+    :param by: a column of the data by whose levels, or values, actual and expected are shown.
     :return: a new figure.
     :raises ValueError: a response with more than two classes, or that may be negative; a bad
         argument.
@@ -38,15 +43,12 @@ def lift(fit: FittedGAM, data: Any, other: Any = None, groups: int = 10) -> Figu
     table = in_memory(data)
     actual, expected, exposure = _responses(fit, table)
     rate = expected / exposure
-    figure, axes = panels([1] * (2 if other is None else 3))
+    figure, axes = panels([1] * (2 + (other is not None) + (by is not None)))
     response = str(fit.spec.response or "response")
     first, second = axes[0][0], axes[1][0]
     parts = _parts(rate, exposure, groups)
     _draw_means(first, parts, actual, exposure, {"expected": expected}, response)
-    error = [np.sqrt(np.sum(np.square((actual - expected)[p]))) / exposure[p].sum() for p in parts]
-    means = [actual[p].sum() / exposure[p].sum() for p in parts]
-    places = np.arange(1, len(parts) + 1)
-    first.errorbar(places, means, _Z * np.array(error), fmt="none", ecolor="C0", linewidth=0.9)
+    _draw_errors(first, parts, actual, expected, exposure)
     put_labels(first, "group, by expected response", first.get_ylabel(), "Actual and expected")
     _draw_lorenz(second, rate, actual, exposure, "this model")
     if other is not None:
@@ -57,6 +59,14 @@ def lift(fit: FittedGAM, data: Any, other: Any = None, groups: int = 10) -> Figu
         _draw_means(axes[2][0], parts, actual, exposure, both, response)
         label = axes[2][0].get_ylabel()
         put_labels(axes[2][0], "group, by ratio of the models", label, "Double lift")
+    if by is not None:
+        last = axes[-1][0]
+        parts, labels = _by_column(table, by, exposure, groups)
+        _draw_means(last, parts, actual, exposure, {"expected": expected}, response)
+        _draw_errors(last, parts, actual, expected, exposure)
+        put_labels(last, str(by), last.get_ylabel(), f"Actual and expected by {by}")
+        rotation = 45 if max(map(len, labels)) * len(labels) > _WIDE else 0
+        last.set_xticks(range(1, len(parts) + 1), labels, rotation=rotation)
     ends = [0.0, 1.0]
     second.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
     title = "Lorenz curve of the order of risks"
@@ -115,6 +125,40 @@ def _parts(score: AnyNDArray, exposure: AnyNDArray, groups: int) -> list[AnyNDAr
     middle = (np.cumsum(exposure[order]) - 0.5 * exposure[order]) / exposure.sum()
     group = np.minimum((groups * middle).astype(int), groups - 1)
     return [order[group == k] for k in range(groups) if np.any(group == k)]
+
+
+def _by_column(
+    table: Table, by: Column, exposure: AnyNDArray, groups: int
+) -> tuple[list[AnyNDArray], list[str]]:
+    """Rows of each level, or of groups of equal exposure by a number, and what they are called."""
+    if by not in table:
+        raise ValueError(f"by: data has no column {by!r}.")
+    values = np.asarray(table.values(by))
+    missing = table.missing(by)
+    there = np.flatnonzero(~missing)
+    if values.dtype.kind in "iuf" and len(set(values[there])) > groups:
+        parts = [there[p] for p in _parts(values[there], exposure[there], groups)]
+        labels = [f"{values[p].min():.3g} to {values[p].max():.3g}" for p in parts]
+    else:
+        levels = sorted(set(values[there]))
+        parts, labels = [np.flatnonzero(values == v) for v in levels], list(map(str, levels))
+    if missing.any():
+        parts, labels = [*parts, np.flatnonzero(missing)], [*labels, "missing"]
+    return parts, labels
+
+
+def _draw_errors(
+    ax: Axes,
+    parts: list[AnyNDArray],
+    actual: AnyNDArray,
+    expected: AnyNDArray,
+    exposure: AnyNDArray,
+) -> None:
+    """Intervals of actual means."""
+    error = [np.sqrt(np.sum(np.square((actual - expected)[p]))) / exposure[p].sum() for p in parts]
+    means = [actual[p].sum() / exposure[p].sum() for p in parts]
+    places = np.arange(1, len(parts) + 1)
+    ax.errorbar(places, means, _Z * np.array(error), fmt="none", ecolor="C0", linewidth=0.9)
 
 
 def _draw_means(
