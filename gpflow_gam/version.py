@@ -1,4 +1,4 @@
 """The version, in one place."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 """Version of this package."""

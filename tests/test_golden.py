@@ -24,11 +24,11 @@ def test_a_file_answers_as_when_it_was_written(file: Path):
     gam = gg.GAM.load(file)
     result = answers(gam)
     assert result.pop("names") == want.pop("names")
-    # then without the constant, which is the intercept's, and without offsets
     terms, old = np.array(result.pop("terms")), np.array(want.pop("terms"))
-    np.testing.assert_allclose(terms[:, 1:-1], old[:, 1:], rtol=1e-6, atol=1e-9)
-    (constant,) = gam.fitted.spec.constant
-    np.testing.assert_allclose(terms[:, 0] - constant, old[:, 0], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(terms.sum(axis=1), gam.predict(rows(), "link"), rtol=1e-9)
+    if file.stem == "gam-0.1.0":  # without the constant, which is the intercept's, and offsets
+        (constant,) = gam.fitted.spec.constant
+        terms = np.column_stack([terms[:, 0] - constant, terms[:, 1:-1]])
+    np.testing.assert_allclose(terms, old, rtol=1e-6, atol=1e-9)
     for what, values in want.items():
         np.testing.assert_allclose(result[what], values, rtol=1e-6, atol=1e-9, err_msg=what)
