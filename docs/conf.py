@@ -18,7 +18,7 @@ extensions = [
     "sphinx_design",  # cards
     "sphinx.ext.autodoc",
     "sphinx.ext.doctest",
-    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # mathematics shows without a network, too
     "sphinx.ext.viewcode",
 ]
 exclude_patterns = ["_build"]

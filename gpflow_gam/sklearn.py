@@ -297,8 +297,9 @@ class GAMClassifier(ClassifierMixin, _GAMEstimator):  # type: ignore[misc]
     def _family(self, y: AnyNDArray, order: tuple[Any, ...] | None) -> Family:
         classes = np.unique(y)
         if len(classes) < 2:
+            (only,) = classes.tolist() or [None]
             raise ValueError(
-                f"y must hold at least two classes among rows that count; got only {classes[0]!r}."
+                f"y must hold at least two classes among rows that count; got only {only!r}."
             )
         default = Bernoulli() if len(classes) == 2 else Categorical()
         family = default if self.family is None else as_family(self.family)

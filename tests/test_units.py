@@ -326,7 +326,7 @@ def many(dtype: type, variance: float = 1.0, M: int = 20) -> gg.models.AdditiveS
 def test_many_rows_in_single_precision(variance):
     """As in double precision, up to the rounding of data and results."""
     X = np.linspace(0.02, 0.98, 60)[:, None] * np.ones((1, 3))
-    eps = np.finfo(np.float32).eps
+    eps = float(np.finfo(np.float32).eps)
     single = many(np.float32, variance)
     mean, var = (np.asarray(t) for t in single.predict_f(X.astype(np.float32)))
     bound = float(single.elbo())
