@@ -567,7 +567,7 @@ def _top_k(context: Any, node: Any, name: str, args: Any) -> Any:
     return node
 
 
-_IN_DOUBLE = {"Log": (_log, []), "TopKV2": (_top_k, [])}
+_IN_DOUBLE: dict[str, Any] = {"Log": (_log, []), "TopKV2": (_top_k, [])}
 """What tf2onnx would compute in single precision."""
 
 
