@@ -124,7 +124,10 @@ def test_curve_and_bands_are_the_effects(gaussian):
     assert ax.get_title() == "s(x):g=b"
     assert ax.get_xlabel() == "x"
     edf = gaussian.summary().table.loc["s(x):g=b", "edf"]
-    assert ax.get_ylabel() == f"s(x):g=b [edf {edf:.1f}]"
+    assert ax.get_ylabel() == f"partial effect on num [edf {edf:.1f}]"
+    axes = gaussian.draw("s(x):g", ncols=1, figsize=(4.0, 7.0)).axes
+    assert len({ax.get_ylim() for ax in axes}) == 1 < len(axes)
+    assert {ax.get_position().x0 for ax in axes} == {axes[0].get_position().x0}
 
 
 def test_rug_has_the_rows_of_the_level_alone(gaussian):

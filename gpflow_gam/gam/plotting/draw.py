@@ -594,6 +594,9 @@ def draw(
     predictor: str | None = None,
     fun: Transform | None = None,
     too_far: float | None = TOO_FAR,
+    ncols: int | None = None,
+    figsize: tuple[float, float] | None = None,
+    sharey: bool = False,
 ) -> Figure:
     """
     Draw the effects, a panel each.
@@ -621,6 +624,9 @@ def draw(
         ``numpy.exp``: see :meth:`gpflow_gam.GAM.effects`. Standard errors of maps stay as they are.
     :param too_far: maps are blank farther from all data than this share of the axes' lengths; None
         draws them to their corners.
+    :param ncols: columns of panels; by default up to three.
+    :param figsize: width and height of a new figure in inches.
+    :param sharey: one range of values for all curves and levels.
     :return: a new figure, or the one that ``ax`` stands on.
     :raises ValueError: an unknown effect or predictor, or an option that cannot be, naming it.
     :raises TypeError: ``ax`` is no axes, or ``terms`` no names.
@@ -665,9 +671,18 @@ def draw(
             )
         into([ax], *plan[0])
         return figure_of(ax)
-    figure, axes = panels([2 if _is_wide(fit, component) else 1 for component, _ in plan])
+    spans = [2 if _is_wide(fit, component) else 1 for component, _ in plan]
+    figure, axes = panels(spans, ncols, figsize)
+    alike: dict[object, list[Axes]] = {}
     for panel, row in zip(plan, axes):
         into(row, *panel)
+        component = panel[0]
+        if not _is_wide(fit, component) and (sharey or component.by is not None):
+            alike.setdefault(sharey or (component.term, *panel[1]), []).append(row[0])
+    for group in alike.values():
+        low, high = zip(*(each.get_ylim() for each in group))
+        for each in group:
+            each.set_ylim(min(low), max(high))
     return figure
 
 
@@ -731,9 +746,24 @@ def _put_names(ax: Axes, fit: FittedGAM, shown: View, places: list[int]) -> None
     """The title, and what the axis of values is of."""
     predictor = places[0] if len(places) == 1 else None
     put_title(ax, shown.title(predictor))
-    name = shown.component.name
+    name = _measured(fit, shown.fun)
     if predictor is not None:
         if measured := fit.spec.family.axes(str(fit.spec.response)):
             name = measured[shown.component.predictors_of(fit.num_predictors)[predictor]]
         name = f"{name} [edf {shown.dof[predictor]:.1f}]"
     ax.set_ylabel(name)
+
+
+def _measured(fit: FittedGAM, fun: Transform | None) -> str:
+    """What effects are measured in: of one predictor, its scale."""
+    family, several = fit.spec.family, fit.num_predictors > 1
+    odds = family.name in ("bernoulli", "binomial") and getattr(family, "link", "") == "logit"
+    hazard = family.name == "cox"
+    if fun is np.exp and not several and (odds or hazard or family.log_link):
+        return "odds ratio" if odds else "hazard ratio" if hazard else "ratio of means"
+    if fun is not None or several:
+        return "partial effect" + (", transformed" if fun is not None else "")
+    if odds or hazard or family.log_link:
+        return f"partial effect (log {'odds' if odds else 'hazard' if hazard else 'scale'})"
+    identity = getattr(family, "link", "") == "identity" and fit.spec.response is not None
+    return f"partial effect on {short(fit.spec.response)}" if identity else "partial effect"

@@ -25,15 +25,20 @@ _WIDTHS = {1: 5.6, 2: 9.0, 3: 13.0}
 _HEIGHT = 3.5
 
 
-def panels(spans: Sequence[int]) -> tuple[Figure, list[list[Axes]]]:
+def panels(
+    spans: Sequence[int], columns: int | None = None, size: tuple[float, float] | None = None
+) -> tuple[Figure, list[list[Axes]]]:
     """A new figure with a list of axes for each panel."""
-    columns = _columns(spans)
+    if columns is not None and columns < max(spans):
+        raise ValueError(f"ncols must be at least {max(spans)} for these effects; got {columns}.")
+    columns = columns or _columns(spans)
     places = _pack(spans, columns)
     rows = 1 + max(row for row, _ in places)
     height = max(_HEIGHT * rows, 4.0)
     # wide enough for a colour bar's numbers to keep off the next panel's label
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-    figure = plt.figure(figsize=(_WIDTHS[columns], height), layout=layout)
+    size = size or (_WIDTHS.get(columns, 4.2 * columns), height)
+    figure = plt.figure(figsize=size, layout=layout)
     grid = figure.add_gridspec(rows, columns)
     axes = [
         [figure.add_subplot(grid[row, column + i]) for i in range(span)]
