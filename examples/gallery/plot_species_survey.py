@@ -43,7 +43,8 @@ gam.draw("s(easting,northing)", ax=ax)
 for found, marker in ((0, "o"), (1, "^")):
     part = sites[sites["frogs"] == found]
     fill, label = ("0.15", "frogs") if found else ("none", "none found")
-    ax.scatter(part["easting"], part["northing"], 14, fill, marker, edgecolors="0.15", label=label)
+    style = {"c": fill, "marker": marker, "edgecolors": "0.15", "label": label}
+    ax.scatter(part["easting"], part["northing"], s=14, **style)
 ax.set(title="log odds of frogs", xlabel="easting (map units)", ylabel="northing (map units)")
 ax.legend(loc="lower left")
 plt.show()
