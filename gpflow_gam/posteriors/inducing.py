@@ -170,7 +170,8 @@ class InducingMoments:
         else:
             rows = [np.concatenate([p.T @ S[:, s, t] @ r for r, t in parts], -1) for p, s in parts]
             inner = np.concatenate(rows, axis=-2)
-        return JointParts(mean, inner, _residual_variances(result))
+        left = np.concatenate([_residual_variance(*pair) for pair in result])
+        return JointParts(mean, inner, left)
 
     def shared_parts(self, blocks: Sequence[Block]) -> AnyNDArray | None:
         """B of components at points, [L, n, R], one block after the other; None without it."""
@@ -186,6 +187,17 @@ class InducingMoments:
         phi, left = self.all_features(X, tangents)
         inner = np.sum(phi * (self.covariance @ phi), axis=1)
         return phi.T @ self.mean, inner.T + left.T @ self.entering()
+
+    def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean and variance [N, C, L] of each component at X [N, D]."""
+        means, variances = [], []
+        for name, enters in zip(self._source.names, self.entering()):
+            phi, prior = self.features_and_prior(name, self.tangents(name, X))
+            block = self.block(name)
+            means.append(phi.T @ self.mean[block])
+            known = np.sum(phi * (self.covariance[:, block, block] @ phi), axis=1)
+            variances.append(known.T + np.outer(_residual_variance(phi, prior), enters))
+        return np.stack(means, axis=1), np.stack(variances, axis=1)
 
     # --- features -----------------------------------------------------------------------------
 
@@ -290,7 +302,7 @@ class InducingMoments:
         """Features of all components [P, N] at X, and variances that these leave open, [C, N]."""
         tangents = self.all_tangents(X) if tangents is None else tangents
         result = [self.features_and_prior(n, t) for n, t in zip(self._source.names, tangents)]
-        left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in result]
+        left = [_residual_variance(*pair) for pair in result]
         return np.concatenate([phi for phi, _ in result]), np.stack(left)
 
 
@@ -368,10 +380,10 @@ def inducing_roots(
     return [result[i] for i in range(len(result))]
 
 
-def _residual_variances(result: Sequence[tuple[AnyNDArray, AnyNDArray]]) -> AnyNDArray:
-    """Variances beside what features [M_c, n_c] and prior variances [n_c] of blocks explain."""
-    left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in result]
-    return np.maximum(np.concatenate(left), 0.0)
+def _residual_variance(phi: AnyNDArray, prior: AnyNDArray) -> AnyNDArray:
+    """Of one component, [n]; zero where it is rounding, which far from the data is large."""
+    left = prior - np.sum(np.square(phi), axis=0)
+    return np.where(left > _ROUNDING * prior, left, 0.0)
 
 
 def _root(covariance: AnyNDArray) -> AnyNDArray:
@@ -384,4 +396,5 @@ def _root(covariance: AnyNDArray) -> AnyNDArray:
         return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
+_ROUNDING = 1e-13  # of a prior variance
 _JITTER = 1e-10  # of what is left open at the points, as a share of it

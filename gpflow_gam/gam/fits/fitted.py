@@ -308,10 +308,16 @@ class FittedGAM:
 
     def predict_link(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and variance of the predictors, [N, L] each."""
-        return self._in_blocks(X, self.posterior.predict_f)
+        moments = self.known_moments
+        if moments is None:
+            return self._in_blocks(X, self.posterior.predict_f)
+        mean, var = self._by_rows(X, moments.total)
+        return mean + np.asarray(self.model.mean_function(X)), np.maximum(var, 0.0)  # rounding
 
     def predict_joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and variance of the predictors, [N, L]; covariances [N, L, L] if correlated."""
+        if self.known_moments is not None:
+            return self.predict_link(X)
         posterior = self.posterior
         joint = posterior.couples_outputs
         return self._in_blocks(X, lambda x: posterior.predict_f(x, full_output_cov=joint))
@@ -324,10 +330,14 @@ class FittedGAM:
 
     def predict_components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and variance of the components, [N, C, L] each."""
-        mean, var = self._in_blocks(X, self.posterior.predict_components)
-        if self.num_predictors == 1:
-            return mean[..., None], var[..., None]
-        return mean, var
+        moments = self.known_moments
+        if moments is None:
+            mean, var = self._in_blocks(X, self.posterior.predict_components)
+            if self.num_predictors == 1:
+                return mean[..., None], var[..., None]
+            return mean, var
+        parts = self._by_rows(X, moments.components)
+        return parts[0], np.maximum(parts[1], 0.0)  # rounding
 
     def component_means(self, X: AnyNDArray, names: Sequence[str]) -> AnyNDArray:
         """Means of some components alone, [N, C, L], for far less than with their variances."""
@@ -335,16 +345,14 @@ class FittedGAM:
         if moments is None:
             chosen = [self.spec.names.index(name) for name in names]
             return self.predict_components(X)[0][:, chosen]
-        result = np.empty((len(X), len(names), self.num_predictors))
 
-        def evaluate(start: int) -> None:
-            rows = slice(start, start + _CACHED)
+        def means(rows: AnyNDArray) -> tuple[AnyNDArray]:
+            result = np.empty((len(rows), len(names), self.num_predictors))
             for c, name in enumerate(names):
-                phi = moments.features(name, X[rows])
-                result[rows, c] = phi.T @ moments.mean[moments.block(name)]
+                result[:, c] = moments.features(name, rows).T @ moments.mean[moments.block(name)]
+            return (result,)
 
-        each(evaluate, range(0, len(X), _CACHED))
-        return result
+        return self._by_rows(X, means)[0]
 
     def sum_means(self, X: AnyNDArray, names: Sequence[str]) -> AnyNDArray:
         """Means of the sum of some components alone, [N, L]; m(x) is left out."""
@@ -373,6 +381,15 @@ class FittedGAM:
         if self.num_predictors == 1:
             mean, var = mean[:, None], var[:, None]
         return mean, np.maximum(var, 0.0)  # rounding
+
+    def _by_rows(
+        self, X: AnyNDArray, evaluate: Callable[[AnyNDArray], tuple[AnyNDArray, ...]]
+    ) -> list[AnyNDArray]:
+        """Arrays with a row for a row of X, computed on all cores."""
+        parts: dict[int, tuple[AnyNDArray, ...]] = {}
+        starts = range(0, max(len(X), 1), _CACHED)
+        each(lambda i: parts.update({i: evaluate(X[i : i + _CACHED])}), starts)
+        return [np.concatenate(part) for part in zip(*(parts[i] for i in starts))]
 
     def _in_blocks(
         self, X: AnyNDArray, predict: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
