@@ -176,7 +176,7 @@ def test_kinds_of_models_learn(kind: str) -> None:
             "subclassed": lambda: Subclassed(head),
         }.get(kind, lambda: network(head))()
         compiled(model, head, 0.05, jit_compile=kind == "jit")
-        losses = model.fit(X, Y, epochs=6, batch_size=45, verbose=0).history["loss"]
+        losses = model.fit(X, Y, epochs=12, batch_size=45, verbose=0).history["loss"]
         assert losses[-1] < losses[0] - 0.1
         moments = model.predict(X, verbose=0)
         assert np.all(np.isfinite(moments))

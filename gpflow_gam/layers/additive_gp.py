@@ -18,6 +18,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..covariances import Features
 from ..gam.components import Component, build_inducing
+from ..gam.components.kernels import BEGIN_SMALL, PRIORS
 from ..gam.families import Family
 from ..gam.fits.specification import MAX_SITES
 from ..gam.terms import Term, Terms
@@ -266,7 +267,8 @@ class AdditiveGP(GPHead):
 
     def _build_equal_model(self) -> AdditiveSVGP:
         spec = self.specification
-        kernel = spec.build_kernel(self.structure)
+        priors = BEGIN_SMALL if self.normalization == "running" else PRIORS
+        kernel = spec.build_kernel(self.structure, priors)
         inducing = build_inducing(self.structure.components, kernel, self.structure.width)
         for Z in inducing.inputs:  # free by structure; whether they move is a flag
             for variable in Z.variables:

@@ -19,6 +19,7 @@ from scipy.stats import qmc
 
 from ..gam import families
 from ..gam.components import Component, build_kernel, learn_encoder, plan_columns
+from ..gam.components.kernels import PRIORS, VariancePriors
 from ..gam.components.plan import LATITUDE, LONGITUDE, inducing_each
 from ..gam.families import Family
 from ..gam.families import family as as_family
@@ -356,9 +357,9 @@ class HeadSpecification:
         smooths = [term for term in self.terms if isinstance(term, Smooth)]
         return {t.label: t.kernel for t in smooths if t.kernel is not None}
 
-    def build_kernel(self, structure: Structure) -> AdditiveKernel:
+    def build_kernel(self, structure: Structure, priors: VariancePriors = PRIORS) -> AdditiveKernel:
         """The prior, its centring measures held in variables."""
-        kernel = build_kernel(structure.components, self.scale, self.own_kernels)
+        kernel = build_kernel(structure.components, self.scale, self.own_kernels, priors=priors)
         for part in _centred(kernel):
             assert isinstance(part.measure, Discrete)
             part.measure = Nodes(part.measure)

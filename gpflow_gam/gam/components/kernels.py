@@ -108,6 +108,18 @@ The defaults. One coefficient says little about its own variance, and the margin
 puts that at zero: the variance of a line or a level is kept away from zero, so that they are hardly
 shrunk.
 """
+_LINE, _BEND = 0.15, 0.01
+BEGIN_SMALL = PRIORS._replace(
+    trend=GROWING._replace(start=_LINE),
+    deviation=FLAT._replace(start=_BEND),
+    selected_trend=FLAT._replace(start=_LINE),
+    selected_deviation=FLAT._replace(start=_BEND),
+)
+"""
+The same where columns are features that a network is learning: each part of a smooth begins with a
+tenth of the predictor's size at one spread from the mean. Larger ones would fit the data by what is
+random in the features, which then learn little else ("lazy training", Chizat, Oyallon & Bach 2019).
+"""
 UNPENALISED = 900.0
 """The variance of effects of levels, and of a line over its column's span, that nothing shrinks."""
 INDEPENDENT = 0.5, 1.5
@@ -235,7 +247,8 @@ def _function(
     if form == "line":
         line = _line(0.0 if varying else margins[0].centre, [margins[0].column])
         unit = (size / margins[0].span) ** 2
-        return _set_parametric(line, unit, component, priors.other)
+        prior = priors.other._replace(start=priors.trend.start)
+        return _set_parametric(line, unit, component, prior)
     if form == "random":
         return _set_variance(_margin_kernel(margins[0]), size**2, priors.other)
     if form == "levels":
@@ -254,13 +267,15 @@ def _function(
     if margins[0].kind == "rw":
         return _walk(component, size, varying, priors.other)
     of_trend, of_deviation = priors.of_smooth(component.select)
+    parts = _trends(component, size, of_trend)
+    if not parts:  # it is all there is
+        of_deviation = of_deviation._replace(start=priors.other.start)
     deviation = _joint_kernel(component, size, of_deviation, priors.other)
     if component.nodes:
         measure = Discrete(np.array(component.nodes), np.array(component.weights))
         deviation = ZeroMean(deviation, measure)
     elif margins[0].kind != "iou":  # which has no line, and so no mean
         deviation = _centred(deviation, margins[0])
-    parts = _trends(component, size, of_trend)
     if varying:
         parts.insert(0, _level(size, priors.level))
     return Sum([*parts, deviation]) if parts else deviation
@@ -342,8 +357,8 @@ def _joint_kernel(
     if kinds == {"ad"}:
         return _warped(component, size, prior)
     if len(margins) == 1:
-        # one for what is left in time has the shorter memory
-        quick = margins[0].kind != "ou"
+        # one for what is left in time has the shorter memory; what begins small is smooth
+        quick = margins[0].kind != "ou" and prior.start >= 1.0
         start = min(START, SPACINGS / max(len(component.inducing), 1)) if quick else START
         kernel = _margin_kernel(margins[0], start=start)
         return _set_variance(kernel, size**2, prior)
