@@ -18,7 +18,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..covariances import Features
 from ..gam.components import Component, build_inducing
-from ..gam.components.kernels import BEGIN_SMALL, PRIORS
+from ..gam.components.kernels import LINES_FIRST, PRIORS
 from ..gam.families import Family
 from ..gam.fits.specification import MAX_SITES
 from ..gam.terms import Term, Terms
@@ -212,7 +212,8 @@ class AdditiveGP(GPHead):
     :param scale: the predictor's natural size: a Gaussian response's standard deviation, 1 behind
         a link.
     :param normalization: ``"running"``: location and spread of features follow the training
-        batches; ``"adapt"``: only :meth:`adapt` sets them; None: features are taken as they are.
+        batches, and smooths begin as lines, for features of a network; ``"adapt"``: only
+        :meth:`adapt` sets them, for columns of data; None: features are taken as they are.
     :param output: what calls return, see :meth:`call`.
     :param level: probability of intervals.
     :param frozen: beginnings of the paths of parameters that training leaves alone (see
@@ -267,7 +268,7 @@ class AdditiveGP(GPHead):
 
     def _build_equal_model(self) -> AdditiveSVGP:
         spec = self.specification
-        priors = BEGIN_SMALL if self.normalization == "running" else PRIORS
+        priors = LINES_FIRST if self.normalization == "running" else PRIORS
         kernel = spec.build_kernel(self.structure, priors)
         inducing = build_inducing(self.structure.components, kernel, self.structure.width)
         for Z in inducing.inputs:  # free by structure; whether they move is a flag

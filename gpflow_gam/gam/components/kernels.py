@@ -108,17 +108,11 @@ The defaults. One coefficient says little about its own variance, and the margin
 puts that at zero: the variance of a line or a level is kept away from zero, so that they are hardly
 shrunk.
 """
-_LINE, _BEND = 0.15, 0.01
-BEGIN_SMALL = PRIORS._replace(
-    trend=GROWING._replace(start=_LINE),
-    deviation=FLAT._replace(start=_BEND),
-    selected_trend=FLAT._replace(start=_LINE),
-    selected_deviation=FLAT._replace(start=_BEND),
-)
+_SMALL = FLAT._replace(start=0.01)
+LINES_FIRST = PRIORS._replace(deviation=_SMALL, selected_deviation=_SMALL)
 """
-The same where columns are features that a network is learning: each part of a smooth begins with a
-tenth of the predictor's size at one spread from the mean. Larger ones would fit the data by what is
-random in the features, which then learn little else ("lazy training", Chizat, Oyallon & Bach 2019).
+The same where columns are features that a network is learning: smooths begin as little more than
+their lines. Curves that bend much would fit what is random in the features, which then learn noise.
 """
 UNPENALISED = 900.0
 """The variance of effects of levels, and of a line over its column's span, that nothing shrinks."""
@@ -247,8 +241,7 @@ def _function(
     if form == "line":
         line = _line(0.0 if varying else margins[0].centre, [margins[0].column])
         unit = (size / margins[0].span) ** 2
-        prior = priors.other._replace(start=priors.trend.start)
-        return _set_parametric(line, unit, component, prior)
+        return _set_parametric(line, unit, component, priors.other)
     if form == "random":
         return _set_variance(_margin_kernel(margins[0]), size**2, priors.other)
     if form == "levels":
