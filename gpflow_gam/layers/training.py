@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from gpflow.utilities import parameter_dict
 
 from .additive_gp import AdditiveGP
 
@@ -92,6 +93,12 @@ def refit(
             f"sample_weight must be [{len(features)}], one a row of features; got shape "
             f"{np.shape(sample_weight)}."
         )
+    if not np.asarray(head._starts):  # never trained: of features that stay, as a GAM begins
+        with head._precision():
+            fresh = parameter_dict(head.specification.build_kernel(head.structure))
+        for path, parameter in head.parameters.items():
+            if path.startswith("kernel."):
+                parameter.assign(fresh[path.removeprefix("kernel")])
     head.adapt(features, y)
     inputs = keras.Input(features.shape[1:], dtype=head.compute_dtype)
     model = keras.Model(inputs, head(inputs))
