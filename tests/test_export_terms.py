@@ -195,7 +195,7 @@ def test_numbers(runtime: None, tmp_path: Path, case: str) -> None:
         jobs.append((tmp_path / name, given, tmp_path / f"{name}.npz"))
     run(jobs)
     about = description(tmp_path / "m.onnx")
-    for (_, _, path), rtol in zip(jobs, (1e-12, 1e-3)):
+    for (_, _, path), rtol in zip(jobs, (1e-10, 1e-3)):
         result, values = dict(np.load(path)), wanted(gam, data, about)
         assert set(result) == set(values)
         for name, want in values.items():
@@ -249,7 +249,7 @@ def test_saved_models_say_the_same_of_each_parameter(tmp_path: Path) -> None:
     assert set(result) == set(values)
     for name, want in values.items():
         size = np.max(np.abs(want))
-        np.testing.assert_allclose(result[name], want, rtol=1e-12, atol=1e-13 * size, err_msg=name)
+        np.testing.assert_allclose(result[name], want, rtol=1e-10, atol=1e-11 * size, err_msg=name)
     assert served.description["predictors"] == ["mean", "log scale"]
     assert parts["names"].tolist() == ["intercept", *gam.names]
     draws = served.sample(data, 4000, seed=2)["predictor"]

@@ -59,7 +59,8 @@ def test_messages(model: Any, signatures: Any) -> None:
     response = answered(signatures, sent).SerializeToString()
     outputs = predict_pb2.PredictResponse.FromString(response).outputs
     result = tf.make_ndarray(outputs["response"])
-    np.testing.assert_array_equal(result, model[0].predict(NEW, unconditional=False))
+    expected = model[0].predict(NEW, unconditional=False)
+    np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
