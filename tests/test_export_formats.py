@@ -234,7 +234,7 @@ def newton_head() -> keras.Model:
 
 def network() -> keras.Model:
     rng = np.random.default_rng(6)
-    inputs = keras.Input((2,), name="inputs")
+    inputs = keras.Input((2,), name="inputs", dtype="float64")  # tf2onnx drops casts to and fro
     hidden = keras.layers.Dense(2, "tanh", dtype="float64")(inputs)
     head = AdditiveGP(gg.s(0) + gg.s(1), "poisson", num_data=60, num_inducing=4)
     model = keras.Model(inputs, head(hidden))

@@ -85,7 +85,7 @@ def same(gam: gg.GAM, served: gg.serving.Served, data: Any, level: float = 0.95)
     frame = gam.predict(data, interval=level, **known)
     link = gam.predict(data, "link", se=True, **known)
     np.testing.assert_allclose(result["mean"], link[0], rtol=1e-10, atol=1e-11)
-    np.testing.assert_allclose(np.sqrt(result["variance"]), link[1], rtol=1e-8)
+    np.testing.assert_allclose(np.sqrt(result["variance"]), link[1], rtol=1e-8, atol=1e-9)
     names = {"response": "estimate", "lower": "lower", "upper": "upper"}
     for key, column in names.items():
         if result[key].ndim == 1:
