@@ -89,7 +89,7 @@ def same(gam: gg.GAM, served: gg.serving.Served, data: Any, level: float = 0.95)
     names = {"response": "estimate", "lower": "lower", "upper": "upper"}
     for key, column in names.items():
         if result[key].ndim == 1:
-            np.testing.assert_allclose(result[key], frame[column], rtol=1e-9, atol=1e-11)
+            np.testing.assert_allclose(result[key], frame[column], rtol=1e-8, atol=1e-9)
         else:
             values = frame.xs(column, axis=1, level=1)
             np.testing.assert_allclose(result[key], values, rtol=1e-9, atol=1e-11)
