@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
+import threading
 import warnings
 from typing import Any
 
@@ -171,6 +173,35 @@ def test_lite(answers, case):
     for name, values in result["odd lite"].items():
         assert np.all(np.isnan(values[1:])), name
         np.testing.assert_allclose(values[0], result["lite"][name][0], rtol=1e-5, atol=1e-6)
+
+
+def test_missing_text_is_no_new_level_and_threads_take_turns(tmp_path):
+    """A level that is new has the prior's effect, empty text none; and logging stays as it was."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    data = columns()
+    gam = gg.GAM(gg.s("x", k=4) + gg.random_effect("Group of"))
+    gam.fit(data, predictor(data), max_iterations=8)
+    paths = [tmp_path / f"{i}.onnx" for i in range(2)]
+    threads = [threading.Thread(target=gg.serving.export, args=(gam, path)) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert logging.root.manager.disable == 0
+    new = pd.DataFrame({"x": [0.1, 0.2, 0.3], "Group of": ["b", "", "new"]})
+    known = gam.predict(new.iloc[[0, 2]])
+    for path in paths:
+        run = onnxruntime.InferenceSession(str(path)).run
+        columns_of = {"x": new["x"].to_numpy(), "Group_of": new["Group of"].to_numpy(object)}
+        (response,) = run(["response"], columns_of)
+        np.testing.assert_allclose(response[[0, 2]], known, rtol=1e-10)
+        assert np.isnan(response[1])
+    gg.serving.export(gam, tmp_path / "m.tflite")
+    lite = tf.lite.Interpreter(str(tmp_path / "m.tflite")).get_signature_runner("serving_default")
+    codes = np.array([1, -2, 7])  # -2 is missing
+    response = lite(x=new["x"].to_numpy(np.float32), Group_of=codes)["response"]
+    np.testing.assert_allclose(response[[0, 2]], known, rtol=1e-3)
+    assert np.isnan(response[1])
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -139,6 +139,19 @@ def test_some_rows_are_scored_given_the_others(small):
     np.testing.assert_allclose(gain, expected, rtol=1e-8)
 
 
+def test_a_component_more_is_the_model_with_it(small):
+    rows = np.flatnonzero(small.fitted.weights > 0)
+    error, K = dense(small, rows)
+    B, C = (interaction(small, *names)[1].values[rows] for names in (("x1", "x2"), ("x0", "x1")))
+    with_one = expand(small.fitted, rows).extended(B, 2.0)
+    gain, variance = evidence_gain(*with_one.project(C))
+    scores, curvatures = with_one.project(C)
+    P = np.linalg.inv(K + 2.0 * B @ B.T)
+    np.testing.assert_allclose(curvatures, np.linalg.eigvalsh(C.T @ P @ C), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(np.sum(scores**2), np.sum((C.T @ P @ error) ** 2), rtol=1e-8)
+    assert gain == 0.0 or variance > 0.0
+
+
 def test_negative_precisions_count():
     """Beside the formula written out, W and main effects' precision in full."""
     rng = np.random.default_rng(3)
@@ -392,3 +405,25 @@ def test_a_screen_that_cannot_be(small):
     }.items():
         with pytest.raises(ValueError, match=message):
             screen_interactions(small, **options)
+
+
+# --- many columns --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_sixty_columns():
+    """Binary data of the size of the sonar returns: 1770 pairs, and a GAM of what is chosen."""
+    rng = np.random.default_rng(1)
+    raw = rng.standard_normal((208, 64))
+    X = sum(raw[:, i : i + 60] for i in range(4)) / 2.0  # as neighbouring frequencies resemble
+    df = pd.DataFrame(X, columns=[f"x{i}" for i in range(60)])
+    f = 1.2 * df.x3 + 2.5 * df.x10 * df.x40
+    df["y"] = (rng.uniform(size=208) < 1 / (1 + np.exp(-2 * f))).astype(int)
+    terms = gg.anova(data=df, y="y", family="bernoulli")
+    interactions = [set(t.columns) for t in terms if len(t.columns) == 2]
+    assert len(terms) == 60 + len(interactions)
+    assert interactions
+    near = [{f"x{i}", f"x{j}"} for i, j in itertools.product(range(8, 13), range(38, 43))]
+    assert interactions[0] in near
+    gam = gg.GAM(terms, family="bernoulli").fit(df, "y", max_seconds=120)
+    assert np.mean((gam.predict(df) > 0.5) == df["y"]) > 0.8

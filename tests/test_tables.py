@@ -578,6 +578,18 @@ def test_lift_charts_by_a_column(claims: tuple[gg.GAM, pd.DataFrame]) -> None:
     ends = [tuple(map(float, t.get_text().split(" to "))) for t in groups.get_xticklabels()]
     assert len(ends) == 4
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(ends))
+    # an order that is not the alphabet's; and days, of which each is in one group
+    order = ["<25", "25-60", ">60"]
+    data["age"] = pd.Categorical(order * 100, order)
+    data["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(300) // 10, "D")
+    ages, days = (
+        [t.get_text() for t in gam.draw_lift(data, by=by).axes[-1].get_xticklabels()]
+        for by in ("age", "day")
+    )
+    assert ages == order
+    ends = [end for label in days for end in label.split(" to ")]
+    assert len(days) == 10
+    assert ends == sorted(set(ends))
     with pytest.raises(ValueError, match="no column 'q'"):
         gam.draw_lift(data, by="q")
 

@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import re
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -554,6 +555,7 @@ def _sources(outputs: list[tf.Tensor], waits: bool) -> list[tf.Operation]:
 
 METADATA = "gpflow_gam"  # the name of the description among a file's metadata
 OPSET, IR_VERSION = 18, 8  # older runtimes refuse newer ones
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def _log(context: Any, node: Any, name: str, args: Any) -> Any:
@@ -586,14 +588,15 @@ def onnx_bytes(function: Any, inputs: Sequence[Input], description: dict[str, An
     ]
     names = [s.name for s in specs]
     positional = tf.function(lambda *values: function(**dict(zip(names, values))), autograph=False)
-    disabled = logging.root.manager.disable
-    logging.disable(logging.ERROR)  # what is wrong is raised below
-    try:
-        model, _ = tf2onnx.convert.from_function(
-            positional, specs, opset=OPSET, custom_op_handlers=_IN_DOUBLE
-        )
-    finally:
-        logging.disable(disabled)
+    with _ONE_AT_A_TIME:  # what is disabled, and tf2onnx's names, are the process's
+        disabled = logging.root.manager.disable
+        logging.disable(logging.ERROR)  # what is wrong is raised below
+        try:
+            model, _ = tf2onnx.convert.from_function(
+                positional, specs, opset=OPSET, custom_op_handlers=_IN_DOUBLE
+            )
+        finally:
+            logging.disable(disabled)
     graph = model.graph
     lacking = sorted({n.op_type for n in graph.node if not onnx.defs.has(n.op_type, n.domain)})
     if lacking:
@@ -601,16 +604,14 @@ def onnx_bytes(function: Any, inputs: Sequence[Input], description: dict[str, An
             f"model: it predicts by {', '.join(lacking)}, which cannot be written as ONNX; export "
             "it as a SavedModel (to a folder)."
         )
-    encoded = False
+    text = {i.name: i for i in inputs if i.dtype == tf.string}
+    for node in graph.node:
+        node.input[:] = [f"_{name}" if name in text else name for name in node.input]
     for value in graph.input:
-        (source,) = (i for i in inputs if i.name == value.name)
-        if source.dtype == tf.string:
+        if value.name in text:
             value.type.tensor_type.elem_type = onnx.TensorProto.STRING
-            for node in graph.node:
-                node.input[:] = [f"_{n}" if n == value.name else n for n in node.input]
-            graph.node.insert(0, _label_encoder(source))
-            encoded = True
-    if encoded:
+            graph.node.insert(0, _label_encoder(text[value.name]))
+    if text:
         model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 2))
     model.ir_version = IR_VERSION
     model.producer_name, model.producer_version = "gpflow_gam", __version__

@@ -11,13 +11,14 @@ from ..fits import FittedGAM
 from ..fits.fitted import encoded
 from ..fits.prediction import Prediction
 from ..fits.reading import in_memory
-from ..frames import Table
+from ..frames import NumericColumn, Table, learn_levels
+from ..frames.encoding import kind_of_time
 from ..terms import Column
 from .figures import Axes, Figure, panels, put_labels
 
 _Z = 1.96
 _LEAST = 2  # groups
-_WIDE = 40  # characters of labels that stand side by side
+_WIDE, _MANY = 40, 20  # characters of labels that stand side by side, and labels that lean
 
 
 def lift(
@@ -48,7 +49,6 @@ def lift(
     first, second = axes[0][0], axes[1][0]
     parts = _parts(rate, exposure, groups)
     _draw_means(first, parts, actual, exposure, {"expected": expected}, response)
-    _draw_errors(first, parts, actual, expected, exposure)
     put_labels(first, "group, by expected response", first.get_ylabel(), "Actual and expected")
     _draw_lorenz(second, rate, actual, exposure, "this model")
     if other is not None:
@@ -63,9 +63,8 @@ def lift(
         last = axes[-1][0]
         parts, labels = _by_column(table, by, exposure, groups)
         _draw_means(last, parts, actual, exposure, {"expected": expected}, response)
-        _draw_errors(last, parts, actual, expected, exposure)
         put_labels(last, str(by), last.get_ylabel(), f"Actual and expected by {by}")
-        rotation = 45 if max(map(len, labels)) * len(labels) > _WIDE else 0
+        rotation = 90 if len(labels) > _MANY else 45 if sum(map(len, labels)) > _WIDE else 0
         last.set_xticks(range(1, len(parts) + 1), labels, rotation=rotation)
     ends = [0.0, 1.0]
     second.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
@@ -133,32 +132,28 @@ def _by_column(
     """Rows of each level, or of groups of equal exposure by a number, and what they are called."""
     if by not in table:
         raise ValueError(f"by: data has no column {by!r}.")
-    values = np.asarray(table.values(by))
     missing = table.missing(by)
     there = np.flatnonzero(~missing)
-    if values.dtype.kind in "iuf" and len(set(values[there])) > groups:
-        parts = [there[p] for p in _parts(values[there], exposure[there], groups)]
-        labels = [f"{values[p].min():.3g} to {values[p].max():.3g}" for p in parts]
+    rows = Table({by: table.values(by)[there]})
+    if table.is_levels(by):
+        reader = learn_levels(table, by)
+        codes, labels = reader.encode(rows), list(map(str, reader.levels))
+        parts = [there[codes == code] for code in range(len(labels))]
     else:
-        levels = sorted(set(values[there]))
-        parts, labels = [np.flatnonzero(values == v) for v in levels], list(map(str, levels))
+        time = kind_of_time(table, by)
+        numbers = NumericColumn(by, "draw_lift", None, time)
+        x = numbers.encode(rows)
+        several, place = np.unique(x, return_inverse=True)
+        sets = [np.array([i]) for i in range(len(several))]
+        if len(several) > groups:  # equal values stay together
+            sets = _parts(several, np.bincount(place, exposure[there]), groups)
+        parts, labels = [there[np.isin(place, p)] for p in sets], []
+        for p in sets:
+            ends = numbers.shown(several[np.unique(p[[0, -1]])])
+            labels.append(" to ".join(str(e)[:10] if time else f"{e:.4g}" for e in ends))
     if missing.any():
         parts, labels = [*parts, np.flatnonzero(missing)], [*labels, "missing"]
     return parts, labels
-
-
-def _draw_errors(
-    ax: Axes,
-    parts: list[AnyNDArray],
-    actual: AnyNDArray,
-    expected: AnyNDArray,
-    exposure: AnyNDArray,
-) -> None:
-    """Intervals of actual means."""
-    error = [np.sqrt(np.sum(np.square((actual - expected)[p]))) / exposure[p].sum() for p in parts]
-    means = [actual[p].sum() / exposure[p].sum() for p in parts]
-    places = np.arange(1, len(parts) + 1)
-    ax.errorbar(places, means, _Z * np.array(error), fmt="none", ecolor="C0", linewidth=0.9)
 
 
 def _draw_means(
@@ -175,6 +170,11 @@ def _draw_means(
         marker = "o" if k == 0 else ""
         style = "" if k == 0 else "-"
         ax.plot(places, means, marker=marker, linestyle=style, color=f"C{k}", label=name, gid=name)
+        if k == 0 and len(expected) == 1:  # around which the actual ones scatter
+            (mean,) = expected.values()
+            sums = [np.square((actual - mean)[p]).sum() for p in parts]
+            error = [_Z * np.sqrt(v) / exposure[p].sum() for v, p in zip(sums, parts)]
+            ax.errorbar(places, means, error, fmt="none", ecolor="C0", linewidth=0.9)
     unit = "" if np.all(exposure == 1.0) else " per exposure"
     ax.set_ylabel(f"mean {response}{unit}")
     ax.legend(frameon=False, fontsize="small")
