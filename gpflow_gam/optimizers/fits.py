@@ -347,7 +347,8 @@ def _fit_collapsed(
 
     def elsewhere(x: AnyNDArray) -> AnyNDArray | None:
         trials = bound.kernel.elsewhere(bound.split(x)[0])
-        return other_optimum(bound.loss, x, trials, tracker.tolerance, tracker, bound.metric)
+        search = tracker.tolerance, tracker, bound.metric, bound.alone
+        return other_optimum(bound.loss, x, trials, *search)
 
     try:
         value = bound.loss(u)[0] if known is None else known.numbers["value"]

@@ -512,14 +512,21 @@ def other_optimum(
     tolerance: float,
     tracker: Tracker | None,
     metric: Callable[[AnyNDArray], AnyNDArray | None],
+    alone: Callable[[AnyNDArray], Callable[[int], Loss | None]],
 ) -> AnyNDArray | None:
     """A better optimum than ``result`` [K]; None where none is seen."""
     # Short lengthscales may be an optimum (noise taken for quick changes), long ones, too (between
     # uneven inducing inputs), and a variance near zero feels no slope. Each trial sets one
     # coordinate: where that is not much worse a search begins there, and ends where it comes back.
+    # Most come back by what one component costs alone, which is cheap.
+    if not trials:
+        return None
     value, best = loss(result)[0], None
+    one = alone(result)
     for k, point, slack in trials:
         start = (result if best is None else best).copy()
+        own = one(k) or loss
+        limit = own(start)[0] + slack
         start[k] = point
 
         def seen(x: AnyNDArray, k: int = k, point: float = point) -> None:
@@ -527,14 +534,16 @@ def other_optimum(
                 raise _BackAgain
 
         try:
-            if loss(start)[0] > value + slack:
+            if own(start)[0] > limit:
                 continue
+            if own is not loss:
+                start, _, _ = descend(own, start, _STEPS, tolerance, tracker, None, seen)
             there, _, _ = descend(loss, start, _STEPS, tolerance, tracker, None, seen, metric)
         except (NotPositiveDefinite, _BackAgain):
             continue
         now = loss(there)[0]
         if now < value - tolerance:
-            value, best = now, there
+            value, best, one = now, there, alone(there)
     return best
 
 

@@ -208,6 +208,12 @@ class Evidence:
             blocks.append(last[1])
         return blocks
 
+    def part(self, which: int) -> Evidence:
+        """The evidence of one component."""
+        evidence = Evidence(self._places[which : which + 1], 0.0)
+        evidence._jitters = self._jitters[which : which + 1]
+        return evidence
+
     def _at_nodes(self, which: int, values: Values) -> tuple[AnyNDArray, AnyNDArray]:
         K, Kzx, _ = self._places[which].at_nodes.matrices(values)
         root = _root(K, _jitter_of(K, self._jitters[which]))
@@ -301,6 +307,20 @@ class EvidenceEvaluation:
             raise NotPositiveDefinite
         self.value = float(value)
 
+    def data_of(self, which: int) -> PseudoData:
+        """Pseudo-data of one component, given which its evidence is that of all, but for a constant."""
+        at_data = self.projection
+        rows, at, others = at_data.inducing[which], at_data.nodes[which], self.covariances
+        precision, shift = [], []
+        for i, (S, half) in enumerate(zip(others, at_data.half)):
+            # the covariance of all others, zero in this one's rows
+            rest = S - S[:, rows] @ np.linalg.solve(S[rows, rows], S[rows])
+            seen = rest @ half[:, at]
+            precision.append(self.scale * self.data.precision[i][at, at] - half[:, at].T @ seen)
+            shift.append(self.scale * self.data.shift[at, i] - seen.T @ at_data.eta[:, i])
+        masses = (self.scale * self.data.masses[which],)
+        return PseudoData(np.stack(precision), np.stack(shift, axis=1), masses)
+
     def feature_slopes(self) -> list[AnyNDArray]:
         """Gradients in the features of each component at its nodes, [M_c, J_c]."""
         at_data = self.projection
@@ -323,12 +343,14 @@ class EvidenceEvaluation:
         return added(block.gradient(bar, mass) for block, bar, mass in parts), along
 
     @functools.cached_property
+    def covariances(self) -> list[AnyNDArray]:
+        """The posterior's covariance of each output, [P, P]."""
+        return [inverse(factor) for factor in self.factors]
+
+    @functools.cached_property
     def slopes(self) -> list[AnyNDArray]:
         """Gradients in Lambda of each output, [P, P]."""
-        return [
-            -0.5 * (inverse(factor) + np.outer(mu, mu))
-            for factor, mu in zip(self.factors, self.mean.T)
-        ]
+        return [-0.5 * (S + np.outer(mu, mu)) for S, mu in zip(self.covariances, self.mean.T)]
 
 
 def added(gradients: Iterable[Gradients]) -> dict[int, AnyNDArray]:

@@ -602,7 +602,8 @@ class Rounds:
         """Other hyperparameters with a higher ELBO, found at these sites, or None."""
         data, u = now.sweep.data, now.point.u
         trials, metric = self.hyperparameters.elsewhere(u), functools.partial(self.metric, data)
-        other = other_optimum(self.loss(data), u, trials, tolerance, self.tracker, metric)
+        alone = functools.partial(self.alone, data)
+        other = other_optimum(self.loss(data), u, trials, tolerance, self.tracker, metric, alone)
         u = self.rows.communicator.agreed(u if other is None else other)
         if np.array_equal(u, now.point.u):
             return None
@@ -713,6 +714,34 @@ class Rounds:
             return -(here.value + prior), -(self.hyperparameters.pullback(x, gradients) + slope)
 
         return loss
+
+    def alone(
+        self, data: PseudoData, x: AnyNDArray, scale: float = 1.0
+    ) -> Callable[[int], Loss | None]:
+        """By a coordinate: the loss, but for a constant, where one component leaves x; or None."""
+        u, _ = self.split(x)
+        here = EvidenceEvaluation(self.evidence, data, self.values(u), scale)
+        users = [self._users[id(p)] for p, _ in self.hyperparameters.moved(u, 0.0)]
+
+        def of(k: int) -> Loss | None:
+            if len(users[k]) != 1:
+                return None
+            (c,) = users[k]
+            evidence, own = self.evidence.part(c), here.data_of(c)
+            moves = np.array([each == [c] for each in users])
+
+            def loss(x: AnyNDArray) -> tuple[float, AnyNDArray]:
+                u, _ = self.split(x)
+                there = EvidenceEvaluation(evidence, own, self.values(u))
+                prior, slope = self.hyperparameters.log_prior(u)
+                gradient = np.zeros_like(x)
+                pulled = self.hyperparameters.pullback(u, there.gradient()[0])
+                gradient[: len(u)] = np.where(moves, -(pulled + slope), 0.0)
+                return -(there.value + prior), gradient
+
+            return loss
+
+        return of
 
     def value(self, data: PseudoData, u: AnyNDArray) -> float:
         """The value of :meth:`loss` at u."""

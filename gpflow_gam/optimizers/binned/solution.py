@@ -26,7 +26,7 @@ from ...posteriors.shaped import acting_nodes, constraint_evidence, shaped_compo
 from ...storage import ByBlock
 from ...threads import SMALL, one_blas_thread
 from ...variational import DenseGaussian, OptimalPrecision
-from ..minimizers import FitResult, StopFit, Tracker
+from ..minimizers import FitResult, Loss, StopFit, Tracker
 from .evidence import EvidenceEvaluation, GaussianPosterior, PseudoData, inverse, posterior_of
 from .passes import Rows, Watch
 from .rounds import Rounds, StartError, differenced
@@ -143,6 +143,10 @@ class CollapsedBound:
         rest = np.arange(len(inner), len(u))
         whole[rest, rest] = 0.5 * self.error[1]
         return whole
+
+    def alone(self, u: AnyNDArray) -> Callable[[int], Loss | None]:
+        """As of :class:`Rounds`."""
+        return self.rounds.alone(self.data, u, 1.0 / self.split(u)[1])
 
     def hessian(self, u: AnyNDArray) -> AnyNDArray:
         """Second derivatives of the loss, [K, K]."""
