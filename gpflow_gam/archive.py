@@ -83,13 +83,7 @@ def read(
     called: str = "saved GAM",
     content: bytes | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """
-    Read header and arrays that :func:`write` wrote.
-
-    :raises FileNotFoundError: nothing there.
-    :raises ValueError: a damaged file, one of another ``kind``, or of a format beyond
-    ``latest``.
-    """
+    """The header and arrays of an archive; ValueError of a damaged one, or of another kind."""
     if content is None and not path.exists():
         raise FileNotFoundError(f"there is no file {path}.")
     try:

@@ -14,12 +14,7 @@ _OTHERS = ("jax", "jaxlib", "torch", "openvino")
 
 
 def require_tensorflow() -> None:
-    """
-    Raise ImportError if Keras's backend is not TensorFlow.
-
-    With another one layers and optimizers are made of variables that GPflow's graphs do not know,
-    and fail far from here, or not at all.
-    """
+    """Raise ImportError if Keras has another backend, whose variables no GPflow graph knows."""
     try:
         with _without_notes():
             import keras
@@ -47,12 +42,7 @@ _NOTE = re.compile(
 
 @contextmanager
 def _without_notes() -> Iterator[None]:
-    """
-    Leave out what TensorFlow logs for information on import, where the user asks for that.
-
-    It writes these lines before it reads TF_CPP_MIN_LOG_LEVEL, which from 1 on should silence them.
-    Warnings and errors are shown.
-    """
+    """Leave out notes that TensorFlow writes before it reads TF_CPP_MIN_LOG_LEVEL."""
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
     if level not in ("1", "2", "3") or "tensorflow" in sys.modules:
         yield

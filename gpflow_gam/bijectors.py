@@ -60,13 +60,7 @@ M = TypeVar("M", bound=tf.Module)
 
 
 def frozen_copy(module: M) -> M:
-    """
-    A copy of a module of parameters that any number of threads may read.
-
-    TFP's transforms, through which GPflow reads a parameter, remember results in one dictionary of
-    the process, which two threads that read or release parameters can break (KeyError). The copy's
-    transforms remember nothing.
-    """
+    """A copy that many threads may read: transforms of TFP share a cache, which two break."""
     own = copy.deepcopy(module)  # GPflow's looks through that dictionary first
     for parameter in own.parameters:
         transform = _without_memory(parameter.transform)
@@ -77,12 +71,7 @@ def frozen_copy(module: M) -> M:
 
 @contextlib.contextmanager
 def without_bijector_cache(module: tf.Module) -> Iterator[None]:
-    """
-    While a graph is made that reads a module's parameters, their transforms remember nothing.
-
-    A bijector's cache holds an output for as long as its input lives. In a graph each keeps the
-    other alive, and neither is ever freed.
-    """
+    """Make a graph without caches of bijectors, in which inputs and outputs keep each other."""
     own = [(p, p._bijector, p._transform_fn) for p in module.parameters]
     for parameter, *_ in own:
         transform = _without_memory(parameter.transform)

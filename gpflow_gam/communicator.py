@@ -17,12 +17,7 @@ _WORD = 6
 
 
 class Communicator:
-    """
-    This process among all that hold rows; without arguments it holds all of them.
-
-    All processes take the same steps in the same order, and wait for each other at every call;
-    ``reduce`` sums vectors, ``place`` counts from 0.
-    """
+    """This process among all that hold rows; they take the same steps, and wait at every call."""
 
     def __init__(self, reduce: Reduce | None = None, place: int = 0, number: int = 1) -> None:
         self._reduce, self.place, self.number = reduce, place, number
@@ -90,12 +85,7 @@ class Communicator:
         return values
 
     def together(self, compute: Callable[[], T]) -> list[T]:
-        """
-        The results of ``compute`` on all processes, in their order.
-
-        :raises ValueError, TypeError, OSError, ImportError: what it raised here; or else
-            ValueError, which names the first process where it failed.
-        """
+        """The results of ``compute`` on all processes, in order; what one raises all raise."""
         failed: ValueError | TypeError | OSError | ImportError | None = None
         outcome: tuple[str, Any]  # an error's message, or the result
         try:

@@ -310,12 +310,7 @@ def _greedy(
 def pivots(
     variances: AnyNDArray, row: Callable[[int], AnyNDArray], most: int, least: float
 ) -> list[int]:
-    """
-    Pivots of a partial Cholesky factor (Harbrecht, Peters & Schneider 2012).
-
-    It asks for one row of the covariance at a time, and ends where no variance left is more than
-    ``least``.
-    """
+    """Pivots of a partial Cholesky factor (Harbrecht et al. 2012), by one row of it at a time."""
     rest, factor = np.array(variances), np.zeros((min(most, len(variances)), len(variances)))
     chosen: list[int] = []
     for j, out in enumerate(factor):

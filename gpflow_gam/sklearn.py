@@ -117,12 +117,7 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
             )
 
     def _frame(self, X: Any, reset: bool) -> pd.DataFrame:
-        """
-        X by the names of its columns, or by their places 0, 1, ... where they have none.
-
-        scikit-learn's validation makes one matrix of floats, which text does not survive: a frame
-        with columns of levels has its names checked here, and its values by the GAM.
-        """
+        """X by the names of its columns, text too, or by places where they have none."""
         table = Table(X) if hasattr(X, "columns") and hasattr(X, "__getitem__") else None
         if table is not None and any(table.is_levels(name) for name in table.names):
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -385,12 +380,7 @@ def checked_weights(weights: Any, number: int) -> AnyNDArray | None:
 def counted(
     frame: pd.DataFrame, y: AnyNDArray, weights: AnyNDArray | None, repeat: bool = True
 ) -> tuple[pd.DataFrame, AnyNDArray, AnyNDArray | None]:
-    """
-    Rows of positive weight, and the weights; rows are repeated instead where weights are whole.
-
-    Spans, inducing inputs and centring are then exactly those of repeated rows. Proportions of so
-    many trials may not be repeated.
-    """
+    """Rows of positive weight and their weights; whole weights repeat rows instead."""
     if weights is None:
         return frame, y, None
     if repeat and np.all(weights == np.round(weights)) and weights.sum() <= MAX_REPEATED_ROWS:

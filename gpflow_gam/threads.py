@@ -33,11 +33,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def each(function: Callable[[T], None], items: Sequence[T], seconds: float = math.inf) -> None:
-    """
-    Call ``function`` on every item, on as many threads as cores where a call takes long enough.
-
-    What numpy warns of is as in the calling thread, and the first error comes out.
-    """
+    """Call ``function`` on all items, on as many threads as cores if calls take long enough."""
     global _pool
     if len(items) < 2 or seconds < MIN_SECONDS:
         with one_blas_thread():
@@ -64,11 +60,7 @@ def _libraries() -> ThreadpoolController:
 
 @contextlib.contextmanager
 def one_blas_thread(wanted: bool = True) -> Iterator[None]:
-    """
-    Linear algebra on one thread, if ``wanted``: of small matrices, or beside threads of our
-    own,
-    more threads cost up to fifty times as much, measured.
-    """
+    """Linear algebra on one thread: of small matrices more cost up to fifty times as much."""
     if not wanted:
         yield
         return

@@ -39,12 +39,7 @@ class NotFittedError(ValueError, AttributeError):
 
 
 class Inspector:
-    """
-    All that a GAM that is fitted can be asked.
-
-    :param missing: what becomes of rows that lack a value.
-    :param seed: of what is random.
-    """
+    """All that a fitted GAM can be asked; ``missing`` says what becomes of incomplete rows."""
 
     _fit: FittedGAM | None = None
     missing: str

@@ -336,11 +336,7 @@ def _variables(model: tf.Module) -> dict[str, tf.Variable]:
 
 
 def _held(fit: FittedGAM) -> set[str]:
-    """
-    Paths of the parameters of kernel and likelihood that the fit did not learn.
-
-    A kernel is the user's as well, who may have held parameters since: a solution knows its own.
-    """
+    """Paths of the parameters of kernel and likelihood that the fit did not learn."""
     result = parameter_dict(fit.model)
     learnt = {id(p) for p in result.values() if p.trainable}
     if fit.solution is not None:

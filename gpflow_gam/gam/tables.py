@@ -61,14 +61,7 @@ Values = Callable[[Sequence[AnyNDArray]], AnyNDArray]
 
 
 class Tables:
-    """
-    The tables of a fit.
-
-    :param fit: the fit.
-    :param error: of straight lines between knots, against the range of each effect.
-    :param knots: of columns whose knots are given.
-    :raises ValueError: a term that no table can hold.
-    """
+    """The tables of a fit, to ``error`` of the range of an effect; ValueError if none can be."""
 
     def __init__(
         self,
@@ -507,10 +500,7 @@ def _refined(
     ends: tuple[float, float],
     most: int,
 ) -> AnyNDArray:
-    """
-    Points of an axis with the middles of intervals in which straight lines are off; beyond the
-    data by ten times as much.
-    """
+    """Points of an axis, and the middles of intervals in which straight lines are off."""
     knots = points[axis]
     if len(knots) >= most:
         return knots
@@ -583,10 +573,7 @@ class EditedGAM:
 
     @property
     def edits(self) -> pd.DataFrame:
-        """
-        A row for each change: ``term``, ``change``, ``reason``, ``deviance`` and ``mean``, the mean
-        expected response over the data, before and after it.
-        """
+        """The changes: reasons, and deviance and mean response before and after each."""
         return pd.DataFrame(self.document["edits"])
 
     def predict(self, data: Any, type: Literal["response", "link", "terms"] = "response") -> Any:

@@ -557,11 +557,7 @@ def unit_vectors(degrees: AnyNDArray) -> AnyNDArray:
 
 
 class OnSphere(StackableKernel):
-    """
-    A stationary kernel of the straight distance through the globe, its radius one.
-
-    Positive definite for every lengthscale, unlike of great circles (Gneiting 2013, section 3).
-    """
+    """A stationary kernel of straight distances through a globe of radius one (Gneiting 2013)."""
 
     def __init__(self, base: IsotropicStationary, active_dims: Sequence[int] = (0, 1)) -> None:
         super().__init__(active_dims=list(active_dims))

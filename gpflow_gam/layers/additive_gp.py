@@ -63,11 +63,7 @@ class _HereOnly(tf.lookup.StaticHashTable):
 
 
 class _HeadShapes:
-    """
-    Projects the q(V) of a head on the cone in which its components have their shapes.
-
-    A graph calls numpy for it, and again only where q has changed.
-    """
+    """Projects q(V) on the cone of the shapes, in numpy, and again only where q has changed."""
 
     def __init__(self, model: AdditiveSVGP, width: int) -> None:
         self._model = model

@@ -168,11 +168,7 @@ class IterNCGP(GPHead):
         return result
 
     def posterior(self) -> ActionPosterior:
-        """
-        The posterior on scaled features.
-
-        :raises ValueError: there is none yet.
-        """
+        """The posterior on scaled features; ValueError if there is none yet."""
         if self._sizes is None:
             raise ValueError(f"{self.name} has no posterior yet; call fit(features, y) first.")
         inputs, *rest = (tf.convert_to_tensor(v) for v in self._data.values())

@@ -147,11 +147,7 @@ class MomentReader(abc.ABC):
     def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Learn from a training batch what gradients do not move.
-
-        The moments that result, and those at which the loss has its slope.
-        """
+        """Learn from a batch what gradients do not move; moments, and those for slopes."""
         return moments, moments
 
     def has_trained_here(self) -> bool:
@@ -395,11 +391,7 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
 class ResponseMetric(_ReadsHead, keras.metrics.Metric):
-    """
-    A Keras metric of the expected response, for a model whose output is a head's moments.
-
-    Labels may be codes or one-hot, whichever of them Keras's metric compares.
-    """
+    """A Keras metric of the expected response, for labels as codes or one-hot."""
 
     def __init__(
         self,

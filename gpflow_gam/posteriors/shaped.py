@@ -183,11 +183,7 @@ _BANK = 2000  # draws that a graph holds
 
 
 class ShapedValues:
-    """
-    Normal inducing values V, projected all together on what is not negative of them.
-
-    ``rows`` [n_c, P] are those, by a component's place; ``enters`` [P, L]: whether V enter outputs.
-    """
+    """Normal V, projected together so that ``rows`` [n_c, P] of it are not negative."""
 
     def __init__(
         self,

@@ -583,12 +583,7 @@ def _write(source: Servable, path: Path, options: Options) -> None:
 
 
 def _state_copies(functions: list[Any]) -> list[tf.Variable]:
-    """
-    Copies of the variables that the graphs read, which read these from now on.
-
-    A SavedModel takes no variable with brackets in its name, and copies tie no class to the
-    file.
-    """
+    """Copies of the variables that graphs read, whose names a SavedModel takes."""
     variables = {id(v.handle): v for f in functions for v in f.graph.variables}
     copies = {
         key: tf.Variable(v.read_value(), trainable=False, name=f"state_{i}")

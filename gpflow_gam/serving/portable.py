@@ -574,11 +574,7 @@ _IN_DOUBLE: dict[str, Any] = {"Log": (_log, []), "TopKV2": (_top_k, [])}
 
 
 def onnx_bytes(function: Any, inputs: Sequence[Input], description: dict[str, Any]) -> bytes:
-    """
-    A concrete function of plain operations as an ONNX file.
-
-    ``inputs`` are those of the file, in which text is looked up; the function takes codes.
-    """
+    """A function of codes as an ONNX file, which looks up the text of its ``inputs``."""
     import onnx
     import tf2onnx
 

@@ -238,10 +238,7 @@ LINES = ("mean", "mean_lower", "mean_upper")  # answers that are values of predi
 
 
 class PosteriorAnswers:
-    """
-    Predictions from a likelihood and a cached posterior, of whose variance classes count a
-    share.
-    """
+    """Predictions from a likelihood and a cached posterior."""
 
     def __init__(
         self,
@@ -678,10 +675,7 @@ class _Head(PosteriorAnswers):
 
 
 class NetworkServable(Servable):
-    """
-    A network up to its heads' features, which are X, a tuple, and the heads' posteriors behind
-    it.
-    """
+    """A network up to its heads' features, a tuple for X, and the heads' posteriors behind it."""
 
     kind: ClassVar[str] = "keras"
 
@@ -792,10 +786,7 @@ def _network(model: keras.Model) -> NetworkServable:
 
 
 class FeaturesOfHeads:
-    """
-    From a model's inputs to what its heads are given in the call whose output the model
-    returns.
-    """
+    """From the inputs of a model to what its heads are given."""
 
     def __init__(self, model: keras.Model) -> None:
         self._name = model.name

@@ -46,10 +46,7 @@ class _Places:
 def _predictors(
     fit: FittedGAM, places: Sequence[_Places], settings: Sequence[AnyNDArray]
 ) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
-    """
-    Mean and variance of the predictor in each setting, [N, L] each, or covariances [N, L, L] where
-    predictors are correlated; m(x) is left out.
-    """
+    """Mean and variance of the predictor in each setting without m(x), [N, L], or covariances."""
     moments = inducing_moments(fit)
     parts = []
     for place in places:
@@ -124,11 +121,7 @@ class Population:
 def population(
     fit: FittedGAM, data: Any = None, names: Iterable[Column] = (), drop: bool = False
 ) -> Population:
-    """
-    The rows that ``data`` are, or those of the fit that count: all, or 2000, evenly spread.
-
-    Frequency weights count, of ``data`` where they hold the fit's column of weights.
-    """
+    """Rows of ``data``, or of the fit, at most 2000, evenly spread; and their weights."""
     if data is None:
         rows = fit.even_rows(_ROWS)
         return Population(fit.X[rows], fit.weights[rows])

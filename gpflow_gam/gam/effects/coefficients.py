@@ -122,13 +122,7 @@ def _parts(
 def _reference_points(
     fit: FittedGAM, references: dict[str, int]
 ) -> list[tuple[Component, AnyNDArray, float]]:
-    """
-    Contributions to the intercept at reference levels: components, inputs, and weights.
-
-    Named factors at their references and straight lines at zero of their columns. A line that only
-    rows of one level have counts where that level is the reference, and as often as it is in the
-    data where its factor is not named.
-    """
+    """Contributions to the intercept at reference levels: components, inputs, and weights."""
     spec = fit.spec
     codes = {}
     points = []

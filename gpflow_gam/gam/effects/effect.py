@@ -350,11 +350,7 @@ def derivative(
     seed: int = 0,
     unconditional: bool = True,
 ) -> EffectTable:
-    """
-    The slope of a component of one numeric column.
-
-    By central differences of the joint posterior, so that bands come with it.
-    """
+    """The slope of a component of one column, with bands: central differences of the posterior."""
     component = effect_component(fit, term)
     margins = component.margins
     if len(margins) != 1 or margins[0].kind == "levels":

@@ -229,9 +229,7 @@ def fitted_draw(fit: FittedGAM) -> HyperparameterDraw:
 def shaped_draws(
     fit: FittedGAM, component: Component, X: AnyNDArray, num_samples: int, seed: int
 ) -> AnyNDArray:
-    """
-    Joint posterior draws of a component, each with its shape, [S, n, L], in the response's unit.
-    """
+    """Joint posterior draws of a component with its shape, [S, n, L], in the response's unit."""
     rng = np.random.default_rng(seed)
     fitted = inducing_moments(fit)
     tangents = fitted.tangents(component.name, X)
@@ -428,9 +426,7 @@ class Averaged:
     def _features(
         self, X: AnyNDArray, which: Sequence[int]
     ) -> tuple[list[AnyNDArray], AnyNDArray, list[AnyNDArray]]:
-        """
-        Features [M_c, N] of components that carry draws; residual variances; features of the fit.
-        """
+        """Features [M_c, N] of components with draws; residual variances; features of the fit."""
         carried: list[AnyNDArray] = []
         fitted: list[AnyNDArray] = []
         residual = np.empty((2, len(which), len(X)))
@@ -513,11 +509,7 @@ class Averaged:
 
 @once_a_fit
 def averaged(fit: FittedGAM) -> Averaged | None:
-    """
-    The averaged posterior.
-
-    None where nothing is known of other hyperparameters: see :func:`hyperparameter_draws`.
-    """
+    """The averaged posterior; None where nothing is known of other hyperparameters."""
     draws = hyperparameter_draws(fit)
     if not draws and between_moments(fit) is not None:  # nothing is learnt of the kernels
         draws = [fitted_draw(fit)]

@@ -114,9 +114,7 @@ def functional_anova(
     bootstrap: bool = False,
     seed: int = 0,
 ) -> FunctionalANOVA:
-    """
-    The functional ANOVA of a fit's predictor, each column with its own distribution in the data.
-    """
+    """The functional ANOVA of a fit's predictor, columns distributed as in the data."""
     moments, given = inducing_moments(fit), dict(given or {})
     subsets = [s for s in component_columns(moments.kernel).values() if s]
     grid = ProductGrid(input_measures(fit) | given, subsets)

@@ -542,26 +542,14 @@ _READAHEAD = 4
 
 
 class Blocks(abc.ABC):
-    """
-    A table in blocks of rows, which can be read any number of times, each time the same.
-
-    Every block has the same columns, and of a categorical column the same levels. What a column
-    is, levels, numbers or times, is the same in all blocks that have values of it. A whole number
-    may be an integer in one block and, beside missing values, a float in another: as a level
-    (:class:`LevelColumn`) and as a number it is the same.
-    """
+    """Blocks of rows of the same columns and kinds, which can be read any number of times."""
 
     watch: Callable[[], None] | None = None
     """Called for every piece that is read before the first block is given; it may raise."""
 
     @abc.abstractmethod
     def __iter__(self) -> Iterator[Table]:
-        """
-        The blocks in order, from the first row.
-
-        :raises ValueError: a block without a column, or with one of another kind than in those
-            before; names block and column.
-        """
+        """The blocks in order; ValueError where one differs in kind from those before."""
 
     @property
     def num_rows(self) -> int | None:

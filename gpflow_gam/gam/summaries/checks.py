@@ -73,13 +73,7 @@ def concurvity(fit: FittedGAM) -> pd.DataFrame:
 
 
 def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
-    """
-    The concurvity of each effect with each other one (``mgcv::concurvity(full=FALSE)``).
-
-    The measures are those of :func:`concurvity`, with one effect in the place of all others. They
-    are not symmetric: ``frame.loc["estimate"]`` has a row for the effect that explains, and a
-    column for the one that is explained; ones on the diagonal.
-    """
+    """As :func:`concurvity`, of each effect with each one (``concurvity(full=FALSE)``)."""
     effects, root = _features(fit)
     names = list(effects)
     measures = {m: pd.DataFrame(1.0, index=names, columns=names) for m in ("observed", "estimate")}

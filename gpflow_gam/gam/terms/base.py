@@ -54,11 +54,7 @@ _HIDDEN = re.compile(r"_quoted_([0-9a-f]*)_")
 
 
 class Expression(str):
-    """
-    The text of an expression, which is also the name of the column that it gives.
-
-    Arithmetic of columns, numbers and levels; or columns joined by ``:``, of combined levels.
-    """
+    """The text of an expression of columns, numbers and levels, which also names its column."""
 
     __slots__ = ()
 
@@ -253,11 +249,7 @@ SELECT = "select"  # among terms in files: they shall vanish where they are not 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Term(abc.ABC):
-    """
-    One term of a GAM's formula: which columns it reads and what sort of function of them it is.
-
-    A term knows no data. Terms add up to :class:`Terms` with ``+``.
-    """
+    """One term of a formula: which columns it reads and what sort of function of them it is."""
 
     function: ClassVar[str]
     """Name of the function by which users write it."""
