@@ -7,7 +7,6 @@ Warnings of fits and predictions, a class each, so that each can be silenced or 
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -81,32 +80,3 @@ def warn_caller(text: str, kind: type[UserWarning]) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, kind, stacklevel=level)
-
-
-# --- TensorFlow does not survive a fork ----------------------------------------------------------
-
-_orphaned = False
-"""True if this process was forked from one in which TensorFlow was at work."""
-
-
-def _forked() -> None:
-    global _orphaned
-    # asked without importing anything, which a fork may have left locked
-    module = sys.modules.get("tensorflow.python.eager.context")
-    context = None if module is None else getattr(module, "_context", None)
-    _orphaned = _orphaned or bool(getattr(context, "_initialized", False))
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
-
-
-def check_process() -> None:
-    """Raise ForkedProcessError where TensorFlow would wait for ever for its parent's threads."""
-    if _orphaned:
-        raise ForkedProcessError(
-            "this process was forked after TensorFlow had begun to compute in its parent, and "
-            "would wait for ever for threads that are there. Start processes instead: "
-            "multiprocessing.get_context('spawn'), or joblib's default; or fork before the first "
-            "fit or prediction."
-        )

@@ -1,4 +1,4 @@
-"""Threads for work that numpy does outside of Python's lock."""
+"""Threads for work that numpy does outside of Python's lock, and processes that cannot compute."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import contextlib
 import functools
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
+
+from .errors import ForkedProcessError
 
 T = TypeVar("T")
 
@@ -21,15 +24,21 @@ SMALL = 1500
 """Inducing values up to which a second thread of linear algebra costs more than it brings."""
 
 _pool: ThreadPoolExecutor | None = None
+_orphaned = False
+"""True if this process was forked from one in which TensorFlow was at work."""
 
 
-def _forget() -> None:
-    global _pool
-    _pool = None
+def _forked() -> None:
+    global _orphaned, _pool
+    _pool = None  # which is there, but without its threads
+    # asked without importing anything, which a fork may have left locked
+    module = sys.modules.get("tensorflow.python.eager.context")
+    context = None if module is None else getattr(module, "_context", None)
+    _orphaned = _orphaned or bool(getattr(context, "_initialized", False))
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)  # a child has the pool, but not its threads
+    os.register_at_fork(after_in_child=_forked)
 
 
 def each(function: Callable[[T], None], items: Sequence[T], seconds: float = math.inf) -> None:
@@ -66,3 +75,14 @@ def one_blas_thread(wanted: bool = True) -> Iterator[None]:
         return
     with _libraries().limit(limits=1, user_api="blas"):
         yield
+
+
+def check_process() -> None:
+    """Raise ForkedProcessError where TensorFlow would wait for ever for its parent's threads."""
+    if _orphaned:
+        raise ForkedProcessError(
+            "this process was forked after TensorFlow had begun to compute in its parent, and "
+            "would wait for ever for threads that are there. Start processes instead: "
+            "multiprocessing.get_context('spawn'), or joblib's default; or fork before the first "
+            "fit or prediction."
+        )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ..errors import check_process
+from ..threads import check_process
 from . import saving
 from .families import Family
 from .families import family as as_family

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..errors import check_process
 from ..measures import Measure
 from ..posteriors import SparseAdditivePosterior
+from ..threads import check_process
 from . import effects as _effects
 from .comparison import LeaveOneOut, leave_one_out
 from .effects.effect import Transform

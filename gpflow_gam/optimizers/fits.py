@@ -17,14 +17,14 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from scipy.linalg import solve_triangular
 
 from ..bijectors import restore_on_error, without_bijector_cache
-from ..errors import NotPositiveDefinite, check_process
+from ..errors import NotPositiveDefinite
 from ..kernels.fixed_inputs import fixed_input_kernel
 from ..kernels.shaped import shaped_part
 from ..likelihoods.expectations import constant_predictor
 from ..likelihoods.support import checked_data
 from ..models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ..models.base import check_precision
-from ..threads import SMALL, one_blas_thread
+from ..threads import SMALL, check_process, one_blas_thread
 from ..variational import OptimalPrecision, VariationalFamily
 from .binned.checkpoint import Checkpoint, Snapshot, fingerprint
 from .binned.evidence import PseudoData, RowComponent, encoded, features_at_bins, slices, times
