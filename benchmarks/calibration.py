@@ -138,7 +138,7 @@ def our_places(family: str, truth: Truth, rows: pd.DataFrame, new: pd.DataFrame)
     import gpflow_gam as gg
     from gpflow_gam import factor, s
     from gpflow_gam.gam.effects.sobol import functional_anova, posterior_members
-    from gpflow_gam.sensitivity.table import sobol_table
+    from gpflow_gam.sensitivity.anova import sobol_table
 
     start = time.process_time()  # of a process with one thread: others may use its core, too
     terms = s("curve") + s("line") + s("absent") + factor("g")

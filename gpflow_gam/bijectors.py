@@ -1,5 +1,5 @@
 """
-Transforms of parameters without TFP's memory of what was transformed, and models at one time.
+Transforms of parameters without TFP's memory, models at one time, and tracing as written.
 
 That memory takes a millisecond or more each time a parameter is made or read, here for nothing.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -53,7 +53,7 @@ softplus = functools.cache(Softplus)
 identity = functools.cache(Identity)
 
 
-# --- parts of models that many threads may read --------------------------------------------------
+# --- parts of models that many threads may read ---------------------------------------------------
 
 
 M = TypeVar("M", bound=tf.Module)
@@ -119,3 +119,14 @@ def restore_on_error(model: tf.Module) -> Iterator[None]:
         for variable, value in before:
             variable.assign(value)
         raise
+
+
+# --- tracing --------------------------------------------------------------------------------------
+
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def as_written(function: C) -> C:
+    """Decorator: trace as written; the search of AutoGraph takes longer than the tracing."""
+    return cast(C, tf.autograph.experimental.do_not_convert(function))

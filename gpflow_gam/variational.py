@@ -16,7 +16,7 @@ from gpflow.utilities import triangular
 from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
 
 from .bijectors import identity
-from .layout import BlockLayout
+from .covariances import BlockLayout
 
 __all__ = [
     "BlockPrecision",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpflow_gam.communicator import Communicator
+from gpflow_gam.storage import Communicator
 
 
 def run(number: int, work: Callable[[Communicator], Any], seconds: float = 120.0) -> list[Any]:

@@ -13,8 +13,8 @@ from size import AT_MOST, ROOT, total
 PACKAGE = Path(__file__).parent.parent / "gpflow_gam"
 
 ORDER = [
-    "version", "backend", "bijectors", "autograph", "errors", "archive",
-    "threads", "communicator", "storage", "layout", "rows", "measures",
+    "version", "backend", "bijectors", "errors", "archive",
+    "threads", "storage", "measures",
     "metrics", "kernels",
     "inducing_variables", "likelihoods", "covariances", "variational",
     "newton.curvatures", "newton",

@@ -304,9 +304,7 @@ def test_each_predictor_has_an_intercept_of_references(many):
 
 def test_many_levels_are_the_same_in_parts(gam, monkeypatch):
     whole = gam.coefficients({"r": "r7"})
-    monkeypatch.setattr(
-        importlib.import_module("gpflow_gam.gam.effects.coefficients"), "_LEVELS", 7
-    )
+    monkeypatch.setattr(importlib.import_module("gpflow_gam.gam.effects.effect"), "_LEVELS", 7)
     pd.testing.assert_frame_equal(gam.coefficients({"r": "r7"}), whole, rtol=1e-9)
 
 

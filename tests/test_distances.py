@@ -18,7 +18,7 @@ from gpflow.kernels import (
 from iterncgp_cases import fit
 
 import gpflow_gam as gg
-from gpflow_gam.kernels.functional import with_precise_distances
+from gpflow_gam.kernels.correlation import with_precise_distances
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton import operators
 from gpflow_gam.newton.solvers import ReducedNewton

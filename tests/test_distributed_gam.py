@@ -14,11 +14,11 @@ import shared_rows
 
 import gpflow_gam as gg
 from gpflow_gam import s
-from gpflow_gam.communicator import Communicator
 from gpflow_gam.distribute.gam import StopSync, fit_share
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned.bins import RowSample
 from gpflow_gam.optimizers.minimizers import FitProgress
+from gpflow_gam.storage import Communicator
 
 
 @pytest.fixture

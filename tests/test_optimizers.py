@@ -536,7 +536,7 @@ def test_priors_enter_the_objective():
 
 def _model(
     name: str, X: object, Y: object, at: object = None
-) -> tuple[gg.models.base.AdditiveModel, tuple]:
+) -> tuple[gg.models.additive.AdditiveModel, tuple]:
     """A model of a name, and what else its fit is given."""
     kernel = gg.kernels.AdditiveKernel(
         {"a": SquaredExponential(active_dims=[0]), "b": SquaredExponential(active_dims=[1])}

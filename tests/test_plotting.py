@@ -18,7 +18,7 @@ from scipy.stats import kstest, norm
 from gpflow_gam import GAM, plotting
 from gpflow_gam.gam.families import Binomial
 from gpflow_gam.gam.plotting.appraise import binned, draw_qq, order_statistics
-from gpflow_gam.gam.plotting.figures import panels as new_panels
+from gpflow_gam.gam.plotting.tables import panels as new_panels
 
 N = 150
 

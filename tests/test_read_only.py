@@ -52,12 +52,12 @@ def answers(gam: gg.GAM) -> list[np.ndarray]:
     ]
 
 
-def assign(model: gg.models.base.AdditiveModel) -> None:
+def assign(model: gg.models.additive.AdditiveModel) -> None:
     for parameter in model.trainable_parameters:
         parameter.unconstrained_variable.assign_add(0.5 * np.ones(parameter.shape.as_list()))
 
 
-def replace_parts(model: gg.models.base.AdditiveModel) -> None:
+def replace_parts(model: gg.models.additive.AdditiveModel) -> None:
     model.mean_function = gpflow.functions.Zero()
     assign(model.likelihood)
 

@@ -20,11 +20,11 @@ from scipy.special import expit, softmax
 import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
-from gpflow_gam.communicator import Communicator
 from gpflow_gam.distribute.gam import fit_share
 from gpflow_gam.gam.families.discrete import constant_of
 from gpflow_gam.likelihoods.expectations import constant_predictor
 from gpflow_gam.optimizers.binned import bins
+from gpflow_gam.storage import Communicator
 
 # --- encoding ----------------------------------------------------------------------------------
 

@@ -14,9 +14,8 @@ from gpflow_gam.kernels import AdditiveKernel, ZeroMean
 from gpflow_gam.measures import Discrete, Empirical, Gaussian, Uniform
 from gpflow_gam.posteriors import InducingMoments
 from gpflow_gam.sensitivity import FunctionalANOVA, functional_anova
-from gpflow_gam.sensitivity.grid import ProductGrid, split
-from gpflow_gam.sensitivity.pick_freeze import pick_freeze
-from gpflow_gam.sensitivity.variances import draw_covariances
+from gpflow_gam.sensitivity.anova import pick_freeze
+from gpflow_gam.sensitivity.grid import ProductGrid, draw_covariances, split
 
 UNIFORM = Uniform(0.0, 1.0)
 

@@ -12,8 +12,7 @@ from gpflow.likelihoods import Gaussian, Poisson, Softmax
 
 import gpflow_gam as gg
 from gpflow_gam.newton.operators import KernelOperator, LatentKernels
-from gpflow_gam.newton.policies import Context
-from gpflow_gam.newton.problem import explained
+from gpflow_gam.newton.problem import Context, explained
 from gpflow_gam.newton.solvers import (
     ActionPosteriorState,
     Informative,

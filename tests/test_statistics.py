@@ -18,8 +18,8 @@ from gpflow_gam.gam.components import build_kernel, learn_encoder, plan_columns
 from gpflow_gam.gam.fits.data import row_components
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.kernels import Factor, Indicator
+from gpflow_gam.kernels.correlation import parameters_of
 from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
-from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.optimizers.binned import bins, passes
 from gpflow_gam.optimizers.binned.bins import Bins, HeldColumns, bin_columns
 from gpflow_gam.optimizers.binned.evidence import (

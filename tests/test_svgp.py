@@ -16,7 +16,7 @@ from gpflow.kernels import SquaredExponential
 import gpflow_gam as gg
 from gpflow_gam.bijectors import exponential, softplus
 from gpflow_gam.likelihoods import support
-from gpflow_gam.models.base import log_prior_density
+from gpflow_gam.models.additive import log_prior_density
 from gpflow_gam.optimizers.binned.rounds import Hyperparameters
 
 vi = gg.variational

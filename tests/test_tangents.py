@@ -19,9 +19,8 @@ from gpflow.kernels import (
 
 import gpflow_gam as gg
 from gpflow_gam.kernels import CentredLinear, Factor, Indicator, OnColumns, ZeroMean, correlation
-from gpflow_gam.kernels.correlation import PROFILES, Averages
+from gpflow_gam.kernels.correlation import PROFILES, Averages, parameters_of, with_values
 from gpflow_gam.kernels.fixed_inputs import _Automatic, fixed_input_kernel
-from gpflow_gam.kernels.functional import parameters_of, with_values
 from gpflow_gam.measures import Discrete, Uniform
 
 

@@ -11,9 +11,9 @@ from response_cases import ROWS, responses
 
 import gpflow_gam as gg
 from gpflow_gam import linear, s
-from gpflow_gam.communicator import Communicator
 from gpflow_gam.distribute.gam import fit_share
 from gpflow_gam.optimizers.binned import bins
+from gpflow_gam.storage import Communicator
 
 
 @pytest.mark.parametrize(

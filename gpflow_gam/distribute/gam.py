@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ..communicator import Communicator
 from ..gam import GAM
 from ..gam.fits import FittedGAM
 from ..gam.fits.data import CodedData, Communication
@@ -48,7 +47,7 @@ from ..optimizers.minimizers import (
     OnInterrupt,
     check_on_interrupt,
 )
-from ..storage import Stored
+from ..storage import Communicator, Stored
 from .workers import workers_of
 
 _OF_MINIBATCHES = (

@@ -16,8 +16,8 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from tensorflow.python.ops.resource_variable_ops import default_variable_creator_v2
 
-from ..communicator import ALONE, Communicator
 from ..optimizers.minimizers import Traced
+from ..storage import ALONE, Communicator
 
 _LOST = (
     tf.errors.UnavailableError,

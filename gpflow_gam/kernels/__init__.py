@@ -1,7 +1,7 @@
 """Kernels: the additive one, and components of GAMs that GPflow lacks."""
 
 from .additive import AdditiveKernel, SeparateAdditive
-from .functional import kernel_columns
+from .correlation import kernel_columns
 from .shaped import Shaped
 from .stacked import StackedKernel, register_stacked
 from .terms import (

@@ -13,7 +13,7 @@ from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import AnyNDArray, TensorType
 from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 
-from .functional import Columns, kernel_columns, with_precise_distances
+from .correlation import Columns, kernel_columns, with_precise_distances
 from .stacked import StackedKernel, signature, stack
 
 _MAX_STACKED = 2**24

@@ -21,8 +21,10 @@ from .correlation import (
     UnknownKernel,
     Values,
     correlation_of,
+    kernel_columns,
+    parameters_of,
+    with_values,
 )
-from .functional import kernel_columns, parameters_of, with_values
 from .zero_mean import ZeroMean
 
 Matrices = tuple[AnyNDArray, AnyNDArray, AnyNDArray]

@@ -14,8 +14,15 @@ from gpflow.base import AnyNDArray, TensorType
 from gpflow.kernels import Kernel, Product, Sum
 from scipy.interpolate import BSpline
 
-from .correlation import Correlation, Dual, Values, correlation_of, register_correlation
-from .functional import Columns, kernel_columns
+from .correlation import (
+    Columns,
+    Correlation,
+    Dual,
+    Values,
+    correlation_of,
+    kernel_columns,
+    register_correlation,
+)
 from .terms import CentredLinear, Indicator
 from .zero_mean import ZeroMean
 

@@ -30,8 +30,7 @@ from gpflow.kernels import (
     Sum,
 )
 
-from .correlation import PROFILES, Profile
-from .functional import Columns, kernel_columns, with_precise_distances
+from .correlation import PROFILES, Columns, Profile, kernel_columns, with_precise_distances
 
 Kernels = Sequence[Kernel]
 Forward = Callable[[tf.Tensor], tf.Tensor]

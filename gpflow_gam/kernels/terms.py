@@ -17,17 +17,18 @@ from scipy.sparse.csgraph import connected_components
 from ..measures import Discrete
 from .correlation import (
     PROFILES,
+    Columns,
     Correlation,
     Dual,
     Fixed,
     Values,
     correlation_of,
     differences,
+    kernel_columns,
     only_column,
     products,
     register_correlation,
 )
-from .functional import Columns, kernel_columns
 from .stacked import (
     Kernels,
     StackableKernel,

@@ -11,8 +11,7 @@ from gpflow.kernels import Kernel, SquaredExponential
 from gpflow.kernels.base import ActiveDims, NormalizedActiveDims
 
 from ..measures import Gaussian, Measure, Uniform
-from .correlation import PROFILES
-from .functional import Columns, kernel_columns
+from .correlation import PROFILES, Columns, kernel_columns
 from .stacked import (
     Kernels,
     StackableKernel,

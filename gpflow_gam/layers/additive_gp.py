@@ -22,7 +22,7 @@ from ..gam.components.kernels import LINES_FIRST, PRIORS
 from ..gam.families import Family
 from ..gam.fits.specification import MAX_SITES
 from ..gam.terms import Term, Terms
-from ..kernels.functional import parameters_of, with_values
+from ..kernels.correlation import parameters_of, with_values
 from ..kernels.shaped import shaped_part
 from ..likelihoods.expectations import expectation_gradients
 from ..likelihoods.support import num_labels

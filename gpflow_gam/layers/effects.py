@@ -14,7 +14,7 @@ from gpflow.base import AnyNDArray, Parameter
 from scipy.stats import norm
 
 from ..gam.components import Component
-from ..kernels.functional import leaves_of
+from ..kernels.correlation import leaves_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

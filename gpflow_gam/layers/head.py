@@ -23,7 +23,7 @@ from gpflow.utilities import parameter_dict, set_trainable
 from ..gam.components import Component
 from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel
-from ..kernels.functional import float_type
+from ..kernels.correlation import float_type
 from ..posteriors import AdditivePosterior
 from .effects import draw_head, head_effects, head_summary
 from .losses import (

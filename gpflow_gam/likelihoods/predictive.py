@@ -20,7 +20,7 @@ from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, MultiClass, Ordinal, Softmax
 from scipy.stats import norm
 
-from ..autograph import as_written
+from ..bijectors import as_written
 from .base import Quasi, Weighted, is_scalar, unwrapped
 from .discrete import FixedSoftmax, normal_nodes
 

@@ -1,10 +1,7 @@
 """Additive models: GPflow models whose posterior has components."""
 
-from .base import AdditiveModel
+from .additive import AdditiveModel, AdditiveSGPR, AdditiveSVGP, AdditiveVGP
 from .iterncgp import IterNCGP
-from .sgpr import AdditiveSGPR
-from .svgp import AdditiveSVGP
-from .vgp import AdditiveVGP
 
 __all__ = [
     "AdditiveModel",

@@ -22,7 +22,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
 
-from ..autograph import as_written
+from ..bijectors import as_written
 from ..kernels import AdditiveKernel
 from ..likelihoods import Bernoulli
 from ..likelihoods.base import unwrapped
@@ -48,7 +48,7 @@ from ..newton.weights import (
     values_of,
 )
 from ..posteriors import ActionPosterior
-from .base import AdditiveModel, check_precision
+from .additive import AdditiveModel, check_precision
 
 T = TypeVar("T")
 

@@ -11,11 +11,13 @@ import tensorflow as tf
 
 from .curvatures import Curvature, Precision
 from .operators import KernelOperator
-from .policies import Context, Policy, Residual
 from .problem import (
     ActionPosteriorState,
+    Context,
     Diverged,
     LaplaceProblem,
+    Policy,
+    Residual,
     Run,
     Solver,
     StepReport,

@@ -12,10 +12,13 @@ from gpflow.base import AnyNDArray
 
 from .curvatures import Curvature, DiagonalPrecision, Precision
 from .itergp import Buffers, InnerLoop, flat, pairs
-from .policies import Context, Informative, Plan, Policy
 from .problem import (
     ActionPosteriorState,
+    Context,
+    Informative,
     LaplaceProblem,
+    Plan,
+    Policy,
     Preview,
     Run,
     Solver,

@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from .itergp import IterGP
-from .policies import Informative, Policy, Residual, UnitVectors
-from .problem import ActionPosteriorState, Diverged, LaplaceProblem, Solver, StepReport
+from .problem import (
+    ActionPosteriorState,
+    Diverged,
+    Informative,
+    LaplaceProblem,
+    Policy,
+    Residual,
+    Solver,
+    StepReport,
+    UnitVectors,
+)
 from .reduced_newton import ReducedNewton
 from .variational import Variational
 

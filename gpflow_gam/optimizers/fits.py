@@ -23,7 +23,7 @@ from ..kernels.shaped import shaped_part
 from ..likelihoods.expectations import constant_predictor
 from ..likelihoods.support import checked_data
 from ..models import AdditiveSGPR, AdditiveSVGP, IterNCGP
-from ..models.base import check_precision
+from ..models.additive import check_precision
 from ..threads import SMALL, check_process, one_blas_thread
 from ..variational import OptimalPrecision, VariationalFamily
 from .binned.checkpoint import Checkpoint, Snapshot, fingerprint

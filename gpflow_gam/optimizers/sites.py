@@ -17,7 +17,7 @@ from ..covariances import Features
 from ..likelihoods.expectations import expectation_gradients
 from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP
-from ..rows import DEFAULT_BLOCK, sum_over_rows
+from ..models.additive import DEFAULT_BLOCK, sum_over_rows
 from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian, double, from_precision
 from .minimizers import LBFGS, FitResult, Options, StopFit, Traced, Tracker, fit_lbfgs
 

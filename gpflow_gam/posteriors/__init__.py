@@ -1,10 +1,9 @@
 """Posteriors of additive models."""
 
 from .actions import ActionPosterior
-from .base import AdditivePosterior
+from .base import AdditivePosterior, SparseAdditivePosterior
 from .inducing import AugmentedMoments, InducingMoments
 from .shaped import ShapedMoments, ShapedPosterior, ShapedValues
-from .sparse import SparseAdditivePosterior
 
 __all__ = [
     "ActionPosterior",

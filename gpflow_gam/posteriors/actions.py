@@ -12,7 +12,7 @@ from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 from gpflow.utilities import deepcopy
 
 from ..covariances import jittered, mean_variance, relative_jitter
-from ..kernels.functional import with_precise_distances
+from ..kernels.correlation import with_precise_distances
 from ..newton.operators import LatentKernels, cross_product, over_rows
 from ..variational import double, standard_normal
 from .base import AdditivePosterior, Cache, cache_type, seeds

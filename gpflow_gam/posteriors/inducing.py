@@ -14,13 +14,11 @@ from scipy.linalg import block_diag, lapack, solve_triangular
 from ..covariances import InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables, pivots
 from ..kernels import AdditiveKernel
-from ..kernels.correlation import Values
+from ..kernels.correlation import Values, parameters_of, with_values
 from ..kernels.fixed_inputs import FixedInputKernel, fixed_input_kernel
-from ..kernels.functional import parameters_of, with_values
 from ..variational import WhitenedGaussian
 from .actions import ActionPosterior
-from .base import AdditivePosterior
-from .sparse import SparseAdditivePosterior
+from .base import AdditivePosterior, SparseAdditivePosterior
 
 Block = tuple[str, AnyNDArray]  # a component's name and rows of X [N, D]
 NEGLIGIBLE = 1e-5  # share of a prior variance that counts as nothing beside what inputs explain

@@ -14,13 +14,12 @@ from gpflow.config import default_jitter
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
-from ..covariances import Features
+from ..covariances import BlockLayout, Features
 from ..kernels.fixed_inputs import FixedInputKernel
 from ..kernels.shaped import shaped_part
-from ..layout import BlockLayout
 from ..variational import WhitenedGaussian
+from .base import SparseAdditivePosterior
 from .inducing import NEGLIGIBLE, InducingMoments
-from .sparse import SparseAdditivePosterior
 
 _LEAST_SD = 1e-2  # against the Gaussian's own, what is left of a deviation that is projected away
 _NULL_DRAWS = 1000

@@ -1,8 +1,11 @@
-"""The functional ANOVA of a posterior: its effects and their Sobol indices."""
+"""The functional ANOVA of a posterior, its effects, and tables of Sobol indices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,15 +20,262 @@ from ..measures import Measure
 from ..optimizers.laplace import draw_hyperparameters
 from ..posteriors import AdditivePosterior, InducingMoments, SparseAdditivePosterior
 from .grid import (
+    REPLICATES,
     Columns,
+    CovarianceDraws,
     ProductGrid,
+    VarianceDraws,
+    augmented,
+    bootstrapped_nodes,
     component_columns,
+    draw_variances,
     effect_features,
     measures_of,
     measures_of_data,
+    varying,
 )
-from .table import check_options, sobol_table
-from .variances import REPLICATES, VarianceDraws, bootstrapped_nodes, draw_variances
+
+
+def sobol_table(
+    draws: VarianceDraws,
+    names: Callable[[int], str],
+    level: float,
+    predictors: Sequence[str] = ("",),
+) -> pd.DataFrame:
+    """Indices of all kinds: see :meth:`FunctionalANOVA.sobol`."""
+    total = draws.total()
+    outputs, rows = varying(total), []
+    for kind, effect, columns, shares in _sums(draws.subsets, names):
+        variances = np.einsum("svl,v->sl", draws.variances, shares)
+        vanishing = may_vanish(draws, shares, level)
+        index = {"kind": kind, "effect": effect, "order": len(columns)}
+        for i in outputs:
+            label = {"predictor": predictors[i]} if len(predictors) > 1 else {}
+            shown = shares_row(variances[:, i], total[:, i], level, vanishing[i])
+            rows.append(label | index | shown)
+    return pd.DataFrame(rows)
+
+
+def response_table(
+    draws: PickFreezeDraws,
+    predictor: VarianceDraws,
+    names: Callable[[int], str],
+    level: float,
+    classes: Sequence[str] = ("",),
+) -> pd.DataFrame:
+    """Indices of a response: as :func:`sobol_table`, interactions of pairs only."""
+    tables = {"first": draws.first, "interaction": draws.both, "total": draws.any}
+    singles = [(c,) for c in draws.inputs]
+    outputs, rows = varying(draws.total), []
+    for kind, values in tables.items():
+        for v, columns in enumerate(draws.pairs if kind == "interaction" else singles):
+            inside = [
+                set(columns) <= set(s) and (kind != "first" or len(s) == 1)
+                for s in predictor.subsets
+            ]
+            vanishing = may_vanish(predictor, np.array(inside, dtype=float), level).all()
+            zero = bool(vanishing) and kind != "interaction"
+            effect = ":".join(map(names, columns))
+            index = {"kind": kind, "effect": effect, "order": len(columns)}
+            for k in outputs:
+                label = {"class": classes[k]} if len(classes) > 1 else {}
+                shown = shares_row(values[:, v, k], draws.total[:, k], level, zero)
+                rows.append(label | index | shown)
+    return pd.DataFrame(rows)
+
+
+def covariance_table(
+    draws: CovarianceDraws, level: float, predictors: Sequence[str] = ("",)
+) -> pd.DataFrame:
+    """Shares Cov[f_c, rho] / Var[rho], and their structural and correlative parts."""
+    total = draws.covariances.sum(axis=1)
+    kinds = {
+        "share": draws.covariances,
+        "structural": draws.variances,
+        "correlative": draws.covariances - draws.variances,
+    }
+    outputs, rows = varying(total), []
+    for kind, values in kinds.items():
+        for c, name in enumerate(draws.names):
+            for i in outputs:
+                label = {"predictor": predictors[i]} if len(predictors) > 1 else {}
+                shown = shares_row(values[:, c, i], total[:, i], level)
+                rows.append(label | {"kind": kind, "effect": name} | shown)
+    return pd.DataFrame(rows)
+
+
+def shares_row(
+    values: AnyNDArray, total: AnyNDArray, level: float, zero: bool = False
+) -> dict[str, float]:
+    """A share's posterior mean and interval, from zero where ``zero``, and its variance."""
+    shares, tail = values / total, 0.5 * (1.0 - level)
+    lower, upper = np.quantile(shares, [tail, 1.0 - tail])
+    return {
+        "estimate": float(shares.mean()),
+        "lower": 0.0 if zero else float(lower),
+        "upper": float(upper),
+        "variance": float(values.mean()),
+    }
+
+
+def may_vanish(draws: VarianceDraws, shares: AnyNDArray, level: float) -> AnyNDArray:
+    """True if effects that vanish are in the credible ball of L2 round the posterior mean, [L]."""
+    distances = np.einsum("svl,v->sl", draws.distances, shares)
+    sizes = np.einsum("vl,v->l", draws.sizes, shares)
+    inside: AnyNDArray = sizes <= np.quantile(distances, level, axis=0)
+    return inside
+
+
+def check_options(level: float, num_samples: int) -> None:
+    """Raise ValueError for a level outside (0, 1) or too few draws."""
+    if isinstance(num_samples, bool) or int(num_samples) != num_samples or num_samples < 2:
+        raise ValueError(f"num_samples must be a whole number from 2 on; got {num_samples!r}.")
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be between 0 and 1; got {level}.")
+
+
+def _sums(
+    subsets: Sequence[Columns], names: Callable[[int], str]
+) -> Iterator[tuple[Any, str, Columns, AnyNDArray]]:
+    """Each index as a sum of the sets' variances: kind, label, columns and weights [V]."""
+    inputs = sorted({c for s in subsets for c in s})
+    indicator = {c: np.array([float(c in s) for s in subsets]) for c in inputs}
+    sizes = np.array([len(s) for s in subsets])
+    for c in inputs:
+        yield "first", names(c), (c,), indicator[c] * (sizes == 1)
+    for i, subset in enumerate(subsets):
+        if len(subset) > 1:
+            yield "interaction", ":".join(map(names, subset)), subset, np.eye(len(subsets))[i]
+    for c in inputs:
+        yield "total", names(c), (c,), indicator[c]
+    for c in inputs:
+        yield "shapley", names(c), (c,), indicator[c] / sizes
+
+
+# --- pick-freeze, for functions that are no sums --------------------------------------------------
+
+
+Response = Callable[[AnyNDArray], AnyNDArray]
+"""From predictors' components [S, N, L] to what indices are asked of, [S, N, K]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PickFreezeDraws:
+    """Variances due to inputs, for S posterior draws; noisy, and so sometimes negative."""
+
+    inputs: Columns
+    pairs: tuple[Columns, ...]
+    total: AnyNDArray
+    first: AnyNDArray
+    any: AnyNDArray
+    both: AnyNDArray
+
+
+def pick_freeze(
+    members: Sequence[tuple[InducingMoments, Response]],
+    measures: Sequence[Mapping[int, Measure]],
+    num_points: int,
+    num_samples: int,
+    seed: int,
+) -> PickFreezeDraws:
+    """Draws of variances of a response."""
+    kernel = members[0][0].kernel
+    reads = {name: columns for name, columns in component_columns(kernel).items() if columns}
+    inputs = tuple(sorted({c for columns in reads.values() for c in columns}))
+    pairs = tuple(
+        sorted({p for columns in reads.values() for p in itertools.combinations(columns, 2)})
+    )
+    grid = ProductGrid(measures[0], list(reads.values()))
+    _, every = augmented(members[0][0], grid, [moments for moments, _ in members])
+    members = [(moments, response) for moments, (_, response) in zip(every, members)]
+    rows = [_rows(inputs, m, kernel.num_columns, num_points, seed) for m in measures]
+    each = -(-num_samples // len(members))
+    result = []
+    for i, (moments, response) in enumerate(members):
+        A, B = rows[i % len(rows)]
+        one = _Member(moments, response, moments.sample(each, seed + i), reads, A, B)
+        result.append(one.variances(inputs, pairs))
+    stacked = [np.concatenate(parts) for parts in zip(*result)]
+    varying(stacked[0])
+    return PickFreezeDraws(inputs, pairs, *stacked)
+
+
+class _Member:
+    """One posterior's draws as functions of exchanged columns."""
+
+    def __init__(
+        self,
+        moments: InducingMoments,
+        response: Response,
+        V: AnyNDArray,
+        reads: Mapping[str, Columns],
+        A: AnyNDArray,
+        B: AnyNDArray,
+    ) -> None:
+        self.moments, self.response, self.V = moments, response, V
+        self.reads, self.A, self.B = reads, A, B
+        constants = [n for n in moments.kernel.names if n not in reads]
+        self.own = {name: self._values(name, A) for name in reads}
+        self.base = sum(self.own.values()) + sum(self._values(n, A) for n in constants)
+        other = sum(self._values(n, B) for n in moments.kernel.names)
+        at_a, at_b = response(self.base), response(np.asarray(other))
+        self.mean = 0.5 * (at_a.mean(axis=1, keepdims=True) + at_b.mean(axis=1, keepdims=True))
+        self.at_a, self.at_b = at_a - self.mean, at_b - self.mean
+
+    def _values(self, name: str, X: AnyNDArray) -> AnyNDArray:
+        """f_c of every draw, [S, N, L]."""
+        phi = self.moments.features(name, X)
+        values: AnyNDArray = np.einsum("pn,spl->snl", phi, self.V[:, self.moments.block(name)])
+        return values
+
+    def _exchanged(self, columns: Columns) -> AnyNDArray:
+        """The response at A with these columns from B, less the mean, [S, N, K]."""
+        X = self.A.copy()
+        X[:, list(columns)] = self.B[:, list(columns)]
+        total = self.base
+        for name, own in self.reads.items():
+            if set(own) & set(columns):
+                total = total + (self._values(name, X) - self.own[name])
+        exchanged: AnyNDArray = self.response(total) - self.mean
+        return exchanged
+
+    def variances(self, inputs: Columns, pairs: Sequence[Columns]) -> tuple[AnyNDArray, ...]:
+        """The fields of :class:`PickFreezeDraws` after the first two."""
+        total = 0.5 * (np.mean(self.at_a**2, axis=1) + np.mean(self.at_b**2, axis=1))
+        first, any_, both = {}, {}, []
+        for c in inputs:
+            there = self._exchanged((c,))
+            first[c] = np.mean(self.at_b * (there - self.at_a), axis=1)
+            any_[c] = 0.5 * np.mean((there - self.at_a) ** 2, axis=1)
+        for i, j in pairs:
+            there = self._exchanged((i, j))
+            closed = np.mean(self.at_b * (there - self.at_a), axis=1)
+            both.append(closed - first[i] - first[j])
+        S, K = total.shape
+        return (
+            total,
+            np.stack(list(first.values()), axis=1),
+            np.stack(list(any_.values()), axis=1),
+            np.stack(both, axis=1) if both else np.zeros((S, 0, K)),
+        )
+
+
+def _rows(
+    inputs: Columns, measures: Mapping[int, Measure], width: int, number: int, seed: int
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Independent rows A and B [N, width]."""
+    power = int(np.log2(number)) if number > 0 else 0
+    if number < 2 or 2**power != number:
+        raise ValueError(f"num_points must be a power of two; got {number}.")
+    u = qmc.Sobol(2 * len(inputs), seed=seed).random_base2(power)
+    rows = np.zeros((2, number, width))
+    for half in range(2):
+        for i, c in enumerate(inputs):
+            rows[half, :, c] = measures[c].transport(u[:, [half * len(inputs) + i]])[:, 0]
+    return rows[0], rows[1]
+
+
+# --- the functional ANOVA -------------------------------------------------------------------------
 
 
 class FunctionalANOVA:

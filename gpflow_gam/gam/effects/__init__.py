@@ -5,8 +5,8 @@ Users call them as methods of :class:`gpflow_gam.GAM`, which say what arguments 
 """
 
 from .averages import Averaging as Averaging
-from .coefficients import coefficients as coefficients
 from .effect import EffectTable, applied, make_grid, sample_effect, transformed
+from .effect import coefficients as coefficients
 from .effect import critical_values as critical_values
 from .effect import derivative as derivative
 from .effect import differences as differences

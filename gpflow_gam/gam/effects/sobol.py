@@ -13,13 +13,19 @@ from ...likelihoods.base import unwrapped
 from ...measures import Discrete, Empirical, Measure
 from ...posteriors import InducingMoments
 from ...sensitivity import FunctionalANOVA
-from ...sensitivity.grid import ProductGrid, component_columns
-from ...sensitivity.pick_freeze import Response, pick_freeze
-from ...sensitivity.table import check_options, covariance_table, response_table
-from ...sensitivity.variances import (
+from ...sensitivity.anova import (
+    Response,
+    check_options,
+    covariance_table,
+    pick_freeze,
+    response_table,
+)
+from ...sensitivity.grid import (
     REPLICATES,
+    ProductGrid,
     bootstrapped_nodes,
     bootstrapped_weights,
+    component_columns,
     draw_covariances,
 )
 from ..fits import FittedGAM

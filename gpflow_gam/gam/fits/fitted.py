@@ -18,7 +18,7 @@ from scipy.special import ndtr
 from ...bijectors import frozen_copy
 from ...errors import ExtrapolationWarning, HeavyTailWarning, warn_caller
 from ...kernels import AdditiveKernel
-from ...kernels.functional import parameters_of, with_values
+from ...kernels.correlation import parameters_of, with_values
 from ...likelihoods import Weighted
 from ...likelihoods.base import unwrapped
 from ...likelihoods.expectations import constant_predictor

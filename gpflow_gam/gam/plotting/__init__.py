@@ -1,8 +1,7 @@
 """Pictures of a fitted GAM; they need matplotlib (``pip install 'gpflow_gam[plot]'``)."""
 
-from .appraise import appraise
+from .appraise import appraise, lift
 from .draw import draw, partial_residuals, quantile_residuals, working_residuals
-from .lift import lift
 from .tables import draw_cumulative_sobol, draw_partial_dependence, draw_sobol
 
 __all__ = [

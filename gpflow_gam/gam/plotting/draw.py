@@ -24,7 +24,7 @@ from ..frames import LevelColumn, NumericColumn
 from ..summaries.summary import effective_dof
 from ..terms import Column, MarkovField
 from ..terms.smooth import Polygons
-from .figures import (
+from .tables import (
     Axes,
     Colormap,
     ConciseDateFormatter,

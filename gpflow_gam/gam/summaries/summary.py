@@ -18,7 +18,7 @@ from scipy.stats import norm
 from tabulate import tabulate
 
 from ...kernels import CentredLinear, kernel_columns
-from ...kernels.functional import leaves_of
+from ...kernels.correlation import leaves_of
 from ...likelihoods import Quasi
 from ...likelihoods.base import unwrapped
 from ...measures import NUM_NODES
@@ -26,7 +26,7 @@ from ...newton.curvatures import curvature
 from ...optimizers.binned.rounds import Profile
 from ...optimizers.minimizers import Loss
 from ...posteriors import InducingMoments, ShapedMoments
-from ...sensitivity.variances import draw_covariances
+from ...sensitivity.grid import draw_covariances
 from ...threads import one_blas_thread
 from ..components import Component
 from ..effects import coefficients, inducing_moments

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ...communicator import ALONE, Communicator
-from ...storage import Inputs, RowArray, Stored
+from ...storage import ALONE, Communicator, Inputs, RowArray, Stored
 
 KEPT_ROWS = 2**16  # largest number of rows of a sample; one of more rows has more than half as many
 _SPARE = 64  # number of rows by which the sample of a part may differ from its share of all

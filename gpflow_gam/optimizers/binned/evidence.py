@@ -27,9 +27,8 @@ from ...kernels import (
     Warped,
     kernel_columns,
 )
-from ...kernels.correlation import Values
+from ...kernels.correlation import Values, leaves_of, parameters_of
 from ...kernels.fixed_inputs import FixedInputKernel, Gradients, fixed_input_kernel
-from ...kernels.functional import leaves_of, parameters_of
 from ...kernels.shaped import shaped_part
 from ...storage import RowArray
 from ...threads import each

@@ -13,10 +13,9 @@ import scipy.sparse
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
-from ...communicator import ALONE, Communicator
 from ...kernels.correlation import Values
 from ...likelihoods.expectations import Expectations, expectations
-from ...storage import RowArray
+from ...storage import ALONE, Communicator, RowArray
 from ...threads import each
 from .evidence import (
     Encoded,

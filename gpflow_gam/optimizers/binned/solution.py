@@ -14,9 +14,8 @@ from scipy.optimize import minimize
 
 from ...covariances import InducingBlocks
 from ...errors import NotPositiveDefinite
-from ...kernels.correlation import Values
+from ...kernels.correlation import Values, parameters_of
 from ...kernels.fixed_inputs import FixedInputKernel
-from ...kernels.functional import parameters_of
 from ...kernels.shaped import shaped_part
 from ...likelihoods import Weighted
 from ...likelihoods.base import unwrapped
