@@ -13,7 +13,7 @@ import scipy.stats as st
 import gpflow_gam as gg
 from gpflow_gam import linear, s
 from gpflow_gam.gam import families as fam
-from gpflow_gam.gam.summaries.summary import dispersion, sample_dispersion
+from gpflow_gam.gam.summaries.checks import dispersion, sample_dispersion
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
 

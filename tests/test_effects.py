@@ -21,7 +21,8 @@ from gpflow_gam.gam.effects import (
     posterior,
 )
 from gpflow_gam.gam.frames import Table
-from gpflow_gam.gam.summaries.summary import _tail, effective_dof, variance_shares
+from gpflow_gam.gam.summaries.checks import effective_dof
+from gpflow_gam.gam.summaries.summary import _tail, variance_shares
 
 QUICK = {"max_iterations": 15}
 

@@ -34,7 +34,8 @@ from ..threads import one_blas_thread
 from .effects import inducing_moments
 from .fits import FittedGAM
 from .fits.data import CodedData
-from .summaries.summary import as_html, as_text, effective_dof
+from .summaries.checks import effective_dof
+from .summaries.summary import as_html, as_text
 from .terms import Column, as_column
 
 __all__ = ["Comparison", "LeaveOneOut", "compare", "leave_one_out"]

@@ -18,8 +18,7 @@ from .fits.fit import check_same_criterion, fit_gam, refit, update
 from .fits.reading import as_written, with_response, with_response_as
 from .fits.specification import ENGINES, VARIATIONAL, Request, check_names
 from .inspector import Inspector
-from .summaries.checks import check_fit
-from .summaries.summary import calibrated
+from .summaries.checks import calibrated, check_fit
 from .terms import (
     Column,
     Formula,

@@ -23,7 +23,7 @@ from ..gam.components.kernels import PRIORS, VariancePriors
 from ..gam.components.plan import LATITUDE, LONGITUDE, inducing_each
 from ..gam.families import Family
 from ..gam.families import family as as_family
-from ..gam.fits.fit import OffsetMean
+from ..gam.fits.specification import OffsetMean
 from ..gam.frames import Encoder, Table
 from ..gam.terms import (
     FactorSmooth,

@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import tensorflow as tf
-from check_shapes import inherit_check_shapes
-from gpflow.base import AnyNDArray, Parameter, TensorType
-from gpflow.functions import MeanFunction
+from gpflow.base import AnyNDArray, Parameter
 from gpflow.utilities import deepcopy, parameter_dict, set_trainable
 
 from ... import optimizers
-from ...bijectors import exponential, identity
+from ...bijectors import exponential
 from ...errors import NotPositiveDefinite
 from ...kernels import AdditiveKernel
 from ...likelihoods import Quasi, Weighted
@@ -58,6 +56,7 @@ from .reading import (
 from .specification import (
     VARIATIONAL,
     Model,
+    OffsetMean,
     Request,
     Specification,
     check_criterion,
@@ -71,26 +70,6 @@ from .specification import (
 )
 
 _NULL_ROWS = 20_000  # rows that settle where the intercept's prior is centred
-
-
-class OffsetMean(MeanFunction):
-    """``m(x) = constant + sum of the offset columns``, the offsets in the first predictor only."""
-
-    def __init__(self, constant: TensorType, columns: Sequence[int]) -> None:
-        super().__init__()
-        self.constant = Parameter(constant, transform=identity(), trainable=False)
-        self.columns = list(columns)
-
-    @inherit_check_shapes
-    def __call__(self, X: TensorType) -> tf.Tensor:
-        X = tf.convert_to_tensor(X)
-        shape = tf.concat([tf.shape(X)[:-1], tf.shape(self.constant)], axis=0)
-        mean = tf.broadcast_to(tf.cast(self.constant, X.dtype), shape)
-        if not self.columns:
-            return mean
-        offset = tf.reduce_sum(tf.gather(X, self.columns, axis=-1), axis=-1, keepdims=True)
-        others = tf.zeros(tf.concat([tf.shape(X)[:-1], tf.shape(self.constant) - 1], 0), X.dtype)
-        return mean + tf.concat([offset, others], axis=-1)
 
 
 def build_model(spec: Specification, data: Data) -> Model:

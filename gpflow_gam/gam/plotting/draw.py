@@ -21,7 +21,7 @@ from ..effects import EffectTable, applied, effect, inducing_moments, make_grid
 from ..effects.effect import Transform
 from ..fits import FittedGAM
 from ..frames import LevelColumn, NumericColumn
-from ..summaries.summary import effective_dof
+from ..summaries.checks import effective_dof
 from ..terms import Column, MarkovField
 from ..terms.smooth import Polygons
 from .tables import (

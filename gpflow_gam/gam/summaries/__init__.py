@@ -1,5 +1,6 @@
 """Numbers that a fitted GAM is summed up by."""
 
-from .summary import Dispersion, Summary
+from .checks import Dispersion
+from .summary import Summary
 
 __all__ = ["Dispersion", "Summary"]

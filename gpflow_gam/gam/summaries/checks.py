@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator
@@ -23,18 +24,21 @@ from ...errors import (
     SmoothingWarning,
     warn_caller,
 )
+from ...likelihoods import Quasi
+from ...likelihoods.base import unwrapped
 from ...likelihoods.continuous import SMOOTHING
+from ...posteriors import ShapedMoments
 from ..components import Component
 from ..effects import inducing_moments
 from ..effects.effect import make_grid
 from ..effects.posterior import joint_moments
 from ..families import Quantile
 from ..fits import FittedGAM
-from ..fits.fit import WITHOUT_NOISE, has_single_rows
+from ..fits.data import Discrepancies, Pearson
+from ..fits.fit import WITHOUT_NOISE, has_single_rows, refit
 from ..terms import Column, Interaction, Levels, Smooth, Tensor
 from ..terms.base import column_of
 from ..terms.smooth import SPLINES, has_line
-from .summary import against_shapes, effective_dof, sample_dispersion
 
 _CONCURVITY_ROWS = 2000
 _COMPARED_ROWS = {"linear": 1000, "smooth": 1000, "cyclic": 1000, "levels": 10_000}
@@ -48,6 +52,22 @@ _SURE = -1.0  # the log-likelihood of responses from which they are predicted as
 _INTERPOLATED = 0.9  # degrees of freedom a row from which an effect goes through the rows
 _NEARLY = 0.99
 """The share of each column's variance that the other explains, from which they are one."""
+
+
+def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
+    """Effective degrees of freedom of a component for each predictor, [L]."""
+    # With whitened inducing values of prior N(0, I) and posterior covariance S, the smoother matrix
+    # is I - S; its trace over the component's block is what the data have settled (Wood 2017,
+    # section 6.1.2, where F = (X'WX + S)^-1 X'WX).
+    moments = inducing_moments(fit)
+    block = moments.block(component.name)
+    if isinstance(moments, ShapedMoments):
+        settled = moments.projected.degrees_of_freedom(moments.block(component.name))
+    else:
+        S = moments.covariance[:, block, block]
+        settled = S.shape[-1] - np.trace(S, axis1=1, axis2=2)
+    enters: AnyNDArray = moments.entering([component.name])[0]
+    return np.maximum(settled, 0.0) * enters
 
 
 def concurvity(fit: FittedGAM) -> pd.DataFrame:
@@ -293,13 +313,108 @@ def _paired(A: AnyNDArray) -> AnyNDArray:
 _MEASURES = {"linear": _correlated, "smooth": _dependent, "cyclic": _dependent, "levels": _paired}
 
 
+# --- Pearson's dispersion, and quasi-likelihoods fitted at it -------------------------------------
+
+
+_ROWS = 10_000
+"""Rows at which a fit is looked at as it ends: they settle the dispersion to a few hundredths."""
+_LARGE = 1.2  # dispersion from which standard errors, too small by its root, are worth a word
+_DEVIATIONS = 4.0  # standard deviations above one that are more than chance
+_ROUNDS = 8
+_SETTLED = 0.01  # change of the logarithm of the dispersion below which calibration ends
+_ENDS = 1e-6, 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Dispersion:
+    """Pearson's dispersion: by how much responses vary more than their family says."""
+
+    value: float
+    """
+    ``sum_n w_n (y_n - mu_n)^2 / V(mu_n)`` over the residual degrees of freedom (McCullagh & Nelder
+    1989, section 4.5.2), about 1 where the family holds.
+    """
+    clear: bool
+    """True if it is clearly above one, in a family that does not learn it."""
+    remedy: str
+
+    @property
+    def factor(self) -> float:
+        """Factor by which standard errors are too small."""
+        return float(np.sqrt(self.value))
+
+
+def dispersion(fit: FittedGAM, result: Discrepancies | None = None) -> Dispersion | None:
+    """The dispersion of a fit, over all rows."""
+    # None where the variance is no function of the mean, where each row is one trial, and where the
+    # dispersion is a learnt parameter.
+    return _judged(fit, (result or fit.discrepancies()).pearson, 1.0)
+
+
+def sample_dispersion(fit: FittedGAM) -> Dispersion | None:
+    """The dispersion over at most 10 000 rows."""
+    return _judged(fit, fit.sample_pearson(_ROWS), min(_ROWS, len(fit.X)) / fit.number)
+
+
+def _judged(fit: FittedGAM, pearson: Pearson | None, share: float) -> Dispersion | None:
+    if pearson is None or pearson.number == 0.0 or fit.spec.family.calibrated:
+        return None
+    edf = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
+    dof = pearson.number - share * edf
+    if dof <= 0.0:
+        return None
+    value = pearson.statistic / dof
+    sd = np.sqrt(pearson.variance * dof / pearson.number)
+    remedy = fit.spec.family.overdispersed
+    chance = pearson.statistic - dof <= _DEVIATIONS * sd
+    return Dispersion(value, bool(remedy) and value > _LARGE and not chance, remedy)
+
+
+def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
+    """A quasi-likelihood's fit at the dispersion of its residuals; other fits as they are."""
+    # Pearson's statistic over residual degrees of freedom (McCullagh & Nelder 1989, section 4.5.2;
+    # Fletcher 2012). The dispersion changes smoothness, and that the residuals: fits alternate.
+    if not fit.spec.family.calibrated:
+        return fit
+    if fit.data.shared:
+        raise ValueError(
+            f"family {fit.spec.family.name!r} takes several fits to the same rows, which no shares "
+            "of processes are; fit in one process, or take another family."
+        )
+    kept = ("max_iterations", "tolerance", "max_seconds", "callback", "progress", "on_interrupt")
+    settings = {name: value for name, value in options.items() if name in kept}
+    time = settings.pop("max_seconds", None)
+    for _ in range(_ROUNDS):
+        likelihood = unwrapped(fit.trained.likelihood)
+        assert isinstance(likelihood, Quasi)
+        pearson = fit.discrepancies().pearson
+        assert pearson is not None
+        edf = sum(float(effective_dof(fit, c)[:1].sum()) for c in fit.spec.components)
+        dof = pearson.number - edf
+        spent = fit.result.seconds
+        late = time is not None and spent >= time
+        if dof <= 0.0 or not pearson.variance > 0.0 or late or not fit.result.converged:
+            break
+        dispersion = float(likelihood.dispersion.numpy())
+        ratio = pearson.statistic / pearson.variance * pearson.number / dof
+        if not np.isfinite(ratio) or ratio <= 0.0 or abs(np.log(ratio)) < _SETTLED:
+            break
+        likelihood.dispersion.assign(np.clip(dispersion * ratio, *_ENDS))
+        if time is not None:
+            settings["max_seconds"] = time - spent
+        fit = refit(dataclasses.replace(fit), seed, settings)
+        result = dataclasses.replace(fit.result, seconds=spent + fit.result.seconds)
+        fit = dataclasses.replace(fit, result=result)
+    return fit
+
+
 # --- warnings -------------------------------------------------------------------------------------
 
 
+UNLIKELY = 0.002  # probability below which an estimate is too far from its shape to be so by chance
 _ALIKE = 20.0  # largest ratio of spans between columns that share a lengthscale
 _SHARP = 1.0 / 3.0
 """Ratio of most residuals' spread to the loss's scale, below which smoothing may be too wide."""
-_ROWS = 10_000  # rows at which residuals are looked at
 _CENTRED = ("smooth", "tensor", "line", "curves", "areas")
 """Functions of one level that average to zero over its data."""
 
@@ -332,13 +447,20 @@ def _outcome(fit: FittedGAM) -> Warned:
             f"small; {scatter.remedy}.",
             DispersionWarning,
         )
-    for component, p in against_shapes(fit):
-        yield (
-            f"the data speak against shape={component.shape!r} of {component.name}: chance alone "
-            f"takes an estimate as far from it with probability {p:.1g}. The fit keeps to the "
-            "shape, and its errors are those of a shape that is right: look at the effect without.",
-            ShapeWarning,
+    for component in fit.spec.components:
+        if not component.shape or fit.shaped is None:
+            continue
+        tails = (
+            fit.shape_tail(component.name, i) for i in component.predictors_of(fit.num_predictors)
         )
+        if (p := min(tails)) < UNLIKELY:
+            yield (
+                f"the data speak against shape={component.shape!r} of {component.name}: chance "
+                f"alone takes an estimate as far from it with probability {p:.1g}. The fit keeps "
+                "to the shape, and its errors are those of a shape that is right: look at the "
+                "effect without.",
+                ShapeWarning,
+            )
     if isinstance(family, Quantile):
         which, F = fit.sample_means(_ROWS)
         sharpness = family.sharpness(fit.likelihood, fit.Y[which], F)
