@@ -307,7 +307,7 @@ class EvidenceEvaluation:
         self.value = float(value)
 
     def data_of(self, which: int) -> PseudoData:
-        """Pseudo-data of one component, given which its evidence is that of all, but for a constant."""
+        """Pseudo-data of one component, whose evidence is that of all, but for a constant."""
         at_data = self.projection
         rows, at, others = at_data.inducing[which], at_data.nodes[which], self.covariances
         precision, shift = [], []
