@@ -677,11 +677,31 @@ def test_a_coordinate_on_a_plateau_is_led_back():
         return valley, np.array([-valley * (u[0] - 1.0)])
 
     at, trials = np.array([-12.0]), [(0, 0.0, 0.0)]
-    led = other_optimum(loss, at, trials, 1e-2, None, lambda _: None)
+    led = other_optimum(loss, at, trials, 1e-2, None, lambda _: None, lambda _: lambda _: None)
     assert led == pytest.approx([1.0], abs=1e-2)
 
     # where the point is worse nothing is searched
     def hill(u):
         return -loss(u)[0], -loss(u)[1]
 
-    assert other_optimum(hill, at, trials, 1e-2, None, lambda _: None) is None
+    assert (
+        other_optimum(hill, at, trials, 1e-2, None, lambda _: None, lambda _: lambda _: None)
+        is None
+    )
+
+
+@pytest.mark.parametrize("family", ["poisson", "heteroskedastic"])
+def test_one_component_alone_costs_what_it_costs_among_all(family):
+    """Pseudo-data of one component, all others integrated out, against the evidence of all."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.uniform(size=(200, 2)), columns=["x", "z"])
+    data["z"] = 0.7 * data["x"] + 0.3 * data["z"]
+    data["y"] = rng.poisson(np.exp(np.sin(6.0 * data["x"]) + data["z"]))
+    solution = gg.GAM(gg.s("x") + gg.s("z"), family).fit(data, y="y").fitted.solution
+    search, u = solution.rounds, solution.rounds.split(solution.optimum)[0]
+    loss, alone = search.loss(solution.data), search.alone(solution.data, u)
+    for k, step in enumerate(0.3 * np.eye(len(u))):
+        (before, _), (after, slope) = loss(u), loss(u + step)
+        (held, _), (moved, own) = alone(k)(u), alone(k)(u + step)
+        assert moved - held == pytest.approx(after - before, abs=1e-8)
+        assert own[k] == pytest.approx(slope[k], rel=1e-6, abs=1e-8)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Constant, Kernel, Stationary
 from scipy.linalg import lapack, solve_triangular
+from scipy.spatial.distance import cdist
 
 from ...covariances import own_jitter
 from ...errors import NotPositiveDefinite
@@ -499,8 +500,12 @@ def _residual_points(
         )
     )
     # without rows where the component is zero, as for other levels
-    _, off = np.unique(np.delete(points, column, axis=1), axis=0, return_inverse=True)
-    places = off.ravel() * (len(edges) + 1) + np.searchsorted(edges, values, side="right")
+    differ = np.flatnonzero(np.ptp(points, axis=0))
+    others = points[:, differ[differ != column]]
+    off = np.zeros(number, dtype=int)
+    if others.size:  # sorting rows takes long even where all are equal
+        off = np.ravel(np.unique(others, axis=0, return_inverse=True)[1])
+    places = off * (len(edges) + 1) + np.searchsorted(edges, values, side="right")
     _, first, groups = np.unique(places, return_index=True, return_inverse=True)
     groups = groups.ravel()
     if not between:
@@ -593,9 +598,7 @@ def _spread(points: AnyNDArray, limit: int) -> AnyNDArray:
     chosen = np.unique(np.linspace(0, number - 1, limit // 2).astype(int)).tolist()
     size = np.ptp(points, axis=0)
     scaled = points[:, size > 0.0] / size[size > 0.0]
-    distance = np.full(number, np.inf)
-    for start in chosen:
-        distance = np.minimum(distance, np.sum(np.square(scaled - scaled[start]), axis=1))
+    distance = cdist(scaled, scaled[chosen], "sqeuclidean").min(axis=1)
     while len(chosen) < limit:
         farthest = int(np.argmax(distance))
         chosen.append(farthest)
