@@ -66,7 +66,7 @@ with _docstrings_as_written():
     from .gam import GAM, comparison, effects, families, screening, summaries, terms
     from .gam.comparison import compare
     from .gam.screening import anova
-    from .gam.terms import Surv, factor, linear, random_effect, s, te, ti
+    from .gam.terms import Surv, factor, lag, linear, random_effect, s, te, ti
     from .newton import curvatures, operators, solvers
     from .optimizers import minimizers
     from .version import __version__
@@ -103,6 +103,7 @@ __all__ = [
     "gam",
     "inducing_variables",
     "kernels",
+    "lag",
     "layers",
     "likelihoods",
     "linear",

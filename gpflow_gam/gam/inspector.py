@@ -451,6 +451,7 @@ class Inspector:
         term: str | None = None,
         grid: Any = None,
         *,
+        reference: Mapping[Column, Any] | None = None,
         level: float = 0.95,
         num_points: int | None = None,
         unconditional: bool = True,
@@ -469,7 +470,11 @@ class Inspector:
         :param term: its name, such as ``"s(x)"`` (see :attr:`names`), or the term as it was typed,
             such as ``"s(g, bs='re')"``; by default every effect, one after the other.
         :param grid: where: values of its column, a dict of columns or a DataFrame; by default an
-            even grid over the data. Of all effects a dict or DataFrame.
+            even grid over the data. Of all effects a dict or DataFrame. Of a term that is summed
+            over lags or arrays, points of the function that is summed; or the sums, of arrays, or
+            of values that are the same at all lags, where no ``lag`` is given.
+        :param reference: of one effect, values with which others are compared: ``{"temp": 21}``
+            gives the effect at each point less that where ``temp`` is 21.
         :param level: probability of the credible interval.
         :param num_points: of the default grid, per axis.
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
@@ -487,6 +492,8 @@ class Inspector:
             with a :class:`HeavyTailWarning`, where it would say nothing: see :meth:`predict`.
         :raises ValueError: naming the argument.
         """
+        if reference is not None and (term is None or scale == "response"):
+            raise ValueError("reference is of one effect, on scale='link'; name the effect.")
         if term is None:
             return self._every_effect(
                 grid,
@@ -506,7 +513,8 @@ class Inspector:
                     "they are through the inverse link already. Leave one of the two out."
                 )
             return _effects.response_effect(self.fitted, *asked)
-        return _effects.transformed(_effects.effect(self.fitted, *asked).frame(), fun)
+        table = _effects.effect(self.fitted, *asked, reference)
+        return _effects.transformed(table.frame(), fun)
 
     def _every_effect(self, grid: Any, **options: Any) -> pd.DataFrame:
         """
@@ -683,7 +691,13 @@ class Inspector:
         return _effects.transformed(result, fun)
 
     def sample_effects(
-        self, term: str, grid: Any = None, num_samples: int = 100, *, seed: int | None = None
+        self,
+        term: str,
+        grid: Any = None,
+        num_samples: int = 100,
+        *,
+        seed: int | None = None,
+        reference: Mapping[Column, Any] | None = None,
     ) -> AnyNDArray:
         """
         Joint posterior draws of a component, [S, N] ([S, N, L] for several predictors).
@@ -694,10 +708,12 @@ class Inspector:
         :param grid: where; by default an even grid over the data.
         :param num_samples: S.
         :param seed: the GAM's own by default.
+        :param reference: values with which others are compared, as in :meth:`effects`.
         :raises ValueError: an unknown effect, or a bad argument, naming it.
         :raises TypeError: ``term`` is no name.
         """
-        return _effects.sample_effect(self.fitted, term, grid, num_samples, self._seed(seed))
+        asked = term, grid, num_samples, self._seed(seed), reference
+        return _effects.sample_effect(self.fitted, *asked)
 
     def draw(
         self,

@@ -89,6 +89,11 @@ class Tables:
                 "them in the data, and name them."
             )
         for component in self.components:
+            if component.slots:
+                raise ValueError(
+                    f"tables: {component.name} is a sum over lags or arrays, which no table holds; "
+                    "leave the term out, or predict in Python."
+                )
             numeric = [m for m in component.margins if not self._is_levels(m)]
             if len(numeric) > 2:
                 raise ValueError(

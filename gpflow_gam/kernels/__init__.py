@@ -4,6 +4,7 @@ from .additive import AdditiveKernel, SeparateAdditive
 from .correlation import kernel_columns
 from .shaped import Shaped
 from .stacked import StackedKernel, register_stacked
+from .summed import Summed
 from .terms import (
     CentredLinear,
     Factor,
@@ -31,6 +32,7 @@ __all__ = [
     "SeparateAdditive",
     "Shaped",
     "StackedKernel",
+    "Summed",
     "Warped",
     "ZeroMean",
     "kernel_columns",

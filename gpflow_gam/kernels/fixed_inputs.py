@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel, Periodic, Product, Sum
+from scipy.sparse import csr_matrix
 
 from ..measures import Discrete
 from .correlation import (
@@ -25,6 +26,7 @@ from .correlation import (
     parameters_of,
     with_values,
 )
+from .summed import Evaluations, Summed
 from .zero_mean import ZeroMean
 
 Matrices = tuple[AnyNDArray, AnyNDArray, AnyNDArray]
@@ -46,14 +48,25 @@ class FixedInputKernel(abc.ABC):
 Gradients = list[tuple[Parameter, AnyNDArray]]
 
 
-def fixed_input_kernel(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> FixedInputKernel:
-    """The matrices of ``kernel`` at inputs, in closed form where it is known."""
+Pairs = tuple[AnyNDArray, AnyNDArray]  # places of points in X
+
+
+def fixed_input_kernel(
+    kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
+) -> FixedInputKernel:
+    """
+    The matrices of ``kernel`` at inputs, in closed form where it is known.
+
+    With ``pairs`` the covariances of pairs of points take the place of the diagonal.
+    """
     if type(kernel) is Sum:
-        return _Summed([fixed_input_kernel(part, Z, X) for part in kernel.kernels])
+        return _Added([fixed_input_kernel(part, Z, X, pairs) for part in kernel.kernels])
+    if type(kernel) is Summed:
+        return _OfSums(kernel, Z, X)
     try:
-        return _Known(kernel, Z, X)
+        return _Known(kernel, Z, X, pairs)
     except UnknownKernel:
-        return _Automatic(kernel, Z, X)
+        return _Automatic(kernel, Z, X, pairs)
 
 
 # --- any kernel --------------------------------------------------------------------------------
@@ -62,17 +75,26 @@ def fixed_input_kernel(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> FixedInp
 class _Automatic(FixedInputKernel):
     """By the kernel's own code, eagerly, and automatic differentiation."""
 
-    def __init__(self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> None:
-        self._kernel, self._Z, self._X = kernel, tf.constant(Z), tf.constant(X)
+    def __init__(
+        self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
+    ) -> None:
+        self._kernel, self._Z, self._X, self._pairs = kernel, tf.constant(Z), tf.constant(X), pairs
         self._parameters = parameters_of(kernel)
+
+    def _outputs(self, values: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        kernel = with_values(self._kernel, values)
+        if self._pairs is None:
+            last = kernel(self._X, full_cov=False)
+        else:
+            last = tf.gather_nd(kernel(self._X), np.stack(self._pairs, axis=1))
+        return kernel(self._Z), kernel(self._Z, self._X), last
 
     def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
         inputs = [tf.constant(values(p)) for p in self._parameters]
         # pulled back more than once where other components move
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(inputs)
-            kernel = with_values(self._kernel, inputs)
-            outputs = kernel(self._Z), kernel(self._Z, self._X), kernel(self._X, full_cov=False)
+            outputs = self._outputs(inputs)
 
         def pullback(upstream: Matrices) -> Gradients:
             result = tape.gradient(
@@ -87,8 +109,7 @@ class _Automatic(FixedInputKernel):
         return (K, Kzx, diagonal), pullback
 
     def matrices(self, values: Values) -> Matrices:
-        kernel = with_values(self._kernel, [tf.constant(values(p)) for p in self._parameters])
-        outputs = kernel(self._Z), kernel(self._Z, self._X), kernel(self._X, full_cov=False)
+        outputs = self._outputs([tf.constant(values(p)) for p in self._parameters])
         K, Kzx, diagonal = (np.asarray(t) for t in outputs)
         return K, Kzx, diagonal
 
@@ -99,8 +120,10 @@ class _Automatic(FixedInputKernel):
 class _ProductMatrices:
     """Those of a product some of whose factors are centred."""
 
-    def __init__(self, kernel: Product, Z: AnyNDArray, X: AnyNDArray) -> None:
-        self._factors = [_factor_matrices(k, Z, X) for k in kernel.kernels]
+    def __init__(
+        self, kernel: Product, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
+    ) -> None:
+        self._factors = [_factor_matrices(k, Z, X, pairs) for k in kernel.kernels]
 
     def __call__(self, values: Values, slopes: bool) -> list[Dual]:
         parts = zip(*(factor(values, slopes) for factor in self._factors))
@@ -110,15 +133,17 @@ class _ProductMatrices:
 class _RepeatedMatrices:
     """Those of a factor at points that repeat what it looks at, as a surface's do in a margin."""
 
-    def __init__(self, distinct: _Factor, Z: AnyNDArray, X: AnyNDArray) -> None:
-        self._distinct, self._Z, self._X = distinct, Z, X
+    def __init__(
+        self, distinct: _Factor, Z: AnyNDArray, X: AnyNDArray, diagonal: AnyNDArray | slice
+    ) -> None:
+        self._distinct, self._Z, self._X, self._diagonal = distinct, Z, X, diagonal
 
     def __call__(self, values: Values, slopes: bool) -> list[Dual]:
         square, cross, diagonal = self._distinct(values, slopes)
         return [
             square.map(lambda a: a[self._Z[:, None], self._Z]),
             cross.map(lambda a: np.take(a[self._Z], self._X, axis=1)),
-            diagonal.map(lambda a: a[self._X]),
+            diagonal.map(lambda a: a[self._diagonal]),
         ]
 
 
@@ -128,7 +153,9 @@ class _CentredMatrices:
     # With g = c + h, c the level that is taken out (1 or 0), a = E_t h(x, t), b = E_t h(y, t) and e
     # = E_{t,u} h(t, u): s = h + (c (e - a - b) - a b) / (c + e), as ZeroMean has it.
 
-    def __init__(self, kernel: ZeroMean, Z: AnyNDArray, X: AnyNDArray) -> None:
+    def __init__(
+        self, kernel: ZeroMean, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
+    ) -> None:
         if not isinstance(kernel.measure, Discrete):
             raise UnknownKernel
         T = np.zeros((len(kernel.measure.points), Z.shape[1]))
@@ -136,15 +163,17 @@ class _CentredMatrices:
         self._weights = np.asarray(kernel.measure.probabilities)
         self._number = len(Z)
         both = np.concatenate([Z, X])
-        pairs = [(Z, both, False), (X, X, True), (T, T, False), (both, T, False)]
+        self._pairs = pairs or (slice(None), slice(None))
+        i, j = self._pairs
+        blocks = [(Z, both, False), (X[i], X[j], True), (T, T, False), (both, T, False)]
         self._averages: Averages | SurfaceAverages | None = None
         if SurfaceAverages.worth(kernel.base, both):
-            del pairs[-1]
+            del blocks[-1]
             self._averages = SurfaceAverages(kernel.base, both, T, self._weights)
         elif Averages.worth(correlation_of(kernel.base, T, T), len(both) * len(T)):
-            del pairs[-1]
+            del blocks[-1]
             self._averages = Averages(kernel.base, both, T, self._weights)
-        self._correlations = Correlations([correlation_of(kernel.base, *pair) for pair in pairs])
+        self._correlations = Correlations([correlation_of(kernel.base, *b) for b in blocks])
         self._level = self._correlations.level
         self._constant: list[Dual] | None = None
 
@@ -163,9 +192,11 @@ class _CentredMatrices:
             mean = self._averages(values, slopes, self._level)
         total = square.map(lambda a: p @ (a @ p))
         if self._level + total.value != 0.0:  # there is something to centre
-            left, other = mean.map(lambda a: a[:M]), mean.map(lambda a: a[M:])
+            i, j = self._pairs
+            left, one = mean.map(lambda a: a[:M]), mean.map(lambda a: a[M:][i])
+            other = mean.map(lambda a: a[M:][j])
             inner = self._centred(inner, left, mean, total)
-            diagonal = self._centred(diagonal, other, other, total, elementwise=True)
+            diagonal = self._centred(diagonal, one, other, total, elementwise=True)
         return [inner.map(lambda a: a[:, :M]), inner.map(lambda a: a[:, M:]), diagonal]
 
     def _centred(self, h: Dual, a: Dual, b: Dual, e: Dual, elementwise: bool = False) -> Dual:
@@ -197,14 +228,20 @@ class _CentredMatrices:
 _Factor = Correlations | _ProductMatrices | _CentredMatrices  # the results of _matrices
 
 
-def _factor_matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> _Factor | _RepeatedMatrices:
+def _factor_matrices(
+    kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
+) -> _Factor | _RepeatedMatrices:
     """Those of a factor of a product, at the points that differ for it where these are few."""
     columns = kernel_columns(kernel)
     if columns:
         (own, of_Z), (others, of_X) = (_distinct(points, columns) for points in (Z, X))
         if 2 * len(own) * len(others) < len(Z) * len(X):
-            return _RepeatedMatrices(_matrices(kernel, own, others), of_Z, of_X)
-    return _matrices(kernel, Z, X)
+            if pairs is None:
+                return _RepeatedMatrices(_matrices(kernel, own, others), of_Z, of_X, of_X)
+            there = of_X[pairs[0]], of_X[pairs[1]]
+            distinct = _matrices(kernel, own, others, there)
+            return _RepeatedMatrices(distinct, of_Z, of_X, slice(None))
+    return _matrices(kernel, Z, X, pairs)
 
 
 def _distinct(points: AnyNDArray, columns: Sequence[int]) -> tuple[AnyNDArray, AnyNDArray]:
@@ -215,13 +252,14 @@ def _distinct(points: AnyNDArray, columns: Sequence[int]) -> tuple[AnyNDArray, A
     return points[first], np.ravel(like)
 
 
-def _matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> _Factor:
+def _matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None) -> _Factor:
     if type(kernel) is ZeroMean:
-        return _CentredMatrices(kernel, Z, X)
+        return _CentredMatrices(kernel, Z, X, pairs)
     if type(kernel) is Product:
-        return _ProductMatrices(kernel, Z, X)
-    pairs = (Z, Z, False), (Z, X, False), (X, X, True)
-    return Correlations([correlation_of(kernel, *pair) for pair in pairs])
+        return _ProductMatrices(kernel, Z, X, pairs)
+    one, other = (X, X) if pairs is None else (X[pairs[0]], X[pairs[1]])
+    blocks = (Z, Z, False), (Z, X, False), (one, other, True)
+    return Correlations([correlation_of(kernel, *block) for block in blocks])
 
 
 def _variances(kernel: Kernel) -> list[Parameter]:
@@ -239,8 +277,11 @@ def _variances(kernel: Kernel) -> list[Parameter]:
 class _Known(FixedInputKernel):
     """A product of variances times a shape."""
 
-    def __init__(self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray) -> None:
-        self._matrices = _matrices(kernel, Z, X)
+    def __init__(
+        self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
+    ) -> None:
+        self._matrices = _matrices(kernel, Z, X, pairs)
+        self._least = 0.0 if pairs is None else -np.inf  # of a variance, which rounding may pass
         self._variances = _variances(kernel)
         if any(v.shape.rank for v in self._variances):
             raise UnknownKernel
@@ -263,12 +304,12 @@ class _Known(FixedInputKernel):
                 result.append((parameter, gradient))
             return result
 
-        return (K, Kzx, np.maximum(diagonal, 0.0)), pullback
+        return (K, Kzx, np.maximum(diagonal, self._least)), pullback
 
     def matrices(self, values: Values) -> Matrices:
         variance = self._variance(values)
         K, Kzx, diagonal = (variance * d.value for d in self._matrices(values, False))
-        return K, Kzx, np.maximum(diagonal, 0.0)
+        return K, Kzx, np.maximum(diagonal, self._least)
 
     def _variance(self, values: Values) -> float:
         return math.prod(float(values(v)) for v in self._variances)
@@ -277,7 +318,7 @@ class _Known(FixedInputKernel):
 # --- sums --------------------------------------------------------------------------------------
 
 
-class _Summed(FixedInputKernel):
+class _Added(FixedInputKernel):
     """A sum, part by part."""
 
     def __init__(self, parts: Sequence[FixedInputKernel]) -> None:
@@ -293,6 +334,81 @@ class _Summed(FixedInputKernel):
 
     def matrices(self, values: Values) -> Matrices:
         return _added([part.matrices(values) for part in self._parts])
+
+
+class _OfSums(FixedInputKernel):
+    """Those of weighted sums of a function, from its matrices at their distinct points."""
+
+    def __init__(self, kernel: Summed, Z: AnyNDArray, X: AnyNDArray) -> None:
+        left, right = kernel.evaluations(Z), kernel.evaluations(X)
+        self._A, self._B = left.matrix(), right.matrix()
+        self._squares = _squares_of(right)
+        self._base = fixed_input_kernel(kernel.base, left.points, right.points, self._squares.pairs)
+
+    def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
+        matrices, back = self._base.evaluate(values)
+
+        def pullback(upstream: Matrices) -> Gradients:
+            K, Kzx, diagonal = upstream
+            A, B = self._A, self._B
+            return back((A.T @ K @ A, (B.T @ (A.T @ Kzx).T).T, self._squares.transposed(diagonal)))
+
+        return self._of(matrices), pullback
+
+    def matrices(self, values: Values) -> Matrices:
+        return self._of(self._base.matrices(values))
+
+    def _of(self, matrices: Matrices) -> Matrices:
+        (K, Kzx, pairs), A, B = matrices, self._A, self._B
+        variances = np.maximum(self._squares(pairs), 0.0)
+        return A @ K @ A.T, (B @ (A @ Kzx).T).T, variances
+
+
+class _PairSquares:
+    """``sum_lm w_l w_m k(p_l, p_m)`` of each row from covariances of the pairs that rows have."""
+
+    def __init__(self, rows: Evaluations) -> None:
+        i, j = np.triu_indices(rows.places.shape[1])
+        one, other = rows.places[:, i], rows.places[:, j]
+        size = len(rows.points)
+        keys = np.minimum(one, other) * size + np.maximum(one, other)
+        known, inverse = np.unique(keys, return_inverse=True)
+        self.pairs = known // size, known % size
+        products = rows.weights[:, i] * rows.weights[:, j] * np.where(i == j, 1.0, 2.0)
+        ends = np.arange(len(keys) + 1) * len(i)
+        content = products.ravel(), inverse.ravel(), ends
+        self._matrix = csr_matrix(content, (len(keys), len(known)))
+
+    def __call__(self, covariances: AnyNDArray) -> AnyNDArray:
+        return np.asarray(self._matrix @ covariances)
+
+    def transposed(self, slopes: AnyNDArray) -> AnyNDArray:
+        """Gradients in covariances of pairs from those in the rows' variances."""
+        return np.asarray(self._matrix.T @ slopes)
+
+
+class _AllSquares:
+    """The same from covariances of all pairs of few points."""
+
+    def __init__(self, rows: Evaluations) -> None:
+        self.pairs = np.triu_indices(len(rows.points))
+        self._twice = np.where(self.pairs[0] == self.pairs[1], 1.0, 2.0)
+        self._B = rows.matrix()
+
+    def __call__(self, covariances: AnyNDArray) -> AnyNDArray:
+        whole = np.zeros((self._B.shape[1],) * 2)
+        whole[self.pairs] = self._twice * covariances
+        return np.asarray(self._B.multiply(self._B @ whole).sum(axis=1)).ravel()
+
+    def transposed(self, slopes: AnyNDArray) -> AnyNDArray:
+        """As of :class:`_PairSquares`."""
+        whole = (self._B.T @ self._B.multiply(slopes[:, None])).toarray()
+        return np.asarray(self._twice * whole[self.pairs])
+
+
+def _squares_of(rows: Evaluations) -> _PairSquares | _AllSquares:
+    n, L = rows.places.shape
+    return (_AllSquares if len(rows.points) ** 2 <= n * L**2 else _PairSquares)(rows)
 
 
 def _added(parts: Sequence[Matrices]) -> Matrices:

@@ -18,6 +18,7 @@ from scipy.linalg import solve_triangular
 
 from ..bijectors import restore_on_error, without_bijector_cache
 from ..errors import NotPositiveDefinite
+from ..kernels.correlation import Values
 from ..kernels.fixed_inputs import fixed_input_kernel
 from ..kernels.shaped import shaped_part
 from ..likelihoods.expectations import constant_predictor
@@ -488,7 +489,9 @@ def _interpolation_loss(
     some, q, total = rows.known(_MEASURED), solution.q, np.zeros(1 + len(between))
     features = [phi for phi, _ in features_at_bins(some.components, solution.values, q.roots)]
     components = [some.components[k] for k in between]
-    errors = [_errors(rows.components[k], features[k]) for k in between]
+    errors = [
+        _errors(rows.components[k], features[k], solution.values, q.roots[k]) for k in between
+    ]
     blocks = slices([len(phi) for phi in features])
     which = np.concatenate([np.arange(blocks[k].start, blocks[k].stop) for k in between])
     places = [slice(None), *slices([len(d) for d in errors])]
@@ -517,7 +520,9 @@ def _interpolation_shift(model: AdditiveSGPR | AdditiveSVGP, solution: Solution)
     rows, q = solution.rows, solution.q
     between, some = _interpolated(rows), rows.known(_SHIFTED)
     features = [phi for phi, _ in features_at_bins(some.components, solution.values, q.roots)]
-    errors = {k: _errors(rows.components[k], features[k]) for k in between}
+    errors = {
+        k: _errors(rows.components[k], features[k], solution.values, q.roots[k]) for k in between
+    }
     places = slices([len(phi) for phi in features])
     slope = np.zeros_like(q.mean)
     for at, mean, var in some.marginals(solution.values, q):
@@ -553,8 +558,11 @@ def _interpolated(rows: Rows) -> list[int]:
     ]
 
 
-def _errors(component: RowComponent, phi: AnyNDArray) -> AnyNDArray:
+def _errors(
+    component: RowComponent, phi: AnyNDArray, values: Values, root: AnyNDArray
+) -> AnyNDArray:
     """Interpolation errors of features [M, G] at bins."""
-    nodes, matrix = component.interpolation.nodes, component.interpolation.matrix
+    _, K, _ = component.places.at_nodes.matrices(values)
+    matrix = component.interpolation.matrix
     assert matrix is not None
-    return np.asarray(phi - phi[:, nodes] @ matrix.T)
+    return np.asarray(phi - solve_triangular(root, K, lower=True) @ matrix.T)

@@ -473,6 +473,11 @@ class GAMServable(PosteriorServable):
                 f"gam: its formula makes columns of others ({fit.spec.design.text}) in Python, "
                 "which no SavedModel holds; make them in the data, and name them."
             )
+        if summed := next((c.name for c in fit.spec.components if c.slots), None):
+            raise ValueError(
+                f"gam: {summed} is a sum over lags or arrays, which no SavedModel holds; leave the "
+                "term out, or predict in Python."
+            )
         super().__init__(fit.posterior, fit.model.likelihood, gam.seed, fit.predictive_share)
         self._fit = fit
         self._units = fit.units

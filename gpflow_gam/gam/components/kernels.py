@@ -28,6 +28,7 @@ from ...kernels import (
     RandomWalk,
     SeparateAdditive,
     Shaped,
+    Summed,
     Warped,
     ZeroMean,
     kernel_columns,
@@ -211,6 +212,11 @@ def _kernel(
 ) -> Kernel:
     by = component.by
     size = scale if by is None or by.code is not None else scale / by.size
+    if component.slots:
+        # which reads columns numbered from 0
+        local = tuple(dataclasses.replace(m, column=i) for i, m in enumerate(component.margins))
+        component = dataclasses.replace(component, margins=local)
+        return Summed(_function(component, size, own, priors), component.slots)
     base = _function(component, size, own, priors)
     if by is None:
         return base
@@ -231,7 +237,7 @@ def _function(
     component: Component, size: float, own: Mapping[str, Kernel], priors: VariancePriors
 ) -> Kernel:
     margins, form = component.margins, component.form
-    varying = component.by is not None and component.by.code is None
+    varying = component.varying
     if form == "constant":
         return _constant(size)
     if form == "means":

@@ -13,14 +13,15 @@ from ...errors import ResolutionWarning, warn_caller
 from ...kernels.shaped import Basis, LevelBasis, SplineBasis, grid
 from ...kernels.terms import unit_vectors
 from ...measures import NUM_NODES, Empirical, bin_means, cluster_means, weighted_quantiles
-from ...optimizers.binned.bins import Columns, Level
+from ...optimizers.binned.bins import Columns, HeldColumns, Level
 from ...threads import one_blas_thread
-from ..frames import Encoder, Key, NumericColumn, Table, learn_levels, numeric_column
+from ..frames import Element, Encoder, Key, NumericColumn, Table, learn_levels, numeric_column
 from ..frames.encoding import LevelColumn
 from ..terms import (
     Column,
     FactorSmooth,
     Interaction,
+    Lag,
     Levels,
     Linear,
     MarkovField,
@@ -79,13 +80,16 @@ class By:
     :param code: the code of the level on which the component acts; None for a number that
         multiplies it.
     :param level: that level as text.
-    :param size: the root mean square of the number.
+    :param size: the root mean square of the number; of weights, of the sum of their sizes.
+    :param constant: whether it is weights with the same sum in all rows, so that the constant part
+        of the function is the intercept's.
     """
 
     column: int
     code: int | None = None
     level: str = ""
     size: float = 1.0
+    constant: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +116,14 @@ class Component:
     # whether areas have independent effects, too. Where each has a row of its own these cannot be
     # told from the noise.
     independent: bool = True
+    # of a term that is summed over evaluations of its function, the columns of X of each: those of
+    # the margins, and that of the weight. The first are the margins' and by's own.
+    slots: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def varying(self) -> bool:
+        """True if a number multiplies the function, so that its level is part of it."""
+        return self.by is not None and self.by.code is None and not self.by.constant
 
     @property
     def carries_constant(self) -> bool:
@@ -130,6 +142,8 @@ class Component:
     @property
     def columns(self) -> tuple[int, ...]:
         """The columns of X it reads, ``by`` last."""
+        if self.slots:
+            return tuple(column for slot in self.slots for column in slot)
         columns = tuple(m.column for m in self.margins)
         return columns if self.by is None else (*columns, self.by.column)
 
@@ -141,6 +155,13 @@ class Component:
         if self.by is not None:
             X[:, self.by.column] = 1.0 if self.by.code is None else self.by.code
         return X
+
+    def points(self, X: AnyNDArray) -> AnyNDArray:
+        """Points [n, d] at which the function is evaluated in rows X [N, D]."""
+        if not self.slots:
+            return X[:, [m.column for m in self.margins]]
+        values = X[:, np.array(self.slots)].reshape(-1, len(self.margins) + 1)
+        return values[values[:, -1] != 0.0, :-1]
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it: Python writes floats so that they read back to the last bit."""
@@ -552,6 +573,9 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
     areas = {t.columns[0]: t for t in terms if isinstance(t, MarkovField)}
     policies |= {t.columns[0]: t.unseen for t in terms if isinstance(t, Levels)}
     for term in terms:
+        if elements := elements_of(term, table):
+            columns |= elements
+            continue
         for name, kind in keys_of(term, table):
             if (name, kind) in columns:
                 continue
@@ -576,6 +600,9 @@ def plan_columns(
     for term in terms:
         selects = terms.select or (isinstance(term, (Smooth, Tensor)) and term.select)
         manner = seed, _is_free(term, terms), selects
+        if isinstance(term, (Smooth, Tensor)) and (slots := slots_of(term, encoder)):
+            components.append(_summed(term, slots, encoder, columns, *manner))
+            continue
         keys = keys_of(term, table)
         places = [encoder.index(*key) for key in keys]
         number = len(term.columns)
@@ -614,6 +641,107 @@ def plan_columns(
     return components
 
 
+# --- terms that are summed over evaluations of a function ----------------------------------------
+
+
+def elements_of(term: Term, table: Table) -> dict[Key, NumericColumn | LevelColumn]:
+    """Columns of X of a term of lags, curves or columns of arrays; none of other terms."""
+    if not isinstance(term, (Smooth, Tensor)):
+        return {}
+    at = term.at if isinstance(term, Smooth) else None
+    by = None if term.by is None else column_of(term.by)
+    read = [*term.columns, *([] if by is None else [by])]
+    widths = {name: width for name in read if (width := table.width(name)) is not None}
+    if not widths and at is None:
+        return {}
+    wrong = isinstance(by, Term) or term.shapes or isinstance(term, Interaction)
+    if wrong or (
+        isinstance(term, Smooth) and (term.kernel is not None or term.kind not in _SUMMED)
+    ):
+        raise ValueError(
+            f"{term.label} is summed over arrays, which takes neither levels, shapes, kernels of "
+            f"your own nor ti(), and of bs= {', '.join(_SUMMED)}."
+        )
+    number = len(at) if at is not None else next(iter(widths.values()))
+    for name in read:
+        if widths.get(name, number) != number or (at is not None and name not in widths):
+            held = f"{widths[name]} values a row" if name in widths else "one value a row"
+            raise ValueError(
+                f"column {name!r} holds {held}, where {term.label} needs {number}: arrays of one "
+                "length, such as a column of a dict that is a matrix [N, L]."
+            )
+        if name not in widths and table.is_levels(name):
+            raise ValueError(
+                f"{term.label} is summed over arrays; column {name!r} holds levels, which it "
+                "cannot be a function of."
+            )
+    fixed: list[tuple[Column, Column | None, Sequence[float]]]  # name, source, factors
+    ones = [1.0] * number
+    weight: tuple[Column, Column | None, Sequence[float]] = ("weight", by, ones)
+    if isinstance(term, Lag):
+        lags = term.columns[0]
+        fixed = [(term.over[0], lags, ones), (term.over[1], None, range(term.first, term.last + 1))]
+    elif at is not None:
+        steps = np.diff(at)
+        widths_of = 0.5 * (np.append(steps, 0.0) + np.append(0.0, steps))  # the trapezoidal rule
+        fixed, weight = [("at", None, at)], (term.columns[0], term.columns[0], widths_of)
+    else:
+        fixed = [(name, name, ones) for name in term.columns]
+    result: dict[Key, NumericColumn | LevelColumn] = {}
+    for place in range(number):
+        for role, (name, source, factors) in enumerate([*fixed, weight]):
+            own = Element(
+                name, term.label, None, "", term.label, place, source, float(factors[place])
+            )
+            result[name, f"{term.label}[{place}].{role}"] = own
+    return result
+
+
+_SUMMED = tuple(name for name, kind in KINDS.items() if kind.tensor and not kind.rough)
+
+
+def slots_of(term: Term, encoder: Encoder) -> tuple[tuple[int, ...], ...]:
+    """The columns of X of each evaluation that a term is summed over; none of other terms."""
+    slots: dict[int, list[int]] = {}
+    for i, column in enumerate(encoder.columns.values()):
+        if isinstance(column, Element) and column.term == term.label:
+            slots.setdefault(column.place, []).append(i)
+    return tuple(map(tuple, slots.values()))
+
+
+def _summed(
+    term: Smooth | Tensor,
+    slots: tuple[tuple[int, ...], ...],
+    encoder: Encoder,
+    columns: Columns,
+    *manner: Any,
+) -> Component:
+    """The component of a function that is summed over evaluations."""
+    if not isinstance(columns, HeldColumns):
+        raise ValueError(f"{term.label} needs all rows in memory as numbers.")
+    values = columns.X[:, np.array(slots)]
+    mass = np.ones(len(values)) if columns.weights is None else columns.weights
+    w = values[..., -1]
+    if not np.any(mass[:, None] * w):
+        raise ValueError(f"the weights of {term.label} are all zero; drop it.")
+    sums = w.sum(axis=1)
+    size = np.sqrt(np.average(np.square(np.abs(w).sum(axis=1)), weights=mass))
+    constant = bool(np.ptp(sums) <= 1e-9 * np.max(np.abs(sums)))
+    there = w.ravel() != 0.0
+    pooled = HeldColumns(
+        values.reshape(-1, values.shape[-1])[there, :-1], (mass[:, None] * np.abs(w)).ravel()[there]
+    )
+    readers = list(encoder.columns.values())
+    at = list(range(len(slots[0]) - 1))
+    for i in at:
+        _check_varies(term, readers[slots[0][i]].name, pooled.value_range(i))
+    keys: list[Key] = [(readers[slots[0][i]].name, "number") for i in at]
+    by = By(slots[0][-1], size=float(size), constant=constant)
+    data = Seen.of(pooled, at)
+    component = _component(term, term.label, keys, list(slots[0][:-1]), data, by, *manner)
+    return dataclasses.replace(component, slots=slots)
+
+
 def _is_free(term: Term, terms: Terms) -> bool:
     """True if a term is not centred for lack of an intercept: the first factor, or all lines."""
     carrier = terms.carrier(term.parameter)
@@ -647,6 +775,7 @@ def _component(
     select: bool,
 ) -> Component:
     kinds, periods = _kinds(term, keys)
+    varying = by is not None and by.code is None and not by.constant
     margins = tuple(
         _margin(place, kind, period, data, i)
         for i, (place, kind, period) in enumerate(zip(places, kinds, periods))
@@ -696,7 +825,6 @@ def _component(
             values = np.unique(data.points)  # where there are none, nothing tells a speed
             even = np.linspace(0.0, 1.0, min(NUM_KNOTS, len(values)))
             knots = tuple(np.unique(np.quantile(values, even)).tolist())
-        varying = by is not None and by.code is None
         Z = inducing_inputs(form, margins, data, k, seed, varying)
     return Component(
         name,

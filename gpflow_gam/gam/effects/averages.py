@@ -20,7 +20,7 @@ from ...threads import one_blas_thread
 from ..fits import FittedGAM
 from ..fits.fitted import CENTRAL, meaningful, warn_if_far
 from ..fits.reading import in_memory
-from ..frames import Holes, LevelColumn, NumericColumn, Table, filled
+from ..frames import Element, Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_columns, variables_of
 from .effect import simultaneous_bands, stacked_frame, with_outputs
 from .posterior import inducing_moments, states
@@ -214,6 +214,7 @@ def _codes(fit: FittedGAM, name: Column, values: Sequence[Any]) -> list[tuple[in
     """Values of a column as X has them, by place."""
     result = []
     for place, reader in readers_of(fit, name).items():
+        reader = reader.axis if isinstance(reader, Element) else reader
         column: Any = list(values)
         if isinstance(reader, LevelColumn):
             column = pd.Series(column, dtype=object)

@@ -27,8 +27,8 @@ from ...threads import one_blas_thread
 from ..components import By, Component, Margin
 from ..fits import FittedGAM
 from ..fits.fitted import response_errors
-from ..frames import LevelColumn, NumericColumn, Table
-from ..terms import Column
+from ..frames import Element, LevelColumn, NumericColumn, Table
+from ..terms import Column, variables_of
 from ..terms.base import Level
 from ..terms.smooth import KINDS
 from .posterior import inducing_moments, joint_moments, pointwise_moments, shaped_draws
@@ -183,7 +183,7 @@ def make_grid(
     fit: FittedGAM, component: Component, grid: Any = None, num_points: int | None = None
 ) -> Grid:
     """The points of a user's grid, or an even grid over the data."""
-    readers = [_reader(fit, m) for m in component.margins]
+    readers = [reader_of(fit, m) for m in component.margins]
     names = [r.name for r in readers]
     if grid is None:
         axes = [_axis(fit, component, m, num_points) for m in component.margins]
@@ -191,14 +191,49 @@ def make_grid(
         columns = {r.name: _shown(r, points[:, i]) for i, r in enumerate(readers)}
         shown = tuple(np.asarray(a) for a in axes)
         return Grid(columns, component.full(points, fit.spec.encoder.width), shown)
+    if component.slots and (whole := _sums(fit, component, grid)) is not None:
+        return whole
     table = _as_table(grid, names)
     values = np.column_stack([r.encode(table) for r in readers])
     columns = {r.name: table.values(r.name) for r in readers}
     return Grid(columns, component.full(values, fit.spec.encoder.width))
 
 
-def _reader(fit: FittedGAM, margin: Margin) -> NumericColumn | LevelColumn:
-    return list(fit.spec.encoder.columns.values())[margin.column]
+def reader_of(fit: FittedGAM, margin: Margin) -> NumericColumn | LevelColumn:
+    """The reader of a margin's column."""
+    reader = list(fit.spec.encoder.columns.values())[margin.column]
+    return reader.axis if isinstance(reader, Element) else reader
+
+
+def _sums(fit: FittedGAM, component: Component, grid: Any) -> Grid | None:
+    """
+    Sums over evaluations: at arrays, as of rows of data, or at values that all evaluations share.
+
+    None where a grid has points of the function itself.
+    """
+    if not isinstance(grid, Mapping) and not hasattr(grid, "columns"):
+        return None
+    table, encoder = Table(grid), fit.spec.encoder
+    keys = list(encoder.columns)
+    own = {keys[i] for i in component.columns}
+    sources = encoder.sources(own)
+    if all(n in table and table.width(n) is not None for n in variables_of(sources)):
+        X = encoder.encode(table, own)
+        return Grid({"row": np.arange(len(X))}, X)
+    readers = [list(encoder.columns.values())[i] for i in component.columns]
+    fixed = {r.name for r in readers if isinstance(r, Element) and r.source is None}
+    margins = [reader_of(fit, m) for m in component.margins]
+    shared = [r for r in margins if r.name not in fixed]
+    asked = [r.name in table for r in margins]
+    if not shared or asked != [r.name not in fixed for r in margins] or all(asked):
+        return None
+    X = np.zeros((table.num_rows, encoder.width))
+    for place, element in zip(component.columns, readers):
+        assert isinstance(element, Element)
+        X[:, place] = element.factor
+        if element.name in table:
+            X[:, place] = element.axis.encode(table)
+    return Grid({r.name: table.values(r.name) for r in shared}, X)
 
 
 def _as_table(grid: Any, names: list[Column]) -> Table:
@@ -221,7 +256,7 @@ def _as_table(grid: Any, names: list[Column]) -> Table:
 def _axis(
     fit: FittedGAM, component: Component, margin: Margin, num_points: int | None
 ) -> AnyNDArray:
-    reader = _reader(fit, margin)
+    reader = reader_of(fit, margin)
     if isinstance(reader, LevelColumn):
         return np.array(margin.nodes)
     position = component.margins.index(margin)
@@ -321,10 +356,19 @@ def effect(
     num_points: int | None = None,
     seed: int = 0,
     unconditional: bool = True,
+    reference: Mapping[Column, Any] | None = None,
 ) -> EffectTable:
-    """A component at the points of a grid."""
+    """A component at the points of a grid, or its differences from it at other values."""
     component = effect_component(fit, term)
     where = make_grid(fit, component, grid, num_points)
+    if reference is not None:
+        others, which = np.unique(
+            _referred(fit, component, where, reference).X, axis=0, return_inverse=True
+        )
+        both = [(component.name, np.concatenate([where.X, others]))]
+        A = np.concatenate([np.eye(len(where.X)), -np.eye(len(others))[which.ravel()]], axis=1)
+        moments = joint_moments(fit, both, unconditional)
+        return contrast(fit, component, where, A, moments, level, seed)
     blocks = [(component.name, where.X)]
     if len(where.X) <= _FEW:
         # of levels there is nothing between inducing inputs
@@ -341,6 +385,23 @@ def effect(
         return joint_moments(fit, blocks, unconditional)[1][entered]
 
     return EffectTable(component, where, names, mean, variance[:, entered], joint, level, seed)
+
+
+def _referred(
+    fit: FittedGAM, component: Component, where: Grid, reference: Mapping[Column, Any]
+) -> Grid:
+    """The points of a grid with the values of a reference."""
+    names = [reader_of(fit, m).name for m in component.margins]
+    if not isinstance(reference, Mapping) or not reference or not set(reference) <= set(names):
+        raise ValueError(
+            f"reference must map columns of {component.name}, {', '.join(map(repr, names))}, to "
+            f"values with which others are compared; got {reference!r}."
+        )
+    columns = {name: values for name, values in where.columns.items() if name in names}
+    for name, value in reference.items():
+        values: Any = [value] * len(where.X)
+        columns[name] = pd.Series(values, dtype=object) if isinstance(value, str) else values
+    return make_grid(fit, component, columns)
 
 
 def derivative(
@@ -373,18 +434,26 @@ def derivative(
 
 
 def sample_effect(
-    fit: FittedGAM, term: str, grid: Any = None, num_samples: int = 100, seed: int = 0
+    fit: FittedGAM,
+    term: str,
+    grid: Any = None,
+    num_samples: int = 100,
+    seed: int = 0,
+    reference: Mapping[Column, Any] | None = None,
 ) -> AnyNDArray:
     """Joint posterior draws of a component, [S, n], or [S, n, L] for several predictors."""
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
     component = effect_component(fit, term)
     if component.shape:
-        X = make_grid(fit, component, grid).X
-        shaped = shaped_draws(fit, component, X, num_samples, seed)
+        where = make_grid(fit, component, grid)
+        shaped = shaped_draws(fit, component, where.X, num_samples, seed)
+        if reference is not None:
+            X = _referred(fit, component, where, reference).X
+            shaped = shaped - shaped_draws(fit, component, X, num_samples, seed)
         shaped = shaped[..., predictors(fit, component)[0]]
         return shaped[..., 0] if shaped.shape[-1] == 1 else shaped
-    table = effect(fit, term, grid)
+    table = effect(fit, term, grid, reference=reference)
     draws = [
         table.estimate[:, i] + normal_draws(table.covariance[i], num_samples, seed + i)
         for i in range(len(table.predictors))

@@ -533,10 +533,12 @@ def _outside(component: Component, X: AnyNDArray) -> AnyNDArray:
     result = np.zeros(len(X), dtype=bool)
     if component.form in _SCALED:
         return result
-    for margin in component.margins:
+    slots = np.array(component.slots or [[*(m.column for m in component.margins), 0]])
+    there = X[:, slots[:, -1]] != 0.0 if component.slots else np.ones((len(X), 1), dtype=bool)
+    for margin, columns in zip(component.margins, slots.T):
         if margin.kind not in ("levels", "cyclic"):
-            values, (low, high) = X[:, margin.column], margin.ends
-            result |= (values < low) | (values > high)
+            values, (low, high) = X[:, columns], margin.ends
+            result |= np.any(there & ((values < low) | (values > high)), axis=1)
     by = component.by
     return result if by is None or by.code is None else result & (X[:, by.column] == by.code)
 

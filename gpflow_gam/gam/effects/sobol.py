@@ -186,6 +186,9 @@ def input_measures(fit: FittedGAM) -> dict[int, Measure]:
     """Each column's distribution in the data: levels as they are, numbers thinned to nodes."""
     used = sorted({c for component in fit.spec.components for c in component.columns})
     keys = list(fit.spec.encoder.columns)
+    summed = next((c.name for c in fit.spec.components if c.slots), None)
+    if summed is not None:
+        raise ValueError(f"sobol: {summed} is a sum over lags or arrays, whose values go together.")
     names = [keys[c][0] for c in used]
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:

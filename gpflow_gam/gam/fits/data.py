@@ -12,7 +12,15 @@ from gpflow.kernels import Kernel
 
 from ...kernels import AdditiveKernel
 from ...models import AdditiveModel
-from ...optimizers.binned.bins import NUM_BINS, Bins, CodedColumns, Columns, HeldColumns, code_type
+from ...optimizers.binned.bins import (
+    NUM_BINS,
+    Bins,
+    CodedColumns,
+    Columns,
+    HeldColumns,
+    bin_columns,
+    code_type,
+)
 from ...optimizers.binned.evidence import Places, RowComponent, row_component
 from ...optimizers.binned.passes import BLOCK, Rows
 from ...storage import Inputs, Offsets, RowArray, Stored
@@ -317,6 +325,8 @@ def row_components(
 
 def _acting(component: Component, data: Columns) -> tuple[Bins, RowArray | None]:
     """The bins in which a component acts, points as rows of X, and what multiplies it."""
+    if component.slots:
+        return _rows_of_sums(component, data), None
     bins = data.bins(tuple(m.column for m in component.margins))
     points = component.full(bins.points, data.width)
     codes, multiplier = bins.codes, None
@@ -334,3 +344,16 @@ def _acting(component: Component, data: Columns) -> tuple[Bins, RowArray | None]
             codes[at] = np.where(has, bins.codes[at], len(points))
         points = np.concatenate([points, off])
     return Bins(codes, points, bins.exact), multiplier
+
+
+def _rows_of_sums(component: Component, data: Columns) -> Bins:
+    """Distinct rows of a sum over evaluations, whose points are those of bins of all of them."""
+    columns, d = [c for slot in component.slots for c in slot], len(component.margins)
+    rows, codes = np.unique(data.X[:, columns], axis=0, return_inverse=True)
+    values = rows.reshape(len(rows), -1, d + 1)
+    there = values[..., -1] != 0.0
+    bins = bin_columns(values[there][:, :-1])
+    values[there, :-1] = bins.points[bins.codes]
+    points = np.zeros((len(rows), data.width))
+    points[:, columns] = values.reshape(len(rows), -1)
+    return Bins(codes.ravel().astype(code_type(len(rows))), points, bins.exact)

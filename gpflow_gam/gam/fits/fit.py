@@ -312,6 +312,7 @@ def joined(last: FittedGAM, data: Table) -> tuple[Table, tuple[Fill, ...]]:
     computed = [] if spec.design is None else [spec.design.text]
     names = [*(name for name, _ in spec.encoder.columns), spec.trials]
     computed += [str(name) for name in names if isinstance(name, Expression)]
+    computed += [c.name for c in spec.components if c.slots]
     if computed:
         raise ValueError(
             f"update: of the columns that {computed[0]} is made of nothing is kept; call "

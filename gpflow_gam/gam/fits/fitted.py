@@ -48,7 +48,7 @@ from ...threads import each, one_blas_thread
 from ..components import Component, shaped_term
 from ..families import Family
 from ..frames import Key, NumericColumn, Table, filled
-from ..terms import variables_of
+from ..terms import Lags, variables_of
 from ..terms.smooth import KINDS, has_line
 from .data import CodedData, Communication, Data, Discrepancies, MissingData, MissingRows, Pearson
 from .specification import Model, Specification
@@ -291,13 +291,14 @@ class FittedGAM:
         table = filled(Table(data), spec.fills)
         if spec.design is not None and {name for name, _ in keys} & set(spec.design.made):
             table = spec.design.extended(table)
-        read = variables_of(name for name, kind in every if (name, kind) in keys)
+        read = variables_of(spec.encoder.sources(keys), lags=True)
         holes = {name: int(table.missing(name).sum()) for name in read if table.missing(name).any()}
         if holes:
             raise ValueError(
                 "new data has missing values: "
                 + ", ".join(f"{count} in {name!r}" for name, count in holes.items())
                 + "; fill them in or leave those rows out."
+                + _BEFORE * any(isinstance(name, Lags) for name in holes)
             )
         return spec.encoder.encode(table, keys)
 
@@ -639,6 +640,9 @@ def _same_places(arrays: dict[str, AnyNDArray], rows: Rows) -> bool:
 # --- warnings of predictions far outside the data, and of those that the far tail makes -----------
 
 
+_BEFORE = (
+    " Lags are in earlier rows: pass these too, or as the column an array of the lags in each row."
+)
 _FAR = 0.25  # outside the data by this share of their range is far
 
 
@@ -654,10 +658,11 @@ def warn_if_far(fit: FittedGAM, X: AnyNDArray, names: Collection[str] | None = N
     for component in fit.spec.components:
         if names is not None and component.name not in names:
             continue
-        for margin in component.margins:
+        points = component.points(X[_acting(component, X)])
+        for i, margin in enumerate(component.margins):
             if margin.column in fit.warned or margin.kind == "levels" or margin.period is not None:
                 continue
-            values = X[_acting(component, X), margin.column]
+            values = points[:, i]
             low, high = margin.ends
             far = _FAR * (high - low)
             outside = values[(values < low - far) | (values > high + far)]

@@ -31,7 +31,7 @@ from ...optimizers.binned.bins import (
 from ...optimizers.minimizers import progress_bar
 from ...storage import Inputs, Store
 from ...threads import each
-from ..components import keys_of, learn_encoder
+from ..components import elements_of, keys_of, learn_encoder
 from ..families import Binomial, Custom, Levels
 from ..frames import (
     Blocks,
@@ -56,6 +56,7 @@ from ..frames import (
 from ..terms import (
     AllColumns,
     Column,
+    Lag,
     Linear,
     ResponseSpec,
     Surv,
@@ -156,8 +157,8 @@ def _check_order(data: Any, y: Any) -> None:
 
 
 def needs_table(terms: Terms) -> bool:
-    """True if terms transform columns or stand for all others, which needs rows in memory."""
-    return any(isinstance(t, (Transformed, AllColumns)) for t in terms)
+    """True if terms read lags, transform columns or stand for others: it needs rows in memory."""
+    return any(isinstance(t, (Transformed, AllColumns, Lag)) for t in terms)
 
 
 def with_variables(terms: Terms, table: Callable[[], Table]) -> Terms:
@@ -271,8 +272,8 @@ def read(source: Any, request: Request, needs: str) -> Reading:
     if not isinstance(source, Table):
         if needs_table(request.terms):
             raise ValueError(
-                "a formula that transforms columns, or has '.', needs a table in memory; make the "
-                "columns where the blocks are made, and name them."
+                "a formula that transforms columns, or has '.' or lag(), needs a table in memory; "
+                "make the columns where the blocks are made, and name them."
             )
         blocks = read_in_blocks(source, request)
         summary = summarise_columns(request, blocks)
@@ -287,6 +288,13 @@ def read(source: Any, request: Request, needs: str) -> Reading:
 def read_table(given: Table, request: Request, as_numbers: bool) -> Reading:
     """As :func:`read`, of a table in memory."""
     request = dataclasses.replace(request, terms=expand_formula(request, given))
+    if any(elements_of(term, given) for term in request.terms):
+        as_numbers = True
+        if request.missing == "impute":
+            raise ValueError(
+                "missing='impute' fills in no arrays and lags; fill the column in, or take "
+                "missing='drop'."
+            )
     complete, dropped, fills = complete_table(given, request)
     terms, table, design = design_columns(request.terms, complete)
     request = dataclasses.replace(request, terms=terms, missing="error")

@@ -160,7 +160,7 @@ class Request:
     def columns_needed(self) -> list[Column]:
         """Those of them that no row may lack."""
         others = [name for name, _ in self.numeric]
-        return variables_of([*columns_of(self.terms), *self.complete_columns, *others])
+        return variables_of([*columns_of(self.terms), *self.complete_columns, *others], lags=True)
 
     def labels(self, table: Table) -> Levels | None:
         """The labels that a table states for the response, in order; None for those it holds."""
@@ -241,11 +241,13 @@ class Specification(Request):
     def inputs_of(self, names: Collection[str]) -> list[Column]:
         """The columns that some of the components read, and those of offsets."""
         keys = list(self.encoder.columns)
-        own = [keys[i][0] for c in self.components if c.name in names for i in c.columns]
+        own = self.encoder.sources(
+            keys[i] for c in self.components if c.name in names for i in c.columns
+        )
         design = self.design
         if design is not None and set(own) & set(design.made):
             own = [*(name for name in own if name not in design.made), *design.variables]
-        return variables_of([*own, *self.offset])
+        return variables_of([*own, *self.offset], lags=True)
 
     @property
     def dependent(self) -> list[str]:

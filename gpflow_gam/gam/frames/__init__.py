@@ -2,6 +2,7 @@
 
 from .encoding import (
     Design,
+    Element,
     Encoder,
     Fill,
     Holes,
@@ -22,6 +23,7 @@ __all__ = [
     "Blocks",
     "Counted",
     "Design",
+    "Element",
     "Encoder",
     "Fill",
     "Holes",

@@ -210,6 +210,39 @@ class NumericColumn:
 
 
 @dataclasses.dataclass(frozen=True)
+class Element(NumericColumn):
+    """
+    One column of X of a term that is summed over evaluations of a function.
+
+    It is a column of the points at which the function is evaluated, named ``name`` where effects
+    are tables, or the weight.
+    """
+
+    term: str = ""
+    place: int = 0  # which of the evaluations, and of a row's values
+    source: Column | None = None  # the column of the data; None where all rows have ``factor``
+    factor: float = 1.0
+
+    def encode(self, table: Table) -> AnyNDArray:
+        if self.source is None:
+            return np.full(table.num_rows, self.factor)
+        if table.width(self.source) is None:
+            return self.factor * NumericColumn(self.source, self.use).encode(table)
+        values = table.array(self.source)[:, self.place]
+        return self.factor * self.axis.encode(Table({self.name: values}))
+
+    @property
+    def axis(self) -> NumericColumn:
+        """A reader of points at which the function is asked for."""
+        return NumericColumn(self.name, self.use)
+
+    def to_json(self) -> dict[str, Any]:
+        source = column_to_json(self.source)
+        others = {"term": self.term, "place": self.place, "source": source, "factor": self.factor}
+        return {**super().to_json(), "element": others}
+
+
+@dataclasses.dataclass(frozen=True)
 class LevelColumn:
     """A column of levels, as codes 0, 1, ..."""
 
@@ -296,6 +329,12 @@ class Encoder:
         """Places in X of the columns that are read as ``kind``."""
         return [i for i, (_, k) in enumerate(self.columns) if k == kind]
 
+    def sources(self, keys: Iterable[Key]) -> list[Column]:
+        """The columns of the data that some columns of X are made of, each once."""
+        readers = [self.columns[key] for key in keys]
+        names = [r.source if isinstance(r, Element) else r.name for r in readers]
+        return [name for name in dict.fromkeys(names) if name is not None]
+
     def levels(self, name: Column) -> tuple[Any, ...]:
         """The levels of a column that is read as levels."""
         column = self.columns[name, "level"]
@@ -328,6 +367,10 @@ class Encoder:
                 valid_range = tuple(value["limits"]) if "limits" in value else None
                 time = value.get("time", "")
                 columns[name, kind] = NumericColumn(name, value["use"], valid_range, time)
+                if "element" in value:
+                    given = value["element"]
+                    given = {**given, "source": column_from_json(given["source"])}
+                    columns[name, kind] = Element(name, value["use"], **given)
         return cls(columns)
 
 
@@ -513,7 +556,9 @@ def filled(table: Table, fills: Iterable[Fill]) -> Table:
     :param table: the data.
     :param fills: a stand-in a column.
     """
-    columns = table.columns()
+    fills, columns = tuple(fills), table.columns()
+    if not fills:
+        return table
     for fill in fills:
         if fill.name in table and (holes := table.missing(fill.name)).any():
             values = pd.Series(table.raw(fill.name)).reset_index(drop=True)
@@ -597,7 +642,7 @@ class Design:
                 place = ", ".join(f"{v} = {table.values(v)[row]!s}" for v in self.variables)
                 raise ValueError(f"{name} is {values[name][row]} in row {row}, where {place}.")
         whole = Table({**table.columns(), **{name: values[name] for name in self.made}})
-        whole.origin = table.origin
+        whole.origin, whole._whole = table.origin, table._whole
         return whole
 
     def to_json(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..terms import Column, Expression, as_column, variables_of
+from ..terms import Column, Expression, Lags, as_column, variables_of
 
 
 class Distinct(NamedTuple):
@@ -228,8 +228,11 @@ class Table:
     """
 
     def __init__(self, data: Any) -> None:
+        self._whole: tuple[Table, Any] | None = None  # of which this has some rows, and which
+        self._made: dict[Any, AnyNDArray] = {}  # arrays of columns that hold them, and of lags
         if isinstance(data, Table):
             self._columns: dict[Any, Any] = data._columns
+            self._whole, self._made = data._whole, data._made
         elif isinstance(data, Mapping):
             self._columns = {
                 as_column(name, name): _one_dimensional(name, v) for name, v in data.items()
@@ -272,6 +275,8 @@ class Table:
         :raises ValueError: there is no such column; names the nearest. Or it is nested.
         """
         name = self.name(name)
+        if isinstance(name, Lags):
+            return self.array(name)
         if isinstance(name, Expression) and name not in self._columns:
             return self._computed(name)
         values = self._columns[name]
@@ -378,6 +383,8 @@ class Table:
         :param name: of the column, or its place.
         """
         name = self.name(name)
+        if self.width(name) is not None:
+            return np.asarray(np.isnan(self.array(name)).any(axis=1))
         if isinstance(name, Expression) and name not in self._columns:
             return np.any([self.missing(v) for v in name.variables], axis=0)
         raw = self.raw(name)
@@ -395,6 +402,7 @@ class Table:
         result = Table._of({name: later(name) for name in self._columns}, count)
         places = np.flatnonzero(keep)
         result.origin = places if self.origin is None else self.origin[places]
+        result._whole = self, places
         return result
 
     def counted(self, columns: Iterable[Column]) -> Table:
@@ -418,7 +426,9 @@ class Table:
                 columns[name] = values.cut(start, stop)
             else:
                 columns[name] = _cut(self.raw(name), start, stop)
-        return Table._of(columns, stop - start)
+        result = Table._of(columns, stop - start)
+        result._whole = self, slice(start, stop)
+        return result
 
     def only(self, names: Iterable[Column]) -> Table:
         """
@@ -428,7 +438,9 @@ class Table:
         :raises ValueError: there is no such column; names the nearest.
         """
         kept = dict.fromkeys(self.name(n) for n in variables_of(names))
-        return Table._of({n: self._columns[n] for n in kept}, self.num_rows)
+        result = Table._of({n: self._columns[n] for n in kept}, self.num_rows)
+        result._whole = self._whole
+        return result
 
     def columns(self) -> dict[Any, Any]:
         """The columns by name, of which another table can be made; those not yet read are not."""
@@ -474,7 +486,116 @@ class Table:
         """From columns that have been checked."""
         table = cls.__new__(cls)
         table._columns, table.num_rows, table.origin = columns, num_rows, None
+        table._whole, table._made = None, {}
         return table
+
+    # --- columns of arrays ------------------------------------------------------------------------
+
+    def width(self, name: Column) -> int | None:
+        """
+        The number of values that a column has in each row; None where it has one.
+
+        :param name: of the column, its place, or lags.
+        """
+        if isinstance(name, Lags):
+            return name.number
+        raw = self._columns.get(self.name(name))
+        if raw is None or isinstance(raw, Deferred) or getattr(raw, "dtype", "") != "O":
+            return None
+        first = next((v for v in raw if v is not None and not np.isscalar(v)), None)
+        return len(first) if isinstance(first, (np.ndarray, list, tuple)) else None
+
+    def array(self, name: Column) -> AnyNDArray:
+        """
+        A column of arrays, or lags, as one array [N, L]; NaN where rows have none.
+
+        :param name: of the column, its place, or lags.
+        """
+        name = self.name(name)
+        if name not in self._made:
+            if isinstance(name, Lags):
+                self._made[name] = self._lagged(name)
+            else:
+                self._made[name] = _stacked(self.raw(name), name, self.width(name) or 1)
+        return self._made[name]
+
+    def _lagged(self, lags: Lags) -> AnyNDArray:
+        width = self.width(lags.over)
+        if width is not None:  # they are there
+            if width != lags.number:
+                raise ValueError(
+                    f"column {lags.over!r} holds {width} values a row, where {lags} has "
+                    f"{lags.number}."
+                )
+            return self.array(lags.over)
+        if self._whole is not None:
+            table, rows = self._whole
+            return np.asarray(table.array(lags)[rows])
+        values = np.asarray(pd.to_numeric(pd.Series(self.values(lags.over)))).astype(np.float64)
+        number = len(values)
+        codes: AnyNDArray = np.zeros(number, dtype=np.int64)
+        if lags.group is not None:
+            codes = np.asarray(pd.factorize(self.values(lags.group))[0])
+        steps = _steps(lags, codes, None if lags.time is None else self.values(lags.time))
+        here = (steps >= 0) & (codes >= 0)
+        rows = np.flatnonzero(here)
+        span = int(steps.max(initial=0)) + lags.last + 1
+        keys = codes * span + steps + lags.last
+        rows = rows[np.argsort(keys[rows], kind="stable")]
+        known = keys[rows]
+        twice = np.flatnonzero(known[1:] == known[:-1])
+        if len(twice):
+            one, other = (int(rows[twice[0] + i]) for i in (0, 1))
+            raise ValueError(
+                f"{lags}: rows {one} and {other} are of the same time {lags.time!r}"
+                + ("; name their series, group=." if lags.group is None else ".")
+            )
+        result: AnyNDArray = np.full((number, lags.number), np.nan)
+        for i, by in enumerate(range(lags.first, lags.last + 1)):
+            at = np.searchsorted(known, keys - by)
+            there = here & (steps >= by) & (known[np.minimum(at, len(known) - 1)] == keys - by)
+            result[there, i] = values[rows[at[there]]]
+        return result
+
+
+def _steps(lags: Lags, codes: AnyNDArray, times: AnyNDArray | None) -> AnyNDArray:
+    """The number of steps from the first time to each row's, or rows of a series; -1 for none."""
+    if times is None:
+        return np.asarray(pd.Series(codes).groupby(codes).cumcount())
+    series: Any = pd.Series(times)
+    if pd.api.types.is_numeric_dtype(series):
+        step: Any = 1.0 if lags.step is None else lags.step
+    else:
+        series = pd.to_datetime(series)
+        step = pd.Timedelta(lags.step or "1D")
+    if isinstance(step, str) or not step > type(step)(0):
+        raise ValueError(
+            f"{lags}: step must be positive, in the unit of {lags.time!r}; got {step}."
+        )
+    away = np.asarray((series - series.min()) / step, dtype=np.float64)
+    whole = np.round(away)
+    if np.nanmax(np.abs(away - whole), initial=0.0) > 1e-6:
+        row = int(np.nanargmax(np.abs(away - whole)))
+        raise ValueError(
+            f"{lags}: the time {lags.time!r} in row {row} is no whole number of steps of {step} "
+            "from the first; say how far apart rows are, step=."
+        )
+    return np.nan_to_num(whole, nan=-1.0).astype(np.int64)
+
+
+def _stacked(values: Any, name: object, width: int) -> AnyNDArray:
+    """Arrays a row as one, [N, width]."""
+    result: AnyNDArray = np.full((len(values), width), np.nan)
+    for i, row in enumerate(values):
+        if row is None or np.ndim(row) == 0:
+            continue
+        if len(row) != width:
+            raise ValueError(
+                f"column {name!r} has {len(row)} values in row {i}, and {width} in the first; a "
+                "column of arrays has as many in each."
+            )
+        result[i] = row
+    return result
 
 
 def resolved(name: Column, names: list[Any]) -> Any:
@@ -508,6 +629,10 @@ def _one_dimensional(name: Any, values: Any) -> Any:
     array: Any = values if isinstance(values, pd.Categorical) else _array(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
+    if array.ndim == 2 and array.dtype.kind in "iuf":  # a column of arrays
+        rows = np.empty(len(array), dtype=object)
+        rows[:] = list(array)
+        return rows
     if array.ndim != 1:
         raise ValueError(f"column {name!r} must be one-dimensional; got shape {array.shape}.")
     return _unmasked(array)

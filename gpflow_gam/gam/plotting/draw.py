@@ -18,7 +18,7 @@ from scipy.stats import norm
 from ...threads import one_blas_thread
 from ..components import Component, Margin
 from ..effects import EffectTable, applied, effect, inducing_moments, make_grid
-from ..effects.effect import Transform
+from ..effects.effect import Transform, reader_of
 from ..fits import FittedGAM
 from ..frames import LevelColumn, NumericColumn
 from ..summaries.checks import effective_dof
@@ -118,6 +118,8 @@ def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
     :raises ValueError: an unknown name, or a family as in :func:`working_residuals`.
     """
     component = fit.spec.component(term)
+    if component.slots:
+        raise ValueError(f"residuals: {term} is a sum over many points; take residuals=False.")
     residuals = working_residuals(fit)
     rows = acting(fit, component)
     moments = inducing_moments(fit)
@@ -283,7 +285,7 @@ def view(
     table = effect(fit, component.name, grid if fixed_margins else None, level, num_points, seed)
     axes = []
     for margin, values in zip(shown, where.axes or ()):
-        reader = _reader(fit, margin)
+        reader = reader_of(fit, margin)
         names = None
         if isinstance(reader, LevelColumn):
             names = tuple(str(reader.levels[int(v)]) for v in values)
@@ -299,13 +301,9 @@ def is_map(component: Component) -> bool:
     return len(margins) > 1 and all(m.kind != "levels" for m in margins[:2])
 
 
-def _reader(fit: FittedGAM, margin: Margin) -> NumericColumn | LevelColumn:
-    return list(fit.spec.encoder.columns.values())[margin.column]
-
-
 def _middle(fit: FittedGAM, component: Component, margin: Margin) -> tuple[Column, Any]:
     """A column's name with its median, a float, or its commonest level."""
-    reader = _reader(fit, margin)
+    reader = reader_of(fit, margin)
     values = fit.X[acting(fit, component), margin.column]
     if isinstance(reader, NumericColumn):
         return reader.name, reader.shown(np.median(values, keepdims=True))[0]
@@ -468,8 +466,7 @@ def _draw_surface(
     polygons = polygons_of(fit, view.component)
     data = np.zeros((0, 2))
     if fit.data.available and not polygons:
-        columns = [margin.column for margin in view.component.margins[:2]]
-        data = fit.X[acting(fit, view.component)][:, columns]
+        data = view.component.points(fit.X[acting(fit, view.component)])[:, :2]
     far = _far_from(view, data, too_far)
     if error:
         values = view.surface(view.table.se[:, predictor])
@@ -659,7 +656,8 @@ def draw(
                 partial = partial_residuals(fit, component.name)
                 draw_partial(axes[0], axis, fit.X[:, column], partial, series[0])
             if rug and fit.data.available:
-                draw_rug(axes[0], axis, np.asarray(fit.X[acting(fit, component), column]))
+                there = component.points(fit.X[acting(fit, component)])[:, 0]
+                draw_rug(axes[0], axis, np.unique(there) if component.slots else there)
         _put_names(axes[0], fit, shown, places)
 
     if ax is not None:

@@ -17,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.stats import norm
 from tabulate import tabulate
 
-from ...kernels import CentredLinear, kernel_columns
+from ...kernels import CentredLinear, Summed, kernel_columns
 from ...kernels.correlation import leaves_of
 from ...measures import NUM_NODES
 from ...newton.curvatures import curvature
@@ -162,6 +162,7 @@ def parts_of(fit: FittedGAM, component: Component) -> list[Part]:
     if component.form == "own" or not component.shrink:
         return []
     kernel = fit.model.kernel[component.name]
+    kernel = kernel.base if isinstance(kernel, Summed) else kernel
     several = isinstance(kernel, Sum)
     parts = []
     for summand in kernel.kernels if several else [kernel]:
@@ -184,8 +185,9 @@ def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, flo
         return "level", 1.0
     if not isinstance(leaf, CentredLinear):
         return "deviation", 1.0
-    for margin in component.margins:
-        if (margin.column,) == (kernel_columns(leaf) or ()):
+    for i, margin in enumerate(component.margins):
+        place = i if component.slots else margin.column
+        if (place,) == (kernel_columns(leaf) or ()):
             # the variance of the column turns a slope's into its own
             distance = np.array(margin.nodes) - margin.centre
             column = list(fit.spec.encoder.columns)[margin.column][0]

@@ -3,6 +3,7 @@
 from .base import (
     Column,
     Expression,
+    Lags,
     ResponseSpec,
     Surv,
     Term,
@@ -25,7 +26,7 @@ from .parametric import (
     linear,
     random_effect,
 )
-from .smooth import FactorSmooth, Interaction, MarkovField, Smooth, Tensor, s, te, ti
+from .smooth import FactorSmooth, Interaction, Lag, MarkovField, Smooth, Tensor, lag, s, te, ti
 
 __all__ = [
     "AllColumns",
@@ -34,6 +35,8 @@ __all__ = [
     "FactorSmooth",
     "Formula",
     "Interaction",
+    "Lag",
+    "Lags",
     "Levels",
     "Linear",
     "MarkovField",
@@ -51,6 +54,7 @@ __all__ = [
     "as_terms",
     "columns_of",
     "factor",
+    "lag",
     "linear",
     "parse_formula",
     "parse_parameters",

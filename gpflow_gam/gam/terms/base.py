@@ -87,21 +87,63 @@ class Expression(str):
         return _evaluated(_parsed(self)[1], column, function)
 
 
-def variables_of(columns: Iterable[Column]) -> list[Column]:
-    """The columns that data must have for these to be read, each once."""
+class Lags(Expression):
+    """
+    A column's values in earlier rows, of which a table makes an array a row.
+
+    ``over`` is the column, ``first`` and ``last`` are the lags; the others are of :func:`lag`.
+    """
+
+    over: Column
+    first: int
+    last: int
+    group: Column | None
+    time: Column | None
+    step: float | str | None
+
+    @classmethod
+    def of(cls, over: Column, first: int, last: int, *others: Any) -> Lags:
+        """Lags ``first`` to ``last``."""
+        result = cls(f"lag({over}, {first}, {last})")
+        result.over, result.first, result.last = over, first, last
+        result.group, result.time, result.step = others
+        return result
+
+    parts = ()
+    of_levels = False
+
+    @property
+    def variables(self) -> tuple[Column, ...]:  # type: ignore[override]
+        named = (self.over, self.group, self.time)
+        return tuple(dict.fromkeys(name for name in named if name is not None))
+
+    @property
+    def number(self) -> int:
+        """The number of lags."""
+        return self.last - self.first + 1
+
+
+def variables_of(columns: Iterable[Column], lags: bool = False) -> list[Column]:
+    """The columns that data must have for these to be read, each once; with ``lags`` these, too."""
     result: dict[Column, None] = {}
     for column in columns:
-        result |= dict.fromkeys(column.variables if isinstance(column, Expression) else [column])
+        whole = not isinstance(column, Expression) or (lags and isinstance(column, Lags))
+        result |= dict.fromkeys([column] if whole else column.variables)  # type: ignore[union-attr]
     return list(result)
 
 
 def column_to_json(column: Column | None) -> Any:
     """A column as JSON can hold it."""
+    if isinstance(column, Lags):
+        named = column.over, column.first, column.last, column.group, column.time, column.step
+        return {"lags": list(named)}
     return {"expression": str(column)} if isinstance(column, Expression) else column
 
 
 def column_from_json(value: Any) -> Any:
     """Read a name or an expression that :func:`column_to_json` wrote."""
+    if isinstance(value, dict) and "lags" in value:
+        return Lags.of(*value["lags"])
     return Expression(value["expression"]) if isinstance(value, dict) else value
 
 
@@ -282,13 +324,18 @@ class Term(abc.ABC):
                 given[field.name.rstrip("_")] = value
         return given
 
+    @property
+    def named(self) -> tuple[Column, ...]:
+        """The columns as they were named."""
+        return self.columns
+
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it; :meth:`Terms.from_json` reads it back."""
         options = {k: _plain(v) for k, v in self.options().items()}
         entries = {"parameter": self.parameter} if self.parameter else {}
         return {
             "term": self.function,
-            "columns": [*map(column_to_json, self.columns)],
+            "columns": [*map(column_to_json, self.named)],
             **options,
             **entries,
         }
@@ -303,7 +350,7 @@ class Term(abc.ABC):
         return Terms((self,)) - other
 
     def __repr__(self) -> str:
-        arguments = [repr(c) for c in self.columns]
+        arguments = [repr(c) for c in self.named]
         arguments += [f"{name}={value!r}" for name, value in self.options().items()]
         return f"{self.function}({', '.join(arguments)})"
 

@@ -33,12 +33,13 @@ from .base import (
 )
 from .parametric import FUNCTIONS as TRANSFORMS
 from .parametric import AllColumns, Transformed, Variable, factor, linear, random_effect
-from .smooth import s, te, ti
+from .smooth import lag, s, te, ti
 
 FUNCTIONS: dict[str, Any] = {
     "s": s,
     "te": te,
     "ti": ti,
+    "lag": lag,
     "linear": linear,
     "factor": factor,
     "random_effect": random_effect,
@@ -311,7 +312,7 @@ def _column(node: ast.expr, text: str) -> Any:
 
 
 def _option(name: str, node: ast.expr, text: str) -> Any:
-    if name == "by":
+    if name in ("by", "group", "time"):
         return (
             _term(node, text) if any(_is_call(node, f) for f in FUNCTIONS) else _column(node, text)
         )

@@ -14,7 +14,17 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ...kernels.shaped import SHAPES
-from .base import Column, FunctionOf, Level, Term, checked_by, checked_columns, checked_k, refuse
+from .base import (
+    Column,
+    FunctionOf,
+    Lags,
+    Level,
+    Term,
+    checked_by,
+    checked_columns,
+    checked_k,
+    refuse,
+)
 from .parametric import UNSEEN, random_effect
 
 
@@ -398,9 +408,12 @@ class Smooth(FunctionOf):
     kernel: Kernel | None = None
     isotropic: bool = True
     shape: str | None = None
+    at: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "over", checked_columns("s", self.over))
+        if self.at is not None:
+            self._check_at()
         kind = checked_kind("s", self.bs)
         object.__setattr__(self, "bs", kind)
         object.__setattr__(self, "k", checked_k("s", self.k))
@@ -445,6 +458,21 @@ class Smooth(FunctionOf):
                 "s(): a kernel of your own is used as it is, and takes no shape; leave one of "
                 "shape and kernel out."
             )
+
+    def _check_at(self) -> None:
+        """Check where the values of curves are."""
+        at: AnyNDArray = np.asarray(self.at, dtype=np.float64)
+        if at.ndim != 1 or len(at) < 2 or not np.all(np.diff(at) > 0.0) or np.isinf(at).any():
+            raise ValueError(
+                "s(): at must be the increasing places, two or more, at which each curve was read; "
+                f"got {self.at!r}."
+            )
+        if len(self.over) > 1 or self.by_ is not None:
+            raise ValueError(
+                "s(): at= is of one column that holds curves, and which the coefficient function "
+                f"multiplies; leave by= and other columns out. Got {self.over!r}."
+            )
+        object.__setattr__(self, "at", tuple(at.tolist()))
 
     @property
     def kind(self) -> str:
@@ -566,6 +594,48 @@ class Interaction(Tensor):
         )
 
 
+@dataclasses.dataclass(frozen=True, repr=False)
+class Lag(Tensor):
+    """A function of a column's value and of its lag, summed over lags: see :func:`lag`."""
+
+    function: ClassVar[str] = "lag"
+    first: int = 0
+    last: int = 0
+    group: Column | None = None
+    time: Column | None = None
+    step: float | str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ends = self.first, self.last
+        if not all(type(end) is int for end in ends) or not 0 <= ends[0] < ends[1]:
+            raise ValueError(
+                "lag() needs the first and the last lag, whole numbers from 0, as lag('x', 0, 21); "
+                f"got {self.first!r} and {self.last!r}. For one lag make that column."
+            )
+        if self.step is not None and self.time is None:
+            raise ValueError(
+                f"lag(): step={self.step!r} is between times; name their column, time=."
+            )
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        others = self.group, self.time, self.step
+        return (Lags.of(self.over[0], self.first, self.last, *others),)
+
+    @property
+    def named(self) -> tuple[Column, ...]:
+        return self.over[:1]
+
+    @property
+    def label(self) -> str:
+        return f"{self.parameter}:{self._own}" if self.parameter else self._own
+
+    @property
+    def _own(self) -> str:
+        return f"lag({self.over[0]})"
+
+
 def s(
     *columns: Column,
     bs: str = "se",
@@ -578,6 +648,7 @@ def s(
     unseen: str | None = None,
     neighbours: Any = None,
     polygons: Any = None,
+    at: Any = None,
 ) -> Term:
     """
     A smooth function of a column, zero on average over the data.
@@ -617,8 +688,14 @@ def s(
     :param unseen: of ``bs="fs"`` and ``"sz"``: see :class:`FactorSmooth`.
     :param neighbours: of ``bs="mrf"``: see :class:`MarkovField`.
     :param polygons: of ``bs="mrf"``: see :class:`MarkovField`.
+    :param at: the column holds a curve a row, an array of its values at these places: the term is
+        the integral of curve times a smooth function of the place, by the trapezoidal rule
+        (scalar-on-function regression: Goldsmith et al. 2011). A column of arrays without ``at`` is
+        summed over: see :ref:`linear-functionals`.
     :raises TypeError, ValueError: naming the argument.
     """
+    if at is not None and bs in ("mrf", "re", "sos", *FACTOR_SMOOTHS):
+        raise ValueError(f"s(): at= is of a curve a row, which bs={bs!r} does not take.")
     if bs == "mrf":
         one = None if isotropic else False
         refuse(bs, k=k, period=period, kernel=kernel, isotropic=one, unseen=unseen, shape=shape)
@@ -642,7 +719,7 @@ def s(
                 f"write random_effect({named}), for slopes random_effect({columns[0]!r}, by=...)."
             )
         return random_effect(*columns, by=by)
-    return Smooth(columns, bs, k, by, period, kernel, isotropic, shape)
+    return Smooth(columns, bs, k, by, period, kernel, isotropic, shape, at)
 
 
 def te(
@@ -692,3 +769,42 @@ def ti(
     :raises TypeError, ValueError: naming the argument.
     """
     return Interaction(columns, bs, checked_k("ti", k, len(columns)), by, period, shape)
+
+
+def lag(
+    column: Column,
+    first: int = 0,
+    last: int = 0,
+    *,
+    bs: str | tuple[str, ...] = "se",
+    k: int | tuple[int, ...] | None = None,
+    period: float | tuple[float | None, ...] | None = None,
+    group: Column | None = None,
+    time: Column | None = None,
+    step: float | str | None = None,
+) -> Lag:
+    """
+    A smooth function of a column's value and of its lag, summed over lags.
+
+    The distributed lag non-linear model of Gasparrini, Armstrong & Kenward (2010): ``lag("temp", 0,
+    21)`` adds ``f(temp[t], 0) + f(temp[t - 1], 1) + ... + f(temp[t - 21], 21)``. Rows are in the
+    order of time unless ``time`` says when they are. Rows without all of their lags lack values, as
+    the first rows of a series do: ``missing="drop"`` leaves them out, and predictions need the rows
+    before, or a column that holds an array of the lags in each row, the first lag first.
+
+    :param column: its name or index.
+    :param first: the first lag, in rows, or in steps of time; 0 is the row's own value.
+    :param last: the last one.
+    :param bs: kernels as of :func:`te`, one for value and lag or one each.
+    :param k: inducing inputs in all, as of :func:`te`.
+    :param period: of cyclic ones.
+    :param group: a column that says which of several series a row belongs to.
+    :param time: a column of times or numbers: rows may be in any order then, and gaps are missing.
+    :param step: between two lags; by default one day, and 1 where times are numbers. Pandas' units
+        such as ``"h"`` are understood.
+    :raises TypeError, ValueError: naming the argument.
+    """
+    others = group, time, step
+    return Lag(
+        (column, "lag"), bs, checked_k("lag", k, 2), None, period, None, first, last, *others
+    )

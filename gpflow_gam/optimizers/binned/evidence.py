@@ -25,6 +25,7 @@ from ...kernels import (
     IntegratedOU,
     MarkovField,
     OnColumns,
+    Summed,
     Warped,
     kernel_columns,
 )
@@ -388,6 +389,7 @@ _MAX_CANDIDATES = 192  # points among which nodes are chosen, unless inducing in
 _RESIDUAL = 128  # number of points at which the residual variance of a curve is summed, about
 _RESIDUAL_EACH = 3  # number of these for each inducing input, if there are many inducing inputs
 _RESIDUAL_OF_MANY = 1024  # number of these for several columns
+_RESIDUAL_OF_SUMS = 128  # number of rows of sums over many points
 _BETWEEN = (Stationary, IntegratedOU, CentredLinear, Indicator, Constant)
 """Kernels of functions that continue between the points of data."""
 _WHOLE = (Warped,)  # kernels whose lengthscale is not their base's
@@ -456,7 +458,14 @@ def row_component(
     """A component at rows. Z [M, D] are rows of X; ``columns`` those it reads, but for ``by``."""
     points = bins.points
     shaped = shaped_part(kernel)
-    if shaped is None:
+    if isinstance(kernel, Summed):  # of a function at points, which its nodes determine
+        parts = kernel.evaluations(points)
+        single = kernel.single(parts.points, points.shape[1])
+        inner = _nodes(kernel, single, len(kernel.slots[0]) - 1, len(Z), refined)
+        nodes, matrix = single[inner.nodes], parts.matrix()
+        weights = matrix.toarray() if inner.matrix is None else matrix @ inner.matrix
+        interpolation = Interpolation(np.arange(len(nodes)), weights)
+    elif shaped is None:
         interpolation = _nodes(kernel, points, len(columns), len(Z), refined)
         nodes = points[interpolation.nodes]
     else:  # splines, which a few values determine
@@ -464,7 +473,11 @@ def row_component(
         interpolation = Interpolation(np.arange(len(nodes)), shaped.weights(points))
     between = all(isinstance(leaf, _BETWEEN) for leaf in leaves_of(kernel, _WHOLE))
     weight = bins.mass() if mass is None else mass
-    others, residual_bins = _residual_points(points, weight, columns, between, len(Z))
+    many = _RESIDUAL_OF_SUMS if isinstance(kernel, Summed) else _RESIDUAL_OF_MANY
+    several = len(columns) != 1 or isinstance(kernel, Summed)
+    others, residual_bins = _residual_points(
+        points, weight, columns, between, len(Z), many if several else None
+    )
     places = Places.of(kernel, Z, nodes, others)
     table = fixed_input_kernel(kernel, Z, points)
     return RowComponent(
@@ -473,17 +486,22 @@ def row_component(
 
 
 def _residual_points(
-    points: AnyNDArray, mass: AnyNDArray, columns: tuple[int, ...], between: bool, num_inducing: int
+    points: AnyNDArray,
+    mass: AnyNDArray,
+    columns: tuple[int, ...],
+    between: bool,
+    num_inducing: int,
+    many: int | None,
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """Some points [E, D] of residual variance, and the one of each point, [G]."""
+    """Points [E, D] of residual variance, ``many`` unless of a curve, and the one of each, [G]."""
     number, limit = len(points), max(_RESIDUAL, _RESIDUAL_EACH * num_inducing)
-    if len(columns) != 1:
-        if number <= _RESIDUAL_OF_MANY:
+    if many is not None:
+        if number <= many:
             return points, np.arange(number)
         # neighbours along the last column, by the heaviest of them
         order = np.lexsort(points[:, list(columns)].T[::-1])
         groups = np.empty(number, dtype=int)
-        groups[order] = np.arange(number) * _RESIDUAL_OF_MANY // number
+        groups[order] = np.arange(number) * many // number
         return points[_heaviest(groups, mass)], groups
     if number <= 1.3 * limit:
         return points, np.arange(number)
