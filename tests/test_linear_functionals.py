@@ -6,6 +6,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+from gpflow_gam.kernels.functional import parameters_of
 from scipy.integrate import trapezoid
 
 import gpflow_gam as gg
@@ -14,7 +15,6 @@ from gpflow_gam.gam.frames import Table
 from gpflow_gam.gam.terms import Lags
 from gpflow_gam.kernels import CentredLinear, Summed, ZeroMean
 from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
-from gpflow_gam.kernels.functional import parameters_of
 from gpflow_gam.measures import Discrete
 
 LAST = 4
