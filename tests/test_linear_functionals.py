@@ -6,7 +6,6 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
-from gpflow_gam.kernels.functional import parameters_of
 from scipy.integrate import trapezoid
 
 import gpflow_gam as gg
@@ -14,6 +13,7 @@ from gpflow_gam import lag, s, te
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.gam.terms import Lags
 from gpflow_gam.kernels import CentredLinear, Summed, ZeroMean
+from gpflow_gam.kernels.correlation import parameters_of
 from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
 from gpflow_gam.measures import Discrete
 
