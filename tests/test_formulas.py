@@ -454,7 +454,7 @@ def test_formulas_are_read_and_print_as_they_are_written():
         ("y ~ x^2", "write I\\(x\\*\\*2\\)"),
         ("y ~ s(x) - z", "- z takes nothing away"),
         ("y ~ s(x) - a:b", "takes nothing away"),
-        ("y ~ lag(x)", "lag\\(\\) is no term"),
+        ("y ~ lead(x)", "lead\\(\\) is no term"),
         ("y ~ log(x) * bs(z)", "for a smooth curve write s\\(\\)"),
         ("y ~ a * C(g, 2)", "C\\(\\) takes a column"),
         ("y ~ log(x.values)", "between backticks"),

@@ -331,7 +331,8 @@ class Encoder:
 
     def sources(self, keys: Iterable[Key]) -> list[Column]:
         """The columns of the data that some columns of X are made of, each once."""
-        readers = [self.columns[key] for key in keys]
+        chosen = set(keys)
+        readers = [reader for key, reader in self.columns.items() if key in chosen]
         names = [r.source if isinstance(r, Element) else r.name for r in readers]
         return [name for name in dict.fromkeys(names) if name is not None]
 

