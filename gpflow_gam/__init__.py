@@ -48,6 +48,7 @@ with _docstrings_as_written():
         variational,
     )
     from .errors import (
+        AutocorrelationWarning,
         BasisWarning,
         CheckpointWarning,
         ConvergenceWarning,
@@ -73,6 +74,7 @@ with _docstrings_as_written():
 
 __all__ = [
     "GAM",
+    "AutocorrelationWarning",
     "BasisWarning",
     "CheckpointWarning",
     "ConvergenceWarning",

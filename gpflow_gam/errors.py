@@ -14,6 +14,10 @@ from pathlib import Path
 _HERE = str(Path(__file__).parent)
 
 
+class AutocorrelationWarning(UserWarning):
+    """Residuals of neighbouring rows are alike: standard errors are too small."""
+
+
 class BasisWarning(UserWarning):
     """A term asked for a spline basis of mgcv's, and is a Gaussian process."""
 

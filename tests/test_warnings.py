@@ -306,3 +306,42 @@ def test_the_rule_is_a_standard_deviation_of_one_behind_a_log_link(counts):
         known = gam.predict(rows, se=True, unconditional=False)[1]
     np.testing.assert_array_equal(np.isnan(se), sd > 1.0)
     assert np.isnan(known).sum() < np.isnan(se).sum()
+
+
+def in_time(rho, n=400, seed=0):
+    """A wave in ``t``, known up to noise in which a share ``rho`` of the last row's is left."""
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=n)
+    for i in range(1, n):
+        noise[i] = rho * noise[i - 1] + np.sqrt(1.0 - rho**2) * noise[i]
+    t, x = np.arange(n), rng.uniform(size=n)
+    f = np.sin(6.0 * t / n) + x
+    data = pd.DataFrame({"t": t, "x": x, "gaussian": f + 0.5 * noise})
+    data["poisson"] = rng.poisson(np.exp(1.0 + f + (0.7 * noise if rho else 0.0)))
+    return data.sample(frac=1.0, random_state=seed)  # rows need no order
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_noise_that_lasts_is_named_along_its_column(family):
+    for seed in range(3):
+        lasting, independent = (
+            fit(s("t") + s("x"), in_time(rho, seed=seed), family, family) for rho in (0.6, 0.0)
+        )
+        *_, heard = said(lasting, gg.DispersionWarning, gg.AutocorrelationWarning)
+        assert "'t'" in heard
+        assert "bs='ou'" in heard
+        assert not said(independent)
+
+
+def test_correlation_of_neighbours_is_that_of_residuals_in_order():
+    data = in_time(0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gg.AutocorrelationWarning)
+        gam = gg.GAM("gaussian ~ s(t) + s(x)").fit(data)
+        remedied = gg.GAM("gaussian ~ s(t) + s(x) + s(t, bs='ou')").fit(data)
+    error = (data["gaussian"] - gam.predict(data)).to_numpy()[np.argsort(data["t"])]
+    expected = 2.0 * error[1:] @ error[:-1] / (error[1:] @ error[1:] + error[:-1] @ error[:-1])
+    shown = gam.summary()
+    assert shown.autocorrelations["t"] == pytest.approx(expected, abs=1e-6)
+    assert f"t {expected:.2f}" in str(shown)
+    assert abs(remedied.summary().autocorrelations["t"]) < 0.15 < shown.autocorrelations["t"]

@@ -526,7 +526,10 @@ def other_optimum(
     for k, point, slack in trials:
         start = (result if best is None else best).copy()
         own = one(k) or loss
-        limit = own(start)[0] + slack
+        try:
+            limit = own(start)[0] + slack
+        except NotPositiveDefinite:  # rounding has left nothing of what it costs alone
+            own, limit = loss, value + slack
         start[k] = point
 
         def seen(x: AnyNDArray, k: int = k, point: float = point) -> None:

@@ -1,7 +1,8 @@
 """Pictures of a fitted GAM; they need matplotlib (``pip install 'gpflow_gam[plot]'``)."""
 
+from ..summaries.checks import quantile_residuals
 from .appraise import appraise, lift
-from .draw import draw, partial_residuals, quantile_residuals, working_residuals
+from .draw import draw, partial_residuals, working_residuals
 from .tables import draw_cumulative_sobol, draw_partial_dependence, draw_sobol
 
 __all__ = [

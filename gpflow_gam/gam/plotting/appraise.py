@@ -15,12 +15,14 @@ from ..fits.prediction import Prediction
 from ..fits.reading import in_memory
 from ..frames import NumericColumn, Table, learn_levels
 from ..frames.encoding import kind_of_time
+from ..summaries.checks import LARGEST, autocorrelations, quantile_residuals
 from ..terms import Column
-from .draw import LARGEST, observed, quantile_residuals
+from .draw import observed
 from .tables import Axes, Figure, clip_to, faintness, panels, put_labels, short
 
 _Z = 1.96
 _NAMED = 10  # with more classes than these, a legend hides the lines
+_NEIGHBOURS = 3  # columns along which residuals' correlation is written into a panel
 _TEXT = 8  # with more classes than these, a confusion matrix has no room for numbers
 
 
@@ -216,7 +218,8 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
     Four panels that show whether a fit suits its data.
 
     - Randomised quantile residuals (:func:`gpflow_gam.gam.plotting.quantile_residuals`) against
-      normal quantiles, and against the (first) predictor.
+      normal quantiles, and against the (first) predictor; the correlation of neighbours' along
+      columns that order the rows, as :meth:`gpflow_gam.GAM.summary` has it.
     - A number: observed against fitted, and the histogram of the probability integral transform, or
       binned means where the response is discrete.
     - Two classes: shares against probabilities, and probabilities by class.
@@ -249,6 +252,10 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
         residuals = quantile_residuals(fit, seed)
         draw_qq(first, residuals)
         draw_residuals(second, predictor, residuals, "quantile residuals")
+        neighbours = [f"{name} {r:.2f}" for name, r in autocorrelations(fit).items()]
+        if neighbours:
+            label = "correlation of neighbours: " + ", ".join(neighbours[:_NEIGHBOURS])
+            second.annotate(label, (0.02, 0.02), xycoords="axes fraction", fontsize="small")
     if levels is None:
         y = observed(fit)
         draw_observed(third, fitted, y)

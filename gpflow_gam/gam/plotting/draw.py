@@ -12,7 +12,6 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import Normalize
 from matplotlib.path import Path
 from scipy.spatial import cKDTree
-from scipy.special import ndtri
 from scipy.stats import norm
 
 from ...threads import one_blas_thread
@@ -44,37 +43,6 @@ from .tables import (
 
 
 _STEP = 1e-5  # half the width of a central difference against the predictor's natural size
-
-_STREAM = 1996  # seeds the uniform draws, beside the user's seed
-_TAIL = 1e-16  # probabilities are kept this far from 0 and 1, so that residuals are finite
-LARGEST = float(-ndtri(_TAIL))
-"""Quantile residuals are cut off here, where distribution functions have no more digits."""
-
-
-def quantile_residuals(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
-    """
-    Randomised quantile residuals, standard normal where the model is right (Dunn & Smyth 1996).
-
-    ``Phi^-1(u)`` with u uniform between P(y' < y) and P(y' <= y), both at the posterior mean of the
-    predictor; the two are equal for a continuous response, and nothing is random.
-
-    :param fit: the fitted GAM.
-    :param seed: of the uniform draws.
-    :return: [N], within 8.2 of zero.
-    :raises ValueError: a family without a distribution function.
-    """
-    F, _ = fit.predict_link(fit.X)
-    probabilities = fit.spec.family.cdf(fit.likelihood, fit.Y, F)
-    if probabilities is None:
-        raise ValueError(
-            f"family {fit.spec.family.name!r} has no distribution function, so there are no "
-            "quantile residuals."
-        )
-    lower, upper = probabilities
-    # not the stream of the seed alone: a column that was simulated with it would be the same draws
-    rng = np.random.default_rng([seed, _STREAM])
-    u = lower + (upper - lower) * rng.uniform(size=len(F))
-    return np.clip(ndtri(u), -LARGEST, LARGEST)
 
 
 def working_residuals(fit: FittedGAM) -> AnyNDArray:

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
+from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from ...errors import (
+    AutocorrelationWarning,
     BasisWarning,
     ConvergenceWarning,
     DispersionWarning,
@@ -313,11 +315,83 @@ def _paired(A: AnyNDArray) -> AnyNDArray:
 _MEASURES = {"linear": _correlated, "smooth": _dependent, "cyclic": _dependent, "levels": _paired}
 
 
-# --- Pearson's dispersion, and quasi-likelihoods fitted at it -------------------------------------
+# --- residuals ---------------------------------------------------------------------------------
+
+
+_STREAM = 1996  # seeds the uniform draws, beside the user's seed
+_TAIL = 1e-16  # probabilities are kept this far from 0 and 1, so that residuals are finite
+LARGEST = float(-ndtri(_TAIL))
+"""Quantile residuals are cut off here, where distribution functions have no more digits."""
+
+
+def quantile_residuals(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
+    """
+    Randomised quantile residuals, standard normal where the model is right (Dunn & Smyth 1996).
+
+    ``Phi^-1(u)`` with u uniform between P(y' < y) and P(y' <= y), both at the posterior mean of the
+    predictor; the two are equal for a continuous response, and nothing is random.
+
+    :param fit: the fitted GAM.
+    :param seed: of the uniform draws.
+    :return: [N], within 8.2 of zero.
+    :raises ValueError: a family without a distribution function.
+    """
+    residuals = _quantile_residuals(fit, fit.predict_link(fit.X)[0], seed)
+    if residuals is None:
+        raise ValueError(
+            f"family {fit.spec.family.name!r} has no distribution function, so there are no "
+            "quantile residuals."
+        )
+    return residuals
+
+
+def _quantile_residuals(fit: FittedGAM, F: AnyNDArray, seed: int) -> AnyNDArray | None:
+    probabilities = fit.spec.family.cdf(fit.likelihood, fit.Y, F)
+    if probabilities is None:
+        return None
+    lower, upper = probabilities
+    # not the stream of the seed alone: a column that was simulated with it would be the same draws
+    rng = np.random.default_rng([seed, _STREAM])
+    u = lower + (upper - lower) * rng.uniform(size=len(F))
+    return np.clip(ndtri(u), -LARGEST, LARGEST)
 
 
 _ROWS = 10_000
 """Rows at which a fit is looked at as it ends: they settle the dispersion to a few hundredths."""
+_ORDERED = 0.9  # share of a column's values that differ, from which it gives rows an order
+_INTERPOLATING = 0.1  # mean square of quantile residuals of a fit that goes through its rows
+_REMEMBERED, _CLEARLY = 0.1, 3.5
+"""Correlation of neighbours' residuals worth a word, and standard errors that are not chance."""
+
+
+def autocorrelations(fit: FittedGAM) -> dict[Column, float]:
+    """Correlations of neighbouring rows' quantile residuals along columns that order the rows."""
+    # Where rows are independent they are next to nothing, and below zero by about a fit's degrees
+    # of freedom over the number of rows. Not of more than 10 000 rows.
+    counted = np.flatnonzero(fit.weights > 0.0)
+    if not fit.data.complete or fit.data.shared or not 2 < len(counted) <= _ROWS:
+        return {}
+    columns = {}
+    for c in fit.spec.components:
+        if c.form == "smooth" and c.by is None and len(c.margins) == 1:
+            values = fit.X[counted, c.margins[0].column]
+            if len(np.unique(values)) > _ORDERED * len(values):
+                columns[fit.spec.term(c.term).columns[0]] = np.argsort(values)
+    if not columns:
+        return {}
+    residuals = _quantile_residuals(fit, fit.sample_means(len(fit.X))[1], 0)
+    if residuals is None or np.mean(np.square(residuals)) < _INTERPOLATING:
+        return {}
+    result = {}
+    for name, order in columns.items():
+        e = residuals[counted[order]]
+        result[name] = float(2.0 * e[1:] @ e[:-1] / (e[1:] @ e[1:] + e[:-1] @ e[:-1]))
+    return result
+
+
+# --- Pearson's dispersion, and quasi-likelihoods fitted at it -------------------------------------
+
+
 _LARGE = 1.2  # dispersion from which standard errors, too small by its root, are worth a word
 _DEVIATIONS = 4.0  # standard deviations above one that are more than chance
 _ROUNDS = 8
@@ -447,6 +521,16 @@ def _outcome(fit: FittedGAM) -> Warned:
             f"small; {scatter.remedy}.",
             DispersionWarning,
         )
+    chance = _CLEARLY / np.sqrt(fit.number)
+    for name, r in autocorrelations(fit).items():
+        if r > max(_REMEMBERED, chance):
+            yield (
+                f"residuals of neighbouring rows along {name!r} are alike (correlation {r:.2f}): "
+                f"standard errors are too small. If noise lasts, add s({name!r}, bs='ou'); if the "
+                f"effect bends more than its k inducing points allow, s({name!r}, k=...) with a "
+                "larger one.",
+                AutocorrelationWarning,
+            )
     for component in fit.spec.components:
         if not component.shape or fit.shaped is None:
             continue

@@ -29,7 +29,8 @@ from ...threads import one_blas_thread
 from ..components import Component
 from ..effects import coefficients, inducing_moments
 from ..fits import FittedGAM
-from .checks import UNLIKELY, Dispersion, dispersion, effective_dof
+from ..terms import Column
+from .checks import UNLIKELY, Dispersion, autocorrelations, dispersion, effective_dof
 
 # --- components: shares, p-values, variance components --------------------------------------------
 
@@ -327,6 +328,12 @@ class Summary:
     """Against the null model; None where the family has no deviance."""
     dispersion: Dispersion | None
     """Pearson's, for families of counts."""
+    autocorrelations: dict[Column, float]
+    """
+    Of neighbours' residuals: the correlation of randomised quantile residuals (Dunn & Smyth 1996)
+    of rows next to each other along each smooth's column of which nearly all values differ. Where
+    noise is independent it is about zero, or a little below.
+    """
     elbo: float
     """The bound at the end, log-densities of priors included."""
     converged: bool
@@ -346,6 +353,7 @@ class Summary:
         family = self.family
         if self.parameters:
             family += " (" + ", ".join(f"{k} {v:.4g}" for k, v in self.parameters.items()) + ")"
+        neighbours = ", ".join(f"{c} {r:.2f}" for c, r in self.autocorrelations.items())
         scatter = []
         if self.dispersion is not None:
             value = f"{self.dispersion.value:.2f}"
@@ -359,6 +367,7 @@ class Summary:
             ("rows", rows),
             ("deviance explained", "none defined" if explained is None else f"{explained:.1%}"),
             *scatter,
+            *([("residuals of neighbours", neighbours)] if neighbours else []),
             ("effective degrees of freedom", f"{self.edf:.1f}"),
             ("ELBO", f"{self.elbo:.2f}"),
             ("fit", f"{'converged' if self.converged else 'NOT CONVERGED'}: {self.message}"),
@@ -488,6 +497,7 @@ def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
         total,
         None if deviance is None else 1.0 - deviance[0] / deviance[1],
         dispersion(fit, discrepancies),
+        autocorrelations(fit),
         result.elbo,
         result.converged,
         result.message,
