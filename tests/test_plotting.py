@@ -363,6 +363,21 @@ def test_panels_do_not_overlap():
     assert len(figure.axes) == 8
 
 
+def test_a_reference_is_where_ratios_are_one(poisson):
+    """Drawn against a value: as effects(reference=) has it, and in the user's words."""
+    figure = poisson.draw("s(x)", reference={"x": 0.5}, labels={"x": "Depth (km)"}, fun=np.exp)
+    (ax,) = figure.axes
+    assert ax.get_xlabel() == "Depth (km)"
+    assert "against x = 0.5" in ax.get_ylabel()
+    curve = max(ax.lines, key=lambda line: len(line.get_xdata()))
+    table = poisson.effects("s(x)", curve.get_xdata(), reference={"x": 0.5}, fun=np.exp)
+    np.testing.assert_allclose(curve.get_ydata(), table["estimate"], rtol=1e-9)
+    assert np.interp(0.5, curve.get_xdata(), curve.get_ydata()) == pytest.approx(1.0, abs=1e-3)
+    for options in ({"reference": {"A": 1}}, {"labels": {"A": "x"}}):
+        with pytest.raises(ValueError, match="no effect that is drawn is of 'A'"):
+            poisson.draw(**options)
+
+
 def test_without_matplotlib_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     file = Path(plotting.__file__).with_name("tables.py")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -184,6 +184,7 @@ class View:
     fixed: str  # values that further columns are held at, such as "w = 0.5"
     dof: AnyNDArray  # effective degrees of freedom of each predictor that the component enters
     fun: Transform | None = None
+    against: str = ""  # values with which others are compared, such as "age = 50"
 
     def title(self, predictor: int | None = None) -> str:
         """The effect, the predictor where there are several, and the slice."""
@@ -238,6 +239,8 @@ def view(
     num_points: int | None,
     seed: int,
     fun: Transform | None = None,
+    reference: Mapping[Column, Any] | None = None,
+    labels: Mapping[Column, str] | None = None,
 ) -> View:
     """A component to draw; columns after the second stay at their median or commonest level."""
     shown, fixed_margins = component.margins[:2], component.margins[2:]
@@ -250,17 +253,22 @@ def view(
         grid[name] = np.repeat(value, len(where.X))
         fixed.append(f"{name} = {value:.3g}" if isinstance(value, float) else f"{name} = {value}")
     # without further columns the default grid is the same one
-    table = effect(fit, component.name, grid if fixed_margins else None, level, num_points, seed)
+    names = {reader_of(fit, margin).name for margin in component.margins}
+    own = {name: value for name, value in (reference or {}).items() if name in names}
+    asked = grid if fixed_margins else None, level, num_points, seed
+    table = effect(fit, component.name, *asked, reference=own or None)
     axes = []
     for margin, values in zip(shown, where.axes or ()):
         reader = reader_of(fit, margin)
-        names = None
+        levels = None
         if isinstance(reader, LevelColumn):
-            names = tuple(str(reader.levels[int(v)]) for v in values)
+            levels = tuple(str(reader.levels[int(v)]) for v in values)
         time = reader.time if isinstance(reader, NumericColumn) else ""
-        axes.append(Axis(str(reader.name), values, names, margin, time))
+        label = (labels or {}).get(reader.name, str(reader.name))
+        axes.append(Axis(label, values, levels, margin, time))
     dof = effective_dof(fit, component)[component.predictors_of(fit.num_predictors)]
-    return View(component, table, tuple(axes), ", ".join(fixed), dof, fun)
+    against = ", ".join(f"{name} = {value}" for name, value in own.items())
+    return View(component, table, tuple(axes), ", ".join(fixed), dof, fun, against)
 
 
 def is_map(component: Component) -> bool:
@@ -562,6 +570,8 @@ def draw(
     ncols: int | None = None,
     figsize: tuple[float, float] | None = None,
     sharey: bool = False,
+    reference: Mapping[Column, Any] | None = None,
+    labels: Mapping[Column, str] | None = None,
 ) -> Figure:
     """
     Draw the effects, a panel each.
@@ -592,6 +602,9 @@ def draw(
     :param ncols: columns of panels; by default up to three.
     :param figsize: width and height of a new figure in inches.
     :param sharey: one range of values for all curves and levels.
+    :param reference: values with which others are compared: with ``{"age": 50}`` effects of ``age``
+        are differences from where it is 50, and under ``fun=numpy.exp`` ratios to there.
+    :param labels: what axes call columns, such as ``{"age": "Age (years)"}``.
     :return: a new figure, or the one that ``ax`` stands on.
     :raises ValueError: an unknown effect or predictor, or an option that cannot be, naming it.
     :raises TypeError: ``ax`` is no axes, or ``terms`` no names.
@@ -604,12 +617,24 @@ def draw(
         raise ValueError(f"num_points must be at least 2; got {num_points}.")
     if too_far is not None and not too_far > 0.0:
         raise ValueError(f"too_far must be positive, or None for no limit; got {too_far}.")
-    plan = _panels(fit, _components(fit, terms), _predictors(fit, predictor))
+    components = _components(fit, terms)
+    plan = _panels(fit, components, _predictors(fit, predictor))
+    names = {reader_of(fit, margin).name for c in components for margin in c.margins}
+    for option, given in (("reference", reference), ("labels", labels)):
+        if unknown := [name for name in given or {} if name not in names]:
+            raise ValueError(
+                f"{option}: no effect that is drawn is of {unknown[0]!r}; they are of "
+                f"{', '.join(map(repr, sorted(names, key=str)))}."
+            )
+    if residuals and reference:
+        raise ValueError(
+            "residuals are not of differences from a reference; leave one of them out."
+        )
     if residuals:
         working_residuals(fit)  # raises where there are none
 
     def into(axes: list[Axes], component: Component, places: list[int]) -> None:
-        shown = view(fit, component, level, num_points, seed, fun)
+        shown = view(fit, component, level, num_points, seed, fun, reference, labels)
         if _is_wide(fit, component):
             for where, error in zip(axes, (False, True)):
                 _draw_surface(where, fit, shown, places[0], error, too_far)
@@ -630,9 +655,9 @@ def draw(
 
     if ax is not None:
         if len(plan) > 1:
-            names = ", ".join(dict.fromkeys(component.name for component, _ in plan))
+            several = ", ".join(dict.fromkeys(component.name for component, _ in plan))
             raise ValueError(
-                f"ax holds one panel; {names} would be {len(plan)}: name one effect, and with "
+                f"ax holds one panel; {several} would be {len(plan)}: name one effect, and with "
                 "predictor= one predictor."
             )
         into([ax], *plan[0])
@@ -713,6 +738,7 @@ def _put_names(ax: Axes, fit: FittedGAM, shown: View, places: list[int]) -> None
     predictor = places[0] if len(places) == 1 else None
     put_title(ax, shown.title(predictor))
     name = _measured(fit, shown.fun)
+    name += f", against {shown.against}" if shown.against else ""
     if predictor is not None:
         if measured := fit.spec.family.axes(str(fit.spec.response)):
             name = measured[shown.component.predictors_of(fit.num_predictors)[predictor]]
