@@ -24,7 +24,7 @@ hours["log_demand"] = np.log(hours["Demand"])
 
 model = gg.GAM(
     "log_demand ~ lag(Temperature, 0, 16) + factor(WorkDay)"
-    " + s(hour, by=factor(WorkDay), bs='cyclic', period=24) + s(day)",
+    " + s(hour, by=factor(WorkDay), bs='cyclic', period=24) + s(day, k=50)",
     missing="drop",  # the first two days have no lags
 )
 model.fit(hours)
@@ -80,6 +80,7 @@ print(ratio.assign(row=list(nights))[["row", "estimate", "lower", "upper"]].roun
 # -------------------
 #
 # Temperatures of successive hours go together, so that single lags have wide intervals where their
-# sum has a narrow one. What is left is autocorrelated, and bands are too narrow: each hour counts
+# sum has a narrow one. One lengthscale serves all lags: what falls quickly at first ripples
+# afterwards. What is left is autocorrelated, and bands are too narrow: each hour counts
 # as if it were news. Hot spells that lasted have been few: the effect of two days at 34 degrees is
 # told from shorter ones.
