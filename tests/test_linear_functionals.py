@@ -161,6 +161,18 @@ def test_rows_without_lags_are_missing(series, fitted):
     np.testing.assert_allclose(gone.predict(frame)[stay], own.predict({"x": histories[stay]}))
 
 
+def test_arrays_of_lags_need_neither_times_nor_groups(series):
+    frame, histories, _ = series
+    timed = gg.GAM(lag("x", 0, 4, time="day", group="g"), missing="drop")
+    timed.fit(frame.assign(g="a").sample(frac=1.0, random_state=1), "y")
+    plain = gg.GAM(lag("x", 0, 4), missing="drop").fit(frame, "y")
+    new = {"x": histories[4:]}
+    np.testing.assert_allclose(timed.predict(new), plain.predict(new), atol=1e-6)
+    assert len(timed.effects("lag(x)", new)) == 256
+    with pytest.raises(ValueError, match="no column 'day'"):
+        timed.predict({"x": frame["x"], "g": ["a"] * 260})
+
+
 def test_new_rows_need_their_lags(series, fitted):
     frame, histories, _ = series
     whole = fitted.predict(frame)
@@ -240,6 +252,9 @@ def test_lags_find_the_surface_and_its_sums(series, fitted):
     draws = fitted.sample_effects("lag(x)", {"x": [-1.0, 1.0]}, 4000, reference={"x": 0.0})
     np.testing.assert_allclose(draws.mean(axis=0), total["estimate"], atol=0.01)
     np.testing.assert_allclose(draws.std(axis=0), total["se"], rtol=0.1)
+    own = fitted.effects("lag(x)", {"x": series[1][9:11]}, reference={"x": 0.0})
+    known = [surface(series[1][i], LAGS).sum() for i in (9, 10)]
+    assert np.all((own["lower"] < known) & (known < own["upper"]))
     # the mean over rows where the value is the same at all lags
     ratio = fitted.avg_comparisons({"x": (0.0, 1.0)})
     np.testing.assert_allclose(ratio["estimate"], total["estimate"][1], rtol=1e-6)
@@ -308,12 +323,12 @@ def test_arrays_that_no_term_can_sum_over():
     V = draws.normal(size=(20, 3))
     data = {"V": V, "U": V[:, :2], "g": np.repeat(["a", "b"], 10), "y": V[:, 0]}
     for term, message in (
-        (te("V", "U"), "'U' holds 2 values a row, where te.V,U. needs 3"),
-        (te("V", "g"), "is summed over arrays; column 'g' holds levels"),
-        (s("V", by="g"), "is summed over arrays; column 'g' holds levels"),
+        (te("V", "U"), "'U' holds 2 value.s. a row, where te.V,U. needs 3"),
+        (te("V", "g"), "is summed over arrays, which takes neither levels"),
+        (s("V", by="g"), "is summed over arrays, which takes neither levels"),
         (s("V", shape="increasing"), "is summed over arrays, which takes neither levels, shapes"),
-        (s("V", at=[0.0, 1.0]), "'V' holds 3 values a row, where s.V. needs 2"),
-        (s("y", at=[0.0, 1.0]), "'y' holds one value a row"),
+        (s("V", at=[0.0, 1.0]), "'V' holds 3 value.s. a row, where s.V. needs 2"),
+        (s("y", at=[0.0, 1.0]), "'y' holds 1 value.s. a row"),
     ):
         with pytest.raises(ValueError, match=message):
             gg.GAM(term).fit({**data, "z": data["y"]}, "z")

@@ -644,6 +644,10 @@ def plan_columns(
 # --- terms that are summed over evaluations of a function ----------------------------------------
 
 
+_SUMMED = tuple(name for name, kind in KINDS.items() if kind.tensor and not kind.rough)
+_Role = tuple[Column, Column | None, Sequence[float]]  # name, column of the data, factors
+
+
 def elements_of(term: Term, table: Table) -> dict[Key, NumericColumn | LevelColumn]:
     """Columns of X of a term of lags, curves or columns of arrays; none of other terms."""
     if not isinstance(term, (Smooth, Tensor)):
@@ -654,50 +658,37 @@ def elements_of(term: Term, table: Table) -> dict[Key, NumericColumn | LevelColu
     widths = {name: width for name in read if (width := table.width(name)) is not None}
     if not widths and at is None:
         return {}
-    wrong = isinstance(by, Term) or term.shapes or isinstance(term, Interaction)
-    if wrong or (
-        isinstance(term, Smooth) and (term.kernel is not None or term.kind not in _SUMMED)
-    ):
+    own = isinstance(term, Smooth) and (term.kernel is not None or term.kind not in _SUMMED)
+    levels = isinstance(term.by, Term) or any(table.is_levels(n) for n in read if n not in widths)
+    if own or levels or term.shapes or isinstance(term, Interaction):
         raise ValueError(
             f"{term.label} is summed over arrays, which takes neither levels, shapes, kernels of "
             f"your own nor ti(), and of bs= {', '.join(_SUMMED)}."
         )
     number = len(at) if at is not None else next(iter(widths.values()))
     for name in read:
-        if widths.get(name, number) != number or (at is not None and name not in widths):
-            held = f"{widths[name]} values a row" if name in widths else "one value a row"
+        held = widths.get(name, number if at is None else 1)
+        if held != number:
             raise ValueError(
-                f"column {name!r} holds {held}, where {term.label} needs {number}: arrays of one "
-                "length, such as a column of a dict that is a matrix [N, L]."
+                f"column {name!r} holds {held} value(s) a row, where {term.label} needs {number}: "
+                "arrays of one length, such as a column of a dict that is a matrix [N, L]."
             )
-        if name not in widths and table.is_levels(name):
-            raise ValueError(
-                f"{term.label} is summed over arrays; column {name!r} holds levels, which it "
-                "cannot be a function of."
-            )
-    fixed: list[tuple[Column, Column | None, Sequence[float]]]  # name, source, factors
     ones = [1.0] * number
-    weight: tuple[Column, Column | None, Sequence[float]] = ("weight", by, ones)
+    roles: list[_Role] = [*((name, name, ones) for name in term.columns), ("weight", by, ones)]
     if isinstance(term, Lag):
-        lags = term.columns[0]
-        fixed = [(term.over[0], lags, ones), (term.over[1], None, range(term.first, term.last + 1))]
-    elif at is not None:
-        steps = np.diff(at)
-        widths_of = 0.5 * (np.append(steps, 0.0) + np.append(0.0, steps))  # the trapezoidal rule
-        fixed, weight = [("at", None, at)], (term.columns[0], term.columns[0], widths_of)
-    else:
-        fixed = [(name, name, ones) for name in term.columns]
-    result: dict[Key, NumericColumn | LevelColumn] = {}
-    for place in range(number):
-        for role, (name, source, factors) in enumerate([*fixed, weight]):
-            own = Element(
-                name, term.label, None, "", term.label, place, source, float(factors[place])
-            )
-            result[name, f"{term.label}[{place}].{role}"] = own
-    return result
-
-
-_SUMMED = tuple(name for name, kind in KINDS.items() if kind.tensor and not kind.rough)
+        lags = range(term.first, term.last + 1)
+        roles = [(term.over[0], term.columns[0], ones), (term.over[1], None, lags), roles[-1]]
+    elif at is not None:  # by the trapezoidal rule
+        steps = 0.5 * np.diff(at)
+        weights = np.append(steps, 0.0) + np.append(0.0, steps)
+        roles = [("at", None, at), (*term.columns, *term.columns, weights)]
+    return {
+        (name, f"{term.label}[{place}].{role}"): Element(
+            name, term.label, None, "", term.label, place, source, float(factors[place])
+        )
+        for place in range(number)
+        for role, (name, source, factors) in enumerate(roles)
+    }
 
 
 def slots_of(term: Term, encoder: Encoder) -> tuple[tuple[int, ...], ...]:
@@ -717,8 +708,6 @@ def _summed(
     *manner: Any,
 ) -> Component:
     """The component of a function that is summed over evaluations."""
-    if not isinstance(columns, HeldColumns):
-        raise ValueError(f"{term.label} needs all rows in memory as numbers.")
     values = columns.X[:, np.array(slots)]
     mass = np.ones(len(values)) if columns.weights is None else columns.weights
     w = values[..., -1]

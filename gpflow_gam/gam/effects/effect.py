@@ -28,7 +28,7 @@ from ..components import By, Component, Margin
 from ..fits import FittedGAM
 from ..fits.fitted import response_errors
 from ..frames import Element, LevelColumn, NumericColumn, Table
-from ..terms import Column, variables_of
+from ..terms import Column, Lags
 from ..terms.base import Level
 from ..terms.smooth import KINDS
 from .posterior import inducing_moments, joint_moments, pointwise_moments, shaped_draws
@@ -214,26 +214,23 @@ def _sums(fit: FittedGAM, component: Component, grid: Any) -> Grid | None:
     if not isinstance(grid, Mapping) and not hasattr(grid, "columns"):
         return None
     table, encoder = Table(grid), fit.spec.encoder
-    keys = list(encoder.columns)
-    own = {keys[i] for i in component.columns}
-    sources = encoder.sources(own)
-    if all(n in table and table.width(n) is not None for n in variables_of(sources)):
+    columns = list(encoder.columns.items())
+    own = {columns[i][0] for i in component.columns}
+    read = [c.over if isinstance(c, Lags) else c for c in encoder.sources(own)]
+    if all(name in table and table.width(name) is not None for name in read):
         X = encoder.encode(table, own)
         return Grid({"row": np.arange(len(X))}, X)
-    readers = [list(encoder.columns.values())[i] for i in component.columns]
-    fixed = {r.name for r in readers if isinstance(r, Element) and r.source is None}
-    margins = [reader_of(fit, m) for m in component.margins]
-    shared = [r for r in margins if r.name not in fixed]
-    asked = [r.name in table for r in margins]
-    if not shared or asked != [r.name not in fixed for r in margins] or all(asked):
+    margins = [columns[i][1] for i in component.slots[0][:-1]]
+    fixed = [r.name for r in margins if isinstance(r, Element) and r.source is None]
+    shared = [r.name for r in margins if r.name not in fixed]
+    if not (fixed and shared) or [r.name for r in margins if r.name in table] != shared:
         return None
     X = np.zeros((table.num_rows, encoder.width))
-    for place, element in zip(component.columns, readers):
+    for place in component.columns:
+        element = columns[place][1]
         assert isinstance(element, Element)
-        X[:, place] = element.factor
-        if element.name in table:
-            X[:, place] = element.axis.encode(table)
-    return Grid({r.name: table.values(r.name) for r in shared}, X)
+        X[:, place] = element.axis.encode(table) if element.name in shared else element.factor
+    return Grid({name: table.values(name) for name in shared}, X)
 
 
 def _as_table(grid: Any, names: list[Column]) -> Table:
@@ -362,9 +359,8 @@ def effect(
     component = effect_component(fit, term)
     where = make_grid(fit, component, grid, num_points)
     if reference is not None:
-        others, which = np.unique(
-            _referred(fit, component, where, reference).X, axis=0, return_inverse=True
-        )
+        X = _referred(fit, component, where.X, reference)
+        others, which = np.unique(X, axis=0, return_inverse=True)
         both = [(component.name, np.concatenate([where.X, others]))]
         A = np.concatenate([np.eye(len(where.X)), -np.eye(len(others))[which.ravel()]], axis=1)
         moments = joint_moments(fit, both, unconditional)
@@ -388,20 +384,23 @@ def effect(
 
 
 def _referred(
-    fit: FittedGAM, component: Component, where: Grid, reference: Mapping[Column, Any]
-) -> Grid:
-    """The points of a grid with the values of a reference."""
-    names = [reader_of(fit, m).name for m in component.margins]
+    fit: FittedGAM, component: Component, X: AnyNDArray, reference: Mapping[Column, Any]
+) -> AnyNDArray:
+    """Rows of X with the values of a reference."""
+    readers = [reader_of(fit, m) for m in component.margins]
+    names = [r.name for r in readers]
     if not isinstance(reference, Mapping) or not reference or not set(reference) <= set(names):
         raise ValueError(
             f"reference must map columns of {component.name}, {', '.join(map(repr, names))}, to "
             f"values with which others are compared; got {reference!r}."
         )
-    columns = {name: values for name, values in where.columns.items() if name in names}
-    for name, value in reference.items():
-        values: Any = [value] * len(where.X)
-        columns[name] = pd.Series(values, dtype=object) if isinstance(value, str) else values
-    return make_grid(fit, component, columns)
+    X = X.copy()
+    for i, (margin, reader) in enumerate(zip(component.margins, readers)):
+        if reader.name in reference:
+            value = pd.Series([reference[reader.name]])
+            places = [slot[i] for slot in component.slots] or [margin.column]
+            X[:, places] = reader.encode(Table({reader.name: value}))
+    return X
 
 
 def derivative(
@@ -449,7 +448,7 @@ def sample_effect(
         where = make_grid(fit, component, grid)
         shaped = shaped_draws(fit, component, where.X, num_samples, seed)
         if reference is not None:
-            X = _referred(fit, component, where, reference).X
+            X = _referred(fit, component, where.X, reference)
             shaped = shaped - shaped_draws(fit, component, X, num_samples, seed)
         shaped = shaped[..., predictors(fit, component)[0]]
         return shaped[..., 0] if shaped.shape[-1] == 1 else shaped

@@ -304,7 +304,7 @@ class Table:
         :raises ValueError: there is no such column; names the nearest.
         """
         if isinstance(name, Expression) and name not in self._columns:
-            for variable in name.variables:
+            for variable in name.variables[: 1 if self._has_lags(name) else None]:
                 self.name(variable)
             return name
         return resolved(name, self.names)
@@ -519,9 +519,13 @@ class Table:
                 self._made[name] = _stacked(self.raw(name), name, self.width(name) or 1)
         return self._made[name]
 
+    def _has_lags(self, name: Column) -> bool:
+        """True if a column holds the lags that are asked for, as arrays."""
+        return isinstance(name, Lags) and self.width(name.over) is not None
+
     def _lagged(self, lags: Lags) -> AnyNDArray:
         width = self.width(lags.over)
-        if width is not None:  # they are there
+        if width is not None:
             if width != lags.number:
                 raise ValueError(
                     f"column {lags.over!r} holds {width} values a row, where {lags} has "
