@@ -52,7 +52,7 @@ TOPICS = {
     "accuracy": ("Accuracy on public tables", "tables tables_more uci"),
     "effects": (
         "Error of estimated effects, by kind of smooth and response",
-        "gamsim responses smooths shapes lines_truths lines_quakes variance_components "
+        "gamsim responses smooths shapes lags lines_truths lines_quakes variance_components "
         "location_scale",
     ),
     "extrapolation": (
