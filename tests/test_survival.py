@@ -15,7 +15,7 @@ from gpflow_gam import Surv, factor, linear, s
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.gam.fits import prediction as rows_module
-from gpflow_gam.gam.plotting.draw import quantile_residuals
+from gpflow_gam.gam.plotting import quantile_residuals
 from gpflow_gam.optimizers.binned import bins
 
 RIGHT, EXACT, LEFT, INTERVAL = range(4)
