@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -188,7 +190,9 @@ def test_what_the_family_says_goes_together():
 
 
 def test_intervals_are_quantiles_of_events(table):
-    likelihood = fam.Cox(8).likelihood(fam.Cox().encode_censored(table.time, table.event, STATED).Y)
+    likelihood = fam.Cox(8).likelihood(
+        fam.Cox().encode_censored([table.time, table.event], STATED).Y
+    )
     edges = likelihood.edges.numpy()
     seen = table.time[table.event]
     counts = np.histogram(seen, edges)[0]
@@ -336,3 +340,99 @@ def test_what_no_hazard_has_is_said(table, gam):
         fam.Cox(1)
     with pytest.raises(ValueError, match=r"event must be 1 .*words \('dead'\): make it a truth"):
         gg.GAM(s("x"), family="cox").fit(table.assign(event="dead"), STATED)
+
+
+# --- rows that enter later ------------------------------------------------------------------------
+
+
+def lives(n=500, seed=3):
+    """A subject a row: hazards that double when treatment begins, and a covariate."""
+    rng = np.random.default_rng(seed)
+    x, begin, end = rng.normal(size=n), rng.exponential(2.0, n), rng.exponential(5.0, n)
+    spent = rng.exponential(size=n) * np.exp(-0.5 * x)  # hazard 1/2 before, 1 after
+    time = np.where(spent < 0.5 * begin, 2.0 * spent, begin + spent - 0.5 * begin)
+    data = pd.DataFrame({"x": x, "begin": begin, "stop": np.minimum(time, end)})
+    return data.assign(start=0.0, event=time <= end)
+
+
+def episodes(data, at):
+    """Rows split at times [N], where these are within; and whether they are the later part."""
+    inside = (at > data["start"]) & (at < data["stop"])
+    first = data.assign(stop=np.where(inside, at, data["stop"]), later=False)
+    first["event"] = data["event"] & ~inside
+    return pd.concat([first, data.assign(start=at, later=True)[inside]], ignore_index=True)
+
+
+def test_splitting_rows_in_two_changes_nothing():
+    whole = lives()
+    halves = episodes(whole, 0.4 * whole["stop"])
+    fits = [
+        gg.GAM(f"{y} ~ s(x)", "cox").fit(data)
+        for y, data in (
+            ("Surv(stop, event)", whole),
+            ("Surv(start, stop, event)", whole),
+            ("Surv(start, stop, event)", halves),
+        )
+    ]
+    new = pd.DataFrame({"x": np.linspace(-2.0, 2.0, 9)})
+    for each in fits[1:]:
+        np.testing.assert_allclose(each.predict(new), fits[0].predict(new), rtol=1e-9)
+        curves = [gam.survival(new, times=[0.5, 2.0])["estimate"] for gam in (each, fits[0])]
+        np.testing.assert_allclose(*curves, rtol=1e-9)
+        assert each.fitted.result.elbo == pytest.approx(fits[0].fitted.result.elbo, abs=1e-8)
+
+
+def test_a_treatment_that_begins_as_poisson_regression_has_it():
+    """Estimate and standard error, by a table of episodes with an indicator an interval."""
+    whole = lives()
+    data = episodes(whole, whole["begin"].to_numpy()).assign(on=lambda d: d["later"].astype(float))
+    gam = gg.GAM("Surv(start, stop, event) ~ x + on", gg.families.Cox(intervals=8)).fit(data)
+    table = gam.coefficients().set_index("term").loc[["linear(x)", "linear(on)"]]
+    edges = gam.model.likelihood.edges.numpy()
+    rows, counts, risks = [], [], []
+    for row in data.itertuples():
+        for j, (low, high) in enumerate(itertools.pairwise(edges)):
+            spent = min(row.stop, high) - max(row.start, low)
+            if spent > 0.0:
+                rows.append([*(np.arange(8) == j), row.x, row.on])
+                counts.append(row.event and row.stop <= high)
+                risks.append(spent)
+    A, y, risk = (np.array(v, dtype=float) for v in (rows, counts, risks))
+    beta = np.zeros(10)
+    for _ in range(30):  # Newton's method
+        mu = risk * np.exp(A @ beta)
+        beta += np.linalg.solve((A.T * mu) @ A, A.T @ (y - mu))
+    se = np.sqrt(np.diag(np.linalg.inv((A.T * mu) @ A)))[8:]
+    assert np.all(np.abs(table["estimate"] - beta[8:]) < 0.2 * se)
+    # the baseline's steps have a prior here
+    np.testing.assert_allclose(table["se"], se, rtol=0.03)
+    known = gam.coefficients(unconditional=False).set_index("term")
+    assert known.loc["linear(on)", "se"] < 0.95 * table.loc["linear(on)", "se"]
+
+
+def test_rows_that_enter_late_are_not_taken_for_survivors():
+    """Without its entry a row seems to have lived longer: the short lives were never seen."""
+    rng = np.random.default_rng(1)
+    x, entry = rng.normal(size=8000), rng.uniform(0.0, 4.0, 8000)
+    time = 2.0 * rng.exponential(size=8000) * np.exp(-1.5 * x)
+    data = pd.DataFrame({"x": x, "start": entry, "stop": np.minimum(time, 8.0)})
+    data["event"] = time < 8.0
+    data = data[entry < data["stop"]]
+    right, wrong = (
+        gg.GAM(f"{y} ~ linear(x)", "cox").fit(data).coefficients().iloc[-1]
+        for y in ("Surv(start, stop, event)", "Surv(stop, event)")
+    )
+    assert abs(right["estimate"] - 1.5) < 3.0 * right["se"]
+    assert wrong["estimate"] - 1.5 > 3.0 * wrong["se"]
+
+
+def test_bad_starts_are_named():
+    data = lives(50)
+    with pytest.raises(ValueError, match="start must be less than 'stop' of its row"):
+        gg.GAM("Surv(start, stop, event) ~ x", "cox").fit(data.assign(start=data["stop"]))
+    with pytest.raises(ValueError, match="start must be not negative"):
+        gg.GAM("Surv(start, stop, event) ~ x", "cox").fit(data.assign(start=-1.0))
+    with pytest.raises(ValueError, match="'weibull' takes no rows that enter later"):
+        gg.GAM("Surv(start, stop, event) ~ x", "weibull").fit(data)
+    with pytest.raises(ValueError, match="three columns"):
+        gg.Surv("start", "stop", "event", "left")

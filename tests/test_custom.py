@@ -14,7 +14,7 @@ import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import s
 from gpflow_gam.gam.families.custom import greatest
-from gpflow_gam.gam.plotting.draw import quantile_residuals
+from gpflow_gam.gam.plotting import quantile_residuals
 
 
 class Laplace(gpflow.likelihoods.ScalarLikelihood):

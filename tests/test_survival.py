@@ -165,7 +165,7 @@ def test_residuals_are_not_the_draws_of_a_simulated_column():
 def encoded(first, second, type="right", family=None) -> np.ndarray:
     stated = Surv("a", "b", type=type)
     family = fam.Weibull() if family is None else family
-    return family.encode_censored(np.asarray(first), np.asarray(second), stated).Y
+    return family.encode_censored([np.asarray(first), np.asarray(second)], stated).Y
 
 
 def test_columns_say_what_is_known():
@@ -212,9 +212,11 @@ def test_values_that_no_response_has_are_named(first, second, type, says):
 def test_what_is_no_surv_is_said():
     with pytest.raises(TypeError, match="Surv names columns of data; got a ndarray"):
         Surv(np.ones(3), "event")
-    with pytest.raises(ValueError, match="type must be one of right, left, interval; got 'both'"):
+    with pytest.raises(
+        ValueError, match="type must be one of right, left, interval, counting; got 'both'"
+    ):
         Surv("a", "b", type="both")
-    with pytest.raises(ValueError, match="two columns; got 'a' twice"):
+    with pytest.raises(ValueError, match="2 columns; got 'a' twice"):
         Surv("a", "a")
 
 

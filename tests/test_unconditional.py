@@ -98,7 +98,7 @@ def test_standard_errors_where_a_variance_has_vanished():
     data["count"] = rng.poisson(np.exp(np.sin(5.0 * data["z"]) + 2.0 * x - 0.5))
     gam = gg.GAM(s("x") + s("z"), "poisson").fit(data, "count")
     sds = gam.variance_components().set_index(["term", "part"])["sd"]
-    assert sds["s(x)", "deviation"] < 0.01 * sds["s(x)", "straight"]
+    assert sds["s(x)", "deviation"] < 0.03 * sds["s(x)", "straight"]
     some = data.head(300)
     want = np.sqrt(by_draws(gam, some)[1][:, 0])
     np.testing.assert_allclose(gam.predict(some, "link", se=True)[1], want, rtol=0.01)

@@ -737,17 +737,30 @@ class Intervals:
     """Standard deviation of the prior of steps of the log hazard between neighbouring intervals."""
 
 
+def entry(Y: AnyNDArray) -> AnyNDArray:
+    """The times at which rows Y [..., 3] of :class:`Cox` enter, [...]."""
+    return np.where(Y[..., 1] < Y[..., 0], Y[..., 1], 0.0)
+
+
+def _spent(time: AnyNDArray, edges: AnyNDArray) -> AnyNDArray:
+    """Times before each time [N] in intervals, the last of which has no end, [N, J]."""
+    spent = np.maximum(time[:, None] - edges[:-1], 0.0)
+    spent[:, :-1] = np.minimum(spent[:, :-1], np.diff(edges)[:-1])
+    return spent
+
+
 class Cox(QuadratureLikelihood):
     """
     Hazard ``h(t) = h0(t) exp(f)``, h0 constant in each of J intervals of time.
 
     The piecewise exponential model (Friedman 1982): what split tables of Poisson counts with the
     logarithm of exposure are used for is, row by row,
-    ``log p = event (log h0(t) + f) - H0(t) exp(f)``, H0 the integral of h0. So Y [N, 3] has a row
-    each: time, again, and 1 where the event was seen then and 0 where the time at risk ended
-    without. h0 is ``hazard`` on average over the time at risk, so that f is the logarithm of the
-    hazard relative to that of all rows. Steps of log h0 from one interval to the next, a random
-    walk, are learnt: ``sd`` of the intervals times ``steps``, which are standard normal a priori.
+    ``log p = event (log h0(t) + f) - (H0(t) - H0(s)) exp(f)``, H0 the integral of h0. So Y [N, 3]
+    has a row each: time t, the time s at which it entered (t again where that is 0), and 1 where
+    the event was seen at t and 0 where the time at risk ended without. h0 is ``hazard`` on average
+    over the time at risk, so that f is the logarithm of the hazard relative to that of all rows.
+    Steps of log h0 from one interval to the next, a random walk, are learnt: ``sd`` of the
+    intervals times ``steps``, which are standard normal a priori.
 
     Means are those of the relative hazard, exp(f).
 
@@ -775,9 +788,10 @@ class Cox(QuadratureLikelihood):
         :raises ValueError: another number of columns.
         """
         if Y.shape[-1] != 3:
-            raise ValueError(f"Y must be [N, 3], time, again, and 1 or 0; got shape {Y.shape}.")
+            raise ValueError(f"Y must be [N, 3], time, entry, and 1 or 0; got shape {Y.shape}.")
         seen = tf.equal(Y[:, 2:], RIGHT) | tf.equal(Y[:, 2:], EXACT)
-        return tf.concat([Y[:, :2] > 0.0, seen], axis=1), "positive times, and 1 or 0"
+        times = tf.stack([Y[:, 0] > 0.0, (Y[:, 1] >= 0.0) & (Y[:, 1] <= Y[:, 0])], axis=1)
+        return tf.concat([times, seen], axis=1), "positive times, earlier ones of entry, and 1 or 0"
 
     def log_baseline(self) -> tf.Tensor:
         """``log h0`` in each interval, [J]."""
@@ -804,7 +818,9 @@ class Cox(QuadratureLikelihood):
     def _log_density(self, f: tf.Tensor, ratio: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         """With ratio = exp(f), or with the means of it and of f."""
         level, total = self.hazards(Y[..., 0])
-        return Y[..., 2] * (level + f) - total * ratio
+        late = Y[..., 1] < Y[..., 0]
+        _, before = self.hazards(tf.where(late, Y[..., 1], tf.zeros_like(Y[..., 1])))
+        return Y[..., 2] * (level + f) - (total - before) * ratio
 
     def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
         f = tf.convert_to_tensor(F)[..., 0]
@@ -829,15 +845,14 @@ class Cox(QuadratureLikelihood):
         By differences each step would take a pass of its own.
         """
         Y = rows.Y
-        if not np.all(Y[:, :2] > 0.0) or not np.all((Y[:, 2] == 0.0) | (Y[:, 2] == 1.0)):
+        if not np.all(self.support(tf.constant(Y))[0]):
             return None
         if any(v is not self.steps.unconstrained_variable for v in rows.variables):
             return None
         edges, level = self.edges.numpy(), self.log_baseline().numpy()
         time, event, mean = Y[:, 0], Y[:, 2], rows.mean[:, 0]
         place = np.searchsorted(edges[1:-1], time, side="left")
-        spent = np.maximum(time[:, None] - edges[:-1], 0.0)
-        spent[:, :-1] = np.minimum(spent[:, :-1], np.diff(edges)[:-1])
+        spent = _spent(time, edges) - _spent(entry(Y), edges)
         spent *= np.exp(level)  # H0, by intervals
         risk, ratio = spent.sum(axis=1), np.exp(mean + 0.5 * rows.var[:, 0])
         rate = risk * ratio

@@ -136,8 +136,8 @@ class Family(abc.ABC):
             "'lognormal' or 'gaussian'."
         )
 
-    def encode_censored(self, first: AnyNDArray, second: AnyNDArray, surv: Surv) -> Response:
-        """Y [N, 3] from the columns ``first`` and ``second`` of the ``Surv`` ``surv``."""
+    def encode_censored(self, columns: Sequence[AnyNDArray], surv: Surv) -> Response:
+        """Y [N, 3] from the columns of the ``Surv`` ``surv``."""
         self.censored()
         raise AssertionError(f"family {self.name!r} is not that of censored responses")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,7 +20,16 @@ from scipy.stats import norm
 
 from ... import likelihoods
 from ...likelihoods.base import GaussHermite
-from ...likelihoods.continuous import EXACT, INTERVAL, LEFT, RIGHT, SMOOTHING, Intervals, Loss
+from ...likelihoods.continuous import (
+    EXACT,
+    INTERVAL,
+    LEFT,
+    RIGHT,
+    SMOOTHING,
+    Intervals,
+    Loss,
+    entry,
+)
 from ..terms import Surv
 from . import encoding
 from .base import (
@@ -75,9 +85,13 @@ class Survival(LocationScale, abc.ABC):
     def censored(self) -> Family:
         return self
 
-    def encode_censored(self, first: AnyNDArray, second: AnyNDArray, surv: Surv) -> Response:
-        Y = encoding.censored(first, second, surv, self.name, self.kind.logarithm)
-        return Response(Y, None)
+    def encode_censored(self, columns: Sequence[AnyNDArray], surv: Surv) -> Response:
+        if surv.type == "counting":
+            raise ValueError(
+                f"y: family {self.name!r} takes no rows that enter later (Surv(start, stop, "
+                "event)); take 'cox'."
+            )
+        return Response(encoding.censored(columns, surv, self.name, self.kind.logarithm), None)
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         sd = y.spread(self.kind.logarithm)
@@ -194,7 +208,7 @@ class Weibull(Survival):
 @dataclass(frozen=True)
 class Cox(Family):
     """
-    Cox's proportional hazards, for a response ``Surv("time", "event")``.
+    Cox's proportional hazards, for ``Surv("time", "event")`` or ``Surv("start", "stop", "event")``.
 
     The baseline hazard is constant in each of so many intervals of time, between quantiles of the
     times of events, and a random walk from one to the next; how far its steps go is learnt from
@@ -230,13 +244,13 @@ class Cox(Family):
     def censored(self) -> Family:
         return self
 
-    def encode_censored(self, first: AnyNDArray, second: AnyNDArray, surv: Surv) -> Response:
-        if surv.type != "right":
+    def encode_censored(self, columns: Sequence[AnyNDArray], surv: Surv) -> Response:
+        if surv.type not in ("right", "counting"):
             raise ValueError(
                 f"y: family 'cox' takes Surv(time, event), and no {surv.type} censoring; take "
                 "'weibull' or 'lognormal' for that."
             )
-        return Response(encoding.censored(first, second, surv, self.name, True), None)
+        return Response(encoding.censored(columns, surv, self.name, True), None)
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         if isinstance(y, Described):  # what is learnt comes from a file
@@ -260,15 +274,20 @@ class Cox(Family):
         hazards = base_of(likelihood).hazards(tf.constant(t, default_float()))
         return np.asarray(hazards[1], dtype=np.float64)
 
+    def _risk(self, likelihood: Likelihood, Y: AnyNDArray) -> AnyNDArray:
+        """H0 over each row's time at risk, [...]."""
+        start = self._cumulative(likelihood, entry(Y))
+        return self._cumulative(likelihood, Y[..., 0]) - start
+
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """As of Poisson counts of events (Therneau & Grambsch 2000, section 4.3)."""
         event, f = Y[..., 2], first(F)
-        risk = self._cumulative(likelihood, Y[..., 0])
+        risk = self._risk(likelihood, Y)
         expected = risk * np.exp(f)
         return np.maximum(2.0 * (expected - event - event * (np.log(risk) + f)), 0.0)
 
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
-        below = -np.expm1(-self._cumulative(likelihood, Y[..., 0]) * np.exp(first(F)))
+        below = -np.expm1(-self._risk(likelihood, Y) * np.exp(first(F)))
         return below, np.where(Y[..., 2] == 1.0, below, 1.0)
 
     def longest(self, likelihood: Likelihood) -> float:
@@ -310,7 +329,9 @@ def _intervals(y: Sample, number: int) -> Intervals:
     edges = np.concatenate([[0.0], inner, [longest]])
     risk = np.zeros(number)
     for rows, w in y.blocks():
-        risk += w @ np.clip(rows[:, :1] - edges[:-1], 0.0, np.diff(edges))
+        start = entry(rows)[:, None]
+        for times, sign in ((rows[:, :1], 1.0), (start, -1.0)):
+            risk += sign * (w @ np.clip(times - edges[:-1], 0.0, np.diff(edges)))
     risk = y.summed(risk)
     events = np.diff(np.concatenate([[0.0], np.interp(inner, cells, reached), reached[-1:]]))
     sd = step_sd(events, risk)

@@ -293,22 +293,26 @@ def _plain(v: Any) -> Any:
 
 
 def censored(
-    first: AnyNDArray, second: AnyNDArray, surv: Surv, family: str, above_zero: bool
+    columns: Sequence[AnyNDArray], surv: Surv, family: str, above_zero: bool
 ) -> AnyNDArray:
-    """Y [N, 3] of censored likelihoods, from the two columns of a ``Surv``."""
-    names = str(surv.first), str(surv.second)
+    """Y [N, 3] of censored likelihoods, from the columns of a ``Surv``."""
+    names = [str(name) for name in surv.columns]
     if surv.type == "interval":
-        return _intervals(first, second, names, family, above_zero)
-    time = numbers(first, names[0], family)
+        return _intervals(columns[0], columns[1], (names[0], names[1]), family, above_zero)
+    time = start = numbers(columns[0], names[0], family)
     if above_zero:
         require(time, time > 0.0, "positive", names[0], family)
-    _require_numbers(second, names[1])
-    event = numbers(second, names[1], family)
+    if surv.type == "counting":
+        start = numbers(columns[1], names[1], family)
+        require(start, start >= 0.0, "not negative", names[1], family)
+        require(start, start < time, f"less than {names[0]!r} of its row", names[1], family)
+    _require_numbers(columns[-1], names[-1])
+    event = numbers(columns[-1], names[-1], family)
     known = (event == 0.0) | (event == 1.0)
     what = "1 (or True) where the event was seen and 0 where it is censored"
-    require(event, known, what, names[1], family)
-    kind = np.where(event == 1.0, EXACT, RIGHT if surv.type == "right" else LEFT)
-    return np.stack([time, time, kind], axis=1)
+    require(event, known, what, names[-1], family)
+    kind = np.where(event == 1.0, EXACT, LEFT if surv.type == "left" else RIGHT)
+    return np.stack([time, start, kind], axis=1)
 
 
 def _require_numbers(event: AnyNDArray, name: str) -> None:

@@ -622,11 +622,13 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
 
 
 def between_of(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> AnyNDArray | None:
-    """Covariance that predictors add to each other, [L, P, P]; None where they add nothing."""
+    """Covariance beyond that of q, of other predictors and of the likelihood's parameters."""
     gone = isinstance(solution.rows, MissingRows)  # whose file has it where it is something
     if gone or solution.between is not None or solution.bound is not None:
         return solution.between
     with one_blas_thread():  # the same bits, whoever asks
+        if model.num_latent_gps == 1:
+            return solution.of_parameters(model.likelihood)
         return between_predictors(solution.rows, model.likelihood, solution.values, solution.q)
 
 

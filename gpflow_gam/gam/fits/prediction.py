@@ -286,7 +286,9 @@ class Prediction:
         """The expected response mu(rho(x)): its posterior mean, deviation and interval."""
         # the mean is at the fitted hyperparameters, whatever is known of them, as of predict_y
         fit, likelihood, seed = self.fit, self.fit.likelihood, self.seed
-        mean, known, var = self._moments(X)
+        # of classes the parameters that the predictor goes with are part of the response, too
+        alone = fit.num_predictors == 1 and fit.spec.levels is None
+        mean, known, var = self._moments(X, between=alone)
         summary = summarised_response(likelihood, X, mean, var, self.interval, seed=seed)
         estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
         share = fit.predictive_share

@@ -106,7 +106,7 @@ class Request:
     offset: tuple[Column, ...] = ()  # columns added to the first predictor
     weights: Column | None = None  # how often each row counts
     trials: Column | None = None  # of a binomial response
-    censoring: Surv | None = None  # both columns of a censored response
+    censoring: Surv | None = None  # the columns of a censored response
     missing: str = "error"  # what becomes of rows that lack a value
     variational: str | None = None  # the family of q(U); None for the one that suits
     engine: str = "variational"  # one of `ENGINES`
@@ -116,10 +116,10 @@ class Request:
 
     @classmethod
     def of(cls, response: ResponseSpec, family: Family, **others: Any) -> Request:
-        """With a response as users name it, a column or both of a censored one, and its family."""
+        """With a response as users name it, a column or those of a censored one, and its family."""
         if isinstance(response, Surv):
             others |= {"censoring": response}
-            return cls(response=response.first, family=family.censored(), **others)
+            return cls(response=response.columns[0], family=family.censored(), **others)
         return cls(response=response, family=family, **others)
 
     @property
@@ -172,8 +172,8 @@ class Request:
         if self.censoring is not None:
             if self.trials is not None:
                 raise ValueError("trials: a censored response (Surv) has none; leave trials out.")
-            second = table.values(self.censoring.second)
-            return self.family.encode_censored(values, second, self.censoring)
+            columns = [table.values(name) for name in self.censoring.columns]
+            return self.family.encode_censored(columns, self.censoring)
         trials = None
         if self.trials is not None:
             trials = NumericColumn(self.trials, "trials").encode(table)

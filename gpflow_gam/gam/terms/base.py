@@ -637,36 +637,48 @@ def refuse(bs: str, **options: Any) -> None:
             raise ValueError(f"s(): bs={bs!r} takes no {name}; got {name}={value!r}.")
 
 
-TYPES = ("right", "left", "interval")
+TYPES = ("right", "left", "interval", "counting")
 
 
 @dataclasses.dataclass(frozen=True)
 class Surv:
     """
-    A censored response in two columns, as R's ``survival::Surv`` names them.
+    A censored response in two columns or three, as R's ``survival::Surv`` names them.
 
     - ``Surv("time", "event")``: where event is 0 the response is greater than time, and where it
       is 1 it is time;
     - ``Surv("time", "event", type="left")``: where event is 0 it is less;
     - ``Surv("lower", "upper", type="interval")``: it is between the two. Where they are equal it is
       known; where lower is missing, -inf or, of times, 0, it is below upper, and where upper is
-      missing or inf it is above lower.
+      missing or inf it is above lower;
+    - ``Surv("start", "stop", "event")``: at risk from start, when the row enters, to stop, at which
+      event is as in the first. A subject may have several such rows, one after the other, as
+      columns that change in time need. For ``family="cox"``.
 
     Censoring must not depend on the response beyond that (Klein & Moeschberger 2003, section 3.2).
 
-    :param first: the column of times, or of lower ends.
-    :param second: the column of events, 0 or 1 (or truth values), or of upper ends.
-    :param type: "right", "left" or "interval".
+    :param first: the column of times, of lower ends, or of starts.
+    :param second: the column of events, 0 or 1 (or truth values), of upper ends, or of stops.
+    :param third: the column of events where there are starts and stops.
+    :param type: "right", "left" or "interval"; "counting" of three columns.
     :raises TypeError: values in place of columns' names.
-    :raises ValueError: one column twice, or another type.
+    :raises ValueError: one column twice, or a type that is none, or not of so many columns.
     """
 
     first: Column
     second: Column
-    type: str = "right"
+    third: Column | None = None
+    type: str | None = None
 
     def __post_init__(self) -> None:
-        for place, name in (("first", self.first), ("second", self.second)):
+        if self.third in TYPES and self.type is None:  # as a third argument, which it was
+            object.__setattr__(self, "type", self.third)
+            object.__setattr__(self, "third", None)
+        if self.type is None:
+            object.__setattr__(self, "type", "right" if self.third is None else "counting")
+        names = {"first": self.first, "second": self.second}
+        names |= {} if self.third is None else {"third": self.third}
+        for place, name in names.items():
             column = as_column(name)
             if column is None:
                 raise TypeError(
@@ -677,12 +689,20 @@ class Surv:
             object.__setattr__(self, place, column)
         if self.type not in TYPES:
             raise ValueError(f"type must be one of {', '.join(TYPES)}; got {self.type!r}.")
-        if self.first == self.second:
-            raise ValueError(f"Surv needs two columns; got {self.first!r} twice.")
+        if (self.type == "counting") != (self.third is not None):
+            raise ValueError(
+                "Surv(start, stop, event) has three columns and type='counting', and no other has; "
+                f"got type={self.type!r} and {len(names)} columns."
+            )
+        twice = [name for name in self.columns if self.columns.count(name) > 1]
+        if twice:
+            raise ValueError(f"Surv needs {len(names)} columns; got {twice[0]!r} twice.")
 
     @property
-    def columns(self) -> tuple[Column, Column]:
-        """Both."""
+    def columns(self) -> tuple[Column, ...]:
+        """All, the one of times first."""
+        if self.third is not None:
+            return self.second, self.first, self.third
         return self.first, self.second
 
     @property
@@ -691,7 +711,8 @@ class Surv:
         return () if self.type == "interval" else self.columns
 
     def __str__(self) -> str:
-        return f"Surv({self.first}, {self.second})"
+        names = [self.first, self.second, self.third]
+        return f"Surv({', '.join(str(name) for name in names if name is not None)})"
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it; the constructor takes it."""

@@ -161,14 +161,14 @@ class Evidence:
     """
 
     def __init__(self, places: Sequence[Places], jitter: float) -> None:
-        self._places = list(places)
-        self._jitters = [own_jitter(jitter, p.kernel, tf.float64) for p in self._places]
+        self.places = list(places)
+        self._jitters = [own_jitter(jitter, p.kernel, tf.float64) for p in self.places]
         # each component as last evaluated: second derivatives move one at a time
-        self._last: list[tuple[bytes, Block] | None] = [None] * len(self._places)
+        self._last: list[tuple[bytes, Block] | None] = [None] * len(self.places)
 
     def __len__(self) -> int:
         """The number of components, C."""
-        return len(self._places)
+        return len(self.places)
 
     def posterior(self, data: PseudoData, values: Values, scale: float = 1.0) -> GaussianPosterior:
         """The posterior of the pseudo-data."""
@@ -196,12 +196,12 @@ class Evidence:
 
     def block(self, which: int, values: Values) -> Block:
         """One component at values of its parameters."""
-        return Block(self._places[which], values, self._jitters[which])
+        return Block(self.places[which], values, self._jitters[which])
 
     def blocks(self, values: Values) -> list[Block]:
         """All components at values of their parameters."""
         blocks = []
-        for i, (places, jitter) in enumerate(zip(self._places, self._jitters)):
+        for i, (places, jitter) in enumerate(zip(self.places, self._jitters)):
             key = b"".join(np.asarray(values(p)).tobytes() for p in places.parameters)
             last = self._last[i]
             if last is None or last[0] != key:
@@ -211,12 +211,12 @@ class Evidence:
 
     def part(self, which: int) -> Evidence:
         """The evidence of one component."""
-        evidence = Evidence(self._places[which : which + 1], 0.0)
+        evidence = Evidence(self.places[which : which + 1], 0.0)
         evidence._jitters = self._jitters[which : which + 1]
         return evidence
 
     def _at_nodes(self, which: int, values: Values) -> tuple[AnyNDArray, AnyNDArray]:
-        K, Kzx, _ = self._places[which].at_nodes.matrices(values)
+        K, Kzx, _ = self.places[which].at_nodes.matrices(values)
         root = _root(K, _jitter_of(K, self._jitters[which]))
         phi, _ = lapack.dtrtrs(root, Kzx, lower=1)
         return root, phi

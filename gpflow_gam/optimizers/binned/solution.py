@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
+from gpflow.likelihoods import Likelihood
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from ...covariances import InducingBlocks
@@ -26,7 +28,14 @@ from ...storage import ByBlock
 from ...threads import SMALL, one_blas_thread
 from ...variational import DenseGaussian, OptimalPrecision
 from ..minimizers import FitResult, Loss, StopFit, Tracker
-from .evidence import EvidenceEvaluation, GaussianPosterior, PseudoData, inverse, posterior_of
+from .evidence import (
+    EvidenceEvaluation,
+    GaussianPosterior,
+    PseudoData,
+    inverse,
+    posterior_of,
+    slices,
+)
 from .passes import Rows, Watch
 from .rounds import Rounds, StartError, differenced
 
@@ -232,6 +241,30 @@ class Solution:
         if isinstance(model, AdditiveSVGP):
             assign_posterior(model, new.q)
         return new, elbo
+
+    def of_parameters(self, likelihood: Likelihood) -> AnyNDArray | None:
+        """Covariance that uncertain parameters of the likelihood add to q's, [L, P, P], or None."""
+        # q is given these. With the joint precision [[S^-1, -B], [-B', D]] of inducing values and
+        # parameters, theirs is S + S B (D - B'S B)^-1 B'S: as in columns of time beside a baseline.
+        rounds, q = self.rounds, self.q
+        if self.bound is not None or not len(rounds.family):
+            return None
+        sweep = self.rows.sweep(likelihood, self.values, q)
+        evidence, nodes = rounds.evidence, slices([p.nodes for p in rounds.evidence.places])
+        features = [evidence.features(self.values, c) for c in range(len(evidence))]
+        B = [
+            np.concatenate([phi @ across[:, at].T for phi, at in zip(features, nodes)])
+            for across in np.moveaxis(sweep.across, 2, 0)
+        ]
+        moved = [S @ b for S, b in zip(q.covariance, B)]
+        D = np.diag(rounds.family.prior_precision()) - sweep.curvature
+        D = D - sum(b.T @ m for b, m in zip(B, moved))
+        try:
+            root = np.linalg.cholesky(D)
+        except np.linalg.LinAlgError:  # of likelihoods that are not log-concave
+            return None
+        halves = [solve_triangular(root, m.T, lower=True) for m in moved]
+        return np.stack([half.T @ half for half in halves])
 
     def assign(self, model: AdditiveSGPR | AdditiveSVGP) -> None:
         """Set the model to the coordinates and q."""
