@@ -247,7 +247,8 @@ class Solution:
         # q is given these. With the joint precision [[S^-1, -B], [-B', D]] of inducing values and
         # parameters, theirs is S + S B (D - B'S B)^-1 B'S: as in columns of time beside a baseline.
         rounds, q = self.rounds, self.q
-        if self.bound is not None or not len(rounds.family):
+        alone = self.rows.communicator.alone  # one process may ask, and the others not
+        if self.bound is not None or not len(rounds.family) or not alone:
             return None
         sweep = self.rows.sweep(likelihood, self.values, q)
         evidence, nodes = rounds.evidence, slices([p.nodes for p in rounds.evidence.places])
