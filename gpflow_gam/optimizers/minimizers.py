@@ -343,6 +343,7 @@ class Options:
 
 
 _LEG = 20  # iterations of L-BFGS after which it begins anew in other coordinates
+_RECORDED_LEG = 8  # the same where each beginning is written down: an interrupted fit goes on there
 _FIRST_LEG = 3  # the same of the first, which leaves a start that may be far from all that follows
 _STEPS = 60  # iterations of a search for another optimum
 _FARTHEST = 2.0  # longest first step of a search, in any (logarithmic) hyperparameter
@@ -414,8 +415,9 @@ def descend(
         if gain < 1e-2 * tolerance:
             raise StopIteration
 
+    later = _LEG if record is None else _RECORDED_LEG
     # one that goes on where another was left does as that would have done
-    leg = _LEG if record is not None and tracker is not None and tracker.history else _FIRST_LEG
+    leg = later if record is not None and tracker is not None and tracker.history else _FIRST_LEG
     while taken < steps:
         value, origin, gradient = best
         anew(origin)
@@ -447,7 +449,7 @@ def descend(
                 "maxls": 40,
             },
         )
-        leg = _LEG
+        leg = later
         if outcome.status != 1:
             return best[1], True, _STUCK if outcome.status == 2 else "converged"
     return best[1], False, f"iteration limit of {steps} reached"
