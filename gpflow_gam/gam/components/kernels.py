@@ -316,6 +316,9 @@ def _trends(component: Component, size: float, prior: VariancePrior) -> list[Ker
         if has_line(margin.kind):
             line = _line(margin.centre, [margin.column])
             result.append(_set_variance(line, (size / margin.span) ** 2, prior))
+    if component.of_lags and has_line(component.margins[0].kind):
+        lags = _margin_kernel(component.margins[1])
+        result[0] = Product([result[0], _set_variance(lags, _unit(component.margins[1]))])
     return result
 
 

@@ -119,6 +119,7 @@ class Component:
     # of a term that is summed over evaluations of its function, the columns of X of each: those of
     # the margins, and that of the weight. The first are the margins' and by's own.
     slots: tuple[tuple[int, ...], ...] = ()
+    of_lags: bool = False  # whether the line along the first column has a slope for each lag
 
     @property
     def varying(self) -> bool:
@@ -728,7 +729,7 @@ def _summed(
     by = By(slots[0][-1], size=float(size), constant=constant)
     data = Seen.of(pooled, at)
     component = _component(term, term.label, keys, list(slots[0][:-1]), data, by, *manner)
-    return dataclasses.replace(component, slots=slots)
+    return dataclasses.replace(component, slots=slots, of_lags=isinstance(term, Lag))
 
 
 def _is_free(term: Term, terms: Terms) -> bool:

@@ -461,7 +461,7 @@ def row_component(
     if isinstance(kernel, Summed):  # of a function at points, which its nodes determine
         parts = kernel.evaluations(points)
         single = kernel.single(parts.points, points.shape[1])
-        inner = _nodes(kernel, single, len(kernel.slots[0]) - 1, len(Z), refined)
+        inner = _nodes(kernel.base, parts.points, len(kernel.slots[0]) - 1, len(Z), refined)
         nodes, matrix = single[inner.nodes], parts.matrix()
         weights = matrix.toarray() if inner.matrix is None else matrix @ inner.matrix
         interpolation = Interpolation(np.arange(len(nodes)), weights)
