@@ -789,9 +789,9 @@ def lag(
     The distributed lag non-linear model of Gasparrini, Armstrong & Kenward (2010): ``lag("temp", 0,
     21)`` adds ``f(temp[t], 0) + f(temp[t - 1], 1) + ... + f(temp[t - 21], 21)``. The prior is that
     of :func:`te`, but that the straight line along the column has a slope for each lag. Rows are in
-    the order of time unless ``time`` says when they are. Rows without all of their lags lack values,
-    as the first rows of a series do: ``missing="drop"`` leaves them out, and predictions need the
-    rows before, or a column that holds an array of the lags in each row, the first lag first.
+    the order of time unless ``time`` says when they are. Rows without all of their lags are
+    incomplete, as the first rows of a series are: ``missing="drop"`` leaves them out, and
+    predictions need the rows before, or a column of arrays of lags, the first lag first.
 
     :param column: its name or index.
     :param first: the first lag, in rows, or in steps of time; 0 is the row's own value.
