@@ -613,7 +613,10 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
     masses = tuple(arrays[f"sums mass {i}"] for i in number)
     sums = PseudoData(arrays["sums precision"], arrays["sums shift"], masses)
     error = None if header["error"] is None else tuple(header["error"])
-    rest: dict[str, Any] = {name: arrays.get(name) for name in ("hessian", "unshaped", "between")}
+    rest: dict[str, Any] = {name: arrays.get(name) for name in ("hessian", "unshaped")}
+    # nothing where the file has none: it answers as when it was written
+    none = None if error is not None else np.zeros_like(q.covariance)
+    rest["between"] = arrays.get("between", none)
     if not _same_places(arrays, rows):
         result = present_solution(model, rows, header["error"] is not None)
         return dataclasses.replace(result, q=q, **rest)
