@@ -11,9 +11,7 @@ from gpflow.base import AnyNDArray
 
 T = TypeVar("T")
 Reduce = Callable[[AnyNDArray], AnyNDArray]
-"""The sum of a vector of doubles [n] over all processes, the same bits on each."""
-_WORD = 6
-"""Bytes sent in a double: whole numbers below 2^48 are added to zeros without a change."""
+"""The sum of a vector [n] of doubles or int64 over all processes, the same bits on each."""
 
 
 class Communicator:
@@ -69,20 +67,17 @@ class Communicator:
         if self.alone:
             return [value]
         payload = pickle.dumps(value)
-        lengths = np.zeros(self.number)
-        lengths[self.place] = len(payload)
-        sizes = self._summed(lengths).astype(np.int64)
-        ends = np.cumsum(-(-sizes // _WORD))
+        sizes = np.zeros(self.number, dtype=np.int64)
+        sizes[self.place] = len(payload)
+        sizes = self._summed(sizes)
+        ends = np.cumsum(-(-sizes // 8))
+        starts = ends + sizes // -8
         # few different lengths, since the first reduction of each takes longer
-        words = np.zeros(1 << int(ends[-1] - 1).bit_length())
-        starts = ends + (sizes // -_WORD)
-        words[starts[self.place] : ends[self.place]] = _packed(payload)
+        words = np.zeros(1 << int(ends[-1] - 1).bit_length(), dtype=np.int64)
+        first, last = starts[self.place], ends[self.place]
+        words[first:last] = np.frombuffer(payload.ljust(8 * (last - first), b"\0"), dtype=np.int64)
         sums = self._summed(words)
-        values: list[T] = [
-            pickle.loads(_unpacked(sums[start:end])[:size])
-            for start, end, size in zip(starts, ends, sizes.tolist())
-        ]
-        return values
+        return [pickle.loads(sums[i:j].tobytes()) for i, j in zip(starts, ends)]
 
     def together(self, compute: Callable[[], T]) -> list[T]:
         """The results of ``compute`` on all processes, in order; what one raises all raise."""
@@ -112,21 +107,6 @@ class Communicator:
 
 ALONE = Communicator()
 """A process that holds all rows."""
-
-
-def _packed(payload: bytes) -> AnyNDArray:
-    """Bytes as whole numbers below 2^48, six each."""
-    padded = np.zeros((-(-len(payload) // _WORD), 8), dtype=np.uint8)
-    filled = np.zeros(padded.shape[0] * _WORD, dtype=np.uint8)
-    filled[: len(payload)] = np.frombuffer(payload, dtype=np.uint8)
-    padded[:, :_WORD] = filled.reshape(-1, _WORD)
-    return padded.view("<u8")[:, 0].astype(np.float64)
-
-
-def _unpacked(words: AnyNDArray) -> bytes:
-    """Undo :func:`_packed`, but for zeros at the end."""
-    parts = np.ascontiguousarray(words.astype("<u8")).view(np.uint8).reshape(-1, 8)
-    return parts[:, :_WORD].tobytes()
 
 
 # --- numbers of all rows --------------------------------------------------------------------------

@@ -297,16 +297,12 @@ class PosteriorAnswers:
         return {"predictor": self._single(F), "response": response}
 
 
-class PosteriorServable(PosteriorAnswers, Servable):
-    """Something to be exported that has one posterior and one likelihood."""
-
-
 def _rounded(var: tf.Tensor) -> tf.Tensor:
     """Variances without the negative ones of rounding."""
     return tf.maximum(var, tf.zeros([], var.dtype))
 
 
-class ModelServable(PosteriorServable):
+class ModelServable(PosteriorAnswers, Servable):
     """A trained model of a matrix X: AdditiveSVGP, AdditiveSGPR, AdditiveVGP or IterNCGP."""
 
     kind: ClassVar[str] = "model"
@@ -339,12 +335,7 @@ def _width(model: AdditiveModel) -> int:
     return max([1, model.kernel.num_columns, *whole])
 
 
-@servable.register(AdditiveModel)
-def _model(model: AdditiveModel) -> ModelServable:
-    return ModelServable(model)
-
-
-# --- GAMs: their columns are the arguments --------------------------------------------------------
+servable.register(AdditiveModel, ModelServable)
 
 
 # --- the encoding of columns inside a graph ------------------------------------------------------
@@ -461,7 +452,7 @@ class Codes:
 # --- the model -----------------------------------------------------------------------------------
 
 
-class GAMServable(PosteriorServable):
+class GAMServable(PosteriorAnswers, Servable):
     """A GAM, with an argument for each column, or one for a matrix of numbered columns."""
 
     kind: ClassVar[str] = "GAM"
@@ -642,9 +633,7 @@ def _read_keys(fit: FittedGAM) -> dict[Key, Any]:
     return {key: column for key, column in spec.encoder.columns.items() if key in wanted}
 
 
-@servable.register(GAM)
-def _gam(gam: GAM) -> GAMServable:
-    return GAMServable(gam)
+servable.register(GAM, GAMServable)
 
 
 # --- Keras models with heads ----------------------------------------------------------------------
@@ -785,9 +774,7 @@ def _keys(inputs: Mapping[str, Any]) -> list[str]:
     return ["/".join(str(part) for part in path) for path in paths]
 
 
-@servable.register(keras.Model)
-def _network(model: keras.Model) -> NetworkServable:
-    return NetworkServable(model)
+servable.register(keras.Model, NetworkServable)
 
 
 class FeaturesOfHeads:
