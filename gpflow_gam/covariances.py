@@ -18,9 +18,8 @@ from gpflow.kernels import Constant, Kernel, Product, Sum
 
 from .inducing_variables import AdditiveInducingVariables, check_compatible
 from .kernels import AdditiveKernel
-from .kernels.additive import ComponentGroup
+from .kernels.additive import ComponentGroup, StackedKernel
 from .kernels.correlation import float_type, in_double
-from .kernels.stacked import StackedKernel
 from .kernels.terms import Factor, Indicator, MarkovField, OnColumns
 from .kernels.zero_mean import ZeroMean
 

@@ -17,9 +17,9 @@ from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.gam.families import encoding
 from gpflow_gam.gam.families.continuous import step_sd
+from gpflow_gam.likelihoods.base import Batch
 from gpflow_gam.likelihoods.continuous import Intervals
 from gpflow_gam.likelihoods.expectations import expectations
-from gpflow_gam.likelihoods.row_terms import Batch
 from gpflow_gam.optimizers.binned import bins
 
 STATED = Surv("time", "event")

@@ -23,7 +23,7 @@ from gpflow.kernels import (
 from gpflow.utilities import positive
 
 from gpflow_gam.kernels import AdditiveKernel, Factor, Indicator, ZeroMean, kernel_columns
-from gpflow_gam.kernels.stacked import stack_parameters
+from gpflow_gam.kernels.additive import stack_parameters
 from gpflow_gam.kernels.terms import CentredLinear
 from gpflow_gam.measures import Discrete, Gaussian, Uniform
 

@@ -232,7 +232,7 @@ def test_bad_requests_are_refused(problem):
 def test_every_posterior_class_is_tested_here():
     """A new posterior has to join MODELS above, or this fails."""
     from gpflow_gam.posteriors import AdditivePosterior
-    from gpflow_gam.posteriors.shaped import ShapedPosterior  # no Gaussian one: test_shapes
+    from gpflow_gam.posteriors.inducing import ShapedPosterior  # no Gaussian one: test_shapes
 
     def leaves(cls: type) -> set[type]:
         return {x for s in cls.__subclasses__() for x in leaves(s)} or {cls}

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 
 import gpflow_gam as gg
 from gpflow_gam.optimizers.binned.solution import ShapeCriterion
-from gpflow_gam.posteriors.shaped import Projection, constraint_evidence
+from gpflow_gam.posteriors.inducing import Projection, constraint_evidence
 
 GRID = np.linspace(0.02, 0.98, 97)
 

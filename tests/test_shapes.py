@@ -22,7 +22,7 @@ from gpflow_gam.kernels.shaped import SHAPES, SplineBasis, differences
 from gpflow_gam.likelihoods.expectations import expectations
 from gpflow_gam.measures import Discrete
 from gpflow_gam.optimizers.binned.cavities import RowPosterior, sites_of
-from gpflow_gam.posteriors.shaped import Projection
+from gpflow_gam.posteriors.inducing import Projection
 
 DENSE = np.linspace(-0.2, 1.2, 701)
 """Beyond the data, too."""

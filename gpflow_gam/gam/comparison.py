@@ -29,7 +29,7 @@ from ..optimizers.binned.cavities import (
     sites_of,
 )
 from ..posteriors import SparseAdditivePosterior
-from ..posteriors.shaped import Projection
+from ..posteriors.inducing import Projection
 from ..threads import one_blas_thread
 from .effects import inducing_moments
 from .fits import FittedGAM

@@ -1,9 +1,8 @@
 """Kernels: the additive one, and components of GAMs that GPflow lacks."""
 
-from .additive import AdditiveKernel, SeparateAdditive
+from .additive import AdditiveKernel, SeparateAdditive, StackedKernel, register_stacked
 from .correlation import kernel_columns
 from .shaped import Shaped
-from .stacked import StackedKernel, register_stacked
 from .summed import Summed
 from .terms import (
     CentredLinear,

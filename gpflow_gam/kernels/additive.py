@@ -1,20 +1,511 @@
-"""Additive kernels: sums of named components, one sum or one for each latent output."""
+"""Additive kernels: sums of named components, of which those of one kind are one batch."""
 
 from __future__ import annotations
 
+import abc
 import functools
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from check_shapes import check_shapes, inherit_check_shapes
-from gpflow.base import AnyNDArray, TensorType
-from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
+from gpflow.base import AnyNDArray, Parameter, TensorType
+from gpflow.kernels import (
+    Combination,
+    Constant,
+    Kernel,
+    Linear,
+    MultioutputKernel,
+    Periodic,
+    Product,
+    SeparateIndependent,
+    SquaredExponential,
+    Sum,
+)
 
-from .correlation import Columns, kernel_columns, with_precise_distances
-from .stacked import StackedKernel, signature, stack
+from .correlation import PROFILES, Columns, Profile, kernel_columns, with_precise_distances
+
+Kernels = Sequence[Kernel]
+Forward = Callable[[tf.Tensor], tf.Tensor]
+
+_SOFTPLUS = tfp.bijectors.Softplus()
+_ENTRYWISE = (tfp.bijectors.Exp, tfp.bijectors.Shift, tfp.bijectors.Softplus)
+"""The parts of the transforms of GPflow's positive parameters."""
+
+
+class StackedKernel(abc.ABC):
+    """
+    G kernels of one :func:`signature`, their parameters read and stacked once.
+
+    A short-lived view: it holds the parameters' values at the moment it was made, so make it where
+    it is used, inside the gradient tape and the ``tf.function``.
+
+    :param kernels: the kernels.
+    :param columns: the columns of X that the first kernel's inputs hold; they fix the local order.
+    """
+
+    in_sums: ClassVar[type | None] = None
+    """The class that evaluates several of such kernels in a sum at once; None for none."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        self.kernels = list(kernels)
+        self.columns = columns
+
+    @classmethod
+    @abc.abstractmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        """A value that is equal for each ``kernel`` of these ``columns`` that stacks, or None."""
+
+    @abc.abstractmethod
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """Covariances [G, N, N2] of kernels at their ``X`` [G, N, d] and ``X2`` [G, N2, d]."""
+
+    @abc.abstractmethod
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        """Variances [G, N] of each kernel at its own ``X`` [G, N, d]."""
+
+    @property
+    def level(self) -> tf.Tensor | None:
+        """
+        A constant [G, 1] that is taken out of :meth:`K_rest`, None for none.
+
+        Kernels that are nearly constant for long lengthscales take it out, so that what is left
+        keeps its digits.
+        """
+        return None
+
+    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """``K - level`` [G, N, N2] without cancellation, at ``X`` and ``X2`` as of :meth:`K`."""
+        return self.K(X, X2)
+
+    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
+        """``K_diag - level`` [G, N] without cancellation, at ``X`` [G, N, d]."""
+        return self.K_diag(X)
+
+
+class StackedOnColumn(StackedKernel):
+    """Kernels of one column, of which any two stack."""
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        return () if len(columns) == 1 else None
+
+
+class Alone(StackedKernel):
+    """One kernel that has no class of its own, at inputs [1, N, d] or [B, N, d]."""
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        return None
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        self._kernel = kernels[0]
+        # K() of a combination hands its inputs on as they are; called, it slices for each part
+        self._slices = isinstance(self._kernel, Combination)
+
+    def _inputs(self, X: tf.Tensor) -> tf.Tensor:
+        if not self._slices:
+            return X
+        where = np.zeros((len(self.columns), max(self.columns, default=-1) + 1))
+        where[np.arange(len(self.columns)), list(self.columns)] = 1.0
+        return tf.matmul(X, tf.constant(where, dtype=X.dtype))
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        kernel = with_precise_distances(self._kernel)
+        evaluate = kernel if self._slices else kernel.K
+        if X2 is X:
+            return evaluate(self._inputs(X))
+        return evaluate(self._inputs(X), self._inputs(X2)[0])
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        if self._slices:
+            return self._kernel(self._inputs(X), full_cov=False)
+        return self._kernel.K_diag(X)
+
+
+class StackedMapped(StackedKernel):
+    """Stationary kernels of mapped inputs, whose variances no map changes."""
+
+    def __init__(self, kernels: Kernels, columns: Columns, inner: Columns) -> None:
+        super().__init__(kernels, columns)
+        self._inner = stack_or_alone([k.base for k in kernels], inner)
+
+    @abc.abstractmethod
+    def _mapped(self, X: tf.Tensor) -> tf.Tensor:
+        """The inputs of the base kernels at X [G, N, d]."""
+
+    def _both(self, X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        mapped = self._mapped(X)
+        return mapped, mapped if X2 is X else self._mapped(X2)
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self._inner.K(*self._both(X, X2))
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return self._inner.K_diag(X)
+
+    @property
+    def level(self) -> tf.Tensor | None:
+        return self._inner.level
+
+    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self._inner.K_rest(*self._both(X, X2))
+
+    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
+        return self._inner.K_diag_rest(X)
+
+
+_CLASSES: dict[type, type[StackedKernel]] = {}
+
+
+def register_stacked(*kernel_types: type) -> Callable[[type[StackedKernel]], type[StackedKernel]]:
+    """
+    Class decorator: this :class:`StackedKernel` evaluates ``kernel_types``.
+
+    It is used for exactly these classes: a subclass may change the formula.
+
+    :param kernel_types: subclasses of :class:`gpflow.kernels.Kernel`.
+    :return: the decorator.
+    """
+
+    def register(stacked: type[StackedKernel]) -> type[StackedKernel]:
+        _CLASSES.update(dict.fromkeys(kernel_types, stacked))
+        return stacked
+
+    return register
+
+
+class StackableKernel(Kernel):
+    """A GPflow kernel whose formula is that of its :class:`StackedKernel`."""
+
+    @inherit_check_shapes
+    def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+        stacked = self._stacked()
+        if X2 is None:  # leading dimensions take the place of G
+            flat = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
+            shape = tf.concat([tf.shape(X)[:-1], tf.shape(X)[-2:-1]], axis=0)
+            return tf.reshape(stacked.K(flat, flat), shape)
+        rows, columns = (tf.reshape(x, [1, -1, x.shape[-1]]) for x in (X, X2))
+        shape = tf.concat([tf.shape(X)[:-1], tf.shape(X2)[:-1]], axis=0)
+        return tf.reshape(stacked.K(rows, columns), shape)
+
+    @inherit_check_shapes
+    def K_diag(self, X: TensorType) -> tf.Tensor:
+        rows = tf.reshape(X, [1, -1, X.shape[-1]])
+        return tf.reshape(self._stacked().K_diag(rows), tf.shape(X)[:-1])
+
+    def _stacked(self) -> StackedKernel:
+        known = next(_CLASSES[cls] for cls in type(self).__mro__ if cls in _CLASSES)
+        return known([self], kernel_columns(self) or ())
+
+
+def signature(kernel: Kernel, columns: Columns | None) -> Hashable | None:
+    """A value that is equal for kernels that stack, None for one that does not."""
+    stacked = _CLASSES.get(type(kernel))
+    if stacked is None or columns is None:
+        return None
+    own = stacked.signature(kernel, columns)
+    return None if own is None else (type(kernel), len(columns), own)
+
+
+def stack(kernels: Kernels, columns: Columns) -> StackedKernel:
+    """The batched evaluation of kernels of equal :func:`signature`."""
+    return _CLASSES[type(kernels[0])](kernels, columns)
+
+
+def stack_or_alone(kernels: Kernels, columns: Columns) -> StackedKernel:
+    """:func:`stack`, or one kernel that has no batched form."""
+    known = signature(kernels[0], columns) is not None
+    return stack(kernels, columns) if known else Alone(kernels, columns)
+
+
+# --- classes of kernels in one batch --------------------------------------------------------------
+
+
+def stack_parameters(parameters: Sequence[Parameter], rank: int) -> tf.Tensor:
+    """Parameters of equal shape as [G, 1, ..., 1, *shape] of the given rank."""
+    forward = _shared_transform(parameters)
+    if forward is None:
+        stacked = tf.stack([tf.convert_to_tensor(p) for p in parameters])
+    else:  # TFP's transforms cost milliseconds a call, whatever they transform
+        stacked = forward(tf.stack([p.unconstrained_variable for p in parameters]))
+    shape = stacked.shape.as_list()
+    if len(shape) == rank:
+        return stacked
+    return tf.reshape(stacked, [shape[0]] + [1] * (rank - len(shape)) + shape[1:])
+
+
+def _shared_transform(parameters: Sequence[Parameter]) -> Forward | None:
+    """The function that constrains all of them, if it is one that works entry by entry."""
+    if not all(isinstance(p, Parameter) for p in parameters):
+        return None
+    first: tfp.bijectors.Bijector = parameters[0].transform
+    parts = first.bijectors if isinstance(first, tfp.bijectors.Chain) else [first]
+    if not all(isinstance(part, _ENTRYWISE) for part in parts):
+        return None
+    if not all(p.transform is first or p.transform == first for p in parameters[1:]):
+        return None
+    forward: Forward = tf.math.softplus if first == _SOFTPLUS else first.forward
+    return forward
+
+
+def stack_variances(kernels: Kernels) -> tf.Tensor:
+    """Variances [G, 1] (GPflow also lets a variance have shape [1])."""
+    return tf.reshape(stack_parameters([k.variance for k in kernels], rank=2), [-1, 1])
+
+
+def local_positions(kernel: Kernel, columns: Columns) -> list[int]:
+    """Positions among ``columns`` of those that ``kernel`` reads."""
+    reads = kernel_columns(kernel)
+    assert reads is not None  # only reached where every column is known
+    return [columns.index(c) for c in reads]
+
+
+def take(X: tf.Tensor, positions: Sequence[int]) -> tf.Tensor:
+    """``X[..., positions]``, free where that is all of X in order."""
+    if list(positions) == list(range(X.shape[-1])):
+        return X
+    return tf.gather(X, np.asarray(positions, dtype=np.int32), axis=-1)
+
+
+def fill(value: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
+    """``value`` [G, 1] at every point of X [G, N, d]: [G, N]."""
+    return tf.broadcast_to(value, tf.shape(X)[:-1])
+
+
+def _reads(kernel: Kernel, columns: Columns) -> bool:
+    """True if the inputs hold just what the kernel reads, in its order (scales are by place)."""
+    return bool(columns) and kernel_columns(kernel) == columns
+
+
+# --- stationary ----------------------------------------------------------------------------------
+
+
+def _by_dimension(X: tf.Tensor, X2: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Each column of X [G, N, d] as [G, N, 1], and of X2 [G, N2, d] as [G, 1, N2]."""
+    number, across = X.shape[-1], tf.linalg.matrix_transpose(X2)
+    if number == 1:
+        return [(X, across)]
+    return list(zip(tf.split(X, number, axis=-1), tf.split(across, number, axis=-2)))
+
+
+class _OfDistances(StackedKernel):
+    """A variance, which is the level to take out, times a correlation of distances."""
+
+    variances: tf.Tensor  # [G, 1]
+    profile: Profile
+
+    @abc.abstractmethod
+    def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        """Squared distances [G, N, N2], in lengthscales and times the profile's scale."""
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self.variances[:, :, None] * self.profile.tensor(self._distances(X, X2))
+
+    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        deficit = self.profile.tensor(self._distances(X, X2), deficit=True)
+        return self.variances[:, :, None] * deficit
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return fill(self.variances, X)
+
+    @property
+    def level(self) -> tf.Tensor:
+        return self.variances
+
+    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
+        return tf.zeros(tf.shape(X)[:-1], X.dtype)
+
+
+@register_stacked(*PROFILES)
+class StackedStationary(_OfDistances):
+    """Isotropic stationary kernels, with or without ARD."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        self.lengthscales = stack_parameters([k.lengthscales for k in kernels], rank=2)
+        self.variances = stack_variances(kernels)
+        self.profile = PROFILES[type(kernels[0])]
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        if not _reads(kernel, columns):
+            return None
+        return tuple(kernel.lengthscales.shape), tuple(kernel.variance.shape)
+
+    def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        # scaled before they are squared: one pass over [G, N, N2] less
+        scale = tf.expand_dims(self.lengthscales, 1) / self.profile.scale
+        if X.dtype != tf.float64:  # far from the origin X / scale is rounded more than distances
+            middle = tf.stop_gradient(tf.reduce_mean(X2, axis=1, keepdims=True))
+            X, X2 = X - middle, X2 - middle
+        X, X2 = X / scale, X2 / scale
+        # One difference per dimension: components read few columns, and unlike the expanded
+        # square |x|^2 - 2 x'y + |y|^2 this loses no digits for inputs far from the origin.
+        return tf.add_n([tf.square(a - b) for a, b in _by_dimension(X, X2)])
+
+
+@register_stacked(Periodic)
+class StackedPeriodic(_OfDistances):
+    """Periodic squared exponentials (MacKay 1998, eq. 47, in GPflow's parameterisation)."""
+
+    profile = PROFILES[SquaredExponential]
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        bases = [k.base_kernel for k in kernels]
+        shape = [len(bases), len(columns)]
+        lengthscales = stack_parameters([k.lengthscales for k in bases], rank=2)
+        self.scales = tf.broadcast_to(lengthscales / self.profile.scale, shape)
+        periods = stack_parameters([k.period for k in kernels], rank=2)
+        self.periods = tf.broadcast_to(periods, shape)
+        self.variances = stack_variances(bases)
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        base = kernel.base_kernel
+        # GPflow's periodic Matern kernels use the 1-norm of the sines: they go one at a time.
+        if type(base) is not SquaredExponential or not _reads(base, columns):
+            return None
+        return tuple(base.lengthscales.shape), tuple(kernel.period.shape)
+
+    def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        terms = []
+        for d, (a, b) in enumerate(_by_dimension(X, X2)):
+            period, scale = self.periods[:, d, None, None], self.scales[:, d, None, None]
+            terms.append(tf.square(tf.sin(np.pi * (a - b) / period) / scale))
+        return tf.add_n(terms)
+
+
+# --- linear, constant ----------------------------------------------------------------------------
+
+
+@register_stacked(Linear)
+class StackedLinear(StackedKernel):
+    """Linear kernels, with or without ARD."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        self.variances = stack_parameters([k.variance for k in kernels], rank=2)[:, None, :]
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        return tuple(kernel.variance.shape) if _reads(kernel, columns) else None
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(X * self.variances, X2, transpose_b=True)
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.square(X) * self.variances, axis=-1)
+
+
+@register_stacked(Constant)
+class StackedConstant(StackedKernel):
+    """Constants, which read nothing."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        self.variances = stack_variances(kernels)
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        return ()
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        shape = [tf.shape(X)[0], tf.shape(X)[1], tf.shape(X2)[1]]
+        return tf.broadcast_to(self.variances[:, :, None], shape)
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return fill(self.variances, X)
+
+
+# --- products and sums ---------------------------------------------------------------------------
+
+
+def _columns_of(factor: Kernel, columns: Columns) -> Columns:
+    return tuple(columns[p] for p in local_positions(factor, columns))
+
+
+class _Combined(StackedKernel):
+    """Combinations whose parts stack one by one."""
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        self.positions: list[list[int]] = []
+        self.parts: list[Any] = []
+        self._append(range(len(kernels[0].kernels)))
+
+    def _append(self, places: Iterable[int]) -> None:
+        """Stack what the kernels have at these places."""
+        for i in places:
+            part = self.kernels[0].kernels[i]
+            self.positions.append(local_positions(part, self.columns))
+            each = [k.kernels[i] for k in self.kernels]
+            self.parts.append(stack(each, _columns_of(part, self.columns)))
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        parts = []
+        for part in kernel.kernels:
+            own = signature(part, _columns_of(part, columns))
+            if own is None:
+                return None
+            parts.append((own, tuple(local_positions(part, columns))))
+        return tuple(parts)
+
+    @staticmethod
+    @abc.abstractmethod
+    def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        """The sum or product of two parts."""
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        result = []
+        for part, at in zip(self.parts, self.positions):
+            own = take(X, at)
+            result.append(part.K(own, own if X2 is X else take(X2, at)))
+        return functools.reduce(self._combine, result)
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        each = zip(self.parts, self.positions)
+        return functools.reduce(self._combine, [p.K_diag(take(X, at)) for p, at in each])
+
+
+@register_stacked(Product)
+class StackedProduct(_Combined):
+    """Products."""
+
+    @staticmethod
+    def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        return first * second
+
+
+@register_stacked(Sum)
+class StackedSum(_Combined):
+    """Sums, all their lines at once: there is one for each column of a joint smooth."""
+
+    def _append(self, places: Iterable[int]) -> None:
+        kinds: list[Any] = [_CLASSES[type(k)].in_sums for k in self.kernels[0].kernels]
+        lines = [i for i in places if kinds[i] is not None]
+        super()._append(i for i in places if len(lines) < 2 or i not in lines)
+        if len(lines) > 1:
+            first = self.kernels[0].kernels
+            self.positions.append([local_positions(first[i], self.columns)[0] for i in lines])
+            self.parts.append(
+                kinds[lines[0]]([[k.kernels[i] for i in lines] for k in self.kernels])
+            )
+
+    @staticmethod
+    def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        return first + second
+
+
+# --- the kernels ----------------------------------------------------------------------------------
+
 
 _MAX_STACKED = 2**24
 """Entries of a stacked [C, N, N2] array above which a sum is accumulated one by one instead."""

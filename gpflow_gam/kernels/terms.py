@@ -15,6 +15,17 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from ..measures import Discrete
+from .additive import (
+    Kernels,
+    StackableKernel,
+    StackedMapped,
+    StackedOnColumn,
+    fill,
+    register_stacked,
+    signature,
+    stack_parameters,
+    stack_variances,
+)
 from .correlation import (
     PROFILES,
     Columns,
@@ -28,17 +39,6 @@ from .correlation import (
     only_column,
     products,
     register_correlation,
-)
-from .stacked import (
-    Kernels,
-    StackableKernel,
-    StackedMapped,
-    StackedOnColumn,
-    fill,
-    register_stacked,
-    signature,
-    stack_parameters,
-    stack_variances,
 )
 
 

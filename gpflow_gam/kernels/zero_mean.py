@@ -11,8 +11,7 @@ from gpflow.kernels import Kernel, SquaredExponential
 from gpflow.kernels.base import ActiveDims, NormalizedActiveDims
 
 from ..measures import Gaussian, Measure, Uniform
-from .correlation import PROFILES, Columns, kernel_columns
-from .stacked import (
+from .additive import (
     Kernels,
     StackableKernel,
     StackedKernel,
@@ -21,6 +20,7 @@ from .stacked import (
     signature,
     stack_or_alone,
 )
+from .correlation import PROFILES, Columns, kernel_columns
 
 
 class Embedding(abc.ABC):

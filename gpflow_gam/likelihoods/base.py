@@ -1,19 +1,25 @@
-"""Parts that likelihoods share: quadrature, weights, and dispersions that may have predictors."""
+"""Parts that likelihoods share: quadrature, weights, dispersions, links, and terms of rows."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import MeanAndVariance, Parameter, TensorType
+import tensorflow_probability as tfp
+from gpflow.base import AnyNDArray, MeanAndVariance, Parameter, TensorType
 from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from gpflow.quadrature import GaussianQuadrature, NDiagGHQuadrature
 from gpflow.utilities import positive
 from numpy.polynomial.hermite import hermgauss
+from scipy import special
+from scipy.special import expit
+
+from ..threads import each
 
 NODES = 12
 """Number of quadrature nodes for each of two predictors."""
@@ -246,3 +252,331 @@ def is_scalar(likelihood: Likelihood) -> bool:
     """True if each predictor has its own column of Y."""
     likelihood = unwrapped(likelihood)
     return isinstance(likelihood, ScalarLikelihood) and likelihood.latent_dim is None
+
+
+# --- links from a predictor to a probability ------------------------------------------------------
+
+
+LINKS = ("logit", "probit", "cloglog", "cauchit", "log")
+"""Links of probabilities."""
+SHARE_LINKS = ("logit", "probit", "cloglog", "cauchit")
+"""Links of means that are proportions."""
+ORDERED_LINKS = ("probit", "logit", "cloglog", "cauchit")
+"""Links of ordered classes."""
+SYMMETRIC = ("logit", "probit", "cauchit")
+"""Links under which failure at a predictor is as probable as success at minus that."""
+LARGEST = 0.99
+"""Probability above which the logarithm gives way to a curve that stays below one."""
+_LEAST = -700.0  # predictor below which its exponential underflows
+_EDGE = math.log(LARGEST)  # predictor at which the logarithm gives way: that of LARGEST
+
+
+def checked_link(link: str, links: Sequence[str] = LINKS, of: str = "") -> str:
+    """The link; raises ValueError if it is not one of ``links``."""
+    if link not in links:
+        names = ", ".join(map(repr, links[:-1]))
+        raise ValueError(f"link{of} must be {names} or {links[-1]!r}; got {link!r}.")
+    return link
+
+
+def log_ndtr(x: tf.Tensor) -> tf.Tensor:
+    """Log of the standard normal distribution function, [...]; finite in the lower tail."""
+    if tf.executing_eagerly() and tf.is_tensor(x) and hasattr(x, "numpy"):
+        return _eager_log_ndtr(x)
+    return tfp.math.logerfc(-x / math.sqrt(2.0)) - math.log(2.0)
+
+
+@tf.custom_gradient
+def _eager_log_ndtr(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """By SciPy: outside of a graph TFP's hundreds of small operations take far longer."""
+    value = tf.constant(special.log_ndtr(x.numpy()), x.dtype)
+
+    def grad(upstream: tf.Tensor) -> tf.Tensor:
+        # computed anew, for second derivatives
+        density = -0.5 * tf.square(x) - 0.5 * math.log(2.0 * math.pi)
+        return upstream * tf.exp(density - log_ndtr(x))
+
+    return value, grad
+
+
+def probability(link: str, F: tf.Tensor) -> tf.Tensor:
+    """P(success) at predictors F [...]."""
+    if link == "logit":
+        return tf.sigmoid(F)
+    if link == "probit":
+        return 0.5 * tf.math.erfc(-F / math.sqrt(2.0))
+    if link == "cloglog":
+        return -tf.math.expm1(-tf.exp(F))
+    if link == "log":
+        return tf.exp(log_probability(link, F))
+    return tf.math.atan2(tf.ones_like(F), -F) / math.pi  # digits stay in the lower tail
+
+
+def log_probability(link: str, F: tf.Tensor) -> tf.Tensor:
+    """Log P(success) at F [...]."""
+    if link == "logit":
+        return tf.math.log_sigmoid(F)
+    if link == "probit":
+        return log_ndtr(F)
+    if link == "cloglog":
+        F = tf.maximum(F, tf.constant(_LEAST, F.dtype))
+    if link == "log":
+        return tf.where(F < _EDGE, F, tf.math.log1p(-tf.exp(_log_left(F))))
+    return tf.math.log(probability(link, F))
+
+
+def log_failure(link: str, F: tf.Tensor) -> tf.Tensor:
+    """Log P(failure) at F [...]: for symmetric links that of success at -F."""
+    if link == "log":
+        below = tf.math.log(-tf.math.expm1(tf.minimum(F, tf.constant(_EDGE, F.dtype))))
+        return tf.where(F < _EDGE, below, _log_left(F))
+    return -tf.exp(F) if link == "cloglog" else log_probability(link, -F)
+
+
+def _log_left(F: tf.Tensor) -> tf.Tensor:
+    """Log P(failure) beyond the edge of the logarithm: a line, which goes on at its slope there."""
+    beyond = tf.maximum(F - _EDGE, tf.zeros([], F.dtype))
+    return math.log(1.0 - LARGEST) - LARGEST / (1.0 - LARGEST) * beyond
+
+
+def expected_probability(
+    link: str, quadrature: GaussianQuadrature, mean: tf.Tensor, var: tf.Tensor
+) -> tf.Tensor:
+    """E[P(success)] at predictors N(mean, var), [..., L]; in closed form for probit."""
+    if link == "probit":
+        return probability("probit", mean / tf.sqrt(1.0 + var))
+    return quadrature(lambda F: probability(link, F), mean, var)
+
+
+# --- links in numpy -------------------------------------------------------------------------------
+
+
+class Log(NamedTuple):
+    """A logarithm at predictors: its value, first and second derivative, [...] each."""
+
+    value: AnyNDArray
+    first: AnyNDArray
+    second: AnyNDArray
+
+
+def log_probabilities(link: str, g: AnyNDArray) -> tuple[Log, Log]:
+    """Log-probabilities of success and of failure at predictors [...]."""
+    if link == "cloglog":
+        return _cloglog(g)
+    if link == "log":
+        return _log(g)
+    below = {"logit": _logit, "probit": _probit, "cauchit": _cauchit}[link]
+    value, first, second = below(-g)
+    return below(g), Log(value, -first, second)
+
+
+def predictor_of(link: str, p: AnyNDArray, q: AnyNDArray) -> AnyNDArray:
+    """The predictor at which success has probability p and failure q, for links but "log"."""
+    if link == "logit":
+        return np.asarray(np.log(p / q))
+    if link == "probit":
+        return np.where(p < 0.5, special.ndtri(p), -special.ndtri(q))
+    return np.asarray(np.log(-np.log(q)) if link == "cloglog" else np.tan(np.pi * (p - 0.5)))
+
+
+def _logit(g: AnyNDArray) -> Log:
+    left = special.expit(-g)
+    return Log(-np.logaddexp(0.0, -g), left, -left * (1.0 - left))
+
+
+def _probit(g: AnyNDArray) -> Log:
+    value = special.log_ndtr(g)
+    ratio = np.exp(-0.5 * np.square(g) - 0.5 * np.log(2.0 * np.pi) - value)
+    return Log(value, ratio, -ratio * (g + ratio))
+
+
+def _cauchit(g: AnyNDArray) -> Log:
+    p, inverse = np.arctan2(1.0, -g) / np.pi, 1.0 / (1.0 + np.square(g))
+    ratio = inverse / (np.pi * p)
+    return Log(np.log(p), ratio, -ratio * (2.0 * g * inverse + ratio))
+
+
+def _cloglog(g: AnyNDArray) -> tuple[Log, Log]:
+    rate = np.exp(np.maximum(g, _LEAST))
+    p = -np.expm1(-rate)
+    ratio = rate * np.exp(-rate) / p
+    hazard = np.exp(g)
+    success = Log(np.log(p), ratio, ratio * (1.0 - rate / p))
+    return success, Log(-hazard, -hazard, -hazard)
+
+
+def _log(g: AnyNDArray) -> tuple[Log, Log]:
+    """With a line for the logarithm of failure beyond the edge, where success nears one."""
+    near, turn = g < _EDGE, LARGEST / (1.0 - LARGEST)
+    inside = np.minimum(g, _EDGE)
+    odds = np.exp(inside) / -np.expm1(inside)
+    line = np.log(1.0 - LARGEST) - turn * np.maximum(g - _EDGE, 0.0)
+    left = np.exp(line) / -np.expm1(line)
+    success = Log(
+        np.where(near, g, np.log1p(-np.exp(line))),
+        np.where(near, 1.0, left * turn),
+        np.where(near, 0.0, -left * (1.0 + left) * turn**2),
+    )
+    failure = Log(
+        np.where(near, np.log(-np.expm1(inside)), line),
+        np.where(near, -odds, -turn),
+        np.where(near, -odds * (1.0 + odds), 0.0),
+    )
+    return success, failure
+
+
+# --- terms of rows in numpy -----------------------------------------------------------------------
+
+# Expected log-densities and their derivatives: TensorFlow's first use takes longer than many passes
+# over rows. A likelihood that needs none has a method ``row_terms(batch) -> Terms | None``; None of
+# rows that are an error elsewhere, and where it takes TensorFlow after all. A subclass with another
+# density overrides it.
+
+
+_CHUNK = 4096  # rows whose quadrature nodes stay in a core's cache
+SURE = 1e-5
+"""Deviations of predictors below which a quotient by them is rounding, and no slope bends."""
+
+
+class Batch(NamedTuple):
+    """Rows whose predictors are N(mean, var)."""
+
+    mean: AnyNDArray  # [n, L]
+    var: AnyNDArray  # [n, L], not negative
+    Y: AnyNDArray  # [n, K]
+    weights: AnyNDArray | None  # [n], of sums over rows
+    variables: Sequence[tf.Variable]
+    """Variables of the likelihood's parameters in which derivatives are wanted."""
+
+
+class ParameterTerms(NamedTuple):
+    """Derivatives in the K unconstrained parameters of a likelihood."""
+
+    slope: AnyNDArray  # first derivatives of the sum over rows, [K]
+    curvature: AnyNDArray  # its second derivatives, [K, K]
+    across: list[AnyNDArray]
+    """Derivatives of rows' slopes in their means, [n] or [n, L] each, without weights."""
+
+
+class Terms(NamedTuple):
+    """Terms of each row, without weights: values [n], slopes and precisions [n] or [n, L]."""
+
+    value: AnyNDArray
+    slope: AnyNDArray  # in the mean (Opper & Archambeau 2009)
+    precision: AnyNDArray  # minus twice the slope in the variance
+    parameters: ParameterTerms | None = None  # none where no derivatives in parameters are wanted
+
+
+class PositiveParameter(NamedTuple):
+    """A parameter's value, and derivatives of its logarithm in the unconstrained variable."""
+
+    value: float
+    rate: float
+    turn: float
+
+    @classmethod
+    def of(cls, parameter: Parameter) -> PositiveParameter:
+        u, transform = float(parameter.unconstrained_variable.numpy()), parameter.transform
+        if isinstance(transform, tfp.bijectors.Chain):
+            outer, *inner = transform.bijectors
+            if isinstance(outer, tfp.bijectors.Shift) and len(inner) == 1:
+                transform, shift = inner[0], float(outer.shift)
+                if type(transform) is tfp.bijectors.Softplus and transform.hinge_softness is None:
+                    # GPflow's own, which takes milliseconds
+                    value, first = shift + float(np.logaddexp(0.0, u)), float(expit(u))
+                    rate = first / value
+                    return cls(value, rate, rate * (1.0 - first) - rate**2)
+                if type(transform) is tfp.bijectors.Exp:
+                    above = float(np.exp(u))
+                    rate = above / (shift + above)
+                    return cls(shift + above, rate, rate - rate**2)
+        at = tf.constant(u, parameter.dtype)
+        with tf.GradientTape() as outer_tape:
+            outer_tape.watch(at)
+            with tf.GradientTape() as tape:
+                tape.watch(at)
+                value = at if parameter.transform is None else parameter.transform.forward(at)
+                log = tf.math.log(value)
+            first = tape.gradient(log, at)
+        return cls(float(value), float(first), float(outer_tape.gradient(first, at) or 0.0))
+
+    def terms(
+        self,
+        slope: AnyNDArray,
+        curvature: AnyNDArray,
+        across: AnyNDArray,
+        weights: AnyNDArray | None,
+    ) -> ParameterTerms:
+        """By the chain rule, from each row's derivatives in the parameter's logarithm."""
+        curvature = self.rate**2 * curvature + self.turn * slope
+        total = np.sum(weighted(self.rate * slope, weights), keepdims=True)
+        bend = np.sum(weighted(curvature, weights)).reshape(1, 1)
+        return ParameterTerms(total, bend, [self.rate * across])
+
+
+def weighted(values: AnyNDArray, weights: AnyNDArray | None) -> AnyNDArray:
+    """Values of rows [n, ...] times their weights; rows that do not count may overflow."""
+    if weights is None:
+        return values
+    weights = weights.reshape(-1, *[1] * (values.ndim - 1))
+    return weights * np.where(weights == 0.0, 0.0, values)
+
+
+def are_counts(y: AnyNDArray) -> bool:
+    """True if all are whole and not negative."""
+    return bool(np.all((y >= 0.0) & (np.round(y) == y)))
+
+
+class Softplus(NamedTuple):
+    """Expectations of ``log(1 + exp(f))`` at normal f, [n] each."""
+
+    value: AnyNDArray
+    slope: AnyNDArray  # in the mean
+    along: AnyNDArray  # in the variance
+    curvature: AnyNDArray  # E of the second derivative
+
+
+def softplus(quadrature: NDiagGHQuadrature, mean: AnyNDArray, var: AnyNDArray) -> Softplus:
+    """By the nodes and weights of a likelihood's own rule, and one exponential a node."""
+    nodes, weights = np.ravel(quadrature.Z), np.ravel(quadrature.dZ)
+    out = Softplus(*(np.empty(len(mean)) for _ in Softplus._fields))
+
+    def fill(start: int) -> None:
+        at = slice(start, start + _CHUNK)
+        sd = np.sqrt(var[at])
+        f = mean[at, None] + sd[:, None] * nodes
+        small = np.exp(-np.abs(f))
+        rate = np.where(f >= 0.0, 1.0, small) / (1.0 + small)
+        out.value[at] = (np.maximum(f, 0.0) + np.log1p(small)) @ weights
+        out.slope[at] = rate @ weights
+        bend = (small / np.square(1.0 + small)) @ weights
+        out.curvature[at] = bend
+        # that of the quadrature, which a bound that is made of it rises along
+        moved = rate @ (0.5 * nodes * weights)
+        out.along[at] = np.divide(moved, sd, out=0.5 * bend, where=sd > SURE)
+
+    each(fill, range(0, len(mean), _CHUNK))
+    return out
+
+
+def logistic_terms(
+    quadrature: GaussianQuadrature,
+    rows: Batch,
+    level: AnyNDArray,
+    hits: AnyNDArray,
+    total: AnyNDArray,
+    shift: float = 0.0,
+    parameters: Callable[[Softplus], ParameterTerms] | None = None,
+) -> Terms | None:
+    """Terms of ``log p = level + hits f - total log(1 + exp(f + shift))``."""
+    # None under another quadrature rule than Gauss-Hermite.
+    if not isinstance(quadrature, NDiagGHQuadrature):
+        return None
+    mean = rows.mean[:, 0]
+    at = softplus(quadrature, mean + shift, rows.var[:, 0])
+    return Terms(
+        level + hits * mean - total * at.value,
+        hits - total * at.slope,
+        2.0 * total * at.along,
+        parameters(at) if parameters is not None and rows.variables else None,
+    )

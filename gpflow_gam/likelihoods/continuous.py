@@ -21,9 +21,21 @@ from scipy.special import betaln, xlog1py, xlogy
 from scipy.stats import norm
 
 from ..measures import weighted_quantiles
-from .base import Dispersed, GaussHermite, GaussHermitePlane, LocationScale
-from .links import SHARE_LINKS, checked_link, log_failure, log_ndtr, probability
-from .row_terms import Batch, ParameterTerms, PositiveParameter, Terms
+from .base import (
+    SHARE_LINKS,
+    Batch,
+    Dispersed,
+    GaussHermite,
+    GaussHermitePlane,
+    LocationScale,
+    ParameterTerms,
+    PositiveParameter,
+    Terms,
+    checked_link,
+    log_failure,
+    log_ndtr,
+    probability,
+)
 
 POWERS = 1.01, 1.99
 """Range of Tweedie's variance power: the density is far enough from Poisson's and gamma's."""

@@ -19,27 +19,25 @@ from scipy.special import digamma, expit, gammaln, ndtri, polygamma
 from scipy.stats import qmc
 
 from ..threads import each
-from .base import Dispersed
-from .links import (
+from .base import (
     ORDERED_LINKS,
-    SYMMETRIC,
-    Log,
-    checked_link,
-    expected_probability,
-    log_failure,
-    log_probabilities,
-    log_probability,
-    probability,
-)
-from .row_terms import (
     SURE,
+    SYMMETRIC,
     Batch,
+    Dispersed,
+    Log,
     ParameterTerms,
     PositiveParameter,
     Softplus,
     Terms,
     are_counts,
+    checked_link,
+    expected_probability,
+    log_failure,
+    log_probabilities,
+    log_probability,
     logistic_terms,
+    probability,
 )
 
 

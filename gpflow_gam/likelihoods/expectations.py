@@ -14,10 +14,9 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 from ..measures import weighted_quantiles
-from .base import Quasi, Weighted, unwrapped
+from .base import Batch, Quasi, Terms, Weighted, are_counts, unwrapped, weighted
 from .continuous import StudentT
 from .linked import MeanLink
-from .row_terms import Batch, Terms, are_counts, weighted
 from .support import checked_observations
 
 _DIFFERENCE = 1e-5

@@ -11,9 +11,8 @@ from gpflow.base import AnyNDArray, Parameter, TensorType
 from gpflow.likelihoods import ScalarLikelihood
 from gpflow.quadrature import NDiagGHQuadrature
 
-from .base import NODES, GaussHermite, fixed_unit
+from .base import NODES, GaussHermite, checked_link, fixed_unit
 from .continuous import Heteroskedastic, MeanGamma, StudentT, Tweedie
-from .links import checked_link
 
 MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
 POWERS = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}

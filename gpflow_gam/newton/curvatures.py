@@ -19,8 +19,7 @@ from gpflow.likelihoods import Gaussian, Likelihood, Poisson, Softmax
 from gpflow.utilities import Dispatcher
 
 from ..likelihoods import Bernoulli, Binomial, NegativeBinomial, Weighted
-from ..likelihoods.base import is_scalar
-from ..likelihoods.links import log_ndtr
+from ..likelihoods.base import is_scalar, log_ndtr
 
 __all__ = [
     "Curvature",

@@ -2,8 +2,13 @@
 
 from .actions import ActionPosterior
 from .base import AdditivePosterior, SparseAdditivePosterior
-from .inducing import AugmentedMoments, InducingMoments
-from .shaped import ShapedMoments, ShapedPosterior, ShapedValues
+from .inducing import (
+    AugmentedMoments,
+    InducingMoments,
+    ShapedMoments,
+    ShapedPosterior,
+    ShapedValues,
+)
 
 __all__ = [
     "ActionPosterior",

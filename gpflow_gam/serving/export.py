@@ -458,7 +458,10 @@ def export(
             f"invalid={invalid!r}: {path.name} cannot fail a request; pass invalid='nan', or "
             "export a SavedModel."
         )
-    _check_file(path, overwrite)
+    if path.is_dir():
+        raise FileExistsError(f"{path} is a folder, and will not be replaced by a file.")
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
     if kind == "onnx" or kind == "litert":
         content = _graph_bytes(model, path, kind, Options(level, "nan", max_rows), single)
     else:
@@ -482,51 +485,30 @@ def _format(path: Path, format: Format | None) -> Format:
 # --- ONNX and LiteRT -----------------------------------------------------------------------------
 
 
-def _check_file(path: Path, overwrite: bool) -> None:
-    if path.is_dir():
-        raise FileExistsError(f"{path} is a folder, and will not be replaced by a file.")
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
-
-
 def _graph_bytes(model: Any, path: Path, kind: Format, options: Options, single: bool) -> bytes:
-    if kind == "litert":
-        return _litert(servable(model), options)
-    if lacking := [name for name in ("onnx", "tf2onnx") if find_spec(name) is None]:
+    lacking = [name for name in ("onnx", "tf2onnx") if kind == "onnx" and find_spec(name) is None]
+    if lacking:
         raise ImportError(
             f"{path.name} is written with the package {lacking[0]}: pip install 'gpflow_gam[onnx]'."
         )
-    return _onnx(servable(model), options, single)
-
-
-def _onnx(source: Servable, options: Options, single: bool) -> bytes:
-    function = portable_function([i.coded() for i in source.inputs], source, options.level, single)
+    source = servable(model)
+    coded = [i.coded() for i in source.inputs]
+    function = portable_function(coded, source, options.level, single or kind == "litert")
     graph = portable_graph(function)
-    # inputs and outputs of a graph are of one name space
+    about = {"level": options.level, "invalid": options.invalid}
+    description = _description(source, {DEFAULT: (function, PORTABLE_MEANINGS)}, **about)
+    if kind == "litert":
+        description["inputs"] = [i.to_json() for i in coded]
+        content = litert_bytes(plain_function(graph, single=True), description)
+        check_litert(content, function, coded)
+        return content
+    # inputs and outputs of an ONNX graph are of one name space
     names = argument_names(graph.inputs, graph.outputs)
     graph = dataclasses.replace(graph, inputs={names[k]: t for k, t in graph.inputs.items()})
     inputs = [dataclasses.replace(i, name=names[i.name]) for i in source.inputs]
-    description = {
-        **_portable(source, function, options),
-        "inputs": [i.to_json() for i in inputs],
-    }
+    description["inputs"] = [i.to_json() for i in inputs]
     description["signatures"][DEFAULT]["inputs"] = {i.name: _type(i.spec(single)) for i in inputs}
     return onnx_bytes(plain_function(graph), inputs, description)
-
-
-def _litert(source: Servable, options: Options) -> bytes:
-    inputs = [i.coded() for i in source.inputs]
-    function = portable_function(inputs, source, options.level, single=True)
-    plain = plain_function(portable_graph(function), single=True)
-    description = _portable(source, function, options)
-    content = litert_bytes(plain, {**description, "inputs": [i.to_json() for i in inputs]})
-    check_litert(content, function, inputs)
-    return content
-
-
-def _portable(source: Servable, function: Any, options: Options) -> dict[str, Any]:
-    functions = {DEFAULT: (function, PORTABLE_MEANINGS)}
-    return _description(source, functions, level=options.level, invalid=options.invalid)
 
 
 # --- SavedModel ----------------------------------------------------------------------------------

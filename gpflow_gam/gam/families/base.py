@@ -16,9 +16,8 @@ from gpflow.utilities import parameter_dict
 from numpy.random import Generator
 
 from ...likelihoods import MeanLink, Quasi
-from ...likelihoods.base import unwrapped
+from ...likelihoods.base import checked_link, unwrapped
 from ...likelihoods.linked import POWERS, predictor_of
-from ...likelihoods.links import checked_link
 from ...likelihoods.predictive import conditional_response
 from ...storage import RowArray
 from ..terms import Surv

@@ -20,10 +20,16 @@ from numpy.random import Generator
 from scipy.special import digamma, expit, log_softmax, logit, xlogy
 
 from ... import likelihoods
-from ...likelihoods import links
-from ...likelihoods.base import GaussHermite, unwrapped
+from ...likelihoods import base
+from ...likelihoods.base import (
+    ORDERED_LINKS,
+    SHARE_LINKS,
+    GaussHermite,
+    checked_link,
+    predictor_of,
+    unwrapped,
+)
 from ...likelihoods.discrete import SMALLEST
-from ...likelihoods.links import ORDERED_LINKS, SHARE_LINKS, checked_link, predictor_of
 from ..terms import Column
 from . import encoding
 from .base import (
@@ -53,9 +59,9 @@ def _in_numpy(function: Any, link: str, f: AnyNDArray) -> AnyNDArray:
     return np.asarray(function(link, tf.constant(f, tf.float64)))
 
 
-probability = functools.partial(_in_numpy, links.probability)
-log_probability = functools.partial(_in_numpy, links.log_probability)
-log_failure = functools.partial(_in_numpy, links.log_failure)
+probability = functools.partial(_in_numpy, base.probability)
+log_probability = functools.partial(_in_numpy, base.log_probability)
+log_failure = functools.partial(_in_numpy, base.log_failure)
 """Log failure probability at predictors [...]; it and that of success keep their digits."""
 
 

@@ -43,7 +43,7 @@ from ...posteriors import (
     ShapedPosterior,
     SparseAdditivePosterior,
 )
-from ...posteriors.shaped import shaped_values
+from ...posteriors.inducing import shaped_values
 from ...threads import each, one_blas_thread
 from ..components import Component, shaped_term
 from ..families import Family

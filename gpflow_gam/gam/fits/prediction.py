@@ -26,10 +26,10 @@ from ...likelihoods.predictive import (
 from ...likelihoods.support import checked_observations
 from ...optimizers.laplace import HyperparameterDraw
 from ..families import Cox, Survival, Weibull
-from ..frames import Holes, NumericColumn, Table, blocks_of, filled, in_blocks, recut
+from ..frames import Holes, NumericColumn, Table, blocks_of, filled, in_blocks, located, recut
 from ..terms import Column, Term, variables_of
 from .fitted import BLOCK, FittedGAM, encoded, response_errors, warn_of_tails
-from .reading import in_memory, located
+from .reading import in_memory
 from .specification import Specification
 
 PredictionType = Literal["response", "link", "terms", "observation", "class"]

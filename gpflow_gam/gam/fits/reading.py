@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -51,6 +50,7 @@ from ..frames import (
     filled,
     in_blocks,
     learn_fills,
+    located,
     numeric_column,
 )
 from ..terms import (
@@ -568,17 +568,6 @@ def check_time(budget: TimeBudget | None, what: str) -> None:
             f"max_seconds={budget.max_seconds:g} was used up {what}; nothing was fitted. Give the "
             "fit more time, or fewer rows or columns."
         )
-
-
-@contextlib.contextmanager
-def located(start: int, number: int) -> Iterator[None]:
-    """Says where the rows are that an error counts from 0."""
-    try:
-        yield
-    except ValueError as error:
-        if start == 0:
-            raise
-        raise ValueError(f"rows {start} to {start + number - 1} of data: {error}") from error
 
 
 class PartialSummary:

@@ -17,7 +17,17 @@ from .encoding import (
     numeric_column,
     value_from_json,
 )
-from .table import Blocks, Counted, Occurring, Table, blocks_of, concatenated, in_blocks, recut
+from .table import (
+    Blocks,
+    Counted,
+    Occurring,
+    Table,
+    blocks_of,
+    concatenated,
+    in_blocks,
+    located,
+    recut,
+)
 
 __all__ = [
     "Blocks",
@@ -40,6 +50,7 @@ __all__ = [
     "learn_fills",
     "learn_levels",
     "level_to_json",
+    "located",
     "numeric_column",
     "recut",
     "value_from_json",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -946,6 +947,17 @@ def recut(blocks: Iterator[Table], rows: int) -> Iterator[Table]:
             number += block.num_rows - start
     if waiting:
         yield concatenated(waiting)
+
+
+@contextlib.contextmanager
+def located(start: int, number: int) -> Iterator[None]:
+    """Says where the rows are that an error counts from 0."""
+    try:
+        yield
+    except ValueError as error:
+        if start == 0:
+            raise
+        raise ValueError(f"rows {start} to {start + number - 1} of data: {error}") from error
 
 
 class Occurring:

@@ -23,7 +23,7 @@ from ...likelihoods import Weighted
 from ...likelihoods.base import unwrapped
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...posteriors import InducingMoments
-from ...posteriors.shaped import acting_nodes, constraint_evidence, shaped_components
+from ...posteriors.inducing import acting_nodes, constraint_evidence, shaped_components
 from ...storage import ByBlock
 from ...threads import SMALL, one_blas_thread
 from ...variational import DenseGaussian, OptimalPrecision
