@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 from scipy import special
-from scipy.linalg import lapack
 from scipy.stats import norm
 from sklearn.isotonic import isotonic_regression
 
@@ -21,7 +20,7 @@ from ..version import __version__
 from . import scorer
 from .components import Component, Margin
 from .effects import effect, joint_moments, transformed
-from .effects.effect import stacked_frame
+from .effects.effect import pivoted_root, stacked_frame
 from .fits import FittedGAM
 from .frames import LevelColumn, NumericColumn, Table
 from .terms import Column, Expression
@@ -72,7 +71,7 @@ class Tables:
         if not 0.0 < error < 1.0:
             raise ValueError(f"error must be a share of an effect's range; got {error!r}.")
         self.fit, self.error, self.knots = fit, error, dict(knots or {})
-        self.readers = list(fit.spec.encoder.columns.values())
+        self.readers = fit.spec.encoder.readers
         self.constants = [c for c in fit.spec.components if c.form == "constant"]
         self.components = [c for c in fit.spec.components if c.form != "constant"]
         self._check()
@@ -94,7 +93,8 @@ class Tables:
                     f"tables: {component.name} is a sum over lags or arrays, which no table holds; "
                     "leave the term out, or predict in Python."
                 )
-            numeric = [m for m in component.margins if not self._is_levels(m)]
+            readers = [self.readers[m.column] for m in component.margins]
+            numeric = [r for r in readers if not isinstance(r, LevelColumn)]
             if len(numeric) > 2:
                 raise ValueError(
                     f"tables: {component.name} is a function of {len(numeric)} columns of numbers; "
@@ -117,9 +117,6 @@ class Tables:
                 raise ValueError(f"knots: those of {column!r} must be numbers; got {points!r}.")
             if given.ndim != 1 or len(given) < 2 or not np.all(np.diff(given) > 0.0):
                 raise ValueError(f"knots: those of {column!r} must be two or more, and increase.")
-
-    def _is_levels(self, margin: Margin) -> bool:
-        return isinstance(self.readers[margin.column], LevelColumn)
 
     def values(self, component: Component) -> Values:
         """The component in the response's unit, by-variable at one, as a function of axes."""
@@ -215,7 +212,7 @@ class Tables:
         if sum(np.prod([len(a.points) for a in each], dtype=int) for each in axes) > _MOST_ROOTS:
             return None
         covariance, ends = self._covariance(every, axes)
-        roots = [_root(one) for one in covariance]
+        roots = [pivoted_root(one, _TRUNCATED) for one in covariance]
         rank = max(r.shape[1] for r in roots)
         whole = np.stack([np.pad(r, ((0, 0), (0, rank - r.shape[1]))) for r in roots])
         return axes, np.split(whole, ends, axis=1), rank
@@ -538,17 +535,6 @@ def _interpolates(covariance: AnyNDArray, shape: Sequence[int], stride: int) -> 
     return bool(np.all(off <= _ROOT_ERROR * usual))
 
 
-def _root(covariance: AnyNDArray) -> AnyNDArray:
-    """``R`` [K, rank] with ``R R'`` the covariance, but for what is truncated."""
-    largest = float(np.max(np.diag(covariance), initial=0.0))
-    if largest == 0.0:
-        return np.zeros((len(covariance), 0))
-    factor, pivots, rank, _ = lapack.dpstrf(covariance, tol=_TRUNCATED * largest, lower=1)
-    root = np.zeros((len(covariance), rank))
-    root[pivots - 1] = np.tril(factor)[:, :rank]
-    return root
-
-
 def _short(row: AnyNDArray) -> list[float]:
     """Seven digits, without the zeros at the end."""
     used = np.flatnonzero(row)
@@ -669,15 +655,11 @@ class EditedGAM:
         if fit is None or not fit.data.available:
             return None, None
         X, factor = fit.X, fit.units[0]
-        columns, readers = {}, list(fit.spec.encoder.columns.values())
-        for i, reader in enumerate(readers):
+        columns = {}
+        for values, reader in zip(X.T, fit.spec.encoder.readers):
             if str(reader.name) in model["columns"]:
-                codes = X[:, i]
-                columns[str(reader.name)] = (
-                    [reader.levels[int(c)] for c in codes]
-                    if isinstance(reader, LevelColumn)
-                    else codes
-                )
+                levels = isinstance(reader, LevelColumn)
+                columns[str(reader.name)] = reader.shown(values) if levels else values
         f = scorer.predict(model, columns)["predictor"]
         F = ((f - fit.units[1]) / factor).reshape(len(X), 1)
         family, weights = fit.spec.family, fit.weights

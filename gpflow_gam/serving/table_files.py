@@ -71,7 +71,7 @@ def _checked(tables: Tables, model: Model) -> dict[str, float]:
             continue
         if isinstance(reader, LevelColumn):
             X[:, i] = rng.integers(len(reader.levels), size=_CHECKED)
-            columns[name] = [reader.levels[int(v)] for v in X[:, i]]
+            columns[name] = reader.shown(X[:, i])
         else:
             ends = [m.ends for c in tables.components for m in c.margins if m.column == i]
             low, high = (min(e[0] for e in ends), max(e[1] for e in ends)) if ends else (0.0, 1.0)

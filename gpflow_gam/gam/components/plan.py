@@ -695,7 +695,7 @@ def elements_of(term: Term, table: Table) -> dict[Key, NumericColumn | LevelColu
 def slots_of(term: Term, encoder: Encoder) -> tuple[tuple[int, ...], ...]:
     """The columns of X of each evaluation that a term is summed over; none of other terms."""
     slots: dict[int, list[int]] = {}
-    for i, column in enumerate(encoder.columns.values()):
+    for i, column in enumerate(encoder.readers):
         if isinstance(column, Element) and column.term == term.label:
             slots.setdefault(column.place, []).append(i)
     return tuple(map(tuple, slots.values()))
@@ -721,7 +721,7 @@ def _summed(
     pooled = HeldColumns(
         values.reshape(-1, values.shape[-1])[there, :-1], (mass[:, None] * np.abs(w)).ravel()[there]
     )
-    readers = list(encoder.columns.values())
+    readers = encoder.readers
     at = list(range(len(slots[0]) - 1))
     for i in at:
         _check_varies(term, readers[slots[0][i]].name, pooled.value_range(i))

@@ -163,7 +163,7 @@ def readers_of(fit: FittedGAM, name: Column) -> dict[int, NumericColumn | LevelC
         )
     read = {c for component in spec.components for c in component.columns}
     read |= {spec.place(c) for c in spec.offset}
-    every = list(enumerate(spec.encoder.columns.values()))
+    every = list(enumerate(spec.encoder.readers))
     result = {i: reader for i, reader in every if i in read and reader.name == name}
     computed = [
         r.name for i, r in every if i in read - set(result) and name in variables_of([r.name])
@@ -320,9 +320,7 @@ def _labels(fit: FittedGAM, rows: Population, name: Column) -> Any:
     except ValueError as error:
         raise ValueError(f"by: {error} Pass data= to group rows by other columns.") from None
     values = rows.X[:, place]
-    if isinstance(reader, NumericColumn):
-        return values
-    return np.array(reader.levels, dtype=object)[values.astype(int)]
+    return values if isinstance(reader, NumericColumn) else reader.shown(values)
 
 
 _POINTS = {1: 50, 2: 15}

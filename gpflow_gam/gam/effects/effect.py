@@ -84,7 +84,7 @@ def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
         return np.zeros(0)
     correlation = covariance[np.ix_(alive, alive)] / np.outer(sd[alive], sd[alive])
     with one_blas_thread():
-        root = _root(correlation)
+        root = pivoted_root(correlation)
         rank = root.shape[1]
         known = rank <= _FEW_DIRECTIONS
         z = _few_directions(seed)[:rank] if known else _directions(rank, seed)
@@ -96,16 +96,18 @@ def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
 def normal_draws(covariance: AnyNDArray, num_samples: int, seed: int) -> AnyNDArray:
     """Draws [S, N] from N(0, covariance), which may be singular."""
     with one_blas_thread():
-        root = _root(covariance)
+        root = pivoted_root(covariance)
         draws: AnyNDArray = (root @ _standard_normal(root.shape[1], num_samples, seed)).T
     return draws
 
 
-def _root(covariance: AnyNDArray) -> AnyNDArray:
-    """``R`` [N, rank] with ``R R'`` the covariance."""
-    largest = float(np.max(np.diag(covariance)))
+def pivoted_root(covariance: AnyNDArray, tolerance: float = 1e-12) -> AnyNDArray:
+    """``R`` [N, rank] with ``R R'`` the covariance, but for a share of its largest variance."""
+    largest = float(np.max(np.diag(covariance), initial=0.0))
+    if largest == 0.0:
+        return np.zeros((len(covariance), 0))
     # a pivoted Cholesky decomposition stops at the rank, of which smooth functions have little
-    factor, pivots, rank, _ = lapack.dpstrf(covariance, tol=1e-12 * largest, lower=1)
+    factor, pivots, rank, _ = lapack.dpstrf(covariance, tol=tolerance * largest, lower=1)
     root = np.zeros((len(covariance), rank))
     root[pivots - 1] = np.tril(factor)[:, :rank]
     return root
@@ -188,7 +190,7 @@ def make_grid(
     if grid is None:
         axes = [_axis(fit, component, m, num_points) for m in component.margins]
         points = np.array(list(itertools.product(*axes)))
-        columns = {r.name: _shown(r, points[:, i]) for i, r in enumerate(readers)}
+        columns = {r.name: r.shown(points[:, i]) for i, r in enumerate(readers)}
         shown = tuple(np.asarray(a) for a in axes)
         return Grid(columns, component.full(points, fit.spec.encoder.width), shown)
     if component.slots and (whole := _sums(fit, component, grid)) is not None:
@@ -201,7 +203,7 @@ def make_grid(
 
 def reader_of(fit: FittedGAM, margin: Margin) -> NumericColumn | LevelColumn:
     """The reader of a margin's column."""
-    reader = list(fit.spec.encoder.columns.values())[margin.column]
+    reader = fit.spec.encoder.readers[margin.column]
     return reader.axis if isinstance(reader, Element) else reader
 
 
@@ -269,15 +271,6 @@ def _axis(
             values = values[fit.X[:, by.column] == by.code]
         return np.quantile(values, np.linspace(0.1, 0.9, number))
     return np.linspace(low, high, number)
-
-
-def _shown(reader: NumericColumn | LevelColumn, values: AnyNDArray) -> AnyNDArray:
-    """Values as users know them."""
-    if isinstance(reader, NumericColumn):
-        return reader.shown(values)
-    labels = np.empty(len(values), dtype=object)
-    labels[:] = [reader.levels[int(v)] for v in values]
-    return labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -516,7 +509,7 @@ def differences(
         assert factor is not None
         means = _means(fit, component, factor.column)
         if group_means and len(curves) > 1 and not means:
-            name = list(fit.spec.encoder.columns)[factor.column][0]
+            name = fit.spec.encoder.readers[factor.column].name
             raise ValueError(
                 f"group_means=True: no term has the means of the levels of {name!r}; add "
                 f"factor({name!r}) to the terms, or leave group_means out."
@@ -610,7 +603,7 @@ def _pairs_of_levels(
 ) -> Iterator[Pair]:
     """Levels of one component that has a curve for each."""
     number, factor = sorted(component.margins, key=lambda m: m.kind == "levels")
-    name, every = (list(fit.spec.encoder.columns)[m.column][0] for m in (number, factor))
+    name, every = (fit.spec.encoder.readers[m.column].name for m in (number, factor))
     shown = make_grid(fit, dataclasses.replace(component, margins=(number,)), grid, num_points)
     at, levels = shown.columns[name], fit.spec.encoder.levels(every)
     n = len(at)
@@ -832,7 +825,7 @@ def _parts(
         X = component.full(np.array([[start + margin.span]]), width)
         mean, covariance = _without_residual(fit, component, X, unconditional)
         run = X[0, margin.column] - start  # as rounded
-        name = list(fit.spec.encoder.columns)[margin.column][0]
+        name = fit.spec.encoder.readers[margin.column].name
         yield _Part(name, [None], mean / run, _sd(covariance) / abs(run))
         return
     where = make_grid(fit, component)
@@ -895,7 +888,7 @@ def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level]) -> di
     """The place among its levels of what each named component is compared with."""
     spec = fit.spec
     components = [c for c in spec.components if c.form in ("levels", "means", "random")]
-    names = {c.name: list(spec.encoder.columns)[c.margins[0].column][0] for c in components}
+    names = {c.name: spec.encoder.readers[c.margins[0].column].name for c in components}
     if not isinstance(reference, Mapping):
         if len(names) != 1:
             raise ValueError(

@@ -688,7 +688,7 @@ def _warn(
     ends: tuple[float, float],
     outside: AnyNDArray,
 ) -> None:
-    reader = list(fit.spec.encoder.columns.values())[column]
+    reader = fit.spec.encoder.readers[column]
     assert isinstance(reader, NumericColumn)
     farthest = outside[np.argmax(np.abs(outside - 0.5 * (ends[0] + ends[1])))]
     shown = reader.shown(np.array([farthest, *ends]))

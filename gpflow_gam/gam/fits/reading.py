@@ -757,7 +757,7 @@ class Encoding:
         return Grid(tuple(margins))
 
     def _num_levels(self, place: int) -> int:
-        column = list(self._columns.encoder.columns.values())[place]
+        column = self._columns.encoder.readers[place]
         assert isinstance(column, LevelColumn)
         return len(column.levels)
 

@@ -276,6 +276,12 @@ class LevelColumn:
         place = np.array([codes.get(v, -1) for v in labels], dtype=np.float64)
         return np.asarray(place[column.codes])
 
+    def shown(self, codes: AnyNDArray) -> AnyNDArray:
+        """The levels of codes [N], as users know them."""
+        labels = np.empty(len(codes), dtype=object)
+        labels[:] = [self.levels[int(code)] for code in codes]
+        return labels
+
     def _check_kinds(self, values: list[Any], new: Any) -> None:
         """Raises ValueError if all values are of another kind, as numbers read as text."""
         kinds = dict.fromkeys(_kind(level) for level in self.levels)
@@ -320,6 +326,11 @@ class Encoder:
     def width(self) -> int:
         """D, the number of columns of X."""
         return len(self.columns)
+
+    @property
+    def readers(self) -> list[NumericColumn | LevelColumn]:
+        """What reads each column of X."""
+        return list(self.columns.values())
 
     def index(self, name: Column, kind: str) -> int:
         """Place in X of a column that is read as ``kind``."""

@@ -262,7 +262,7 @@ def view(
         reader = reader_of(fit, margin)
         levels = None
         if isinstance(reader, LevelColumn):
-            levels = tuple(str(reader.levels[int(v)]) for v in values)
+            levels = tuple(map(str, reader.shown(values)))
         time = reader.time if isinstance(reader, NumericColumn) else ""
         label = (labels or {}).get(reader.name, str(reader.name))
         axes.append(Axis(label, values, levels, margin, time))

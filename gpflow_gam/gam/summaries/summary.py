@@ -191,7 +191,7 @@ def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, flo
         if (place,) == (kernel_columns(leaf) or ()):
             # the variance of the column turns a slope's into its own
             distance = np.array(margin.nodes) - margin.centre
-            column = list(fit.spec.encoder.columns)[margin.column][0]
+            column = fit.spec.encoder.readers[margin.column].name
             name = "straight" if len(component.margins) == 1 else f"straight in {column}"
             return name, float(np.dot(margin.weights, np.square(distance)))
     return "straight", 1.0
