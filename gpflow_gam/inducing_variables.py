@@ -162,7 +162,6 @@ def select(
     strategy: str | Mapping[str, str] = "quantiles",
     *,
     seed: int = 0,
-    trainable: bool = False,
 ) -> AdditiveInducingVariables:
     """
     Inducing inputs for every component of ``kernel``.
@@ -188,7 +187,6 @@ def select(
     :param num_inducing: M, for all components or by name.
     :param strategy: for all components or by name.
     :param seed: makes random choices reproducible.
-    :param trainable: whether the inputs are optimised with the ELBO.
     :raises ValueError: bad X, M < 1, a name that is no component, an unknown strategy.
     """
     X = np.asarray(X, dtype=default_float())
@@ -204,7 +202,7 @@ def select(
     chosen = {}
     for name, own, columns, rng in zip(kernel.names, kernel.kernels, kernel.columns, generators):
         chosen[name] = _select_one(X, own, columns, numbers[name], strategies[name], name, rng)
-    variables = AdditiveInducingVariables(chosen, trainable=trainable)
+    variables = AdditiveInducingVariables(chosen)
     for name, how in strategies.items():
         if how == "trainable":
             set_trainable(variables[name], True)

@@ -31,18 +31,6 @@ def nlpd(labels: TensorType, probabilities: TensorType) -> float:
         return float(-np.mean(np.log(p[np.arange(len(y)), y])))
 
 
-def brier(labels: TensorType, probabilities: TensorType) -> float:
-    """
-    Mean squared distance between probabilities and outcome, summed over classes (Brier 1950).
-
-    :param labels: as :func:`accuracy`.
-    :param probabilities: as :func:`accuracy`.
-    :raises ValueError: as :func:`accuracy`.
-    """
-    y, p = _checked(labels, probabilities)
-    return float(np.mean(np.sum(np.square(p - np.eye(p.shape[1])[y]), axis=1)))
-
-
 def ece(labels: TensorType, probabilities: TensorType, num_bins: int = 10) -> float:
     """
     Expected calibration error: the mean gap between confidence and accuracy (Guo et al. 2017).

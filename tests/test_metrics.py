@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
+from sklearn.metrics import accuracy_score, log_loss
 
 from gpflow_gam import metrics
 
@@ -15,8 +15,6 @@ P = np.array([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.2, 0.2, 0.6], [0.05, 0.95, 0.
 def test_values_by_hand():
     assert metrics.accuracy(LABELS, P) == 0.75
     assert metrics.nlpd(LABELS, P) == pytest.approx(-np.log([0.7, 0.4, 0.6, 0.95]).mean())
-    squares = [0.3**2 + 0.2**2 + 0.1**2, 0.5**2 + 0.6**2 + 0.1**2, 0.24, 0.05**2 * 2]
-    assert metrics.brier(LABELS, P) == pytest.approx(np.mean(squares))
     # bins (.6, .7], (.4, .5], (.5, .6], (.9, 1]: gaps .3, .5, .4, .05, a quarter each
     assert metrics.ece(LABELS, P) == pytest.approx((0.3 + 0.5 + 0.4 + 0.05) / 4)
     # two bins: (0, .5] holds the wrong one, (.5, 1] the three others
@@ -28,15 +26,11 @@ def test_equal_scikit_learn(rng):
     y = rng.integers(0, 4, 200)
     assert metrics.accuracy(y, p) == accuracy_score(y, p.argmax(axis=1))
     assert metrics.nlpd(y[:, None], p) == pytest.approx(log_loss(y, p, labels=range(4)))
-    binary = p[:, 0]
-    wins = (rng.uniform(size=200) < binary).astype(int)
-    assert metrics.brier(wins, binary) == pytest.approx(2 * brier_score_loss(wins, binary))
 
 
 def test_a_perfect_and_an_impossible_prediction():
     assert metrics.nlpd([0, 1], np.eye(2)) == 0.0
     assert metrics.ece([0, 1], np.eye(2)) == 0.0
-    assert metrics.brier([1, 0], np.eye(2)) == 2.0
     assert metrics.nlpd([1, 0], np.eye(2)) == np.inf
 
 

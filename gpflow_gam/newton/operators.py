@@ -130,15 +130,9 @@ class LatentKernels:
             return tf.eye(self.num_latents, dtype=dtype)
         return tf.cast(tf.convert_to_tensor(self.mixing), dtype)
 
-    def mixed(self, g: tf.Tensor, axis: int = 0) -> tf.Tensor:
-        """A g, where ``axis`` of g counts the latent functions."""
-        if self.mixing is None:
-            return g
-        rolled = tf.tensordot(self.matrix(g.dtype), g, axes=[[1], [axis]])  # outputs first
-        rank = g.shape.rank
-        order = list(range(1, rank))
-        order.insert(axis % rank, 0)
-        return tf.transpose(rolled, order)
+    def mixed(self, g: tf.Tensor) -> tf.Tensor:
+        """A g of latent functions g [Q, ...]."""
+        return g if self.mixing is None else tf.tensordot(self.matrix(g.dtype), g, axes=1)
 
 
 _NARROW, _ENTRIES = 64, (2**19, 2**22)

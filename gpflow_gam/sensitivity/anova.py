@@ -374,9 +374,7 @@ def functional_anova(
     measures: Mapping[int, Measure] | AnyNDArray | None = None,
     *,
     names: Mapping[int, str] | Sequence[str] | None = None,
-    inducing_variable: AdditiveInducingVariables | None = None,
     unconditional: bool = False,
-    bootstrap: bool = True,
     seed: int = 0,
 ) -> FunctionalANOVA:
     """
@@ -384,17 +382,12 @@ def functional_anova(
 
     :param posterior: of an additive model, or the model.
     :param measures: the distribution of each column, by its place; or data [N, D], whose columns
-        are taken as independent; by default the measures that zero-mean components are centred
-        under.
+        are taken as independent, and as a sample of their distribution (Bayesian bootstrap of the
+        rows); by default the measures that zero-mean components are centred under.
     :param names: what columns are called.
-    :param inducing_variable: where to read off a posterior that has no inducing values (of
-        :class:`~gpflow_gam.models.IterNCGP`, :class:`~gpflow_gam.models.AdditiveVGP`); spread over
-        the measures by default.
     :param unconditional: whether indices allow for uncertain hyperparameters: see
         :func:`gpflow_gam.optimizers.laplace.draw_hyperparameters`. It needs the model, an
         :class:`~gpflow_gam.models.AdditiveSGPR`.
-    :param bootstrap: whether indices allow for ``measures`` that are data being a sample of the
-        inputs' distribution (Bayesian bootstrap of the rows).
     :param seed: of the bootstrap.
     :raises ValueError: columns without a measure, or with several, or components of too many
         columns.
@@ -418,13 +411,12 @@ def functional_anova(
     known = _measures(kernel, measures)
     grid = ProductGrid(known, subsets)
     replicates: list[ProductGrid] = []
-    if bootstrap and measures is not None and not isinstance(measures, Mapping):
+    if measures is not None and not isinstance(measures, Mapping):
         X = np.asarray(measures)
         drawn = bootstrapped_nodes(grid.all, X, np.ones(len(X)), REPLICATES, seed)
         replicates = [grid.reweighted(weights) for weights in drawn]
-    if inducing_variable is None and not isinstance(posterior, SparseAdditivePosterior):
-        inducing_variable = spread_inputs(kernel, known)
-    moments = InducingMoments.of(posterior, inducing_variable)
+    sparse = isinstance(posterior, SparseAdditivePosterior)
+    moments = InducingMoments.of(posterior, None if sparse else spread_inputs(kernel, known))
     if names is not None and not isinstance(names, Mapping):
         if isinstance(names, str) or len(names) < kernel.num_columns:
             raise ValueError(

@@ -132,9 +132,9 @@ def measures_of(kernel: AdditiveKernel) -> dict[int, Measure]:
     return result
 
 
-def measures_of_data(X: AnyNDArray, weights: AnyNDArray | None = None) -> dict[int, Measure]:
+def measures_of_data(X: AnyNDArray) -> dict[int, Measure]:
     """Every column's own distribution in data [N, D], thinned to nodes."""
-    return {i: Empirical.from_data(X[:, i], weights) for i in range(X.shape[1])}
+    return {i: Empirical.from_data(X[:, i]) for i in range(X.shape[1])}
 
 
 def _zero_mean_parts(kernels: Sequence[Kernel]) -> list[ZeroMean]:

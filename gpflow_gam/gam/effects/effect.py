@@ -403,7 +403,6 @@ def derivative(
     level: float = 0.95,
     num_points: int | None = None,
     seed: int = 0,
-    unconditional: bool = True,
 ) -> EffectTable:
     """The slope of a component of one column, with bands: central differences of the posterior."""
     component = effect_component(fit, term)
@@ -420,7 +419,7 @@ def derivative(
     low[:, column] -= h
     high[:, column] += h
     both = [(component.name, np.concatenate([low, high]))]
-    moments = joint_moments(fit, both, unconditional)
+    moments = joint_moments(fit, both)
     A = np.concatenate([-np.eye(n), np.eye(n)], axis=1) / (2.0 * h)
     return contrast(fit, component, where, A, moments, level, seed)
 
