@@ -663,21 +663,16 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
     """
     Fit on one device, several devices of a host, or several hosts.
 
-    **A GAM**, to rows of which every worker has a share: workers sum over their own rows, one
-    reduction a pass adds the sums up, and hyperparameters are learnt on every worker from the same
-    sums. All workers return the same fitted GAM: that of one process which reads the shares one
-    after the other, up to rounding. ``gam.fitted.communication`` says what was sent. With a single
-    worker this is :meth:`gpflow_gam.GAM.fit`.
+    A GAM is fitted to rows of which every worker has a share, and is the same on all workers: that
+    of one process which reads the shares one after the other, up to rounding.
 
-    **A model** that a function builds: minibatch training.
-
-    The updates are those of one device, whatever the number of replicas: batches follow from
-    ``seed`` and the step, each replica takes an equal share, and gradients are summed so that the
-    KL divergence and priors count once. (Layers that look at a batch as a whole, such as batch
-    normalisation, or that draw random numbers, see shares, and are an exception.)
+    A model that a function builds is trained on minibatches. The updates are those of one device,
+    whatever the number of replicas, but for layers that look at a batch as a whole, such as batch
+    normalisation, or that draw random numbers.
 
     With several hosts run the same program on each, with ``TF_CONFIG`` set. Where a worker dies
-    the others end with a :class:`LostWorkerError`; start all of them again to go on.
+    the others end with a :class:`LostWorkerError`; start all of them again to go on. See
+    :doc:`/distribution`.
 
     :param build: a GAM that is not fitted; or a function that makes the model, in the strategy's
         scope: an :class:`~gpflow_gam.models.AdditiveSVGP` with ``num_data``, or a compiled

@@ -329,30 +329,21 @@ def screen_interactions(
     """
     Score the interactions that a fitted GAM lacks, and choose among them.
 
-    A candidate's score is the log evidence that it would add to the GAM as fitted, its own
-    variance optimised, its lengthscales where their prior peaks, everything else held
-    (:func:`evidence_gain`): exact for Gaussian data but for the candidate's kernel being cut to 64
-    features, and for other families in the Gaussian approximation that the fit has come to. A
-    score costs O(N R F) for F features beside main effects of R degrees of freedom, and no fit.
-    Several predictors count as independent and share the variance, as they do in the model.
+    A candidate's score is the log evidence that it would add to the GAM as fitted, its own variance
+    optimised, everything else held (:func:`evidence_gain`): exact for Gaussian data but for the
+    candidate's kernel being cut to 64 features, and in the Gaussian approximation of the fit for
+    others. It costs no fit. Several predictors share the variance, as they do in the model.
 
     The best are chosen one by one, each beside those chosen before, while they gain more than
-    ``1 + log(number of candidates)`` nats (or ``min_gain``). If the truth is additive, a candidate
-    of fixed variance gains t with probability ``exp(-t)`` at most, as a likelihood ratio has mean
-    1; with the variance optimised the probability is about half of a chi-squared variable's on one
-    degree of freedom to exceed 2t (Self & Liang 1987), so that less than one in ten screens chooses
-    an interaction that is not there.
-
-    That holds where the main effects' model is right otherwise. In a family without a variance of
-    its own (Poisson, say) very strong interactions look like noise before they are in, and one too
-    many may be chosen: fit the GAM of those chosen, and screen it again. In a family with one the
-    noise goes down as interactions come in, and those left gain more: screen again, as
-    ``anova(rounds=2)`` does, and with ``min_gain=0`` where there are many.
+    ``1 + log(number of candidates)`` nats (or ``min_gain``). If the truth is additive, the
+    probability of a gain t is about half of a chi-squared variable's on one degree of freedom to
+    exceed 2t (Self & Liang 1987), so that less than one in ten screens chooses an interaction that
+    is not there. That holds where the main effects' model is right otherwise: where interactions
+    are very strong fit the GAM of those chosen, and screen it again, as ``anova(rounds=2)`` does.
 
     Beyond pairs, candidates are the chosen interactions (and those in the GAM) with one column
-    more: not all subsets are looked at, and an interaction none of whose parts stands out is
-    missed (weak heredity: Chipman 1996). Screening pairs by what they add to main effects follows
-    Lou, Caruana, Gehrke & Hooker (2013).
+    more: an interaction none of whose parts stands out is missed (weak heredity: Chipman 1996).
+    Screening pairs by what they add to main effects follows Lou, Caruana, Gehrke & Hooker (2013).
 
     :param gam: fitted; its main effects say which columns there are and of which kind. Columns of
         numbers that it reads as levels are scored as levels, but ``ti`` goes by a column's type:

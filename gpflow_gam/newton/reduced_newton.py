@@ -237,21 +237,11 @@ class ReducedNewton(Solver):
 
     Where Algorithm 1 of Tatzel et al. (2025) solves a rough quadratic and steps wherever that
     leads, this solves the problem itself, restricted to what products with K have been computed: a
-    concave problem in as many coefficients as there are actions, with no product in it. So the log
-    posterior never falls. A sweep brings two actions a latent function: the gradient in function
-    space, ``r = d log p / d g - K^-1 g``, and the Newton direction for a K approximated by its
-    partial Cholesky factor, ``(I + W (P P' + R))^-1 r``, R diagonal. The fit starts from the
-    optimum over functions in the span of the pivots' columns, which costs no sweep. Of many data it
-    starts from the modes of 700 of them, then of a sixteenth and of a quarter (and so on), whose
-    sweeps cost the square of that: each becomes one more function of the span, and a step of its
-    own.
-
-    The posterior's covariance comes from actions that ``policy`` plans at the mode, all served by
-    one more sweep, unless they depend on residuals. A cheap one, for whoever asks on the way, comes
-    from actions that ask some thousand of the data only. Of many data that sweep is done on the
-    way, as a step of its own, when the log density of new data is expected to gain more by it, for
-    the time it takes, than by the search's next one. Times are counted, not measured, so that the
-    same fit does the same twice.
+    concave problem in as many coefficients as there are actions, so that the log posterior never
+    falls. A sweep brings two actions a latent function: the gradient in function space, ``r = d log
+    p / d g - K^-1 g``, and the Newton direction for a K approximated by its partial Cholesky
+    factor, ``(I + W (P P' + R))^-1 r``, R diagonal. The covariance comes from actions that
+    ``policy`` plans at the mode. See :doc:`/iterncgp` for the start, and for what is early.
 
     :param policy: of the actions that the covariance rests on.
     :param num_actions: how many of those, and of a latent function's actions in the search.

@@ -376,24 +376,10 @@ def export(
     """
     Write a model for other programs: as a SavedModel, an ONNX or a LiteRT file, or its tables.
 
-    A SavedModel's signatures are ``predict`` (also ``serving_default``), ``predict_components`` and
-    ``sample``, and the same with ``_float32`` behind, which take and return numbers in single
-    precision (and compute in double). The model's posterior is written with its cache, so that
-    predictions factorise nothing; draws factorise the covariance of their rows.
-    ``assets.extra/gpflow_gam.json`` describes inputs and outputs.
-
-    An ONNX file takes the same inputs, and returns the outputs of ``predict`` and, as
-    ``component_mean`` and ``component_variance``, those of ``predict_components``. It has standard
-    operations only, computes in double precision, and holds the same description as metadata
-    ``gpflow_gam``. It is written with the package ``onnx`` (``pip install gpflow_gam[onnx]``).
-
-    A LiteRT file (TensorFlow Lite) takes, computes and returns single precision, which it has
-    alone, by operators that are built in. Text is taken as the places of levels, 0, 1, ...
-
-    JSON, SQL, Excel and PMML files hold a GAM's :meth:`~gpflow_gam.GAM.tables`: a prediction is a
-    sum of values of tables, straight lines drawn between knots. Beside a JSON file stand
-    ``gpflow_gam_scorer.py`` and ``gpflow_gam_scorer.js``, which read it without any package but
-    numpy. The others have no standard errors, and give the response at the estimated predictor.
+    A SavedModel has the signatures ``predict``, ``predict_components`` and ``sample``; ONNX and
+    LiteRT files have the outputs of the first two. JSON, SQL, Excel and PMML files hold a GAM's
+    :meth:`~gpflow_gam.GAM.tables`, JSON beside the programs that read it. All of it is described in
+    :doc:`/serving`, and of networks and models in the file itself.
 
     The folder or file appears whole or not at all.
 

@@ -283,16 +283,12 @@ class Averaged:
     The posterior over inducing values V at the fitted hyperparameters, with two covariances.
 
     At a draw of the hyperparameters a component has other features. Its values at the inducing
-    inputs, carried over to the features of the fit, are what the draw says of V; the covariance
-    is the mean of theirs plus that of their means around the fitted one, as
-    :func:`~gpflow_gam.gam.effects.joint_moments` has it for a component at points. Points between
-    inducing inputs are then read off at the fitted hyperparameters, which is as cheap as one
-    posterior. Standard errors are then within about 1 % of what the draws themselves give, and
-    mostly within 5 % for functions of several columns. Where that would not do every draw is asked
-    itself: outside a column's data and in empty corners of several columns' data, and of single
-    functions of several columns. Where a fitted variance has vanished, its features cannot carry
-    what the draws have: each component takes the features, of the fit or of a draw, that carry all
-    draws best. If that is not enough every draw is asked at every row.
+    inputs, carried over to the features of the fit, are what the draw says of V; the covariance is
+    the mean of theirs plus that of their means around the fitted one (:func:`joint_moments`).
+    Standard errors are then within about 1 % of what the draws themselves give, mostly within 5 %
+    for functions of several columns. Where that would not do, outside a column's data and in empty
+    corners, every draw is asked itself. Each component takes the features, of the fit or of a draw,
+    that carry all draws best, as those of a vanished variance carry nothing.
     """
 
     def __init__(self, fit: FittedGAM, draws: list[HyperparameterDraw]) -> None:

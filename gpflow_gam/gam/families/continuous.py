@@ -452,12 +452,9 @@ class Heteroskedastic(_Normal):
     """
     Normal with a predictor each for mean and log standard deviation, mgcv's ``gaulss``.
 
-    The model measures both in ``unit``, the standard deviation of the responses that were fitted:
-    ``y ~ N(unit f, (unit exp(g))^2)``. Effects and predictions are in the response's unit: of the
-    mean, and of the logarithm of the standard deviation. The null model has the fitted scale. What
-    is explained is then the share of the squared residuals of the null mean, each over the fitted
-    variance of its row, that the fitted mean takes away: as ``gaulss`` has it. With a scale of its
-    own the null model's squared residuals would be one on average, as those of any model are.
+    The model measures both in the standard deviation of the responses that were fitted; effects and
+    predictions are in the response's unit. The null model has the fitted scale, so that what is
+    explained is the share of squared residuals, each over its row's variance, as ``gaulss`` has it.
 
     :param link: "identity", under which the first predictor is the mean; or "log" or "inverse",
         under which the mean is positive and the noise is not: see
