@@ -367,6 +367,12 @@ PROFILES: dict[type[Kernel], Profile] = {
 Values = Callable[[Parameter], AnyNDArray]
 """The constrained value of a parameter."""
 
+
+def lookup(values: Mapping[int, AnyNDArray]) -> Values:
+    """Values of parameters from a mapping by ``id``."""
+    return lambda parameter: values[id(parameter)]
+
+
 Tangent = tuple[Parameter, int | None, AnyNDArray]
 """A parameter, an index into it, and the derivative in the logarithm of that entry."""
 

@@ -7,7 +7,6 @@ from .binned.cross_validation import fit_left_out
 from .binned.solution import (
     Solution,
     assign_posterior,
-    moments_at,
     present_solution,
     solution_of_sums,
     whitened_of,
@@ -28,7 +27,6 @@ __all__ = [
     "fit",
     "fit_left_out",
     "fit_rows",
-    "moments_at",
     "present_solution",
     "solution_of_sums",
     "start_from_rows",

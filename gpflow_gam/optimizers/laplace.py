@@ -24,7 +24,7 @@ from ..posteriors import InducingMoments
 from ..posteriors.inducing import Block
 from ..threads import SMALL, one_blas_thread
 from .binned.rounds import Hyperparameters, differenced
-from .binned.solution import ShapeCriterion, Solution, moments_at
+from .binned.solution import ShapeCriterion, Solution
 from .minimizers import Loss, VectorLoss, descend
 
 Posterior = TypeVar("Posterior")
@@ -236,7 +236,9 @@ class _Target:
             Hyperparameters(learnt).set(u[n:])
             return copied
 
-        return HyperparameterDraw(moments_at(self._model, q, values), likelihood)
+        given = self._model.kernel, self._model.inducing_variable, q.mean, q.covariance
+        moments = InducingMoments(*given, values=values, roots=q.roots)
+        return HyperparameterDraw(moments, likelihood)
 
 
 def _towards(

@@ -18,7 +18,7 @@ from scipy.special import ndtr
 from ...bijectors import frozen_copy
 from ...errors import ExtrapolationWarning, HeavyTailWarning, warn_caller
 from ...kernels import AdditiveKernel
-from ...kernels.correlation import parameters_of, with_values
+from ...kernels.correlation import Values, parameters_of, with_values
 from ...likelihoods import Weighted
 from ...likelihoods.base import unwrapped
 from ...likelihoods.expectations import constant_predictor
@@ -28,7 +28,6 @@ from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import (
     FitResult,
     Solution,
-    moments_at,
     present_solution,
     solution_of_sums,
     whitened_of,
@@ -145,9 +144,12 @@ class FittedGAM:
         solution = self.solution
         if solution is None:
             return None
-        q, model = solution.q, self.model
-        assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
-        return moments_at(model, q, solution.values)
+        return self._moments_at(solution.q, solution.values)
+
+    def _moments_at(self, q: GaussianPosterior, values: Values) -> InducingMoments:
+        assert isinstance(self.model, (AdditiveSGPR, AdditiveSVGP))
+        given = self.model.kernel, self.model.inducing_variable, q.mean, q.covariance
+        return InducingMoments(*given, values=values, roots=q.roots)
 
     @functools.cached_property
     def shaped(self) -> ShapedMoments | None:
@@ -160,11 +162,10 @@ class FittedGAM:
     @functools.cached_property
     def _without_shapes(self) -> InducingMoments | None:
         """Moments before shapes, at the hyperparameters that are best without them."""
-        solution, model = self.solution, self.model
+        solution = self.solution
         if solution is None or solution.unshaped is None:
             return self.free_moments
-        assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
-        return moments_at(model, *solution.at(solution.unshaped))
+        return self._moments_at(*solution.at(solution.unshaped))
 
     def shape_tail(self, name: str, output: int) -> float:
         """P value of a component's shape: how often noise deviates as far as the free estimate."""

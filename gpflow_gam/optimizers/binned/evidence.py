@@ -29,7 +29,7 @@ from ...kernels import (
     Warped,
     kernel_columns,
 )
-from ...kernels.correlation import Values, leaves_of, parameters_of
+from ...kernels.correlation import Values, leaves_of, lookup, parameters_of
 from ...kernels.fixed_inputs import FixedInputKernel, Gradients, fixed_input_kernel
 from ...kernels.shaped import shaped_part
 from ...storage import RowArray
@@ -94,11 +94,6 @@ def inverse(factor: AnyNDArray) -> AnyNDArray:
     whole: AnyNDArray = triangle + triangle.T
     whole.flat[:: len(whole) + 1] *= 0.5
     return whole
-
-
-def lookup(values: Mapping[int, AnyNDArray]) -> Values:
-    """Values of parameters from a mapping by ``id``."""
-    return lambda parameter: values[id(parameter)]
 
 
 @dataclasses.dataclass(frozen=True)

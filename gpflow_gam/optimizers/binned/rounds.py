@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 
 from ...covariances import relative_jitter
 from ...errors import NotPositiveDefinite
-from ...kernels.correlation import Values, parameters_of
+from ...kernels.correlation import Values, lookup, parameters_of
 from ...likelihoods import MeanLink, Quasi
 from ...likelihoods.base import unwrapped
 from ..minimizers import Loss, StopFit, Tracker, descend, other_optimum
@@ -30,7 +30,6 @@ from .evidence import (
     Projection,
     PseudoData,
     added,
-    lookup,
     posterior_of,
     slices,
 )

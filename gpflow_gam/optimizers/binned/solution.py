@@ -274,14 +274,6 @@ class Solution:
             assign_posterior(model, self.q)
 
 
-def moments_at(
-    model: AdditiveSGPR | AdditiveSVGP, q: GaussianPosterior, values: Values
-) -> InducingMoments:
-    """Moments of the inducing values at other values of the kernel's parameters."""
-    given = model.kernel, model.inducing_variable, q.mean, q.covariance
-    return InducingMoments(*given, values=values, roots=q.roots)
-
-
 def assign_posterior(model: AdditiveSVGP, q: GaussianPosterior) -> None:
     """Set the model's q, at its present hyperparameters."""
     family = model.variational
