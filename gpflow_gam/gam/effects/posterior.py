@@ -17,7 +17,7 @@ from ...likelihoods.support import checked_observations
 from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_solutions
 from ...posteriors import ShapedMoments
-from ...posteriors.inducing import Block, InducingMoments, JointParts
+from ...posteriors.inducing import Block, InducingMoments
 from ...threads import SMALL, each, one_blas_thread
 from ..components import Component, build_inducing
 from ..fits import FittedGAM
@@ -102,7 +102,7 @@ def joint_moments(
     """
     mean, covariance = _moments(fit, blocks, unconditional, left_open)
     if unconditional and between:
-        covariance = covariance + _between(fit, blocks, lambda m, at: m.joint_parts(blocks, at))
+        covariance = covariance + _between(fit, blocks)
     factor, _ = fit.units
     return factor * mean, factor[:, None, None] ** 2 * covariance
 
@@ -149,24 +149,21 @@ def pointwise_moments(
         ]
     variance = np.mean(result, axis=0) if result else at_fit.inner + at_fit.open
     if unconditional:
-        variance = variance + _between(
-            fit, blocks, lambda m, at: m.joint_parts(blocks, at, pointwise=True)
-        )
+        variance = variance + _between(fit, blocks, pointwise=True)
     factor, _ = fit.units
     return factor * at_fit.mean, factor**2 * variance.T
 
 
 def _between(
-    fit: FittedGAM,
-    blocks: Sequence[Block],
-    parts: Callable[[InducingMoments, Sequence[FixedInputKernel]], JointParts],
+    fit: FittedGAM, blocks: Sequence[Block], pointwise: bool = False
 ) -> AnyNDArray | float:
     """Covariance that predictors add to each other, between blocks."""
     moments = between_moments(fit)
     if moments is None:
         return 0.0
     with one_blas_thread():
-        return parts(moments, [moments.tangents(name, X) for name, X in blocks]).inner
+        tangents = [moments.tangents(name, X) for name, X in blocks]
+        return moments.joint_parts(blocks, tangents, pointwise=pointwise).inner
 
 
 def states(
@@ -219,11 +216,6 @@ def _shaped(draw: HyperparameterDraw) -> HyperparameterDraw:
     """The draw, with the shapes of terms."""
     moments = ShapedMoments(draw.moments, _PROJECTED)
     return HyperparameterDraw(moments, lambda: draw.likelihood, draw.shares_kernel)
-
-
-def fitted_draw(fit: FittedGAM) -> HyperparameterDraw:
-    """The fitted hyperparameters, as if they had been drawn."""
-    return HyperparameterDraw(inducing_moments(fit), lambda: fit.likelihood)
 
 
 def shaped_draws(
@@ -508,7 +500,7 @@ def averaged(fit: FittedGAM) -> Averaged | None:
     """The averaged posterior; None where nothing is known of other hyperparameters."""
     draws = hyperparameter_draws(fit)
     if not draws and between_moments(fit) is not None:  # nothing is learnt of the kernels
-        draws = [fitted_draw(fit)]
+        draws = [HyperparameterDraw(inducing_moments(fit), lambda: fit.likelihood)]
     return Averaged(fit, draws) if draws else None
 
 
