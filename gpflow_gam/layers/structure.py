@@ -23,7 +23,6 @@ from ..gam.components.kernels import PRIORS, VariancePriors
 from ..gam.components.plan import LATITUDE, LONGITUDE, inducing_each
 from ..gam.families import Family
 from ..gam.families import family as as_family
-from ..gam.fits.specification import OffsetMean
 from ..gam.frames import Encoder, Table
 from ..gam.terms import (
     FactorSmooth,
@@ -41,6 +40,7 @@ from ..kernels import AdditiveKernel, ZeroMean
 from ..kernels.terms import OnColumns
 from ..likelihoods.expectations import constant_predictor
 from ..measures import Discrete, Nodes
+from ..models.additive import OffsetMean
 from ..optimizers.binned.bins import HeldColumns
 
 Kind = Literal["number", "level", "cycle", "multiplier", "latitude", "longitude"]

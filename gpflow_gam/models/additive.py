@@ -32,7 +32,7 @@ from gpflow.models.training_mixins import (
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import assert_params_false, positive
 
-from ..bijectors import as_written
+from ..bijectors import as_written, identity
 from ..covariances import Features, InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables, joined
 from ..kernels import AdditiveKernel, SeparateAdditive
@@ -55,6 +55,7 @@ from ..variational import (
     PriorFactors,
     VariationalFamily,
     WhitenedGaussian,
+    double,
     from_precision,
 )
 
@@ -211,6 +212,26 @@ def check_precision(X: tf.Tensor, **parts: tf.Module) -> None:
                 "their precision; or make all parts of the model after "
                 f"gpflow.config.set_default_float(np.{X.dtype.name})."
             )
+
+
+class OffsetMean(MeanFunction):
+    """``m(x) = constant + sum of the offset columns``, the offsets in the first predictor only."""
+
+    def __init__(self, constant: TensorType, columns: Sequence[int]) -> None:
+        super().__init__()
+        self.constant = Parameter(constant, transform=identity(), trainable=False)
+        self.columns = list(columns)
+
+    @inherit_check_shapes
+    def __call__(self, X: TensorType) -> tf.Tensor:
+        X = tf.convert_to_tensor(X)
+        shape = tf.concat([tf.shape(X)[:-1], tf.shape(self.constant)], axis=0)
+        mean = tf.broadcast_to(tf.cast(self.constant, X.dtype), shape)
+        if not self.columns:
+            return mean
+        offset = tf.reduce_sum(tf.gather(X, self.columns, axis=-1), axis=-1, keepdims=True)
+        others = tf.zeros(tf.concat([tf.shape(X)[:-1], tf.shape(self.constant) - 1], 0), X.dtype)
+        return mean + tf.concat([offset, others], axis=-1)
 
 
 class AdditiveModel(GPModel, abc.ABC):
@@ -595,7 +616,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         ) -> tuple[tf.Tensor, ...]:
             blocks = self.blocks
             features = blocks.features(X, list(inputs))
-            error, w = _double(Y - self.mean_function(X)), _double(w)
+            error, w = double(Y - self.mean_function(X)), double(w)
             phi = blocks.layout.concat(features.phi)
             weighted = phi * w
             left = [
@@ -615,7 +636,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
 
     def _sites(self, statistics: SufficientStatistics) -> tuple[tf.Tensor, tf.Tensor]:
         """Phi Phi'/s2 [L or 1, P, P] and Phi e/s2 [P, L], zero beside an output's components."""
-        noise = _double(self.likelihood.variance)
+        noise = double(self.likelihood.variance)
         Lambda, eta = statistics.gram[None] / noise, statistics.cross / noise
         members = self.blocks.layout.spread(self.kernel.members)
         if members is None:
@@ -641,7 +662,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         """
         cholesky = self.blocks.cholesky()
         s = self.statistics(cholesky)
-        noise = _double(self.likelihood.variance)
+        noise = double(self.likelihood.variance)
         Lambda, eta = self._sites(s)
         _, root = self._optimum(Lambda, eta)
         # e'e/s2 - e'Phi' S Phi e/s2^2, as a sum of squares: L-BFGS sees its rounding otherwise
@@ -656,10 +677,6 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
 
     def whitened(self, cholesky: list[tf.Tensor]) -> DenseGaussian:
         return self._optimum(*self._sites(self.statistics(list(cholesky))))[0]
-
-
-def _double(x: TensorType) -> tf.Tensor:
-    return tf.cast(tf.convert_to_tensor(x), tf.float64)
 
 
 def _checked_weights(weights: TensorType | None, X: tf.Tensor) -> tf.Tensor:

@@ -22,6 +22,7 @@ from ...likelihoods.base import unwrapped
 from ...likelihoods.expectations import constant_predictor
 from ...likelihoods.support import checked_observations
 from ...models import AdditiveModel, AdditiveSGPR, AdditiveSVGP, IterNCGP
+from ...models.additive import OffsetMean
 from ...optimizers import Checkpoint, FitResult, Solution, TimeBudget
 from ...optimizers.binned import bins
 from ...optimizers.binned.bins import FEW_ROWS, FINE_BINS
@@ -56,7 +57,6 @@ from .reading import (
 from .specification import (
     VARIATIONAL,
     Model,
-    OffsetMean,
     Request,
     Specification,
     check_criterion,

@@ -11,11 +11,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from check_shapes import inherit_check_shapes
-from gpflow.base import AnyNDArray, Parameter, TensorType
-from gpflow.functions import MeanFunction
+from gpflow.base import AnyNDArray
 
-from ...bijectors import identity
 from ...errors import NotPositiveDefinite
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import TimeBudget
@@ -52,27 +49,6 @@ from ..terms import Levels as LevelsTerm
 from ..terms.base import column_of
 
 Model = AdditiveSGPR | AdditiveSVGP | IterNCGP
-
-
-class OffsetMean(MeanFunction):
-    """``m(x) = constant + sum of the offset columns``, the offsets in the first predictor only."""
-
-    def __init__(self, constant: TensorType, columns: Sequence[int]) -> None:
-        super().__init__()
-        self.constant = Parameter(constant, transform=identity(), trainable=False)
-        self.columns = list(columns)
-
-    @inherit_check_shapes
-    def __call__(self, X: TensorType) -> tf.Tensor:
-        X = tf.convert_to_tensor(X)
-        shape = tf.concat([tf.shape(X)[:-1], tf.shape(self.constant)], axis=0)
-        mean = tf.broadcast_to(tf.cast(self.constant, X.dtype), shape)
-        if not self.columns:
-            return mean
-        offset = tf.reduce_sum(tf.gather(X, self.columns, axis=-1), axis=-1, keepdims=True)
-        others = tf.zeros(tf.concat([tf.shape(X)[:-1], tf.shape(self.constant) - 1], 0), X.dtype)
-        return mean + tf.concat([offset, others], axis=-1)
-
 
 ENGINES = ("variational", "iterncgp")  # methods by which the posterior is found
 
