@@ -14,7 +14,8 @@ from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 import tensorflow_probability as tfp
-from gpflow.base import TensorType
+from gpflow.base import Parameter, TensorType
+from gpflow.utilities import parameter_dict
 
 
 class Exponential(tfp.bijectors.Exp):  # type: ignore[misc]
@@ -51,6 +52,14 @@ class Identity(tfp.bijectors.Identity):  # type: ignore[misc]
 exponential = functools.cache(Exponential)
 softplus = functools.cache(Softplus)
 identity = functools.cache(Identity)
+
+
+def by_path(module: tf.Module) -> dict[str, tf.Variable]:
+    """Every variable by its path: unconstrained values, which no transform rounds."""
+    return {
+        path: p.unconstrained_variable if isinstance(p, Parameter) else p
+        for path, p in parameter_dict(module).items()
+    }
 
 
 # --- parts of models that many threads may read ---------------------------------------------------

@@ -35,10 +35,13 @@ Form = Callable[[Sequence[tf.Tensor]], "WhitenedGaussian"]
 class WhitenedGaussian(abc.ABC):
     """q(V) = N(mean, S) for each of L independent latent outputs."""
 
-    def __init__(self, layout: BlockLayout, mean: tf.Tensor, log_det: tf.Tensor) -> None:
+    def __init__(
+        self, layout: BlockLayout, mean: tf.Tensor, log_det: tf.Tensor, *others: Any
+    ) -> None:
         self.layout = layout
         self.mean = mean
         self.log_det = log_det
+        self._parts = mean, log_det, *others
 
     # --- what differs -----------------------------------------------------------------------
 
@@ -70,15 +73,23 @@ class WhitenedGaussian(abc.ABC):
     def covariance(self) -> tf.Tensor:
         """S, [L, P, P] in group order. Costs P^2 memory: for tests and small models."""
 
-    @abc.abstractmethod
+    # --- what does not ----------------------------------------------------------------------
+
     def tensors(self) -> list[tf.Tensor]:
         """The tensors that define q, for a cache."""
+        return [part for part in tf.nest.flatten(self._parts) if part is not None]
 
-    @abc.abstractmethod
     def form(self) -> Form:
         """A function that makes this kind of q from other :meth:`tensors`; it holds none itself."""
+        kind, layout = type(self), self.layout
+        there = tf.nest.map_structure(lambda part: part is not None, self._parts)
 
-    # --- what does not ----------------------------------------------------------------------
+        def make(tensors: Sequence[tf.Tensor]) -> WhitenedGaussian:
+            left = iter(tensors)
+            parts = tf.nest.map_structure(lambda given: next(left) if given else None, there)
+            return kind(layout, *parts)
+
+        return make
 
     def kl(self) -> tf.Tensor:
         """``KL[q(V) || N(0, I)] = 1/2 (tr S + |mean|^2 - P - log|S|)``, summed over outputs."""
@@ -168,8 +179,8 @@ class BlockGaussian(WhitenedGaussian):
         scale: Sequence[tf.Tensor] | None,
         coupling: tf.Tensor | None,
     ) -> None:
-        super().__init__(layout, mean, log_det)
         self.scale = None if scale is None else list(scale)
+        super().__init__(layout, mean, log_det, self.scale, coupling)
         self.coupling = coupling
 
     def _rows(self) -> list[tf.Tensor]:
@@ -260,20 +271,6 @@ class BlockGaussian(WhitenedGaussian):
         left = tf.linalg.matrix_transpose(block_product(self.layout, self.scale, inner))
         return block_product(self.layout, self.scale, left)
 
-    def tensors(self) -> list[tf.Tensor]:
-        coupling = [] if self.coupling is None else [self.coupling]
-        return [self.mean, self.log_det, *coupling, *(self.scale or [])]
-
-    def form(self) -> Form:
-        layout, scaled, coupled = self.layout, self.scale is not None, self.coupling is not None
-
-        def make(tensors: Sequence[tf.Tensor]) -> BlockGaussian:
-            mean, log_det, *rest = tensors
-            coupling = rest.pop(0) if coupled else None
-            return BlockGaussian(layout, mean, log_det, rest if scaled else None, coupling)
-
-        return make
-
 
 class DenseGaussian(WhitenedGaussian):
     """S = F F' with F [L, P, P]; costs N P^2 for all marginals."""
@@ -281,7 +278,7 @@ class DenseGaussian(WhitenedGaussian):
     def __init__(
         self, layout: BlockLayout, mean: tf.Tensor, log_det: tf.Tensor, factor: tf.Tensor
     ) -> None:
-        super().__init__(layout, mean, log_det)
+        super().__init__(layout, mean, log_det, factor)
         self.factor = factor
 
     def trace(self) -> tf.Tensor:
@@ -316,18 +313,6 @@ class DenseGaussian(WhitenedGaussian):
 
     def covariance(self) -> tf.Tensor:
         return tf.matmul(self.factor, self.factor, transpose_b=True)
-
-    def tensors(self) -> list[tf.Tensor]:
-        return [self.mean, self.log_det, self.factor]
-
-    def form(self) -> Form:
-        layout = self.layout
-
-        def make(tensors: Sequence[tf.Tensor]) -> DenseGaussian:
-            mean, log_det, factor = tensors
-            return DenseGaussian(layout, mean, log_det, factor)
-
-        return make
 
 
 def from_precision(

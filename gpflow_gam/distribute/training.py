@@ -16,9 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.utilities import parameter_dict
 
 from .. import archive
+from ..bijectors import by_path
 from ..gam import GAM
 from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP
@@ -57,7 +57,7 @@ class TrainableModel:
         if isinstance(model, AdditiveSVGP):
             _check_svgp(model, batches)
             _mark_trainable_on_replicas(model)
-            self.variables = _by_path(model)
+            self.variables = by_path(model)
             self.num_data: int | None = model.num_data
         elif isinstance(model, keras.Model):
             _check_keras(model, batches)
@@ -237,17 +237,9 @@ def _plain(variable: Any) -> tf.Variable:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
-def _by_path(model: AdditiveSVGP) -> dict[str, tf.Variable]:
-    """Unconstrained values, which no transform rounds."""
-    return {
-        path: p.unconstrained_variable if hasattr(p, "unconstrained_variable") else p
-        for path, p in parameter_dict(model).items()
-    }
-
-
 def _mark_trainable_on_replicas(model: AdditiveSVGP) -> None:
     """Make ``gpflow.set_trainable`` hold on replicas, the first of which is asked."""
-    for variable in _by_path(model).values():
+    for variable in by_path(model).values():
         flag = vars(variable).get("_trainable")
         if flag is not None and isinstance(variable, tf.distribute.DistributedValues):
             for component in tf.distribute.get_strategy().experimental_local_results(variable):

@@ -20,6 +20,7 @@ from ..likelihoods.base import unwrapped
 from ..likelihoods.expectations import expectations, mean_curvature
 from ..likelihoods.support import checked_observations
 from ..models import IterNCGP
+from ..newton.curvatures import curvature
 from ..optimizers.binned.cavities import (
     Cavity,
     Neighbourhoods,
@@ -315,8 +316,7 @@ class LeaveOneOut:
     def __str__(self) -> str:
         return as_text(self._rows())
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return as_html(self._rows())
@@ -461,7 +461,7 @@ def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
         phi, left = moments.all_features(fit.X[which])
         return phi, np.maximum(left, 0.0).T @ entering
 
-    weight, shift, curvature = [], [], []
+    weight, shift, curvatures = [], [], []
     for X, Y in zip(fit.blocks(fit.X), fit.blocks(fit.Y)):
         mean, var = moments.total(X)
         given = fit.model.likelihood, X, mean + np.asarray(fit.model.mean_function(X)), var, Y
@@ -469,8 +469,8 @@ def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
         weight.append(result.precision)
         shift.append(result.slope + result.precision * mean)
         if fit.num_predictors > 1:
-            curvature.append(mean_curvature(*given))
-    whole = np.concatenate(curvature) if curvature else None
+            curvatures.append(mean_curvature(*given))
+    whole = np.concatenate(curvatures) if curvatures else None
     sites = Sites(np.concatenate(weight), np.concatenate(shift), whole)
     sizes = [len(root) for root in moments.roots]
     enters = np.repeat(entering, sizes, axis=0)
@@ -487,18 +487,13 @@ def _laplace(fit: FittedGAM) -> Cavity:
     likelihood, X = fit.model.likelihood, tf.constant(fit.X)
     known = np.asarray(fit.model.mean_function(fit.X))
     F, var = fit.predict_link(fit.X)
-    Y, at = checked_observations(tf.constant(fit.Y), likelihood), tf.constant(F)
-    with tf.GradientTape() as outer:
-        outer.watch(at)
-        with tf.GradientTape() as inner:
-            inner.watch(at)
-            density = tf.reduce_sum(likelihood.log_prob(X, at, Y))
-        slope = inner.gradient(density, at)
-    curvature = outer.gradient(slope, at, unconnected_gradients="zero")
+    Y = checked_observations(tf.constant(fit.Y), likelihood)
+    at = curvature(likelihood, X, tf.constant(F), Y)
     # this engine's likelihoods are log-concave: what is negative is rounding
-    weight, mean = np.maximum(-np.asarray(curvature), 0.0), F - known
+    weight, mean = np.maximum(at.precision.blocks()[:, 0].numpy(), 0.0), F - known
     prior = np.asarray(fit.model.kernel(X, full_cov=False))[:, None]
-    return marginal_cavities(mean, var, Sites(weight, np.asarray(slope) + weight * mean), prior)
+    shift = at.gradient.numpy().T + weight * mean
+    return marginal_cavities(mean, var, Sites(weight, shift), prior)
 
 
 # --- several fits ---------------------------------------------------------------------------------
@@ -550,8 +545,7 @@ class Comparison:
     def __str__(self) -> str:
         return tabulate(self._rows(), _HEADER, disable_numparse=True) + "\n\n" + self._note()
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         body: str = tabulate(self._rows(), _HEADER, tablefmt="html", disable_numparse=True)

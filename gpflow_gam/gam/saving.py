@@ -15,6 +15,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict, set_trainable
 
 from .. import archive
+from ..bijectors import by_path
 from ..kernels import AdditiveKernel
 from ..models import AdditiveSGPR, IterNCGP
 from ..newton.solvers import ActionPosteriorState
@@ -151,7 +152,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         header["solution"], own = solution_to_parts(fit.solution, fit.model)
         arrays |= own
     header["held"], held = [], _held(fit)
-    for path, variable in _variables(fit.model).items():
+    for path, variable in by_path(fit.model).items():
         name = path
         if not data and spec.weights is not None and isinstance(fit.model, AdditiveSGPR):
             # as the model without data has it, whose likelihood knows the weights
@@ -313,7 +314,7 @@ def _lacking(where: object) -> Iterator[None]:
 def _assign(
     model: tf.Module, arrays: Mapping[str, Any], where: str, skipped: str | None = None
 ) -> None:
-    for name, variable in _variables(model).items():
+    for name, variable in by_path(model).items():
         if skipped is not None and name.startswith(skipped):
             continue
         key = f"variable {name}"
@@ -325,14 +326,6 @@ def _assign(
                 "here; was it saved with another kernel?"
             )
         variable.assign(arrays[key])
-
-
-def _variables(model: tf.Module) -> dict[str, tf.Variable]:
-    """Every variable by its path: unconstrained values, which no transform rounds."""
-    return {
-        path: p.unconstrained_variable if hasattr(p, "unconstrained_variable") else p
-        for path, p in parameter_dict(model).items()
-    }
 
 
 def _held(fit: FittedGAM) -> set[str]:

@@ -149,6 +149,12 @@ _DISTANCE_METHODS = ("scaled_squared_euclid_dist", "scale")
 _WIDTH = 8  # columns, at least, of inputs in single precision: their products take XLA least time
 
 
+def lengthscales_of(kernel: Kernel) -> list[Parameter]:
+    """The lengthscales of all leaves of a kernel."""
+    found = (getattr(leaf, "lengthscales", None) for leaf in leaves_of(kernel))
+    return [lengthscales for lengthscales in found if isinstance(lengthscales, Parameter)]
+
+
 def with_precise_distances(kernel: Kernel) -> Kernel:
     """A light shell of the kernel whose digits in single precision do not depend on the place."""
     # GPflow's |x|^2 + |y|^2 - 2 x'y rounds as |x|^2 does: inputs are taken from their mean

@@ -10,11 +10,11 @@ import keras
 import numpy as np
 import pandas as pd
 import tensorflow as tf
-from gpflow.base import AnyNDArray, Parameter
+from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
 from ..gam.components import Component
-from ..kernels.correlation import leaves_of
+from ..kernels.correlation import lengthscales_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,10 +157,8 @@ def head_summary(head: GPHead) -> pd.DataFrame:
 
 def _lengthscales(head: GPHead, component: Component) -> tuple[float, ...]:
     """In the features' units, where there is one for each of the component's features."""
-    lengths: list[float] = []
-    for leaf in leaves_of(head.kernel[component.name]):
-        if isinstance(getattr(leaf, "lengthscales", None), Parameter):
-            lengths += np.atleast_1d(np.asarray(leaf.lengthscales)).tolist()
+    each = [np.ravel(p) for p in lengthscales_of(head.kernel[component.name])]
+    lengths = np.concatenate([*each, []])
     places = [margin.column for margin in component.margins]
     if len(lengths) != len(places):
         return ()

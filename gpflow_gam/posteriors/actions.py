@@ -15,7 +15,7 @@ from ..covariances import jittered, mean_variance, relative_jitter
 from ..kernels.correlation import with_precise_distances
 from ..newton.operators import LatentKernels, cross_product, over_rows
 from ..variational import double, standard_normal
-from .base import AdditivePosterior, Cache, cache_type, seeds
+from .base import AdditivePosterior, Cache, cache_type, of_independent_outputs, seeds
 
 Weights = Callable[[], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 
@@ -125,63 +125,36 @@ class ActionPosterior(AdditivePosterior):
         mixing = self.latents.mixing
         return None if mixing is None else double(mixing)
 
-    def _prior(self, values: list[tf.Tensor]) -> tf.Tensor:
-        """Prior (co)variances of the kernels, [...] each -> of the outputs, [L, ...]."""
+    def _stacked(self, values: list[tf.Tensor]) -> tf.Tensor:
+        """Prior (co)variances of the kernels, [...] each -> of the latent functions, [Q, ...]."""
         stacked = double(tf.stack(values))
         if self.latents.shared:
             stacked = tf.repeat(stacked, self.latents.num_latents, axis=0)
-        mixing = self._mixing()
+        return stacked
+
+    def _prior(self, values: list[tf.Tensor]) -> tf.Tensor:
+        """Prior (co)variances of the kernels, [...] each -> of the outputs, [L, ...]."""
+        stacked, mixing = self._stacked(values), self._mixing()
         return stacked if mixing is None else tf.tensordot(tf.square(mixing), stacked, 1)
 
-    def _total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+    def _total(
+        self, cache: Cache, X: tf.Tensor, full_cov: bool, full_output_cov: bool = False
+    ) -> MeanAndVariance:
         v, E, _ = cache
-        mean, h = self._seen(X, v, E)
-        mean, h = self.latents.mixed(mean), self.latents.mixed(h)
-        cov = _left(self._prior(self._priors(X, full_cov)), h, full_cov)
-        cov = cov if full_cov else tf.transpose(cov)
+        mean, h = (self.latents.mixed(t) for t in self._seen(X, v, E))
+        priors = [k(X, full_cov=full_cov) for k in self.latents.kernels]
+        if full_output_cov and not self._independent:
+            cov = self._covariance_of(h, priors)
+        else:
+            cov = _left(self._prior(priors), h, full_cov)
+            cov = cov if full_cov else tf.transpose(cov)
+            cov = of_independent_outputs(cov, full_cov) if full_output_cov else cov
         return tf.cast(tf.transpose(mean), X.dtype), tf.cast(cov, X.dtype)
 
-    def _with_outputs(
-        self, cache: Cache, X: tf.Tensor, cov: tf.Tensor, full_cov: bool
-    ) -> tf.Tensor:
-        if self._independent:
-            return super()._with_outputs(cache, X, cov, full_cov)
-        if X.shape.rank == 2:
-            return self._between_outputs(cache, X, full_cov)
-        shape, L = tf.shape(X), self.num_latent_gps
-        if not full_cov:  # points are independent queries
-            flat = self._between_outputs(cache, tf.reshape(X, [-1, X.shape[-1]]), False)
-            return tf.reshape(flat, tf.concat([shape[:-1], [L, L]], axis=0))
-        flat = tf.reshape(X, tf.concat([[-1], shape[-2:]], axis=0))
-        flat = tf.map_fn(lambda x: self._between_outputs(cache, x, True), flat)
-        one = [shape[-2], L, shape[-2], L]
-        return tf.reshape(flat, tf.concat([shape[:-2], one], axis=0))
-
-    def _total_with_outputs(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
-        if X.shape.rank != 2 or self._independent:
-            return super()._total_with_outputs(cache, X, full_cov)
-        v, E, _ = cache
-        mean, h = self._seen(X, v, E)  # once for both: it is what takes the time
-        mean = tf.cast(tf.transpose(self.latents.mixed(mean)), X.dtype)
-        return mean, tf.cast(self._covariance_of(h, self._priors(X, full_cov)), X.dtype)
-
-    def _priors(self, X: tf.Tensor, full_cov: bool) -> list[tf.Tensor]:
-        return [k(X) if full_cov else k(X, full_cov=False) for k in self.latents.kernels]
-
-    def _between_outputs(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> tf.Tensor:
-        """[N, L, L], or [N, L, N, L]."""
-        _, h = self._seen(X, *cache[:2])
-        return tf.cast(self._covariance_of(h, self._priors(X, full_cov)), X.dtype)
-
     def _covariance_of(self, h: tf.Tensor, values: list[tf.Tensor]) -> tf.Tensor:
-        """Covariances between outputs, from the h of :meth:`_seen` and prior (co)variances."""
-        h = self.latents.mixed(h)
-        stacked = double(tf.stack(values))
-        Q = self.latents.num_latents
-        if self.latents.shared:
-            stacked = tf.repeat(stacked, Q, axis=0)
-        mixing = self._mixing()
-        A = tf.eye(Q, dtype=stacked.dtype) if mixing is None else mixing
+        """[N, L, L] or [N, L, N, L], from the outputs' h [L, N, R] and prior (co)variances."""
+        stacked, mixing = self._stacked(values), self._mixing()
+        A = tf.eye(self.latents.num_latents, dtype=stacked.dtype) if mixing is None else mixing
         if stacked.shape.rank == 3:
             prior = tf.einsum("lq,qnm,kq->nlmk", A, stacked, A)
             return prior - tf.einsum("lnr,kmr->nlmk", h, h)
@@ -269,15 +242,15 @@ class ActionPosterior(AdditivePosterior):
         v, E, _ = self._active_cache()
         components = tf.constant(components, tf.int32)  # none, too
         mean, h = (
-            tf.reduce_sum(tf.gather(t, components, axis=1), axis=1)
+            self.latents.mixed(tf.reduce_sum(tf.gather(t, components, axis=1), axis=1))
             for t in self._seen_components(X, v, E)
         )
         priors = [
             tf.reduce_sum(tf.gather(k.K_diag_components(X), components), axis=0)
             for k in self.latents.kernels
         ]
-        mean = tf.transpose(self.latents.mixed(mean))
-        return tf.cast(mean, X.dtype), tf.cast(self._covariance_of(h, priors), X.dtype)
+        cov = self._covariance_of(h, priors)
+        return tf.cast(tf.transpose(mean), X.dtype), tf.cast(cov, X.dtype)
 
     def joint_parts(
         self, points: Mapping[str, TensorType]

@@ -79,8 +79,10 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         """The tensors that :meth:`_precompute` wraps, at the present parameters."""
 
     @abc.abstractmethod
-    def _total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
-        """Mean [N, L] and covariance [N, L] or [L, N, N] of sum_c f_c."""
+    def _total(
+        self, cache: Cache, X: tf.Tensor, full_cov: bool, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        """Mean [N, L] and covariance of sum_c f_c at X [N, D], as of GPflow's ``predict_f``."""
 
     @abc.abstractmethod
     def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
@@ -132,40 +134,22 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> MeanAndVariance:
-        if full_output_cov:
-            return self._total_with_outputs(cache, Xnew, full_cov)
         if Xnew.shape.rank == 2:
-            return self._total(cache, Xnew, full_cov)
-        return self._batched_total(cache, Xnew, full_cov)
-
-    def _total_with_outputs(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
-        """Mean and covariance with the covariances between outputs."""
-        moments = self._total if X.shape.rank == 2 else self._batched_total
-        mean, cov = moments(cache, X, full_cov)
-        return mean, self._with_outputs(cache, X, cov, full_cov)
-
-    def _with_outputs(
-        self, cache: Cache, X: tf.Tensor, cov: tf.Tensor, full_cov: bool
-    ) -> tf.Tensor:
-        """``cov`` with the covariances between outputs, which are independent unless overridden."""
-        return _expand_outputs(cov, full_cov)
-
-    def _batched_total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
-        """Leading dimensions: points are independent queries unless their covariance is asked."""
-        shape = tf.shape(X)
-        L = self.num_latent_gps
-        if not full_cov:
-            mean, var = self._total(cache, tf.reshape(X, [-1, X.shape[-1]]), False)
-            out = tf.concat([shape[:-1], [L]], axis=0)
-            return tf.reshape(mean, out), tf.reshape(var, out)
-        flat = tf.reshape(X, tf.concat([[-1], shape[-2:]], axis=0))
-        flat.set_shape([None, X.shape[-2], X.shape[-1]])
-        mean, cov = tf.map_fn(
-            lambda x: self._total(cache, x, True), flat, fn_output_signature=(X.dtype, X.dtype)
-        )
-        mean_shape = tf.concat([shape[:-1], [L]], axis=0)
-        cov_shape = tf.concat([shape[:-2], [L], shape[-2:-1], shape[-2:-1]], axis=0)
-        return tf.reshape(mean, mean_shape), tf.reshape(cov, cov_shape)
+            return self._total(cache, Xnew, full_cov, full_output_cov)
+        shape, D = tf.shape(Xnew), Xnew.shape[-1]
+        if full_cov:
+            flat = tf.reshape(Xnew, tf.concat([[-1], shape[-2:]], axis=0))
+            flat.set_shape([None, Xnew.shape[-2], D])
+            moments = tf.map_fn(
+                lambda x: self._total(cache, x, True, full_output_cov),
+                flat,
+                fn_output_signature=(Xnew.dtype, Xnew.dtype),
+            )
+        else:  # points are independent queries
+            moments = self._total(cache, tf.reshape(Xnew, [-1, D]), False, full_output_cov)
+        leading = shape[: -2 if full_cov else -1]
+        mean, cov = (tf.reshape(t, tf.concat([leading, tf.shape(t)[1:]], axis=0)) for t in moments)
+        return mean, cov
 
     def _active_cache(self) -> Cache:
         return self._present_cache() if self.cache is None else tuple(self.cache)
@@ -272,14 +256,11 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         return mean + tf.reduce_sum(draws, axis=1)
 
 
-def _expand_outputs(cov: tf.Tensor, full_cov: bool) -> tf.Tensor:
-    """GPflow's own for leading dimensions, too: [..., L, N, N] -> [..., N, L, N, L]."""
+def of_independent_outputs(cov: tf.Tensor, full_cov: bool) -> tf.Tensor:
+    """Covariances [N, L] or [L, N, N] with those between outputs, [N, L, L] or [N, L, N, L]."""
     if not full_cov:
         return tf.linalg.diag(cov)
-    rank = cov.shape.rank
-    lead = list(range(rank - 3))
-    last = tf.transpose(cov, [*lead, rank - 2, rank - 1, rank - 3])  # [..., N, N, L]
-    return tf.transpose(tf.linalg.diag(last), [*lead, rank - 3, rank - 1, rank - 2, rank])
+    return tf.transpose(tf.linalg.diag(tf.transpose(cov, [1, 2, 0])), [0, 2, 1, 3])
 
 
 def _check_num_samples(num_samples: int | tf.Tensor) -> None:
@@ -366,13 +347,17 @@ class SparseAdditivePosterior(AdditivePosterior):
 
     # --- moments -----------------------------------------------------------------------------
 
-    def _total(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
+    def _total(
+        self, cache: Cache, X: tf.Tensor, full_cov: bool, full_output_cov: bool = False
+    ) -> MeanAndVariance:
         q, features = self._unpack(cache, X)
         mean = q.total_mean(features.phi)
         if full_cov:
             cov = self.blocks.prior(X) + q.total_quadratic_full(features.phi)
         else:
             cov = tf.transpose(features.total_prior() + q.total_quadratic(features.phi))
+        if full_output_cov:
+            cov = of_independent_outputs(cov, full_cov)
         return tf.cast(mean, X.dtype), tf.cast(cov, X.dtype)
 
     def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:

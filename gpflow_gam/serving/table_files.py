@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from xml.etree import ElementTree
+from xml.etree.ElementTree import SubElement
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -432,8 +433,7 @@ def _term_sheet(
 def _xlsx_column(model: Model, cell: str, column: Any, axis: Mapping[str, Any]) -> str:
     fill = model["columns"][column]["fill"]
     if fill is not None:
-        text = '"' + fill.replace('"', '""') + '"' if isinstance(fill, str) else str(fill)
-        cell = f"IF(ISBLANK({cell}),{text},{cell})"
+        cell = f"IF(ISBLANK({cell}),{_xlsx_literal(fill)},{cell})"
     if axis["period"] is None:
         return cell
     low = repr(float(axis["knots"][0]))
@@ -449,8 +449,11 @@ def _xlsx_by(
     if by["code"] is None:
         return f"{x}*({value})"
     level = model["columns"][by["column"]]["levels"][by["code"]]
-    text = '"' + level.replace('"', '""') + '"' if isinstance(level, str) else str(level).upper()
-    return f"IF({x}={text},{value},0)"
+    return f"IF({x}={_xlsx_literal(level)},{value},0)"
+
+
+def _xlsx_literal(value: Any) -> str:
+    return _quoted(value) if isinstance(value, str) else str(value).upper()
 
 
 def _sheet_name(name: str, taken: set[str]) -> str:
@@ -479,36 +482,30 @@ def _pmml(model: Model) -> bytes:
         )
     namespace = "http://www.dmg.org/PMML-4_4"
     root = ElementTree.Element("PMML", {"xmlns": namespace, "version": "4.4"})
-    header = ElementTree.SubElement(root, "Header")
-    ElementTree.SubElement(
-        header, "Application", {"name": "gpflow_gam", "version": model["gpflow_gam"]}
-    )
-    fields = ElementTree.SubElement(root, "DataDictionary")
-    derived = ElementTree.SubElement(root, "TransformationDictionary")
-    regression = ElementTree.SubElement(
+    header = SubElement(root, "Header")
+    SubElement(header, "Application", {"name": "gpflow_gam", "version": model["gpflow_gam"]})
+    fields = SubElement(root, "DataDictionary")
+    derived = SubElement(root, "TransformationDictionary")
+    regression = SubElement(
         root,
         "RegressionModel",
         {"functionName": "regression", "normalizationMethod": _PMML_LINKS[link]},
     )
-    schema = ElementTree.SubElement(regression, "MiningSchema")
+    schema = SubElement(regression, "MiningSchema")
     for name, about in model["columns"].items():
         _pmml_field(fields, schema, str(name), about)
     response = str(model["response"] or "response")
     kind = {"name": response, "optype": "continuous", "dataType": "double"}
-    ElementTree.SubElement(fields, "DataField", kind)
-    ElementTree.SubElement(schema, "MiningField", {"name": response, "usageType": "target"})
-    table = ElementTree.SubElement(
-        regression, "RegressionTable", {"intercept": repr(model["constant"][0])}
-    )
+    SubElement(fields, "DataField", kind)
+    SubElement(schema, "MiningField", {"name": response, "usageType": "target"})
+    table = SubElement(regression, "RegressionTable", {"intercept": repr(model["constant"][0])})
     for name in model["offset"]["columns"]:
         factor = repr(model["offset"]["factor"])
-        ElementTree.SubElement(
-            table, "NumericPredictor", {"name": str(name), "coefficient": factor}
-        )
+        SubElement(table, "NumericPredictor", {"name": str(name), "coefficient": factor})
     for t, term in enumerate(term for term in model["terms"] if term["axes"]):
         name = f"term{t + 1}"
         _pmml_term(model, derived, name, term)
-        ElementTree.SubElement(table, "NumericPredictor", {"name": name, "coefficient": "1"})
+        SubElement(table, "NumericPredictor", {"name": name, "coefficient": "1"})
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
 
@@ -520,11 +517,11 @@ def _pmml_field(fields: Any, schema: Any, name: str, about: Mapping[str, Any]) -
         types = {str: "string", bool: "boolean", int: "integer"}
         of = types.get(type(levels[0]), "double")
         kind |= {"optype": "categorical", "dataType": of}
-    ElementTree.SubElement(fields, "DataField", kind)
+    SubElement(fields, "DataField", kind)
     used = {"name": name}
     if about["fill"] is not None:
         used["missingValueReplacement"] = _plain(about["fill"])
-    ElementTree.SubElement(schema, "MiningField", used)
+    SubElement(schema, "MiningField", used)
 
 
 def _pmml_term(model: Model, derived: Any, name: str, term: Mapping[str, Any]) -> None:
@@ -545,10 +542,10 @@ def _pmml_term(model: Model, derived: Any, name: str, term: Mapping[str, Any]) -
         new = repr(values[-1]) if len(values) > len(levels) else None
         _pmml_map(field, x, zip(map(_plain, levels), map(repr, values)), new)
     else:
-        norm = ElementTree.SubElement(field, "NormContinuous", {"field": x, "outliers": "asIs"})
+        norm = SubElement(field, "NormContinuous", {"field": x, "outliers": "asIs"})
         for knot, value in zip(axis["knots"], values):
             pair = {"orig": repr(knot), "norm": repr(value)}
-            ElementTree.SubElement(norm, "LinearNorm", pair)
+            SubElement(norm, "LinearNorm", pair)
     if by is None:
         return
     multiplier = str(by["column"])
@@ -559,33 +556,33 @@ def _pmml_term(model: Model, derived: Any, name: str, term: Mapping[str, Any]) -
         _pmml_map(
             _pmml_derived(derived, multiplier), str(by["column"]), zip(map(_plain, levels), ones)
         )
-    product = ElementTree.SubElement(_pmml_derived(derived, name), "Apply", {"function": "*"})
+    product = SubElement(_pmml_derived(derived, name), "Apply", {"function": "*"})
     for factor in (multiplier, inner):
-        ElementTree.SubElement(product, "FieldRef", {"field": factor})
+        SubElement(product, "FieldRef", {"field": factor})
 
 
 def _pmml_derived(derived: Any, name: str) -> Any:
     kind = {"name": name, "optype": "continuous", "dataType": "double"}
-    return ElementTree.SubElement(derived, "DerivedField", kind)
+    return SubElement(derived, "DerivedField", kind)
 
 
 def _pmml_wrapped(derived: Any, name: str, axis: Mapping[str, Any]) -> str:
     """``x - period floor((x - low) / period)``."""
 
     def apply(parent: Any, function: str) -> Any:
-        return ElementTree.SubElement(parent, "Apply", {"function": function})
+        return SubElement(parent, "Apply", {"function": function})
 
     def constant(parent: Any, value: float) -> None:
-        ElementTree.SubElement(parent, "Constant", {"dataType": "double"}).text = repr(float(value))
+        SubElement(parent, "Constant", {"dataType": "double"}).text = repr(float(value))
 
     x = {"field": str(axis["column"])}
     whole = apply(_pmml_derived(derived, f"{name}_within"), "-")
-    ElementTree.SubElement(whole, "FieldRef", x)
+    SubElement(whole, "FieldRef", x)
     times = apply(whole, "*")
     constant(times, axis["period"])
     share = apply(apply(times, "floor"), "/")
     from_low = apply(share, "-")
-    ElementTree.SubElement(from_low, "FieldRef", x)
+    SubElement(from_low, "FieldRef", x)
     constant(from_low, axis["knots"][0])
     constant(share, axis["period"])
     return f"{name}_within"
@@ -595,13 +592,13 @@ def _pmml_map(field: Any, column: str, pairs: Any, default: str | None = None) -
     kind = {"outputColumn": "value", "dataType": "double"}
     if default is not None:
         kind["defaultValue"] = default
-    mapped = ElementTree.SubElement(field, "MapValues", kind)
-    ElementTree.SubElement(mapped, "FieldColumnPair", {"field": column, "column": "level"})
-    table = ElementTree.SubElement(mapped, "InlineTable")
+    mapped = SubElement(field, "MapValues", kind)
+    SubElement(mapped, "FieldColumnPair", {"field": column, "column": "level"})
+    table = SubElement(mapped, "InlineTable")
     for level, value in pairs:
-        row = ElementTree.SubElement(table, "row")
-        ElementTree.SubElement(row, "level").text = level
-        ElementTree.SubElement(row, "value").text = value
+        row = SubElement(table, "row")
+        SubElement(row, "level").text = level
+        SubElement(row, "value").text = value
 
 
 def _plain(value: Any) -> str:

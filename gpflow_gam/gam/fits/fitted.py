@@ -46,8 +46,8 @@ from ...posteriors.inducing import shaped_values
 from ...threads import each, one_blas_thread
 from ..components import Component, shaped_term
 from ..families import Family
-from ..frames import Key, NumericColumn, Table, filled
-from ..terms import Lags, variables_of
+from ..frames import Key, NumericColumn, Table, check_complete, filled
+from ..terms import variables_of
 from ..terms.smooth import KINDS, has_line
 from .data import CodedData, Communication, Data, Discrepancies, MissingData, MissingRows, Pearson
 from .specification import Model, Specification
@@ -292,15 +292,7 @@ class FittedGAM:
         table = filled(Table(data), spec.fills)
         if spec.design is not None and {name for name, _ in keys} & set(spec.design.made):
             table = spec.design.extended(table)
-        read = variables_of(spec.encoder.sources(keys), lags=True)
-        holes = {name: int(table.missing(name).sum()) for name in read if table.missing(name).any()}
-        if holes:
-            raise ValueError(
-                "new data has missing values: "
-                + ", ".join(f"{count} in {name!r}" for name, count in holes.items())
-                + "; fill them in or leave those rows out."
-                + _BEFORE * any(isinstance(name, Lags) for name in holes)
-            )
+        check_complete(table, variables_of(spec.encoder.sources(keys), lags=True))
         return spec.encoder.encode(table, keys)
 
     def blocks(self, X: AnyNDArray) -> Iterator[AnyNDArray]:
@@ -646,9 +638,6 @@ def _same_places(arrays: dict[str, AnyNDArray], rows: Rows) -> bool:
 # --- warnings of predictions far outside the data, and of those that the far tail makes -----------
 
 
-_BEFORE = (
-    " Lags are in earlier rows: pass these too, or as the column an array of the lags in each row."
-)
 _FAR = 0.25  # outside the data by this share of their range is far
 
 

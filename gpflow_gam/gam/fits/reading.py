@@ -45,7 +45,6 @@ from ..frames import (
     Occurring,
     Table,
     blocks_of,
-    complete_rows,
     concatenated,
     filled,
     in_blocks,
@@ -386,7 +385,10 @@ def complete_table(table: Table, request: Request) -> tuple[Table, int, tuple[Fi
         fills = learn_fills(table, variables_of(columns_of(request.terms)), levels)
         table = filled(table, fills)
     check_enough_rows(table.num_rows, request)
-    return *complete_rows(table, request.columns_needed, request.missing), fills
+    holes = Holes()
+    bad = holes.add(table, request.columns_needed)
+    holes.check(request.missing)
+    return (table.rows(~bad) if holes.incomplete else table), holes.incomplete, fills
 
 
 def first_rows(source: Any, request: Request) -> Table:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..terms import Column, Expression, Term
+from ..terms import Column, Expression, Lags, Term
 from ..terms.base import column_from_json, column_to_json
 from ..terms.parametric import levels_of, parsed, variables_of
 from .table import Distinct, Table, plain
@@ -519,12 +519,21 @@ class Holes:
             )
 
 
-def complete_rows(table: Table, columns: Iterable[Column], missing: str) -> tuple[Table, int]:
-    """The rows without missing values in ``columns``."""
-    holes = Holes()
-    bad = holes.add(table, columns)
-    holes.check(missing)
-    return (table.rows(~bad) if holes.incomplete else table), holes.incomplete
+_BEFORE = (
+    " Lags are in earlier rows: pass these too, or as the column an array of the lags in each row."
+)
+
+
+def check_complete(table: Table, columns: Iterable[Column]) -> None:
+    """Raises ValueError where new data lack values in ``columns``."""
+    holes = {name: int(table.missing(name).sum()) for name in columns}
+    if any(holes.values()):
+        raise ValueError(
+            "new data has missing values: "
+            + ", ".join(f"{count} in {name!r}" for name, count in holes.items() if count)
+            + "; fill them in or leave those rows out."
+            + _BEFORE * any(isinstance(name, Lags) for name, count in holes.items() if count)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -624,13 +633,7 @@ class Design:
 
     def extended(self, table: Table) -> Table:
         """A table with the columns that the formula makes."""
-        holes = {name: int(table.missing(name).sum()) for name in self.variables}
-        if any(holes.values()):
-            raise ValueError(
-                "new data has missing values: "
-                + ", ".join(f"{count} in {name!r}" for name, count in holes.items() if count)
-                + "; fill them in or leave those rows out."
-            )
+        check_complete(table, self.variables)
         taken = next((name for name in self.made if name in table), None)
         if taken is not None:
             raise ValueError(

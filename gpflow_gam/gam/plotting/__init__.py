@@ -1,5 +1,10 @@
 """Pictures of a fitted GAM; they need matplotlib (``pip install 'gpflow_gam[plot]'``)."""
 
+try:
+    import matplotlib.pyplot  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ImportError("plots need matplotlib: pip install 'gpflow_gam[plot]'.") from error
+
 from ..summaries.checks import quantile_residuals
 from .appraise import appraise, lift
 from .draw import draw, partial_residuals, working_residuals

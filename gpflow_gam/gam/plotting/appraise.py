@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gpflow.base import AnyNDArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from scipy.special import ndtr, ndtri
 from scipy.stats import beta
 
@@ -18,7 +20,7 @@ from ..frames.encoding import kind_of_time
 from ..summaries.checks import LARGEST, autocorrelations, quantile_residuals
 from ..terms import Column
 from .draw import observed
-from .tables import Axes, Figure, clip_to, faintness, panels, put_labels, short
+from .tables import clip_to, faintness, panels, put_labels, short
 
 _Z = 1.96
 _NAMED = 10  # with more classes than these, a legend hides the lines

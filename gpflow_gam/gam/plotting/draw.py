@@ -6,10 +6,14 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from gpflow.base import AnyNDArray
+from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
-from matplotlib.colors import Normalize
+from matplotlib.colors import Colormap, ListedColormap, Normalize
+from matplotlib.dates import ConciseDateFormatter
+from matplotlib.figure import Figure
 from matplotlib.path import Path
 from scipy.spatial import cKDTree
 from scipy.stats import norm
@@ -23,21 +27,7 @@ from ..frames import LevelColumn, NumericColumn
 from ..summaries.checks import effective_dof
 from ..terms import Column, MarkovField
 from ..terms.smooth import Polygons
-from .tables import (
-    Axes,
-    Colormap,
-    ConciseDateFormatter,
-    Figure,
-    ListedColormap,
-    clip_to,
-    faintness,
-    figure_of,
-    panels,
-    plt,
-    put_title,
-    short,
-    thinned,
-)
+from .tables import clip_to, faintness, figure_of, panels, put_title, short, thinned
 
 # --- residuals ------------------------------------------------------------------------------------
 

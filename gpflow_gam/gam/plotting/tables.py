@@ -5,22 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
-
-try:
-    import matplotlib.pyplot as plt
-    from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap, ListedColormap
-    from matplotlib.dates import ConciseDateFormatter
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-except ModuleNotFoundError as error:
-    raise ImportError("plots need matplotlib: pip install 'gpflow_gam[plot]'.") from error
-
-__all__ = ["Axes", "Colormap", "ConciseDateFormatter", "Figure", "ListedColormap", "plt"]
-"""Names of matplotlib for the other modules: it is optional, and looked for here alone."""
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 _WIDTHS = {1: 5.6, 2: 9.0, 3: 13.0}
 _HEIGHT = 3.5
@@ -80,6 +71,7 @@ def put_title(ax: Axes, text: str) -> None:
 
 
 def put_labels(ax: Axes, x: str, y: str, title: str) -> None:
+    """Names of both axes, and a title."""
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     put_title(ax, title)

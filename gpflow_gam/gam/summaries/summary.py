@@ -18,7 +18,7 @@ from scipy.stats import norm
 from tabulate import tabulate
 
 from ...kernels import CentredLinear, Summed, kernel_columns
-from ...kernels.correlation import leaves_of
+from ...kernels.correlation import leaves_of, lengthscales_of
 from ...measures import NUM_NODES
 from ...newton.curvatures import curvature
 from ...optimizers.binned.rounds import Profile
@@ -398,8 +398,7 @@ class Summary:
         numbers = [tabulate(rows, _NUMBERS, disable_numparse=True)] if rows else []
         return "\n\n".join([header, effects, self._note(), *numbers, *self._more()])
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         body, numbers = (
@@ -527,8 +526,5 @@ def _scales(fit: FittedGAM, component: Component) -> tuple[float, tuple[float, .
     # a level is no part of how a function varies
     varying = [part for part in parts if part.name != "level"]
     total = sum(part.unit * float(fit.value(part.variance)) for part in varying)
-    lengths: list[float] = []
-    for leaf in leaves_of(fit.model.kernel[component.name]):
-        if isinstance(getattr(leaf, "lengthscales", None), Parameter):
-            lengths += np.atleast_1d(fit.value(leaf.lengthscales)).tolist()
-    return float(np.sqrt(total)), tuple(lengths)
+    each = [np.ravel(fit.value(p)) for p in lengthscales_of(fit.model.kernel[component.name])]
+    return float(np.sqrt(total)), tuple(np.concatenate([*each, []]).tolist())
