@@ -9,7 +9,6 @@ from .binned.solution import (
     assign_posterior,
     present_solution,
     solution_of_sums,
-    whitened_of,
 )
 from .fits import fit, fit_rows, start_from_rows
 from .minimizers import FitProgress, FitResult, TimeBudget
@@ -30,5 +29,4 @@ __all__ = [
     "present_solution",
     "solution_of_sums",
     "start_from_rows",
-    "whitened_of",
 ]

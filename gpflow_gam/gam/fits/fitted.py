@@ -30,7 +30,6 @@ from ...optimizers import (
     Solution,
     present_solution,
     solution_of_sums,
-    whitened_of,
 )
 from ...optimizers.binned.cavities import between_predictors
 from ...optimizers.binned.evidence import GaussianPosterior, PseudoData
@@ -44,6 +43,7 @@ from ...posteriors import (
 )
 from ...posteriors.inducing import shaped_values
 from ...threads import each, one_blas_thread
+from ...variational import DenseGaussian
 from ..components import Component, shaped_term
 from ..families import Family
 from ..frames import Key, NumericColumn, Table, check_complete, filled
@@ -212,10 +212,15 @@ class FittedGAM:
         values = [tf.constant(solution.values(p)) for p in parameters_of(own)]
         kernel = with_values(own, values)
         assert isinstance(kernel, AdditiveKernel)
+        q, layout = self.q, model.blocks.layout
+        order = layout.order
+        root = tf.constant(np.linalg.cholesky(q.covariance[:, order][:, :, order]))
+        mean, log_det = tf.constant(q.mean[order]), tf.constant(q.log_det)
+        whitened = DenseGaussian(layout, mean, log_det, root)
         given = (
             kernel,
             model.inducing_variable,
-            whitened_of(self.q, model.blocks),
+            lambda _: whitened,
             model.num_latent_gps,
             model.mean_function,
         )

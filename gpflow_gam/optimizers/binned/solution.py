@@ -14,7 +14,6 @@ from gpflow.likelihoods import Likelihood
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
-from ...covariances import InducingBlocks
 from ...errors import NotPositiveDefinite
 from ...kernels.correlation import Values, parameters_of
 from ...kernels.fixed_inputs import FixedInputKernel
@@ -26,7 +25,7 @@ from ...posteriors import InducingMoments
 from ...posteriors.inducing import acting_nodes, constraint_evidence, shaped_components
 from ...storage import ByBlock
 from ...threads import SMALL, one_blas_thread
-from ...variational import DenseGaussian, OptimalPrecision
+from ...variational import OptimalPrecision
 from ..minimizers import FitResult, Loss, StopFit, Tracker
 from .evidence import (
     EvidenceEvaluation,
@@ -308,16 +307,6 @@ def present_posterior(model: AdditiveSVGP) -> GaussianPosterior:
         for i, root in zip(group.indices, L):
             roots[i] = root
     return posterior_of(precision, shift, roots)
-
-
-def whitened_of(q: GaussianPosterior, blocks: InducingBlocks) -> Callable[[Any], DenseGaussian]:
-    """q(V) as posteriors take it, the same for all Cholesky factors of the prior."""
-    layout = blocks.layout
-    order = layout.order
-    covariance = q.covariance[:, order][:, :, order]
-    factor = tf.constant(np.linalg.cholesky(covariance))
-    mean, log_det = tf.constant(q.mean[order]), tf.constant(q.log_det)
-    return lambda _: DenseGaussian(layout, mean, log_det, factor)
 
 
 def present_solution(
