@@ -1,4 +1,4 @@
-"""Additive kernels: sums of named components, of which those of one kind are one batch."""
+"""Additive priors: kernels of named components, those of one kind one batch; a known mean."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import AnyNDArray, Parameter, TensorType
+from gpflow.functions import MeanFunction
 from gpflow.kernels import (
     Combination,
     Constant,
@@ -27,6 +28,7 @@ from gpflow.kernels import (
     Sum,
 )
 
+from ..bijectors import identity
 from .correlation import PROFILES, Columns, Profile, kernel_columns, with_precise_distances
 
 Kernels = Sequence[Kernel]
@@ -761,6 +763,26 @@ def _auto_named(components: Sequence[Kernel | tuple[str, Kernel]]) -> dict[str, 
             name = next(n for n in names if n not in named)
         named[name] = kernel
     return named
+
+
+class OffsetMean(MeanFunction):
+    """``m(x) = constant + sum of the offset columns``, the offsets in the first predictor only."""
+
+    def __init__(self, constant: TensorType, columns: Sequence[int]) -> None:
+        super().__init__()
+        self.constant = Parameter(constant, transform=identity(), trainable=False)
+        self.columns = list(columns)
+
+    @inherit_check_shapes
+    def __call__(self, X: TensorType) -> tf.Tensor:
+        X = tf.convert_to_tensor(X)
+        shape = tf.concat([tf.shape(X)[:-1], tf.shape(self.constant)], axis=0)
+        mean = tf.broadcast_to(tf.cast(self.constant, X.dtype), shape)
+        if not self.columns:
+            return mean
+        offset = tf.reduce_sum(tf.gather(X, self.columns, axis=-1), axis=-1, keepdims=True)
+        others = tf.zeros(tf.concat([tf.shape(X)[:-1], tf.shape(self.constant) - 1], 0), X.dtype)
+        return mean + tf.concat([offset, others], axis=-1)
 
 
 class SeparateAdditive(AdditiveKernel):

@@ -37,10 +37,10 @@ from ..gam.terms import (
 )
 from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel, ZeroMean
+from ..kernels.additive import OffsetMean
 from ..kernels.terms import OnColumns
 from ..likelihoods.expectations import constant_predictor
 from ..measures import Discrete, Nodes
-from ..models.additive import OffsetMean
 from ..optimizers.binned.bins import HeldColumns
 
 Kind = Literal["number", "level", "cycle", "multiplier", "latitude", "longitude"]

@@ -32,7 +32,7 @@ from gpflow.models.training_mixins import (
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import assert_params_false, positive
 
-from ..bijectors import as_written, identity
+from ..bijectors import as_written
 from ..covariances import Features, InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables, joined
 from ..kernels import AdditiveKernel, SeparateAdditive
@@ -212,26 +212,6 @@ def check_precision(X: tf.Tensor, **parts: tf.Module) -> None:
                 "their precision; or make all parts of the model after "
                 f"gpflow.config.set_default_float(np.{X.dtype.name})."
             )
-
-
-class OffsetMean(MeanFunction):
-    """``m(x) = constant + sum of the offset columns``, the offsets in the first predictor only."""
-
-    def __init__(self, constant: TensorType, columns: Sequence[int]) -> None:
-        super().__init__()
-        self.constant = Parameter(constant, transform=identity(), trainable=False)
-        self.columns = list(columns)
-
-    @inherit_check_shapes
-    def __call__(self, X: TensorType) -> tf.Tensor:
-        X = tf.convert_to_tensor(X)
-        shape = tf.concat([tf.shape(X)[:-1], tf.shape(self.constant)], axis=0)
-        mean = tf.broadcast_to(tf.cast(self.constant, X.dtype), shape)
-        if not self.columns:
-            return mean
-        offset = tf.reduce_sum(tf.gather(X, self.columns, axis=-1), axis=-1, keepdims=True)
-        others = tf.zeros(tf.concat([tf.shape(X)[:-1], tf.shape(self.constant) - 1], 0), X.dtype)
-        return mean + tf.concat([offset, others], axis=-1)
 
 
 class AdditiveModel(GPModel, abc.ABC):

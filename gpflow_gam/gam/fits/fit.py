@@ -17,12 +17,12 @@ from ... import optimizers
 from ...bijectors import exponential
 from ...errors import NotPositiveDefinite
 from ...kernels import AdditiveKernel
+from ...kernels.additive import OffsetMean
 from ...likelihoods import Quasi, Weighted
 from ...likelihoods.base import unwrapped
 from ...likelihoods.expectations import constant_predictor
 from ...likelihoods.support import checked_observations
 from ...models import AdditiveModel, AdditiveSGPR, AdditiveSVGP, IterNCGP
-from ...models.additive import OffsetMean
 from ...optimizers import Checkpoint, FitResult, Solution, TimeBudget
 from ...optimizers.binned import bins
 from ...optimizers.binned.bins import FEW_ROWS, FINE_BINS
