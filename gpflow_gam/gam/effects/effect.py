@@ -28,8 +28,8 @@ from ..components import By, Component, Margin
 from ..fits import FittedGAM
 from ..fits.fitted import response_errors
 from ..frames import Element, LevelColumn, NumericColumn, Table
-from ..terms import Column, Lags
-from ..terms.base import Level
+from ..terms import Column
+from ..terms.base import Lags, Level
 from ..terms.smooth import KINDS
 from .posterior import inducing_moments, joint_moments, pointwise_moments, shaped_draws
 

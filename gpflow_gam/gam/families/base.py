@@ -136,7 +136,7 @@ class Family(abc.ABC):
         )
 
     def encode_censored(self, columns: Sequence[AnyNDArray], surv: Surv) -> Response:
-        """Y [N, 3] from the columns of the ``Surv`` ``surv``."""
+        """Y [N, 3] from ``columns``, those of the ``Surv`` ``surv``."""
         self.censored()
         raise AssertionError(f"family {self.name!r} is not that of censored responses")
 

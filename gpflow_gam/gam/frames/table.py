@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..terms import Column, Expression, Lags, as_column, variables_of
+from ..terms import Column, Expression, as_column, variables_of
+from ..terms.base import Lags
 
 
 class Distinct(NamedTuple):

@@ -3,7 +3,6 @@
 from .base import (
     Column,
     Expression,
-    Lags,
     ResponseSpec,
     Surv,
     Term,
@@ -36,7 +35,6 @@ __all__ = [
     "Formula",
     "Interaction",
     "Lag",
-    "Lags",
     "Levels",
     "Linear",
     "MarkovField",
