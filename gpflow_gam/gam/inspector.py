@@ -479,7 +479,8 @@ class Inspector:
         :param num_points: of the default grid, per axis.
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
             some seconds the first time, as those of :meth:`predict` do, and that of one predictor
-            of several for the others; :meth:`sample` and :attr:`posterior` take them as known.
+            of several for the others, and that of a single one for the likelihood's parameters;
+            :meth:`sample` and :attr:`posterior` take them as known.
         :param fun: a monotone function through which the estimate and the interval go, such as
             ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
             the expected response, and one of the odds under a logit link. There is no ``se`` then,

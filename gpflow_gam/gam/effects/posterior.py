@@ -56,11 +56,10 @@ def inducing_moments(fit: FittedGAM) -> InducingMoments:
 @once_a_fit
 def between_moments(fit: FittedGAM) -> InducingMoments | None:
     """
-    Covariance that predictors add to each other, as moments whose mean is zero.
+    What other predictors, or the likelihood's parameters, add: moments whose mean is zero.
 
-    None where they add nothing or nothing is known of it: of one predictor, of terms with a shape,
-    and of fits that keep no sums over rows, of which IterNCGP's posterior has its predictors
-    together already. See :func:`gpflow_gam.optimizers.binned.cavities.between_predictors`.
+    None where they add nothing; where a term has a shape; and of fits without sums over rows, of
+    which IterNCGP's posterior has its predictors together already.
     """
     solution, model = fit.solution, fit.model
     if solution is None or isinstance(model, IterNCGP) or fit.shaped is not None:

@@ -192,7 +192,7 @@ class Solution:
     curvature: AnyNDArray | None = None  # of E_q[log p(Y)] in the likelihood's parameters, [K, K]
     hessian: AnyNDArray | None = None  # of minus the criterion, [K, K], if it was no evidence
     unshaped: AnyNDArray | None = None  # the optimum without shapes, if a term has one
-    between: AnyNDArray | None = None  # by between_predictors, [L, P, P], once needed
+    between: AnyNDArray | None = None  # beyond q, as a file has it, [L, P, P]
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
