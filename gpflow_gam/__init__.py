@@ -67,6 +67,7 @@ with _docstrings_as_written():
     from .gam import GAM, comparison, effects, families, screening, summaries, terms
     from .gam.comparison import compare
     from .gam.screening import anova
+    from .gam.survival import cumulative_incidence
     from .gam.terms import Surv, factor, lag, linear, random_effect, s, te, ti
     from .newton import curvatures, operators, solvers
     from .optimizers import minimizers
@@ -95,6 +96,7 @@ __all__ = [
     "compare",
     "comparison",
     "covariances",
+    "cumulative_incidence",
     "curvatures",
     "datasets",
     "distribute",

@@ -32,10 +32,11 @@ def learnt(gam: gg.GAM) -> float:
 
 
 def mixed() -> np.ndarray:
-    """Rows of every kind, [N, 3]."""
+    """Rows of every kind, and some that entered late, [N, 3]."""
     y = np.array([0.3, 1.1, 2.5])
-    rows = [[[a, a, kind] for a in y] for kind in (RIGHT, EXACT, LEFT)]
-    return np.array([*rows[0], *rows[1], *rows[2], *[[a, a + 0.8, INTERVAL] for a in y]])
+    rows = [[a, a, kind] for kind in (RIGHT, EXACT, LEFT) for a in y]
+    late = [[a, share * a, kind] for kind in (RIGHT, EXACT) for a in y for share in (0.3, 0.9)]
+    return np.array([*rows, *late, *[[a, a + 0.8, INTERVAL] for a in y]])
 
 
 def expected(distribution, Y: np.ndarray) -> np.ndarray:
@@ -47,7 +48,9 @@ def expected(distribution, Y: np.ndarray) -> np.ndarray:
     high, low = np.where(above[0] < below[0], above, below)  # differences keep their digits there
     with np.errstate(divide="ignore"):
         between = high + np.log(-np.expm1(low - high))
-    return np.select(
+    late = (Y[:, 1] < Y[:, 0]) & (kind <= EXACT)
+    entered = np.where(late, distribution.logsf(np.where(late, Y[:, 1], y)), 0.0)
+    return -entered + np.select(
         [kind == RIGHT, kind == EXACT, kind == LEFT],
         [distribution.logsf(y), distribution.logpdf(y), distribution.logcdf(y)],
         between,

@@ -19,6 +19,7 @@ from .fits.prediction import Selection, part_of
 from .fits.specification import Model
 from .summaries.checks import concurvity, pairwise_concurvity
 from .summaries.summary import Summary, summarise, variance_components
+from .survival import survival
 from .tables import ERROR, EditedGAM, Tables, edited
 from .terms import Column
 from .terms.base import Level
@@ -195,7 +196,27 @@ class Inspector:
         """
         fit = self.fitted
         draws = _effects.hyperparameter_draws(fit) if unconditional else []
-        return prediction.survival(fit, data, times, level, draws)
+        return survival(fit, data, times, level, draws)
+
+    def restricted_mean(
+        self, data: Any, times: Any = None, *, level: float = 0.95, unconditional: bool = True
+    ) -> pd.DataFrame:
+        """
+        Mean times up to given ones: areas under the survival curves of new rows.
+
+        What is lost on average before a time, in the response's unit; a measure of differences
+        that needs no proportional hazards (Royston & Parmar 2013).
+
+        :param data: as in :meth:`predict`.
+        :param times: [T], the times to which the means are restricted, as in :meth:`survival`.
+        :param level: probability of the credible interval of each mean.
+        :param unconditional: as in :meth:`survival`.
+        :return: as :meth:`survival`; ``time`` is the restriction.
+        :raises ValueError: as :meth:`survival`; responses that may be negative.
+        """
+        fit = self.fitted
+        draws = _effects.hyperparameter_draws(fit) if unconditional else []
+        return survival(fit, data, times, level, draws, restricted=True)
 
     def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:
         """

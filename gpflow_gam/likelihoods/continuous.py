@@ -408,9 +408,10 @@ class Censored(LocationScale, abc.ABC):
 
     Y is [N, 1], or [N, 3] with the kind of each row: 0 of a response greater than the first column,
     1 of one that is equal to it, 2 of one less than it and 3 of one between the first and the
-    second column, which is read in no other rows. Of a response that is not known exactly the
-    log-density is the logarithm of the probability of what is known. Means and variances are those
-    of the response that nothing censors.
+    second column. Of a response that is not known exactly the log-density is the logarithm of the
+    probability of what is known. In rows of kinds 0 and 1 a second column below the first is where
+    the row entered: the density is that given a response beyond it (left truncation). Means and
+    variances are those of the response that nothing censors or truncates.
 
     :param scale: trainable.
     :param floor: a lower bound of the scale.
@@ -464,6 +465,10 @@ class Censored(LocationScale, abc.ABC):
     def _mode(self, width: tf.Tensor) -> tf.Tensor:
         """The a at which the interval from a to a + width is most probable."""
 
+    @abc.abstractmethod
+    def _mode_beyond(self, gap: tf.Tensor) -> tf.Tensor:
+        """The z at which p(e = z) / P(e > z - gap) is greatest."""
+
     # --- of observations ---------------------------------------------------------------------
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
@@ -513,6 +518,19 @@ class Censored(LocationScale, abc.ABC):
             out = tf.where(between, self._log_between(lower, lower + width), out)
         return out
 
+    def _late(self, Y: tf.Tensor) -> tf.Tensor:
+        """Whether rows entered later than all can, [..., 1]."""
+        late = (Y[..., 1:2] < Y[..., :1]) & (Y[..., 2:] < LEFT)
+        return late & (Y[..., 1:2] > 0.0) if self.logarithm else late
+
+    def _log_entered(self, f: tf.Tensor, Y: tf.Tensor, scale: TensorType) -> tf.Tensor:
+        """Log-probabilities [..., 1] of responses beyond where their rows entered."""
+        late = self._late(Y)
+        if not _occurs(late):
+            return tf.zeros_like(f)
+        a = self._standardised(tf.where(late, Y[..., 1:2], tf.ones_like(Y[..., :1])), f, scale)
+        return tf.where(late, self._log_above(tf.where(late, a, tf.zeros_like(a))), 0.0 * a)
+
     def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         """Log-densities, or log-probabilities, of rows ``y``; ``g`` is the scale."""
         exact_y = y[..., :1]
@@ -521,7 +539,7 @@ class Censored(LocationScale, abc.ABC):
             return self._standard_log_density(z) - unit
         exact = tf.equal(y[..., 2:], EXACT)
         known = self._standard_log_density(tf.where(exact, z, tf.zeros_like(z))) - unit
-        return tf.where(exact, known, self._log_censored(f, y, g))
+        return tf.where(exact, known, self._log_censored(f, y, g)) - self._log_entered(f, y, g)
 
     def _variational_expectations(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
@@ -540,11 +558,12 @@ class Censored(LocationScale, abc.ABC):
         if exact is None:
             return known[..., 0]
 
-        def censored(F: tf.Tensor) -> tf.Tensor:
+        def others(F: tf.Tensor) -> tf.Tensor:
             f, scale = self.split(F)
-            return self._log_censored(f, Y, scale)
+            return self._log_censored(f, Y, scale) - self._log_entered(f, Y, scale)
 
-        return tf.where(exact, known, self.quadrature(censored, Fmu, Fvar))[..., 0]
+        known = tf.where(exact, known, tf.zeros_like(known))
+        return (known + self.quadrature(others, Fmu, Fvar))[..., 0]
 
     def saturated(self, Y: tf.Tensor, scale: TensorType) -> tf.Tensor:
         """
@@ -563,6 +582,12 @@ class Censored(LocationScale, abc.ABC):
         width = tf.where(between, width, tf.ones_like(y))
         a = self._mode(width)
         inside = tf.where(between, self._log_between(a, a + width), zero)
+        late, one = self._late(Y) & tf.equal(kind, EXACT), tf.ones_like(y)
+        entered = self._standardised(tf.where(late, Y[..., 1:2], one), zero, scale)
+        gap = tf.where(late, self._standardised(y, zero, scale) - entered, one)
+        z = self._mode_beyond(gap)
+        beyond = self._standard_log_density(z) - self._log_above(z - gap)
+        known = tf.where(late, beyond - self._log_unit(y, scale), known)
         return tf.where(tf.equal(kind, EXACT), known, inside)[..., 0]
 
     def log_survival(self, y: tf.Tensor, location: tf.Tensor, scale: TensorType) -> tf.Tensor:
@@ -586,9 +611,11 @@ class Censored(LocationScale, abc.ABC):
         return self._log_below(self._standardised(y, location, scale))
 
     def row_terms(self, rows: Batch) -> Terms | None:
-        """In closed form, of ``rows`` none of which is censored, and of a scale that is one."""
+        """In closed form, of ``rows`` all known and seen from the start, and of one scale."""
         Y = rows.Y
-        if self.varying or (Y.shape[1] > 1 and not np.all(Y[:, 2] == EXACT)):
+        if self.varying:
+            return None
+        if Y.shape[1] > 1 and (np.any(Y[:, 2] != EXACT) or np.any(self._late(tf.constant(Y)))):
             return None
         y, variable = Y[:, 0], self.scale.unconstrained_variable
         if any(v is not variable for v in rows.variables) or np.ndim(variable):
@@ -645,10 +672,22 @@ class CensoredGaussian(Censored):
     def _mode(self, width: tf.Tensor) -> tf.Tensor:
         return -0.5 * width
 
+    def _mode_beyond(self, gap: tf.Tensor) -> tf.Tensor:
+        # Where the hazard at x = z - gap is z. By bounds of it (Birnbaum 1942, Sampford 1953) x is
+        # between 1 / gap less two gaps and less one: Newton's steps go up from below.
+        small = gap < 0.05  # where hazard - x has no digits, and the middle of the bounds is near
+        x = tf.where(gap < 1.0, 1.0 / gap - 2.0 * gap, -gap)
+        for _ in range(8):
+            hazard = tf.exp(self._standard_log_density(x) - log_ndtr(-x))
+            x += (hazard - x - gap) / tf.where(small, 1.0, 1.0 - hazard * (hazard - x))
+        return gap + tf.where(small, 1.0 / gap - 1.5 * gap, x)
+
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
-        """Over f in closed form."""
+        """Over f in closed form, where all rows can be seen from the start."""
+        if Y.shape[-1] == 3 and _occurs(self._late(Y)):
+            return super()._predict_log_density(X, Fmu, Fvar, Y)
         if not self.varying:
             return self._log_density(Fmu, tf.sqrt(tf.square(self.scale) + Fvar), Y)[..., 0]
         f, var = self.unit * Fmu[..., :1], tf.square(self.unit) * Fvar[..., :1]
@@ -721,6 +760,9 @@ class Weibull(Censored):
     def _mode(self, width: tf.Tensor) -> tf.Tensor:
         # log(width / (e^width - 1))
         return tf.math.log(width) - width - tf.math.log(-tf.math.expm1(-width))
+
+    def _mode_beyond(self, gap: tf.Tensor) -> tf.Tensor:
+        return -tf.math.log(-tf.math.expm1(-gap))
 
     def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
         twice, once = tf.math.lgamma(1.0 + 2.0 * g), tf.math.lgamma(1.0 + g)

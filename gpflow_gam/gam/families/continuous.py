@@ -86,11 +86,6 @@ class Survival(LocationScale, abc.ABC):
         return self
 
     def encode_censored(self, columns: Sequence[AnyNDArray], surv: Surv) -> Response:
-        if surv.type == "counting":
-            raise ValueError(
-                f"y: family {self.name!r} takes no rows that enter later (Surv(start, stop, "
-                "event)); take 'cox'."
-            )
         return Response(encoding.censored(columns, surv, self.name, self.kind.logarithm), None)
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
@@ -134,9 +129,11 @@ class Survival(LocationScale, abc.ABC):
         low = self._below(likelihood, Y[:, :1], F)
         if Y.shape[1] == 1:
             return low, low
-        kind = Y[:, 2]
-        high = self._below(likelihood, Y[:, 1:2], F)
-        at_most = np.select([kind == RIGHT, kind == INTERVAL], [1.0, high], low)
+        kind, end = Y[:, 2], self._below(likelihood, Y[:, 1:2], F)
+        # given a response beyond where the row entered
+        late = (Y[:, 1] < Y[:, 0]) & (kind < LEFT)
+        low = np.where(late, (low - end) / np.maximum(1.0 - end, 1e-300), low)
+        at_most = np.select([kind == RIGHT, kind == INTERVAL], [1.0, end], low)
         return np.where(kind == LEFT, 0.0, low), at_most
 
     def observed(self, Y: AnyNDArray) -> AnyNDArray:

@@ -304,7 +304,8 @@ def censored(
         require(time, time > 0.0, "positive", names[0], family)
     if surv.type == "counting":
         start = numbers(columns[1], names[1], family)
-        require(start, start >= 0.0, "not negative", names[1], family)
+        if above_zero:
+            require(start, start >= 0.0, "not negative", names[1], family)
         require(start, start < time, f"less than {names[0]!r} of its row", names[1], family)
     _require_numbers(columns[-1], names[-1])
     event = numbers(columns[-1], names[-1], family)

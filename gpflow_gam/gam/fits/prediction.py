@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
@@ -12,11 +11,8 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.likelihoods import Likelihood
-from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
-from ...likelihoods.base import unwrapped
 from ...likelihoods.predictive import (
     expected_response,
     predictive_log_density,
@@ -24,8 +20,6 @@ from ...likelihoods.predictive import (
     summarised_response,
 )
 from ...likelihoods.support import checked_observations
-from ...optimizers.laplace import HyperparameterDraw
-from ..families import Cox, Survival, Weibull
 from ..frames import Holes, NumericColumn, Table, blocks_of, filled, in_blocks, located, recut
 from ..terms import Column, Term, variables_of
 from .fitted import BLOCK, FittedGAM, encoded, response_errors, warn_of_tails
@@ -41,8 +35,6 @@ _INTERCEPT = ("intercept", "(Intercept)", "1")
 _DRAWS = 1000
 _TOGETHER = 2**20  # responses that are drawn in one call
 _MANY = 8 * BLOCK  # rows at a time where nothing is drawn
-_TIMES = 101  # number of times of a default grid of survival curves
-_NODES = {1: 32, 2: 12}  # quadrature nodes for each predictor, by the number of predictors
 Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
 
 
@@ -170,10 +162,10 @@ class Prediction:
         rng, parts = np.random.default_rng(self.seed), []
         # what few rows of a block need is dear, and so shared by many
         step = _MANY if self.type in ("terms", "link") else BLOCK
-        for start, table in _blocks(data, self.columns, step):
+        for start, table in blocks(data, self.columns, step):
             with located(start, table.num_rows):
                 parts.append(self.complete(table, lambda table: self._of_table(table, rng)))
-        return _labelled(_joined(parts), data)
+        return _labelled(joined(parts), data)
 
     def sample(self, data: Any, num_samples: int) -> AnyNDArray:
         """Posterior draws, as :meth:`gpflow_gam.GAM.sample` returns them."""
@@ -423,132 +415,6 @@ def density_of_rows(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     return np.asarray(predictive_log_density(fit.likelihood, X, *given))
 
 
-# --- survival curves -----------------------------------------------------------------------------
-
-
-def survival(
-    fit: FittedGAM, data: Any, times: Any, level: float, draws: Sequence[HyperparameterDraw] = ()
-) -> pd.DataFrame:
-    """Survival curves, as :meth:`gpflow_gam.GAM.survival` returns them."""
-    family = fit.spec.family
-    if not isinstance(family, (Survival, Cox)):
-        raise ValueError(
-            f"survival: family {family.name!r} has no survival curves; fit 'weibull', 'lognormal', "
-            "'cox', or 'gaussian' with y=Surv(...)."
-        )
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
-    positive = isinstance(family, Cox) or family.kind.logarithm
-    t = _default_times(fit, positive) if times is None else _checked_times(times, positive)
-    if isinstance(family, Cox) and np.max(t) > family.longest(fit.likelihood):
-        raise ValueError(
-            f"times must be at most {family.longest(fit.likelihood):g}, the longest time of the "
-            f"fit, beyond which family 'cox' knows nothing; got {np.max(t):g}."
-        )
-    parts, z = [], norm.ppf(0.5 + 0.5 * level)
-    for start, table in _blocks(data, fit.spec.inputs):
-        with located(start, table.num_rows):
-            X = encoded(fit, table)
-        mean, var = fit.predict_link(X)
-        S = _expected_survival(fit, family, t, mean, var)
-        if len(draws) or mean.shape[1] > 1:
-            ends = _survival_interval(fit, family, X, t, z, draws)
-        else:  # survival moves one way with the predictor, and ends of intervals go through
-            low, high = (
-                family.survival(fit.likelihood, t, (mean + sign * z * np.sqrt(var))[:, None])
-                for sign in (-1.0, 1.0)
-            )
-            ends = np.minimum(low, high), np.maximum(low, high)
-        columns = {"estimate": S, "lower": ends[0], "upper": ends[1]}
-        if positive:
-            columns = {name: np.where(t > 0.0, values, 1.0) for name, values in columns.items()}
-        rows = np.repeat(np.arange(start, start + len(mean)), len(t))
-        frame = {"row": rows, "time": np.tile(t, len(mean))}
-        frame |= {name: values.ravel() for name, values in columns.items()}
-        parts.append(pd.DataFrame(frame))
-    return _joined(parts)
-
-
-def _expected_survival(
-    fit: FittedGAM, family: Survival | Cox, t: AnyNDArray, mean: AnyNDArray, var: AnyNDArray
-) -> AnyNDArray:
-    """The posterior mean of curves, [N, T], of predictors [N, L]."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(  # type: ignore[no-untyped-call]
-        _NODES[mean.shape[1]]
-    )
-    weights = weights / weights.sum()
-    result, sd = np.zeros((len(mean), len(t))), np.sqrt(var)
-    for at in itertools.product(range(len(nodes)), repeat=mean.shape[1]):
-        F = mean + nodes[list(at)] * sd
-        result += np.prod(weights[list(at)]) * family.survival(fit.likelihood, t, F[:, None])
-    return result
-
-
-def _survival_interval(
-    fit: FittedGAM,
-    family: Survival | Cox,
-    X: AnyNDArray,
-    t: AnyNDArray,
-    z: float,
-    draws: Sequence[HyperparameterDraw],
-) -> tuple[AnyNDArray, AnyNDArray]:
-    """Limits [N, T] that allow for what is not known of hyperparameters, the family's own too."""
-    # Normal on a scale on which curves are nearly linear in predictors and scale: of hazards that
-    # are proportional that of their logarithm, and otherwise the normal quantile.
-    hazards = isinstance(family, (Cox, Weibull))
-
-    def scaled(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        S = np.clip(family.survival(likelihood, t, F[:, None]), 1e-300, 1.0 - 1e-16)
-        return np.asarray(np.log(-np.log(S)) if hazards else ndtri(S))
-
-    def variance(likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
-        """Variance that uncertain predictors cause, to first order, [N, T]."""
-        result, sd = np.zeros((len(mean), len(t))), np.sqrt(np.maximum(var, 0.0))
-        for axis in np.eye(mean.shape[1]):
-            ends = [scaled(likelihood, mean + sign * axis * sd) for sign in (-1.0, 1.0)]
-            result += np.square(0.5 * (ends[1] - ends[0]))
-        return result
-
-    shift = np.asarray(fit.model.mean_function(X))
-    mean, var = fit.predict_link(X)
-    at = scaled(fit.likelihood, mean)
-    total = np.zeros_like(at) if len(draws) else variance(fit.likelihood, mean, var)
-    for draw in draws:
-        mean, var = draw.moments.total(X)
-        likelihood, mean = unwrapped(draw.likelihood), mean + shift
-        total += variance(likelihood, mean, var) + np.square(scaled(likelihood, mean) - at)
-    half = z * np.sqrt(total / max(len(draws), 1))
-    ends = [np.exp(-np.exp(e)) if hazards else ndtr(e) for e in (at - half, at + half)]
-    return np.minimum(*ends), np.maximum(*ends)
-
-
-def _default_times(fit: FittedGAM, positive: bool) -> AnyNDArray:
-    """Even times over the responses of the fit, from zero on where they are positive."""
-    family = fit.spec.family
-    if isinstance(family, Cox):
-        return np.linspace(0.0, family.longest(fit.likelihood), _TIMES)
-    if not fit.data.available:
-        raise ValueError(
-            "times: the GAM was saved without its data, whose largest response would be the last "
-            "time; give times, such as numpy.linspace(0, 10, 101)."
-        )
-    # of a censored response both ends, and of what kind it is
-    Y = np.asarray(fit.data.responses[: fit.number])[:, :2]
-    return np.linspace(0.0 if positive else float(np.min(Y)), float(np.max(Y)), _TIMES)
-
-
-def _checked_times(times: Any, positive: bool) -> AnyNDArray:
-    """Times as users give them as numbers [T], finite and, if wanted, not negative."""
-    t = np.atleast_1d(np.asarray(times, dtype=np.float64))
-    if t.ndim != 1 or len(t) == 0:
-        raise ValueError(f"times must be numbers [T]; got shape {t.shape}.")
-    good = np.isfinite(t) & ((t >= 0.0) | (not positive))
-    if not good.all():
-        what = "finite and not negative" if positive else "finite"
-        raise ValueError(f"times must be {what}; got {t[~good][0]:g}.")
-    return t
-
-
 # --- rows in whatever they come ------------------------------------------------------------------
 
 
@@ -565,13 +431,13 @@ def log_density(
         checked_observations(Y, fit.likelihood, str(spec.response))
         return of_rows(fit, X, Y)
 
-    for start, table in _blocks(data, columns):
+    for start, table in blocks(data, columns):
         with located(start, table.num_rows):
             parts.append(_complete(fit, table, needed, drop, density))
     return np.concatenate(parts)
 
 
-def _blocks(data: Any, columns: list[Column], step: int = BLOCK) -> Iterator[tuple[int, Table]]:
+def blocks(data: Any, columns: list[Column], step: int = BLOCK) -> Iterator[tuple[int, Table]]:
     """Blocks of equal numbers of rows, each with the number of its first."""
     if in_blocks(data):
         start, names = 0, list(dict.fromkeys(columns))
@@ -599,12 +465,12 @@ def _labelled(result: Any, data: Any) -> Any:
     return result.set_axis(index) if isinstance(result, pd.DataFrame) else result
 
 
-def _joined(parts: list[Any]) -> Any:
+def joined(parts: list[Any]) -> Any:
     """Arrays, frames or tuples of them, one after the other."""
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], tuple):
-        return tuple(_joined(list(part)) for part in zip(*parts))
+        return tuple(joined(list(part)) for part in zip(*parts))
     if isinstance(parts[0], pd.DataFrame):
         return pd.concat(parts, ignore_index=True)
     return np.concatenate(parts)

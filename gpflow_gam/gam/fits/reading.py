@@ -357,7 +357,11 @@ def check_enough_rows(number: int, request: Request) -> None:
 def _check_response_is_no_term(request: Request, table: Table | None) -> None:
     read = variables_of(columns_of(request.terms))
     read = read if table is None else [table.name(c) for c in read]
-    for name in request.response_columns[: 1 if request.censoring is None else 2]:
+    surv = request.censoring
+    names = [request.response] if surv is None else [*surv.columns]
+    if surv is not None and surv.third is not None:
+        names.remove(surv.first)  # when a row enters is known beforehand
+    for name in names:
         if (name if table is None else table.name(name)) in read:
             raise ValueError(f"the response {name!r} is also in a term; drop that term.")
 

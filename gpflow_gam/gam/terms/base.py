@@ -10,10 +10,13 @@ import keyword
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # --- columns that a formula computes from others, row by row: ``s(log(x))`` -----------------------
 
@@ -653,7 +656,7 @@ class Surv:
       missing or inf it is above lower;
     - ``Surv("start", "stop", "event")``: at risk from start, when the row enters, to stop, at which
       event is as in the first. A subject may have several such rows, one after the other, as
-      columns that change in time need. For ``family="cox"``.
+      columns that change in time need.
 
     Censoring must not depend on the response beyond that (Klein & Moeschberger 2003, section 3.2).
 
@@ -709,6 +712,45 @@ class Surv:
     def complete(self) -> tuple[Column, ...]:
         """Those that no row may lack."""
         return () if self.type == "interval" else self.columns
+
+    def split(
+        self, data: pd.DataFrame, cuts: Sequence[float], start: str = "start"
+    ) -> pd.DataFrame:
+        """
+        Rows of lives cut at given times, as effects that change in time need.
+
+        As R's ``survSplit``: a row for each part of a life between two cuts, in which columns made
+        of ``start`` and of the column of times may enter terms. Fit the result with
+        ``Surv(start, time, event)``: cuts alone change nothing.
+
+        :param data: rows of ``Surv("time", "event")`` or ``Surv("start", "stop", "event")``.
+        :param cuts: times, in any order.
+        :param start: the name of the column of starts that is made where there is none.
+        :return: as ``data``, with each life's parts one after the other, the labels repeated; the
+            column of times has the end of each part, that of events 0 in all parts but the last.
+        :raises ValueError: censoring that is not to the right, a column ``start`` that is taken,
+            or a life that ends before it begins.
+        """
+        if self.type not in ("right", "counting"):
+            raise ValueError(f"split takes Surv(time, event); got {self.type} censoring.")
+        if self.third is None and start in data:
+            raise ValueError(f"start={start!r} is a column of data; choose another name.")
+        time, begin = self.columns[0], start if self.third is None else self.first
+        event = self.columns[-1]
+        rows = data if self.third is not None else data.assign(**{start: 0.0})
+        inner = np.unique(np.asarray(cuts, dtype=np.float64))
+        low, high = (rows[c].to_numpy(np.float64)[:, None] for c in (begin, time))
+        if not np.all(low < high):
+            raise ValueError(f"data: {time!r} must be greater than {begin!r} in every row.")
+        # all ends of all parts; those outside of a life collapse
+        ends = np.clip(np.append(inner, np.inf), low, high)
+        starts = np.concatenate([low, ends[:, :-1]], axis=1)
+        row, part = np.nonzero(starts < ends)
+        last = ends[row, part] == high[row, 0]
+        result = rows.iloc[row].copy()
+        result[begin], result[time] = starts[row, part], ends[row, part]
+        result[event] = result[event].where(last, 0).astype(result[event].dtype)
+        return result
 
     def __str__(self) -> str:
         names = [self.first, self.second, self.third]

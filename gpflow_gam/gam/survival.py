@@ -1,0 +1,333 @@
+"""Survival curves, restricted means and cumulative incidences, with their limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+from scipy.special import ndtr, ndtri
+from scipy.stats import norm
+
+from ..likelihoods.base import unwrapped
+from ..optimizers.laplace import HyperparameterDraw
+from .effects import hyperparameter_draws
+from .families import Cox, Survival, Weibull
+from .fits import FittedGAM
+from .fits.fitted import encoded
+from .fits.prediction import blocks, joined
+from .frames import located
+from .terms import variables_of
+
+if TYPE_CHECKING:
+    from .gam import GAM
+
+__all__ = ["cumulative_incidence"]
+
+_TIMES = 101  # number of times of a default grid
+_NODES = {1: 32, 2: 12}  # quadrature nodes for each predictor, by the number of predictors
+_OVER_TIME = 64  # nodes of an integral over time
+_STEPS = 200  # of a cumulative incidence
+_TOGETHER = 2**22  # numbers that are drawn in one go
+
+Measure = Callable[[Likelihood, AnyNDArray], AnyNDArray]
+"""A share between 0 and 1 for each of T times, [N, T], of predictors [N, L]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lifetimes:
+    """A fit of times, and draws of its hyperparameters if limits allow for them."""
+
+    fit: FittedGAM
+    draws: Sequence[HyperparameterDraw] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fit.spec.family, (Survival, Cox)):
+            raise ValueError(
+                f"survival: family {self.fit.spec.family.name!r} has no survival curves; fit "
+                "'weibull', 'lognormal', 'cox', or 'gaussian' with y=Surv(...)."
+            )
+        surv = self.fit.spec.censoring
+        if surv is not None and surv.third and surv.first in variables_of(self.fit.spec.inputs):
+            raise ValueError(
+                f"survival: {surv.first!r}, when a row enters, is in a term, so that hazards "
+                "change along a curve; predict(type='link') has them at each time."
+            )
+
+    @property
+    def family(self) -> Survival | Cox:
+        """That of the fit."""
+        family = self.fit.spec.family
+        assert isinstance(family, (Survival, Cox))
+        return family
+
+    @property
+    def positive(self) -> bool:
+        """Whether no response is below zero."""
+        return isinstance(self.family, Cox) or self.family.kind.logarithm
+
+    def times(self, times: Any) -> AnyNDArray:
+        """Times as users give them as numbers [T], or even ones; raises ValueError."""
+        fit, family = self.fit, self.family
+        if times is not None:
+            t = np.atleast_1d(np.asarray(times, dtype=np.float64))
+            if t.ndim != 1 or len(t) == 0:
+                raise ValueError(f"times must be numbers [T]; got shape {t.shape}.")
+            good = np.isfinite(t) & ((t >= 0.0) | (not self.positive))
+            if not good.all():
+                what = "finite and not negative" if self.positive else "finite"
+                raise ValueError(f"times must be {what}; got {t[~good][0]:g}.")
+        elif isinstance(family, Cox):
+            t = np.linspace(0.0, family.longest(fit.likelihood), _TIMES)
+        elif fit.data.available:
+            # of a censored response both ends, and of what kind it is
+            Y = np.asarray(fit.data.responses[: fit.number])[:, :2]
+            t = np.linspace(0.0 if self.positive else float(np.min(Y)), float(np.max(Y)), _TIMES)
+        else:
+            raise ValueError(
+                "times: the GAM was saved without its data, whose largest response would be the "
+                "last time; give times, such as numpy.linspace(0, 10, 101)."
+            )
+        if isinstance(family, Cox) and np.max(t) > family.longest(fit.likelihood):
+            raise ValueError(
+                f"times must be at most {family.longest(fit.likelihood):g}, the longest time of "
+                f"the fit, beyond which family 'cox' knows nothing; got {np.max(t):g}."
+            )
+        return t
+
+    def curve(self, t: AnyNDArray) -> Measure:
+        """Probabilities of exceeding times ``t`` [T]."""
+
+        def measure(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+            S = self.family.survival(likelihood, t, F[..., None, :])
+            return np.where(t > 0.0, S, 1.0) if self.positive else S
+
+        return measure
+
+    def mean_curve(self, t: AnyNDArray) -> Measure:
+        """Restricted means as a share of times ``t`` [T]: averages of the curve up to each."""
+        nodes, weights = np.polynomial.legendre.leggauss(_OVER_TIME)  # type: ignore[no-untyped-call]
+        curve = self.curve((t[:, None] * 0.5 * (1.0 + nodes)).ravel())
+
+        def measure(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+            S = curve(likelihood, F).reshape(len(F), len(t), len(nodes))
+            return np.asarray(S @ (0.5 * weights))
+
+        return measure
+
+    def frame(
+        self, data: Any, t: AnyNDArray, measure: Measure, level: float, unit: AnyNDArray | float
+    ) -> pd.DataFrame:
+        """Posterior means and limits of a measure in a ``unit`` [T], T lines for each row."""
+        parts, z = [], _quantile(level)
+        for start, table in blocks(data, self.fit.spec.inputs):
+            with located(start, table.num_rows):
+                X = encoded(self.fit, table)
+            mean, var = self.fit.predict_link(X)
+            estimate = _expected(self.fit.likelihood, measure, mean, var)
+            if len(self.draws) or mean.shape[1] > 1:
+                ends = self._interval(measure, X, z)
+            else:  # a share moves one way with the predictor, and ends of intervals go through
+                low, high = (
+                    measure(self.fit.likelihood, mean + sign * z * np.sqrt(var))
+                    for sign in (-1.0, 1.0)
+                )
+                ends = np.minimum(low, high), np.maximum(low, high)
+            columns = {"estimate": estimate, "lower": ends[0], "upper": ends[1]}
+            if self.positive:
+                columns = {name: np.where(t > 0.0, v, 1.0) for name, v in columns.items()}
+            frame = _grid(start, len(mean), t)
+            frame |= {name: (unit * values).ravel() for name, values in columns.items()}
+            parts.append(pd.DataFrame(frame))
+        return joined(parts)
+
+    def _interval(self, measure: Measure, X: AnyNDArray, z: float) -> tuple[AnyNDArray, AnyNDArray]:
+        """Limits [N, T] that allow for uncertain hyperparameters, the family's own too."""
+        # Normal on a scale on which curves are nearly linear in predictors and scale: of hazards
+        # that are proportional that of their logarithm, and otherwise the normal quantile.
+        fit, hazards = self.fit, isinstance(self.family, (Cox, Weibull))
+
+        def scaled(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+            S = np.clip(measure(likelihood, F), 1e-300, 1.0 - 1e-16)
+            return np.asarray(np.log(-np.log(S)) if hazards else ndtri(S))
+
+        def variance(likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
+            """Variance that uncertain predictors cause, to first order, [N, T]."""
+            sd, result = np.sqrt(np.maximum(var, 0.0)), np.zeros_like(at)
+            for axis in np.eye(mean.shape[1]):
+                ends = [scaled(likelihood, mean + sign * axis * sd) for sign in (-1.0, 1.0)]
+                result += np.square(0.5 * (ends[1] - ends[0]))
+            return result
+
+        mean, var = fit.predict_link(X)
+        at = scaled(fit.likelihood, mean)
+        total = np.zeros_like(at) if len(self.draws) else variance(fit.likelihood, mean, var)
+        for likelihood, mean, var in self.moments(X):
+            total += variance(likelihood, mean, var) + np.square(scaled(likelihood, mean) - at)
+        half = z * np.sqrt(total / max(len(self.draws), 1))
+        ends = [np.exp(-np.exp(e)) if hazards else ndtr(e) for e in (at - half, at + half)]
+        return np.minimum(*ends), np.maximum(*ends)
+
+    def moments(self, X: AnyNDArray) -> list[tuple[Likelihood, AnyNDArray, AnyNDArray]]:
+        """Likelihood, and means and variances [N, L] of predictors, at each draw."""
+        shift = np.asarray(self.fit.model.mean_function(X))
+        result = []
+        for draw in self.draws:
+            mean, var = draw.moments.total(X)
+            result.append((unwrapped(draw.likelihood), mean + shift, var))
+        return result
+
+
+def _quantile(level: float) -> float:
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    return float(norm.ppf(0.5 + 0.5 * level))
+
+
+def _grid(start: int, number: int, t: AnyNDArray) -> dict[str, AnyNDArray]:
+    return {
+        "row": np.repeat(np.arange(start, start + number), len(t)),
+        "time": np.tile(t, number),
+    }
+
+
+def _expected(
+    likelihood: Likelihood, measure: Measure, mean: AnyNDArray, var: AnyNDArray
+) -> AnyNDArray:
+    """The posterior mean, [N, T], of predictors of mean and variance [N, L]."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(  # type: ignore[no-untyped-call]
+        _NODES[mean.shape[1]]
+    )
+    weights, sd = weights / weights.sum(), np.sqrt(var)
+    return np.asarray(
+        sum(
+            np.prod(weights[list(at)]) * measure(likelihood, mean + nodes[list(at)] * sd)
+            for at in itertools.product(range(len(nodes)), repeat=mean.shape[1])
+        )
+    )
+
+
+def survival(
+    fit: FittedGAM,
+    data: Any,
+    times: Any,
+    level: float,
+    draws: Sequence[HyperparameterDraw] = (),
+    restricted: bool = False,
+) -> pd.DataFrame:
+    """Curves, or restricted means, as methods of :class:`gpflow_gam.GAM` return them."""
+    lives = Lifetimes(fit, draws)
+    t = lives.times(times)
+    if not restricted:
+        return lives.frame(data, t, lives.curve(t), level, 1.0)
+    if not lives.positive:
+        raise ValueError(
+            f"restricted_mean: family {lives.family.name!r} has responses below zero; fit "
+            "'weibull', 'lognormal' or 'cox'."
+        )
+    return lives.frame(data, t, lives.mean_curve(t), level, t)
+
+
+def cumulative_incidence(
+    gams: Mapping[str, GAM],
+    data: Any,
+    times: Any = None,
+    *,
+    level: float = 0.95,
+    unconditional: bool = True,
+    num_samples: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    r"""
+    Probabilities of each of several competing events by given times.
+
+    Each cause has a fit of its own, in which rows that had another event first are censored at it:
+    a model of the cause's hazard. Together they say how likely each event comes, and comes first,
+
+    .. math:: F_k(t) = \int_0^t \prod_j S_j(u) \, dH_k(u), \qquad H_k = -\log S_k
+
+    (Kalbfleisch & Prentice 2002, section 8.2). One minus a cause's own survival curve would be
+    larger: it is the probability in a world without the other causes. The fits must not depend on
+    each other given the columns: their posteriors are taken as independent.
+
+    :param gams: a fitted GAM for each cause, of family ``"cox"``, ``"weibull"`` or
+        ``"lognormal"``.
+    :param data: rows with the columns of all of them.
+    :param times: [T], or one time; by default 101 even ones from 0 to the longest that all know.
+    :param level: probability of the credible interval at each time.
+    :param unconditional: whether draws allow for uncertain hyperparameters and baselines.
+    :param num_samples: posterior draws.
+    :param seed: of the draws.
+    :return: ``row``, ``time``, ``cause``, ``estimate`` (the posterior mean), ``lower`` and
+        ``upper``, for each row T lines a cause.
+    :raises ValueError: fewer than two causes, a family without times, or a bad argument, naming it.
+    """
+    if len(gams) < 2:
+        raise ValueError(f"gams must have a GAM for each of two causes or more; got {len(gams)}.")
+    tails = norm.cdf([-_quantile(level), _quantile(level)])
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
+    lives = []
+    for gam in gams.values():
+        draws = hyperparameter_draws(gam.fitted) if unconditional else []
+        lives.append(Lifetimes(gam.fitted, draws))
+        if not lives[-1].positive:
+            raise ValueError("gams must be of times; 'gaussian' has responses below zero.")
+    if times is None:
+        times = np.linspace(0.0, min(each.times(None)[-1] for each in lives), _TIMES)
+    t = lives[0].times(times)
+    for each in lives[1:]:
+        each.times(t)
+    steps = np.unique(np.concatenate([[0.0], t, np.linspace(0.0, np.max(t), _STEPS + 1)]))
+    at, rng, parts = np.searchsorted(steps, t), np.random.default_rng(seed), []
+    inputs = list(dict.fromkeys(name for each in lives for name in each.fit.spec.inputs))
+    most = max(1, _TOGETHER // (num_samples * len(gams) * len(t)))
+    for start, table in blocks(data, inputs):
+        with located(start, table.num_rows):
+            rows = [encoded(each.fit, table) for each in lives]
+        moments = [
+            each.moments(X) or [(each.fit.likelihood, *each.fit.predict_link(X))]
+            for each, X in zip(lives, rows)
+        ]
+        for first in range(0, table.num_rows, most):
+            part = slice(first, min(first + most, table.num_rows))
+            shares = _shares(lives, moments, part, steps, num_samples, rng)[..., at]
+            estimate, (low, high) = shares.mean(axis=0), np.quantile(shares, tails, axis=0)
+            for k, cause in enumerate(gams):
+                frame: dict[str, Any] = _grid(start + first, part.stop - first, t)
+                frame |= {"cause": cause, "estimate": estimate[k].ravel()}
+                frame |= {"lower": low[k].ravel(), "upper": high[k].ravel()}
+                parts.append(pd.DataFrame(frame))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _shares(
+    lives: Sequence[Lifetimes],
+    moments: Sequence[Sequence[tuple[Likelihood, AnyNDArray, AnyNDArray]]],
+    part: slice,
+    t: AnyNDArray,
+    number: int,
+    rng: np.random.Generator,
+) -> AnyNDArray:
+    """Draws of the incidence of each cause by times ``t`` of some rows, [S, K, N, T]."""
+    result = []
+    for i, group in enumerate(np.array_split(np.arange(number), max(map(len, moments)))):
+        H = []
+        for each, of in zip(lives, moments):
+            likelihood, mean, var = of[i % len(of)]
+            z = rng.standard_normal((len(group), *mean[part].shape))
+            F = mean[part] + np.sqrt(np.maximum(var[part], 0.0)) * z
+            H.append(-np.log(np.maximum(each.curve(t)(likelihood, F), 1e-300)))
+        risk = np.diff(np.stack(H, axis=1), axis=-1)
+        total = risk.sum(axis=1, keepdims=True)
+        # of those alive at a step's start, by the cause's share of the step's hazard
+        before = total.cumsum(axis=-1) - total
+        ended = np.exp(-before) * -np.expm1(-total)
+        shares = np.divide(risk, total, out=np.zeros_like(risk), where=total > 0.0) * ended
+        result.append(np.pad(shares.cumsum(axis=-1), [(0, 0)] * 3 + [(1, 0)]))
+    return np.concatenate(result)
