@@ -71,3 +71,20 @@ def test_aic_is_about_that_of_mgcv(data, tmp_path):
         result = gg.compare(dict(zip(("one", "two"), fits))).to_frame().loc[["one", "two"], "aic"]
         np.testing.assert_allclose(result, known, atol=6.0)
         assert np.diff(result)[0] == pytest.approx(np.diff(known)[0], abs=3.0)
+
+
+def test_p_values_are_about_those_of_mgcv(data, tmp_path):
+    """Of effects too small to be certain: within a factor of 1.6, but for what is far out."""
+    small = data.head(150).assign(h=np.arange(150) % 3, b=np.arange(150) % 12)
+    small["y"] = 0.25 * small["y"] + np.random.default_rng(0).normal(size=150)
+    small["g"] = small["h"].map(dict(enumerate("abc")))
+    small["b"] = "b" + small["b"].astype(str)
+    code = (
+        'm <- gam(y ~ s(x) + s(z) + u + g + s(b, bs = "re"), data = d, method = "REML");'
+        "a <- anova(m); cat(a$pTerms.table[, 3], a$s.table[, 4])"
+    )
+    u, g, x, z, b = answers(code, small, tmp_path)
+    p = gg.GAM("y ~ s(x) + s(z) + u + g + (1 | b)").fit(small).anova()["p"]
+    print(p, (x, z, u, g, b))
+    ratio = np.log(p.to_numpy() / np.maximum([x, z, u, g, b], 1e-9))
+    assert np.all(np.abs(ratio) < np.log(1.6))

@@ -8,9 +8,10 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
-from scipy.stats import f, norm
+from scipy.stats import chi2, f, norm
 
 import gpflow_gam as gg
 from gpflow_gam import effects, factor, linear, random_effect, s, ti
@@ -22,7 +23,7 @@ from gpflow_gam.gam.effects import (
 )
 from gpflow_gam.gam.frames import Table
 from gpflow_gam.gam.summaries.checks import effective_dof
-from gpflow_gam.gam.summaries.summary import _tail, variance_shares
+from gpflow_gam.gam.summaries.summary import exceedance, variance_shares
 
 QUICK = {"max_iterations": 15}
 
@@ -470,9 +471,15 @@ def test_p_values_of_lines_and_levels_are_those_of_f_tests():
         ("y ~ z + g", 2, rss(data["z"], np.ones(60))),
         ("y ~ z + g - 1", 3, rss(data["z"])),
     ):
-        p = gg.GAM(formula).fit(data).summary().table["p"]
+        gam = gg.GAM(formula).fit(data)
+        p = gam.anova()["p"]
         assert p["linear(z)"] == pytest.approx(test(rss(*levels), 1), rel=0.03)
         assert p["factor(g)"] == pytest.approx(test(without, number), rel=0.05)
+        np.testing.assert_array_equal(p, gam.summary().table["p"])
+    both = gg.anova_test(gg.GAM("y ~ 1").fit(data), gg.GAM("y ~ z + g").fit(data))
+    assert both["p"].item() == pytest.approx(test(rss(np.ones(60)), 3), rel=0.05)
+    assert both["ref_df"].item() == pytest.approx(3.0, abs=0.01)
+    assert both.index[0] == "linear(z), factor(g)"
 
 
 @pytest.mark.parametrize("family", ["gaussian", "poisson"])
@@ -496,13 +503,67 @@ def test_p_values_are_uniform_where_an_effect_is_absent(gam, name):
     """At given hyperparameters, whatever they are."""
     fit = gam.fitted
     S = fit.free_moments.covariance[0][fit.free_moments.block(name), fit.free_moments.block(name)]
-    values, vectors = np.linalg.eigh(S)
+    values = np.linalg.eigvalsh(S)
     rng = np.random.default_rng(0)
     # m = S h, where h ~ N(0, S^-1 - I)
     draws = rng.normal(size=(4000, len(S))) * np.sqrt(np.maximum(values - values**2, 0.0))
-    result = np.array([_tail(m, S, np.inf, 1) for m in draws @ vectors.T])
+    result = np.array([exceedance(q, 1.0 - values) for q in np.sum(draws**2 / values, axis=1)])
     for level in (0.01, 0.05, 0.2, 0.5):
         assert np.mean(result < level) == pytest.approx(level, abs=0.025)
+
+
+def test_nested_models_are_compared_in_what_one_has_beyond():
+    rng = np.random.default_rng(4)
+    data = pd.DataFrame(rng.uniform(size=(120, 2)), columns=["x", "z"])
+    data["y"] = np.sin(6.0 * data["x"]) + data["z"] + 0.4 * rng.normal(size=120)
+    line, curves, x_line = (
+        gg.GAM(f"y ~ {terms}").fit(data) for terms in ("s(x) + z", "s(x) + s(z)", "x + s(z)")
+    )
+    straight, bent = (
+        gg.anova_test(a, curves).loc[name] for a, name in zip((line, x_line), ("s(z)", "s(x)"))
+    )
+    assert straight["p"] > 0.05
+    assert bent["p"] < 1e-12
+    # what is tested is all but the line
+    whole = curves.anova().loc["s(x)"]
+    assert bent["ref_df"] == pytest.approx(whole["ref_df"] - 1.0, abs=0.05)
+    # the line's removal by least squares in whitened values, in a loop
+    fit = curves.fitted
+    moments, block = fit.free_moments, fit.free_moments.block("s(x)")
+    S, m = moments.covariance[0][block, block], moments.mean[block, 0]
+    phi = moments.features("s(x)", fit.X)
+    x = fit.X[:, 0] - fit.X[:, 0].mean()
+    u = np.linalg.lstsq(phi.T, x, rcond=1e-5)[0]
+    precision = np.linalg.inv(S)
+    away = m - u * (u @ precision @ m) / (u @ precision @ u)
+    assert bent["statistic"] == pytest.approx(away @ precision @ away, rel=1e-4)
+    with pytest.raises(ValueError, match=r"a is not nested in b: s\(x\) is no part of s\(z\)"):
+        gg.anova_test(gg.GAM("y ~ s(x)").fit(data), gg.GAM("y ~ s(z)").fit(data))
+    with pytest.raises(ValueError, match="b has no function that a lacks"):
+        gg.anova_test(curves, line)
+    with pytest.raises(ValueError, match="family"):
+        gg.anova_test(gg.GAM("y ~ z", "student_t").fit(data), curves)
+    with pytest.raises(ValueError, match="anova_test: .* 120 and 119 rows"):
+        gg.anova_test(line, gg.GAM("y ~ s(x) + s(z)").fit(data[1:]))
+    with pytest.raises(TypeError, match="b must be a fitted GAM; got str"):
+        gg.anova_test(line, "y ~ x")
+
+
+def test_weighted_chi_squares_have_their_tails():
+    """Of scipy's distributions where weights are equal, and of a convolution."""
+    for q in (0.01, 1.0, 12.0, 300.0):
+        assert exceedance(q, np.ones(1)) == pytest.approx(chi2.sf(q, 1), rel=1e-10)
+        assert exceedance(3.0 * q, np.full(7, 3.0)) == pytest.approx(chi2.sf(q, 7), rel=1e-10)
+        exact = f.sf(q / 4, 4, 30)
+        assert exceedance(q, np.ones(4), 30.0) == pytest.approx(exact, rel=1e-10)
+    for q in (0.3, 3.0, 30.0):  # given the second
+
+        def given(x, q=q):
+            return norm.pdf(x) * (chi2.sf((q - 0.2 * x**2) / 0.9, 1) if 0.2 * x**2 < q else 1.0)
+
+        end = np.sqrt(q / 0.2)
+        exact = 2.0 * (quad(given, 0.0, end)[0] + norm.sf(end))
+        assert exceedance(q, np.array([0.9, 0.2])) == pytest.approx(exact, rel=1e-6)
 
 
 def test_p_values_of_few_counts_are_those_at_the_mode():

@@ -27,7 +27,10 @@ answers <- function(rows, what) {
     ))
     return(data.frame(p = p[c("YEAR", "s(HEIGHT)", "s(BROOD)", "s(LOCATION)")]))
   }
-  family <- list(gaussian = gaussian(), bernoulli = binomial(), poisson = poisson())[[what]]
+  family <- list(
+    gaussian = gaussian(), bernoulli = binomial(), poisson = poisson(), gamma = Gamma("log"),
+    negative_binomial = nb(), beta = betar()
+  )[[what]]
   rows$h <- factor(rows$h)
   rows$g <- factor(rows$g)
   p <- p_values(gam(y ~ s(x) + s(z) + u + h + s(g, bs = "re"),

@@ -36,10 +36,10 @@ from .effects import inducing_moments
 from .fits import FittedGAM
 from .fits.data import CodedData
 from .summaries.checks import effective_dof
-from .summaries.summary import as_html, as_text
+from .summaries.summary import as_html, as_text, features, joint_test
 from .terms import Column, as_column
 
-__all__ = ["Comparison", "LeaveOneOut", "compare", "leave_one_out"]
+__all__ = ["Comparison", "LeaveOneOut", "anova_test", "compare", "leave_one_out"]
 
 
 def folds_of(fit: FittedGAM, groups: Any) -> Neighbourhoods:
@@ -120,11 +120,11 @@ def observed_of(fit: FittedGAM) -> Observed:
     )
 
 
-def check_same(names: list[str], all_observed: list[Observed]) -> None:
+def check_same(names: list[str], all_observed: list[Observed], call: str = "compare") -> None:
     """Raises ValueError, naming two of them, unless all fits predict the same rows."""
     first = all_observed[0]
     for name, other in zip(names[1:], all_observed[1:]):
-        pair = f"compare: {names[0]!r} and {name!r}"
+        pair = f"{call}: {names[0]!r} and {name!r}"
         if first.number != other.number:
             raise ValueError(
                 f"{pair} were fitted to {first.number} and {other.number} rows; fit both to the "
@@ -601,3 +601,57 @@ def _by_terms(result: list[LeaveOneOut]) -> list[str]:
     if len(set(names)) == len(names):
         return names
     return [f"{i}: {name}" for i, name in enumerate(names, 1)]
+
+
+# --- nested fits ----------------------------------------------------------------------------------
+
+
+_NESTED = 0.95
+"""Share of a term's prior variance that terms with all of its functions explain, at least."""
+_TEST_ROWS, _NOTHING = 2000, 1e-6  # where functions are compared; degrees of freedom that are none
+
+
+def anova_test(a: Any, b: Any) -> pd.DataFrame:
+    """
+    Test of nested GAMs: the hypothesis that ``b`` needs no more than the terms of ``a``.
+
+    As ``anova(a, b)`` of R's mgcv, for which deviances are compared; here it is the test of
+    :meth:`gpflow_gam.GAM.anova`, of all that ``b`` has beyond ``a`` together. A term of ``a`` may
+    stand in ``b`` as another one with more functions: a line as a smooth (is it straight?), a curve
+    as a surface, one curve as one for each level.
+
+    :param a: a fitted GAM, the smaller one.
+    :param b: a fitted GAM of the same rows and family, with all functions that ``a`` has.
+    :return: one row, the terms that ``b`` alone has: ``ref_df``, the statistic's expectation where
+        ``a`` is true; ``statistic``; ``p``.
+    :raises ValueError: ``a`` is not nested in ``b``; families, rows, responses or weights differ.
+    :raises TypeError: what is no fitted GAM.
+    """
+    for which, gam in (("a", a), ("b", b)):
+        if not isinstance(getattr(gam, "fitted", None), FittedGAM):
+            raise TypeError(f"anova_test: {which} must be a fitted GAM; got {type(gam).__name__}.")
+    small, large = a.fitted, b.fitted
+    families = [repr(fit.spec.family) for fit in (small, large)]
+    if families[0] != families[1]:
+        raise ValueError(f"anova_test: a has family {families[0]}, and b has {families[1]}.")
+    names = [repr(fit.spec.terms) for fit in (small, large)]
+    check_same(names, [observed_of(small), observed_of(large)], "anova_test")
+    known = set(small.spec.effect_names)
+    tested = [c for c in large.spec.effects if c.name not in known]
+    gone = [c.name for c in small.spec.effects if c.name not in large.spec.effect_names]
+    beyond, null = ", ".join(c.name for c in tested), None
+    rows = large.even_rows(_TEST_ROWS)
+    if gone and tested:
+        null = features(small.free_moments or inducing_moments(small), gone, small.X[rows])
+        spanned = features(inducing_moments(large), [c.name for c in tested], large.X[rows]).T
+        left = null.T - spanned @ np.linalg.lstsq(spanned, null.T, rcond=None)[0]
+        if np.sum(np.square(left)) > (1.0 - _NESTED) * np.sum(np.square(null)):
+            raise ValueError(
+                f"anova_test: a is not nested in b: {', '.join(gone)} is no part of {beyond}."
+            )
+    test = joint_test(large, tested, large.X[rows], null) if tested else None
+    if test is None or test.ref_df < _NOTHING:
+        raise ValueError(
+            f"anova_test: b has no function that a lacks; a is {names[0]}, b {names[1]}."
+        )
+    return pd.DataFrame([test], index=pd.Index([beyond], name="effects"))

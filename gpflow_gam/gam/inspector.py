@@ -18,7 +18,7 @@ from .fits import FittedGAM, prediction
 from .fits.prediction import Selection, part_of
 from .fits.specification import Model
 from .summaries.checks import concurvity, pairwise_concurvity
-from .summaries.summary import Summary, summarise, variance_components
+from .summaries.summary import Summary, anova, summarise, variance_components
 from .survival import survival
 from .tables import ERROR, EditedGAM, Tables, edited
 from .terms import Column
@@ -352,6 +352,23 @@ class Inspector:
     def summary(self) -> Summary:
         """A table of the terms and the fit as a whole; prints as text, and as HTML in notebooks."""
         return summarise(self.fitted)
+
+    def anova(self) -> pd.DataFrame:
+        """
+        A test of each term, of the hypothesis that its effect is zero (``anova`` of R's mgcv).
+
+        Lines and levels have Wald's test, of all levels together; a random effect, whose variance
+        is then at its boundary, that of Wood 2013 (Biometrika 100:1005); a smooth one with the
+        reference degrees of freedom of Wood 2013 (Biometrika 100:221). The statistic is
+        ``m' S^-1 m`` of the effect's posterior mean and covariance, under the hypothesis a weighted
+        sum of chi-squares, over the estimated variance of Gaussian noise, whose tail is computed to
+        all digits.
+        :func:`gpflow_gam.anova_test` compares two GAMs.
+
+        :return: a row an effect (and predictor): ``edf``, the effective degrees of freedom;
+            ``ref_df``, the statistic's expectation where the effect is zero; ``statistic``; ``p``.
+        """
+        return anova(self.fitted)
 
     def variance_components(self, level: float = 0.95) -> pd.DataFrame:
         """
