@@ -2,15 +2,16 @@
 P-values of effects: under the hypothesis that they are zero, and where they are not. Beside mgcv.
 
 ``y ~ s(x) + s(z) + u + h + (1 | g)`` with an effect of x alone, or of all of them; z and x have a
-correlation of .7, h has four levels, g has 40.
-mgcv is fitted by REML to the same replicates when ``Rscript`` is there. Also R's ``birthwt`` and
-lme4's ``grouseticks``. Run it with ``python benchmarks/pvalues.py``.
+correlation of .7, h has four levels and g has 40. mgcv is fitted by REML to some of the replicates
+of 200 rows when ``Rscript`` is there. Also R's ``birthwt`` and lme4's ``grouseticks``. Run it with
+``python benchmarks/pvalues.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import pickle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,8 +34,8 @@ SIZES = {
 }
 """Of effects, beside the noise of one row."""
 TERMS = ("s(z)", "linear(u)", "factor(h)", "random_effect(g)")
-GROUPS, FEW = 40, 4
-"""Levels of g; of data where all effects are there, and of many rows, a fourth of replicates."""
+GROUPS = 40
+"""Levels of g."""
 
 
 class Setting(NamedTuple):
@@ -46,6 +47,11 @@ class Setting(NamedTuple):
 
 
 SETTINGS = list(itertools.starmap(Setting, itertools.product(SIZES, (200, 2000), (False, True))))
+
+
+def every(setting: Setting) -> int:
+    """Which replicates there are: every, every second with effects, every fourth of many rows."""
+    return (2 if setting.there else 1) * (4 if setting.N > 200 else 1)
 
 
 def simulate(setting: Setting, seed: int) -> pd.DataFrame:
@@ -74,9 +80,9 @@ def ours(task: tuple[Setting, int]) -> tuple[Setting, int, list[float]]:
     return *task, gam.anova()["p"].drop("s(x)").tolist()
 
 
-def shares(every: pd.DataFrame) -> list[dict[str, Any]]:
+def shares(results: pd.DataFrame) -> list[dict[str, Any]]:
     """Of small p-values."""
-    table = every.groupby(["there", "effect", "family", "N", "method"])["p"]
+    table = results.groupby(["there", "effect", "family", "N", "method"])["p"]
     levels = (0.01, 0.05, 0.1)
     columns = {f"p < {a}": table.apply(lambda p, a=a: (p < a).mean()) for a in levels}
     return pd.DataFrame(columns).assign(replicates=table.size()).reset_index().to_dict("records")
@@ -93,17 +99,17 @@ def long(results: list[tuple[Setting, int, list[float]]], method: str) -> pd.Dat
 
 
 def simulated(options: argparse.Namespace) -> None:
-    number = options.replicates
-    tasks = [
+    kept = options.kept is not None and options.kept.exists()
+    tasks = [task[:2] for task in pickle.loads(options.kept.read_bytes())] if kept else []
+    tasks += [
         (setting, seed)
-        for seed in range(number)
-        for setting in SETTINGS
-        if seed % FEW == 0 or not (setting.there or setting.N > 200)
+        for seed, setting in itertools.product(range(options.replicates), SETTINGS)
+        if seed % every(setting) == 0 and (setting, seed) not in tasks
     ]
     with pool(options.jobs) as workers:
         done = resumed(workers, ours, tasks, options.kept, options.seconds)
     frames, there = [long(done, "ours")], r_packages("mgcv")
-    for setting in SETTINGS if there else ():
+    for setting in [s for s in SETTINGS if there and s.N == 200]:
         seeds = [seed for s, seed, _ in done if s == setting][: options.replicates_of_r]
         if seeds:
             answers = in_r("pvalues", [simulate(setting, s) for s in seeds], setting.family)

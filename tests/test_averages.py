@@ -8,6 +8,7 @@ import pandas as pd
 import problems
 import pytest
 import rscript
+from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, ti
@@ -329,3 +330,108 @@ def test_rows_that_do_not_count_take_no_room():
     assert gam.avg_predictions(num_samples=10)["estimate"].item() == pytest.approx(expected)
     few = gg.GAM(s("x", k=8)).fit(counted, y="y").fitted
     assert len(gam.fitted.even_rows(2000)) == len(few.even_rows(2000)) == len(counted)
+
+
+# --- slopes, and quantities of predictions --------------------------------------------------------
+
+
+def _difference(gam, rows, name, h=1e-4, **options):
+    """A central difference of predictions, [N] or [N, K]."""
+    ends = [
+        np.asarray(gam.predict(rows.assign(**{name: rows[name] + s}), **options)) for s in (-h, h)
+    ]
+    return (ends[1] - ends[0]) / (2.0 * h)
+
+
+def test_slopes_are_differences_of_predictions(gaussian, poisson, softmax, data):
+    for gam, weights in ((gaussian, np.ones(90)), (poisson, data["w"])):
+        result = gam.avg_slopes(num_samples=64)
+        assert list(result["column"]) == ["x", "z"]
+        expected = [np.average(_difference(gam, data, c), weights=weights) for c in "xz"]
+        np.testing.assert_allclose(result["estimate"], expected, rtol=1e-4, atol=1e-6)
+    by = poisson.avg_slopes("x", data, by="g", num_samples=64).set_index("g")["estimate"]
+    for level, rows in data.groupby("g"):
+        expected = np.average(_difference(poisson, rows, "x"), weights=rows["w"])
+        assert by[level] == pytest.approx(expected, rel=1e-4)
+    each = poisson.slopes("x", data, num_samples=64)
+    assert list(each["row"]) == list(range(90))
+    exact = _difference(poisson, data, "x")
+    np.testing.assert_allclose(each["estimate"], exact, rtol=0.0, atol=1e-3 * np.max(exact))
+    classes = softmax.avg_slopes("x", num_samples=64)
+    np.testing.assert_allclose(
+        classes["estimate"], _difference(softmax, data, "x").mean(axis=0), rtol=1e-3, atol=1e-5
+    )
+
+
+def test_slopes_of_the_predictor_have_the_errors_of_derivatives(gaussian, poisson):
+    """Another route: of one component the closed form, of all terms their joint covariance."""
+    x = np.array([0.1, 0.45, 0.8])
+    rows = pd.DataFrame({"x": x, "z": 0.0, "g": "a", "log_e": 0.0})
+    ours = poisson.slopes("x", rows, scale="link", num_samples=4000)
+    theirs = poisson.derivatives("s(x)", x)
+    np.testing.assert_allclose(ours["estimate"], theirs["estimate"], rtol=1e-6)
+    np.testing.assert_allclose(ours["se"], theirs["se"], rtol=0.06)
+    # z stands in a line and in an interaction
+    ours = gaussian.slopes("z", rows, scale="link", num_samples=4000)
+    fit, h = gaussian.fitted, 1e-3
+    X = np.concatenate([fit.encode(rows.assign(z=z)) for z in (-h, h)])
+    A = np.kron([[-1.0, 1.0, -1.0, 1.0]], np.eye(3)) / (2.0 * h)
+    mean, covariance = joint_moments(fit, [("linear(z)", X), ("ti(x,z)", X)])
+    np.testing.assert_allclose(ours["estimate"], (A @ mean)[:, 0], rtol=1e-3)
+    sd = np.sqrt(np.diag(A @ covariance[0] @ A.T))
+    np.testing.assert_allclose(ours["se"], sd, rtol=0.06)
+
+
+def test_contrasts_of_an_effect_are_those_of_a_reference(poisson):
+    rows = {"x": [0.2, 0.8], "log_e": [0.0, 0.0]}
+    ask = {"rise": [-1.0, 1.0], "ratio": lambda f: f[1] / f[0]}
+    result = poisson.hypotheses(ask, rows, terms="s(x)", scale="link", num_samples=4000).set_index(
+        "quantity"
+    )
+    known = poisson.effects("s(x)", [0.8], reference={"x": 0.2}).iloc[0]
+    rise = result.loc["rise"]
+    assert rise["estimate"] == pytest.approx(known["estimate"], rel=1e-6)
+    assert rise["se"] == pytest.approx(known["se"], rel=0.05)
+    inside = norm.cdf(known["estimate"] / known["se"])
+    assert rise["probability"] == pytest.approx(inside, abs=0.03)
+    two = poisson.predict(rows, "link", terms="s(x)")
+    assert result.loc["ratio", "estimate"] == pytest.approx(two[1] / two[0], rel=1e-6)
+
+
+def test_where_a_curve_is_highest_and_where_it_crosses():
+    """Of a parabola whose top is at .4, and which is zero at .9."""
+    rng = np.random.default_rng(6)
+    table = pd.DataFrame({"x": rng.uniform(size=300)})
+    table["y"] = 1.0 - 4.0 * (table["x"] - 0.4) ** 2 + 0.2 * rng.normal(size=300)
+    gam, x = gg.GAM("y ~ s(x, k=10)").fit(table), np.linspace(0.0, 1.0, 201)
+
+    def crossing(f, level=0.0):
+        below = np.flatnonzero((f[:-1] >= level) & (f[1:] < level))
+        return x[below[0]] if len(below) else np.nan
+
+    ask = {"top": lambda f: x[f.argmax()], "zero": crossing, "two": lambda f: crossing(f, 2.0)}
+    result = gam.hypotheses(ask, {"x": x}, null=0.5).set_index("quantity")
+    top, zero, two = (result.loc[name] for name in ask)
+    assert top["lower"] < 0.4 < top["upper"] < 0.5
+    assert top["probability"] < 0.02
+    assert zero["lower"] < 0.9 < zero["upper"] < 0.97
+    assert (two["defined"], top["defined"]) == (0.0, 1.0)
+    assert np.isnan(two["lower"])
+
+
+def test_slopes_and_quantities_that_there_are_not(poisson, data):
+    rough = gg.GAM(s("x", bs="ou", k=6)).fit(data, y="y", **QUICK)
+    few = {"x": [0.1, 0.2], "z": 0.0, "g": "a", "log_e": 0.0}
+    few = pd.DataFrame(few)
+    for call, match in (
+        (lambda: poisson.avg_slopes("g"), "columns: 'g' holds levels, which have no slope"),
+        (lambda: poisson.avg_slopes("q"), "no term reads a column 'q'"),
+        (lambda: poisson.avg_slopes([]), "columns must name at least one"),
+        (lambda: rough.avg_slopes("x"), "bs='ou', whose draws have no slope"),
+        (lambda: poisson.slopes("x", num_samples=10**6), "pass fewer rows, or num_samples"),
+        (lambda: poisson.hypotheses([1.0], few), r"weights of '' must have shape \(2,\)"),
+        (lambda: poisson.hypotheses({"a": lambda f: f}, few), "'a' must be one number"),
+        (lambda: poisson.hypotheses([1, -1], few, terms="s(q)"), "terms: there is no effect"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            call()

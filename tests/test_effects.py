@@ -216,6 +216,29 @@ def test_slopes_of_draws_lie_in_the_slopes_band(gam):
     np.testing.assert_allclose(own.std(axis=0), slopes["se"], rtol=0.1)
 
 
+def test_slopes_of_an_effect_of_two_columns(gam):
+    at = {"x": np.array([0.2, 0.5, 0.7]), "z": np.array([0.3, -0.4, 0.8])}
+    for name in "xz":
+        slopes = gam.derivatives("ti(x,z)", at, column=name)
+        low, high = (dict(at, **{name: at[name] + h}) for h in (-1e-4, 1e-4))
+        ends = [
+            effects.effect(gam.fitted, "ti(x,z)", where).estimate[:, 0] for where in (low, high)
+        ]
+        expected = (ends[1] - ends[0]) / 2e-4
+        np.testing.assert_allclose(slopes["estimate"], expected, rtol=1e-3, atol=1e-6)
+        draws = gam.sample_effects("ti(x,z)", at, 4000, slope=name)
+        np.testing.assert_allclose(draws.std(axis=0), slopes["se"], rtol=0.06)
+    with pytest.raises(ValueError, match="column must be one of 'x', 'z'.*got None"):
+        gam.derivatives("ti(x,z)", at)
+    with pytest.raises(ValueError, match="slope and reference exclude each other"):
+        gam.sample_effects("s(x)", [0.1], slope="x", reference={"x": 0.5})
+
+
+def test_slopes_of_a_shape_have_its_sign(data):
+    shaped = gg.GAM(s("x", k=7, shape="increasing")).fit(data, y="count")
+    assert shaped.sample_effects("s(x)", [0.1, 0.5, 0.9], 50, slope="x").min() > -1e-6
+
+
 def test_differences_between_levels(gam):
     levels = effects.effect(gam.fitted, "factor(g)")
     frame = gam.differences("factor(g)")

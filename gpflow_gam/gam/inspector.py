@@ -15,7 +15,7 @@ from . import effects as _effects
 from .comparison import LeaveOneOut, leave_one_out
 from .effects.effect import Transform
 from .fits import FittedGAM, prediction
-from .fits.prediction import Selection, part_of
+from .fits.prediction import Part, Selection, part_of
 from .fits.specification import Model
 from .summaries.checks import concurvity, pairwise_concurvity
 from .summaries.summary import Summary, anova, summarise, variance_components
@@ -276,10 +276,16 @@ class Inspector:
         return over.partial_dependence(columns, grid, data, num_points)
 
     def _averaging(
-        self, scale: Scale, level: float, unconditional: bool, num_samples: int, seed: int | None
+        self,
+        scale: Scale,
+        level: float,
+        unconditional: bool,
+        num_samples: int,
+        seed: int | None,
+        part: Part | None = None,
     ) -> _effects.Averaging:
         given = self.fitted, self.missing == "drop", scale, level, unconditional, num_samples
-        return _effects.Averaging(*given, self._seed(seed))
+        return _effects.Averaging(*given, self._seed(seed), part)
 
     def avg_predictions(
         self,
@@ -346,6 +352,109 @@ class Inspector:
         """
         over = self._averaging(scale, level, unconditional, num_samples, seed)
         return over.comparisons(columns, data, by, comparison)
+
+    def avg_slopes(
+        self,
+        columns: Column | Sequence[Column] | None = None,
+        data: Any = None,
+        *,
+        by: Column | Sequence[Column] | None = None,
+        scale: Scale = "response",
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Average slopes of the expected response in columns (``avg_slopes`` of marginaleffects).
+
+        The slope is that of the whole prediction: of all terms that read the column, and past the
+        link. It is a central difference over a thousandth of the column's span.
+
+        :param columns: columns of numbers; all that terms read by default.
+        :param data: rows to average over, as of :meth:`partial_dependence`.
+        :param by: columns of the data: averages for each combination of their values.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param unconditional: whether intervals allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: a row a slope, in units of the response (or predictor) per unit of the column:
+            ``column``, the columns of ``by``, ``estimate``, ``se``, ``lower``, ``upper``; ``class``
+            (or ``predictor``) where there are several.
+        :raises ValueError: a column of levels, or of a smooth without slope; naming the argument.
+        """
+        over = self._averaging(scale, level, unconditional, num_samples, seed)
+        return over.slopes(columns, data, by)
+
+    def slopes(
+        self,
+        columns: Column | Sequence[Column] | None = None,
+        data: Any = None,
+        *,
+        scale: Scale = "response",
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Slopes of the expected response at each row (``slopes`` of marginaleffects).
+
+        :param columns: columns of numbers; all that terms read by default.
+        :param data: N rows; by default those of the fit, or 2000 of them.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param unconditional: whether intervals allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: as :meth:`avg_slopes`, with ``row``, from 0 to N - 1, for each column.
+        :raises ValueError: as :meth:`avg_slopes`; or too many rows times draws.
+        """
+        over = self._averaging(scale, level, unconditional, num_samples, seed)
+        return over.slopes(columns, data, average=False)
+
+    def hypotheses(
+        self,
+        quantities: Any,
+        data: Any,
+        *,
+        null: float = 0.0,
+        terms: Selection | None = None,
+        scale: Scale = "response",
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Quantities made of predictions: contrasts, ratios, where a curve is highest or crosses.
+
+        Each is computed of the estimates, and of every posterior draw of all N predictions
+        together. ``gam.hypotheses([-1, 1], {"x": [0.2, 0.8]}, terms="s(x)", scale="link")`` asks
+        whether ``s(x)`` is higher at .8 than at .2; ``lambda f: x[f.argmax()]``, at a grid ``x``,
+        where its maximum is.
+
+        :param quantities: N weights of predictions in a sum, or a function that makes a number of
+            an array of N predictions ([N, K] where there are K classes or predictors), NaN where
+            there is none; or a mapping of names to these.
+        :param data: N rows.
+        :param null: a value with which quantities are compared.
+        :param terms: the terms that count, as in :meth:`predict`, beside intercept and offsets;
+            columns that others read need not be there.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param unconditional: whether intervals allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: a row a quantity: ``quantity``, its name, where there are names; ``estimate``,
+            ``se``, ``lower``, ``upper``; ``probability``, posterior, of a value above ``null``;
+            ``defined``, the share of draws in which it is not NaN, of which the others are.
+        :raises ValueError: naming the argument or column.
+        """
+        part = part_of(self.fitted.spec, terms)
+        over = self._averaging(scale, level, unconditional, num_samples, seed, part)
+        return over.hypotheses(quantities, data, null)
 
     # --- summaries and effects ---------------------------------------------------------------
 
@@ -679,20 +788,30 @@ class Inspector:
         return _effects.transformed(result, fun)
 
     def derivatives(
-        self, term: str, grid: Any = None, *, level: float = 0.95, num_points: int | None = None
+        self,
+        term: str,
+        grid: Any = None,
+        *,
+        column: Column | None = None,
+        level: float = 0.95,
+        num_points: int | None = None,
     ) -> pd.DataFrame:
         """
-        The slope of a one-dimensional smooth, with bands.
+        The slope of an effect in a column, with bands.
+
+        Of what predictions do, past a link and in all terms together, see :meth:`avg_slopes`.
 
         :param term: its name.
         :param grid: where; by default an even grid over the data.
+        :param column: of an effect of several numbers, in which of them.
         :param level: probability of the credible interval.
-        :param num_points: of the default grid.
-        :return: as :meth:`effects`.
-        :raises ValueError: no smooth of one number, or a bad argument, naming it.
+        :param num_points: of the default grid, per axis.
+        :return: as :meth:`effects`, in units of the predictor per unit of the column.
+        :raises ValueError: an effect without a slope, or a bad argument, naming it.
         :raises TypeError: ``term`` is no name.
         """
-        return _effects.derivative(self.fitted, term, grid, level, num_points, self.seed).frame()
+        asked = term, grid, level, num_points, self.seed, column
+        return _effects.derivative(self.fitted, *asked).frame()
 
     def differences(
         self,
@@ -737,6 +856,7 @@ class Inspector:
         *,
         seed: int | None = None,
         reference: Mapping[Column, Any] | None = None,
+        slope: Column | None = None,
     ) -> AnyNDArray:
         """
         Joint posterior draws of a component, [S, N] ([S, N, L] for several predictors).
@@ -748,10 +868,11 @@ class Inspector:
         :param num_samples: S.
         :param seed: the GAM's own by default.
         :param reference: values with which others are compared, as in :meth:`effects`.
+        :param slope: a column, in which draws of the slope are wanted, as of :meth:`derivatives`.
         :raises ValueError: an unknown effect, or a bad argument, naming it.
         :raises TypeError: ``term`` is no name.
         """
-        asked = term, grid, num_samples, self._seed(seed), reference
+        asked = term, grid, num_samples, self._seed(seed), reference, slope
         return _effects.sample_effect(self.fitted, *asked)
 
     def draw(

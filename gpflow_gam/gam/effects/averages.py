@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,12 @@ from ...posteriors import InducingMoments
 from ...threads import one_blas_thread
 from ..fits import FittedGAM
 from ..fits.fitted import CENTRAL, meaningful, warn_if_far
+from ..fits.prediction import Part, known_part
 from ..fits.reading import in_memory
 from ..frames import Element, Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_columns, variables_of
-from .effect import simultaneous_bands, stacked_frame, with_outputs
+from ..terms.smooth import KINDS
+from .effect import STEP, simultaneous_bands, stacked_frame, with_outputs
 from .posterior import inducing_moments, states
 
 
@@ -52,16 +54,19 @@ def _predictors(
     for place in places:
         phi, prior = moments.features_and_prior(place.name, moments.tangents(place.name, place.X))
         parts.append((phi, np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)))
-    enters = moments.entering([place.name for place in places])
+    names = [place.name for place in places]
+    enters = moments.entering(names)
+    where = np.concatenate([np.r_[moments.block(name)] for name in names])
+    mean, covariances = moments.mean[where], moments.covariance[:, where[:, None], where]
     for g in range(len(settings)):
         index = [p.index if p.index.ndim == 1 else p.index[g] for p in places]
         phi = np.concatenate([features[:, at] for (features, _), at in zip(parts, index)])
         left = np.stack([open_[at] for (_, open_), at in zip(parts, index)], axis=1) @ enters
-        inner = [np.sum((S @ phi) * phi, axis=0) for S in moments.covariance]
+        inner = [np.sum((S @ phi) * phi, axis=0) for S in covariances]
         var = np.stack(inner, axis=1) + left
         if moments.shared is not None:
-            var = with_outputs(var, phi.T @ moments.shared)
-        yield phi.T @ moments.mean, var
+            var = with_outputs(var, phi.T @ moments.shared[:, where])
+        yield phi.T @ mean, var
 
 
 def _places(fit: FittedGAM, name: str, settings: Sequence[AnyNDArray]) -> _Places:
@@ -84,8 +89,9 @@ def _component_draws(
     pivots: Sequence[Sequence[int]],
     number: int,
     seed: int,
+    smooth: bool,
 ) -> list[AnyNDArray]:
-    """Joint draws of the components at their places, [s, U, L] each."""
+    """Joint draws of the components at their places, [s, U, L] each; smooth: without a nugget."""
     V = moments.sample(number, seed)
     rng = np.random.default_rng([seed, 1])
     result = []
@@ -98,7 +104,7 @@ def _component_draws(
         if root.shape[1]:
             z = enters * rng.standard_normal((number, root.shape[1], block.shape[2]))
             values = values + np.einsum("ur,srl->sul", root, z, optimize=True)
-        if rest.any():
+        if rest.any() and not smooth:
             noise = enters * rng.standard_normal(values.shape)
             values = values + np.sqrt(rest)[:, None] * noise
         result.append(values)
@@ -107,6 +113,7 @@ def _component_draws(
 
 _ROWS = 2000  # rows of the fit's data that stand for them, evenly spread
 _MOST = 10**6  # rows times settings of columns that are looked at in one call
+_MOST_DRAWN = 2 * 10**7  # rows times draws, where each row is looked at by itself
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,12 +126,17 @@ class Population:
 
 
 def population(
-    fit: FittedGAM, data: Any = None, names: Iterable[Column] = (), drop: bool = False
+    fit: FittedGAM,
+    data: Any = None,
+    names: Iterable[Column] = (),
+    drop: bool = False,
+    part: Part | None = None,
 ) -> Population:
     """Rows of ``data``, or of the fit, at most 2000, evenly spread; and their weights."""
     if data is None:
         rows = fit.even_rows(_ROWS)
         return Population(fit.X[rows], fit.weights[rows])
+    names_read = fit.spec.names if part is None else part.components(fit.spec)
     table = in_memory(data)
     columns = table.columns()
     for name in names:  # which value does not matter: it is set
@@ -133,7 +145,7 @@ def population(
     if fit.spec.weights is not None and fit.spec.weights in table:
         table = table.counted([fit.spec.weights])
     if drop:
-        lacking = Holes().add(filled(table, fit.spec.fills), fit.spec.inputs)
+        lacking = Holes().add(filled(table, fit.spec.fills), fit.spec.inputs_of(names_read))
         table = table.rows(~lacking) if lacking.any() else table
     if table.num_rows == 0:
         raise ValueError("data has no complete rows that count to average over.")
@@ -145,8 +157,8 @@ def population(
                 f"weights {fit.spec.weights!r} must not be negative; got {weights.min():g} in row "
                 f"{int(weights.argmin())}."
             )
-    X = fit.encode(table)
-    warn_if_far(fit, X)
+    X = fit.encode(table, names_read)
+    warn_if_far(fit, X, names_read)
     return Population(X, weights, table)
 
 
@@ -368,6 +380,54 @@ def _compared(
     return set_columns(fit, rows, {name: values}), labels
 
 
+def _moved(fit: FittedGAM, X: AnyNDArray, name: Column) -> tuple[list[AnyNDArray], float]:
+    """Rows with a column a little lower, and a little higher, and the distance."""
+    readers = readers_of(fit, name)
+    if any(isinstance(reader, LevelColumn) for reader in readers.values()):
+        raise ValueError(f"columns: {name!r} holds levels, which have no slope; compare them.")
+    margins = [m for c in fit.spec.components for m in c.margins if m.column in readers]
+    rough = next((m.kind for m in margins if m.kind in KINDS and not KINDS[m.kind].has_slope), None)
+    if rough is not None:
+        raise ValueError(f"columns: {name!r} is read with bs={rough!r}, whose draws have no slope.")
+    spans = [m.span for m in margins] or [np.ptp(fit.marginal(place)[0]) for place in readers]
+    step = STEP * float(max(spans))
+    result = [X.copy(), X.copy()]
+    for moved, sign in zip(result, (-1.0, 1.0)):
+        moved[:, list(readers)] += sign * step
+    return result, 2.0 * step
+
+
+def _sloping(fit: FittedGAM) -> list[Column]:
+    """Columns of numbers that terms read."""
+    read = {c for component in fit.spec.components for c in component.columns}
+    readers = [r for i, r in enumerate(fit.spec.encoder.readers) if i in read]
+    levels = {r.name for r in readers if isinstance(r, LevelColumn)}
+    return list(dict.fromkeys(r.name for r in readers if r.name not in levels))
+
+
+Quantity = Callable[[AnyNDArray], float] | Sequence[float] | AnyNDArray
+"""A function of predictions [N], or their weights in a sum."""
+
+
+def _evaluated(name: Any, quantity: Quantity, values: AnyNDArray) -> AnyNDArray:
+    """A quantity of each of several vectors of predictions, [S, N] or [S, N, K]."""
+    if callable(quantity):
+        result = np.array([np.asarray(quantity(v), dtype=np.float64) for v in values])
+        if result.ndim != 1:
+            raise ValueError(
+                f"quantities: {name!r} must be one number; the function gave shape "
+                f"{result.shape[1:]}."
+            )
+        return result
+    weights = np.asarray(quantity, dtype=np.float64)
+    if weights.shape != values.shape[1:]:
+        raise ValueError(
+            f"quantities: the weights of {name!r} must have shape {values.shape[1:]}, a number for "
+            f"each prediction; got {weights.shape}."
+        )
+    return np.tensordot(values, weights, weights.ndim)
+
+
 @dataclasses.dataclass(frozen=True)
 class Averaging:
     """
@@ -385,6 +445,7 @@ class Averaging:
     unconditional: bool = True
     num_samples: int = 1000
     seed: int = 0
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         number = self.num_samples
@@ -470,11 +531,70 @@ class Averaging:
             frames.append(self._frame(contrasts.merge(groups, how="cross"), compared, comparison))
         return pd.concat(frames, ignore_index=True)
 
-    def averages(self, settings: Sequence[AnyNDArray], weights: AnyNDArray) -> Averages:
+    def slopes(
+        self,
+        columns: Column | Sequence[Column] | None = None,
+        data: Any = None,
+        by: Column | Sequence[Column] | None = None,
+        average: bool = True,
+    ) -> pd.DataFrame:
+        """The tables of :meth:`gpflow_gam.GAM.avg_slopes` and of :meth:`gpflow_gam.GAM.slopes`."""
+        names = _sloping(self.fit) if columns is None else as_columns("columns", columns)
+        if not names:
+            raise ValueError("columns must name at least one column of numbers; got none.")
+        rows, frames = population(self.fit, data, (), self.drop), []
+        labels, weights = self._each_row(rows) if not average else groups_of(self.fit, rows, by)
+        for name in names:
+            settings, distance = _moved(self.fit, rows.X, name)
+            result = self.averages(settings, weights, smooth=True)
+            slope = Averages(
+                np.diff(result.estimate, axis=0) / distance,
+                np.diff(result.draws, axis=1) / distance,
+            )
+            whole = pd.DataFrame({"column": [name]}).merge(labels, how="cross")
+            frames.append(self._frame(whole, slope, "difference"))
+        return pd.concat(frames, ignore_index=True)
+
+    def _each_row(self, rows: Population) -> tuple[pd.DataFrame, Any]:
+        """Every row as a group of its own."""
+        number = len(rows.X)
+        if number * self.num_samples > _MOST_DRAWN:
+            raise ValueError(
+                f"{self.num_samples} draws at {number} rows are more than {_MOST_DRAWN}; pass "
+                "fewer rows, or num_samples."
+            )
+        return pd.DataFrame({"row": np.arange(number)}), scipy.sparse.identity(number, format="csr")
+
+    def hypotheses(
+        self, quantities: Quantity | Mapping[Any, Quantity], data: Any, null: float = 0.0
+    ) -> pd.DataFrame:
+        """The table of :meth:`gpflow_gam.GAM.hypotheses`."""
+        named = quantities if isinstance(quantities, Mapping) else {"": quantities}
+        rows = population(self.fit, data, (), self.drop, self.part)
+        result = self.averages([rows.X], self._each_row(rows)[1])
+        whole = [
+            v[..., 0] if v.shape[-1] == 1 else v for v in (result.estimate, result.draws[:, 0])
+        ]
+        lines, tail = [], 0.5 * (1.0 - self.level)
+        for name, quantity in named.items():
+            (estimate,), draws = (_evaluated(name, quantity, values) for values in whole)
+            there = draws[~np.isnan(draws)]
+            ends = np.quantile(there, [tail, 1.0 - tail]) if len(there) else (np.nan, np.nan)
+            se, above = (there.std(), np.mean(there > null)) if len(there) else (np.nan, np.nan)
+            lines.append((name, estimate, se, *ends, above, len(there) / len(draws)))
+        columns = ["quantity", "estimate", "se", "lower", "upper", "probability", "defined"]
+        frame = pd.DataFrame(lines, columns=columns)
+        return frame if named is quantities else frame.drop(columns="quantity")
+
+    def averages(
+        self, settings: Sequence[AnyNDArray], weights: Any, smooth: bool = False
+    ) -> Averages:
         """Averages in settings of columns, rows [N, D] each, over groups of rows, [B, N]."""
-        fit = self.fit
-        shares = scipy.sparse.csr_matrix(weights / weights.sum(axis=1, keepdims=True))
-        known = [np.asarray(fit.model.mean_function(X)) for X in settings]
+        fit, shares = self.fit, weights
+        if not scipy.sparse.issparse(weights):
+            shares = scipy.sparse.csr_matrix(weights / weights.sum(axis=1, keepdims=True))
+        known = [known_part(fit, X, self.part) for X in settings]
+        names = fit.spec.names if self.part is None else self.part.components(fit.spec)
 
         def averaged(values: AnyNDArray) -> AnyNDArray:
             """[..., N, K] -> [..., B, K]."""
@@ -482,7 +602,7 @@ class Averaging:
             flat = shares @ rows.reshape(len(rows), -1)
             return np.moveaxis(flat.reshape(len(flat), *rows.shape[1:]), 0, -2)
 
-        places = [_places(fit, name, settings) for name in fit.spec.names]
+        places = [_places(fit, name, settings) for name in names]
         with one_blas_thread():
             predictors = _predictors(fit, places, settings)
             estimate = [
@@ -496,7 +616,8 @@ class Averaging:
             seeds = np.random.SeedSequence(self.seed).generate_state(len(members))
             draws = []
             for (member, moments, tangents), seed in zip(members, seeds):
-                values = _component_draws(moments, places, tangents, pivots, each, int(seed))
+                drawn = moments, places, tangents, pivots, each, int(seed), smooth
+                values = _component_draws(*drawn)
                 pairs = list(zip(values, places))
                 still = sum((v[:, p.index] for v, p in pairs if p.index.ndim == 1), 0.0)
                 moving = [(v, p.index) for v, p in pairs if p.index.ndim == 2]

@@ -334,7 +334,7 @@ def stacked_frame(
     return pd.concat(frames, ignore_index=True)
 
 
-_STEP = 1e-3  # half the width of a central difference against the column's span
+STEP = 1e-3  # half the width of a central difference against the column's span
 _FEW = 300  # points whose covariance costs no more than their variances do
 
 
@@ -403,25 +403,41 @@ def derivative(
     level: float = 0.95,
     num_points: int | None = None,
     seed: int = 0,
+    column: Column | None = None,
 ) -> EffectTable:
-    """The slope of a component of one column, with bands: central differences of the posterior."""
+    """The slope of a component in a column, with bands: central differences of the posterior."""
     component = effect_component(fit, term)
-    margins = component.margins
-    if len(margins) != 1 or margins[0].kind == "levels":
-        raise ValueError(f"derivatives: {term!r} is not a function of one numeric column.")
-    kind = margins[0].kind
-    if kind in KINDS and not KINDS[kind].has_slope:
-        raise ValueError(f"derivatives: {term!r} has bs={kind!r}, whose draws have no slope.")
     where = make_grid(fit, component, grid, num_points)
-    column, n = margins[0].column, len(where.X)
-    h = _STEP * margins[0].span
-    low, high = where.X.copy(), where.X.copy()
-    low[:, column] -= h
-    high[:, column] += h
-    both = [(component.name, np.concatenate([low, high]))]
-    moments = joint_moments(fit, both)
-    A = np.concatenate([-np.eye(n), np.eye(n)], axis=1) / (2.0 * h)
-    return contrast(fit, component, where, A, moments, level, seed)
+    low, high, distance = _beside(fit, component, where.X, column)
+    moments = joint_moments(fit, [(component.name, np.concatenate([low, high]))])
+    one = np.eye(len(low)) / distance
+    return contrast(fit, component, where, np.hstack([-one, one]), moments, level, seed)
+
+
+def _beside(
+    fit: FittedGAM, component: Component, X: AnyNDArray, column: Column | None
+) -> tuple[AnyNDArray, AnyNDArray, float]:
+    """Points a little lower in a column, and a little higher, and their distance."""
+    term = component.name
+    numbers = {reader_of(fit, m).name: m for m in component.margins if m.kind != "levels"}
+    if component.slots or not numbers:
+        raise ValueError(f"derivatives: {term!r} is not a function of one numeric column.")
+    if column is None and len(numbers) == 1:
+        (column,) = numbers
+    if column not in numbers:
+        raise ValueError(
+            f"derivatives: column must be one of {', '.join(map(repr, numbers))}, the columns of "
+            f"numbers of {term!r}; got {column!r}."
+        )
+    margin = numbers[column]
+    if margin.kind in KINDS and not KINDS[margin.kind].has_slope:
+        raise ValueError(
+            f"derivatives: {term!r} has bs={margin.kind!r}, whose draws have no slope."
+        )
+    low, high, step = X.copy(), X.copy(), STEP * margin.span
+    low[:, margin.column] -= step
+    high[:, margin.column] += step
+    return low, high, 2.0 * step
 
 
 def sample_effect(
@@ -431,20 +447,30 @@ def sample_effect(
     num_samples: int = 100,
     seed: int = 0,
     reference: Mapping[Column, Any] | None = None,
+    slope: Column | None = None,
 ) -> AnyNDArray:
     """Joint posterior draws of a component, [S, n], or [S, n, L] for several predictors."""
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
+    if slope is not None and reference is not None:
+        raise ValueError("slope and reference exclude each other: a slope has no reference.")
     component = effect_component(fit, term)
     if component.shape:
-        where = make_grid(fit, component, grid)
-        shaped = shaped_draws(fit, component, where.X, num_samples, seed)
+        X = make_grid(fit, component, grid).X
+        points, distance = [X], 1.0
         if reference is not None:
-            X = _referred(fit, component, where.X, reference)
-            shaped = shaped - shaped_draws(fit, component, X, num_samples, seed)
+            points.append(_referred(fit, component, X, reference))
+        elif slope is not None:
+            low, high, distance = _beside(fit, component, X, slope)
+            points = [high, low]
+        drawn = [shaped_draws(fit, component, x, num_samples, seed) for x in points]
+        shaped = drawn[0] if len(drawn) == 1 else (drawn[0] - drawn[1]) / distance
         shaped = shaped[..., predictors(fit, component)[0]]
         return shaped[..., 0] if shaped.shape[-1] == 1 else shaped
-    table = effect(fit, term, grid, reference=reference)
+    if slope is None:
+        table = effect(fit, term, grid, reference=reference)
+    else:
+        table = derivative(fit, term, grid, column=slope)
     draws = [
         table.estimate[:, i] + normal_draws(table.covariance[i], num_samples, seed + i)
         for i in range(len(table.predictors))
