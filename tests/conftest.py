@@ -22,6 +22,18 @@ from tensorflow_probability.python.bijectors import Bijector
 from tensorflow_probability.python.internal.cache_util import BijectorCache
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of tests marked ``slow_but_first`` the further cases are slow."""
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("slow_but_first"):
+            name = item.nodeid.split("[")[0]
+            if name in seen:
+                item.add_marker(pytest.mark.slow)
+            seen.add(name)
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: to look for garbage in it is for nothing."""
     gc.freeze()

@@ -73,6 +73,7 @@ def in_pieces(
     raise AssertionError(f"the fit never ended: {held}")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("many", [False, True], ids=["one stage", "begun on a part"])
 def test_a_fit_in_pieces_is_the_fit_to_the_last_bit(many, tmp_path, monkeypatch):
     df = table()

@@ -162,6 +162,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_divides_out_its_site_and_is_close_to_a_fit_without(family):
     gam = fitted(family, table())
@@ -407,6 +408,7 @@ def test_laplaces_posterior_of_the_other_engine(newton, monkeypatch):
         newton.loo()
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_left_out_are_warned_of_and_counted(newton, monkeypatch):
     """As of a posterior that was not computed to its end, which is wider than any row allows."""
     gam = newton

@@ -24,6 +24,7 @@ def _model(name, problem):
     return problem.svgp(gpflow.likelihoods.Gaussian(0.2))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", ["sgpr", "svgp"])
 def test_a_copy_predicts_the_same_and_goes_on_alone(name, how):

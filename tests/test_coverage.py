@@ -46,6 +46,7 @@ def test_steps_stay_where_the_objective_cannot_be_looked_at():
     assert steps(np.array([1.0]))[0] == pytest.approx(1.0, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_what_data_hardly_tell_from_a_line_is_not_taken_for_one():
     """Half a sine wave in binary responses: .81 of it was held where more of it vanished."""
     shares = []
@@ -60,6 +61,7 @@ def test_what_data_hardly_tell_from_a_line_is_not_taken_for_one():
     assert np.mean(shares) > 0.87
 
 
+@pytest.mark.slow
 def test_curves_of_correlated_covariates_are_covered():
     """A step and a sine, correlation .92, binary: .76 where deviations vanished too readily."""
     shares = []

@@ -220,6 +220,7 @@ def test_many_intervals_are_learnt_to_the_end(table):
     assert np.abs(slope).max() < 0.02
 
 
+@pytest.mark.slow
 def test_the_truth_is_found(table, gam):
     grid = pd.DataFrame({"x": np.linspace(0.03, 0.97, 40), "z": 0.0})
     truth = np.sin(6.0 * grid["x"])
@@ -274,6 +275,7 @@ def test_straight_lines_are_those_of_coxph(table, tmp_path):
         np.testing.assert_allclose(survival[name], known.ravel(), atol=0.03)
 
 
+@pytest.mark.slow
 def test_what_is_a_gams_it_does(table, gam, tmp_path):
     few = table.iloc[:5]
     link = gam.predict(few, "link", interval=0.9)
@@ -313,6 +315,7 @@ def test_rows_in_blocks_are_the_rows(table, gam, monkeypatch):
     np.testing.assert_allclose(other.predict(table, "link"), gam.predict(table, "link"), atol=0.03)
 
 
+@pytest.mark.slow
 def test_curves_begin_at_one_and_end_with_the_data(table, gam, tmp_path):
     few = table.iloc[:2]
     for unconditional in (False, True):
@@ -366,6 +369,7 @@ def episodes(data, at):
     return pd.concat([first, data.assign(start=at, later=True)[inside]], ignore_index=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["cox", "weibull", "lognormal"])
 def test_splitting_rows_in_two_changes_nothing(family):
     whole = lives()

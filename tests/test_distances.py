@@ -137,6 +137,7 @@ def joint(posterior, points):
     return [mean, prior - tf.matmul(h, h, transpose_b=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_far_from_the_origin_is_that_at_it(name, rng, monkeypatch):
     """Bound, hyperparameters' slopes, predictions and components; of products in one program."""

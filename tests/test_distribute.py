@@ -57,6 +57,7 @@ def on_one_device() -> dict[str, gg.distribute.DistributedFit]:
 # --- one device ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_is_a_plain_loop(on_one_device: dict[str, gg.distribute.DistributedFit]) -> None:
     model, history = script.svgp(), []
     variables = list(model.trainable_variables)
@@ -93,6 +94,7 @@ INPUTS = {"wide": script.X[:, :1], "deep": script.X[:, 1:2]}
 WEIGHTS = np.linspace(0.0, 3.0, 200)
 
 
+@pytest.mark.slow
 def test_datasets_of_rows_and_of_batches_are_the_same() -> None:
     rows = tf.data.Dataset.from_tensor_slices((INPUTS, script.Y, WEIGHTS))
     result = [
@@ -173,6 +175,7 @@ def test_a_callback_sees_steps_and_ends_the_fit(tmp_path: Path) -> None:
 # --- checkpoints -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("kind", ["svgp", "function", "clipped"])
 def test_resumes_after_an_exception(
     kind: str, on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
@@ -388,6 +391,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_head_on_two_devices_is_that_on_one(workers: Path) -> None:
     """MirroredStrategy over two logical CPUs, batch normalisation before the head."""
     printed = (workers / "devices.txt").read_text().strip().splitlines()
@@ -417,6 +421,7 @@ def test_two_workers_train_components_without_inducing_inputs(
                 np.testing.assert_allclose(result[f"parametric {j}"], value, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_two_workers_fit_the_gam_of_one(workers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bins, "KEPT_ROWS", bins.KEPT_ROWS)  # put back afterwards
     distributed_gam.few_kept()

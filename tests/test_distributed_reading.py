@@ -63,6 +63,7 @@ def per_replica(paths: list[str]) -> Any:
     return lambda context: stream(paths).batch(20, drop_remainder=True)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("kind", ["rows", "function"])
 def test_what_was_read_is_not_read_again(kind: str, files: list[str], tmp_path: Path) -> None:
     """The second file is gone by then: six steps are 120 rows, two files and some."""
@@ -80,6 +81,7 @@ def test_what_was_read_is_not_read_again(kind: str, files: list[str], tmp_path: 
         list(data(copies) if kind == "rows" else data(copies)(None))
 
 
+@pytest.mark.slow
 def test_places_hold_over_epochs(files: list[str], tmp_path: Path) -> None:
     """Four steps into the second epoch, which is in another order than the first."""
     few = lambda: stream(files[:1])  # 50 rows, two batches an epoch
@@ -89,6 +91,7 @@ def test_places_hold_over_epochs(files: list[str], tmp_path: Path) -> None:
     assert len(np.unique(whole.history)) == 9
 
 
+@pytest.mark.slow
 def test_what_python_makes_is_read_up_to_the_place(tmp_path: Path) -> None:
     reads = []
 

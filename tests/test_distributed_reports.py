@@ -42,6 +42,7 @@ def reported() -> gg.distribute.DistributedFit:
     return fit(script.reporting, rows(), **OPTIONS)
 
 
+@pytest.mark.slow
 def test_reports_are_those_of_keras(of_keras, reported):
     """Outputs with a loss each; weights; regularisation; a last validation batch of fewer rows."""
     history, weights = of_keras
@@ -57,6 +58,7 @@ def test_reports_are_those_of_keras(of_keras, reported):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_validation_data_are_evaluated(reported: gg.distribute.DistributedFit) -> None:
     """At the state of an epoch's end, whatever they come in."""
     result = fit(script.reporting, rows(), **{**OPTIONS, "num_steps": 10})
@@ -76,6 +78,7 @@ def test_validation_data_are_evaluated(reported: gg.distribute.DistributedFit) -
         )
 
 
+@pytest.mark.slow
 def test_a_resumed_fit_reports_what_the_whole_one_does(reported, tmp_path):
     """Also of the epoch in whose middle it was interrupted."""
     options = {**OPTIONS, "checkpoint": tmp_path, "save_every": 4}
@@ -120,6 +123,7 @@ def test_the_steps_of_an_epoch() -> None:
     np.testing.assert_allclose(one.epochs["loss"], one.history.reshape(2, 2).mean(1))
 
 
+@pytest.mark.slow
 def test_averaged_parameters_are_those_of_keras() -> None:
     def build() -> keras.Model:
         return script.network(use_ema=True, ema_momentum=0.5)

@@ -340,6 +340,7 @@ def several(data):
     return gg.GAM(terms + s("h", bs="re")).fit(rows, y="y", max_iterations=2), rows
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("typed", "name"),
     [

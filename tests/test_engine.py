@@ -35,6 +35,7 @@ def pair() -> tuple[gg.GAM, gg.GAM]:
     )
 
 
+@pytest.mark.slow
 def test_predictions_and_effects_of_both_engines_agree(pair):
     """Different approximations and priors at their own optima: apart by less than their errors."""
     first, second = pair
@@ -62,6 +63,7 @@ def test_effects_are_those_of_the_models_posterior(pair):
     np.testing.assert_allclose(effect["se"], np.sqrt(var[:, column]), atol=5e-3)
 
 
+@pytest.mark.slow
 def test_summary_plots_and_densities(pair):
     _, gam = pair
     text = str(gam.summary())
@@ -120,6 +122,7 @@ def drawn(gam: gg.GAM, data: pd.DataFrame, names: tuple[str, ...]) -> np.ndarray
 EVERY = ("intercept", "s(x)", "s(z)")
 
 
+@pytest.mark.slow
 def test_classes_are_predicted_by_all_predictors_together(classes):
     """By the covariance between classes, as the model and a file of it do, and as draws say."""
     gam, data = classes
@@ -145,6 +148,7 @@ def test_classes_are_predicted_by_all_predictors_together(classes):
         np.testing.assert_allclose(density, np.log(p[np.arange(20), codes]), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_files_predict_classes_as_the_gam_does(classes, tmp_path):
     gam, data = classes
     gam.save(tmp_path / "a.gam")
@@ -158,6 +162,7 @@ def test_files_predict_classes_as_the_gam_does(classes, tmp_path):
         np.testing.assert_allclose(served["lower"][:, k], limits[label]["lower"], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_effects_and_averages_of_classes_are_of_all_predictors_together(classes):
     gam, data = classes
     effect = gam.effects("s(x)", scale="response", num_points=9)

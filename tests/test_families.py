@@ -8,6 +8,7 @@ from test_package import script
 families = script("benchmarks/families.py")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("correlation", families.CORRELATIONS)
 def test_how_far_each_family_is_from_the_exact_posterior(correlation):
     model = families.make_model(5000, correlation)

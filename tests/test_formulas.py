@@ -237,6 +237,7 @@ COMPUTED = [
 ]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("formula", "plain", "family"), COMPUTED)
 def test_computed_columns_are_those_made_by_hand(formula, plain, family, visits, tmp_path):
     made = visits.assign(
@@ -260,6 +261,7 @@ def test_computed_columns_are_those_made_by_hand(formula, plain, family, visits,
     np.testing.assert_allclose(pieces.predict(new), want[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_exports_compute_columns(visits, tmp_path):
     gam = gg.GAM("count ~ s(log10(x)) + factor(x > 4) + offset(log(days))", family="poisson")
     gam.fit(visits)

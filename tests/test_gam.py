@@ -305,6 +305,7 @@ def test_a_class_that_no_row_has_may_yet_come():
     np.testing.assert_allclose(p[:, :2], seen.predict(frame), atol=0.03)
 
 
+@pytest.mark.slow
 def test_own_kernel_is_used_as_it_is_and_copied(data):
     own = gpflow.kernels.RBF(lengthscales=0.2) + gpflow.kernels.Linear()
     gam = gg.GAM(s("x", kernel=own, k=8) + linear("z")).fit(data, y="y", **QUICK)
@@ -322,6 +323,7 @@ def test_model_inside_is_gpflows(gaussian, poisson):
     assert poisson.posterior.names == ("intercept", "s(x)", "linear(z)", "factor(g)")
 
 
+@pytest.mark.slow
 def test_other_families_begin_where_sums_over_rows_end(data):
     """At the dense optimum, which block precision holds: L-BFGS has next to nothing to do."""
     dense = gg.GAM(s("x", k=6), family="poisson").fit(data, y="count")
@@ -339,6 +341,7 @@ def test_other_families_begin_where_sums_over_rows_end(data):
     assert early.fitted.result.elbo == pytest.approx(bound)
 
 
+@pytest.mark.slow
 def test_minibatches_and_variational_families(data):
     gam = gg.GAM(s("x", k=6), family="poisson", variational="block")
     gam.fit(data, y="count", batch_size=40, max_iterations=3)
@@ -360,6 +363,7 @@ def test_refused_fit_leaves_the_last_one(data):
         gg.GAM(s("x")).predict(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.int32, np.str_])
 def test_column_names_of_numpy(kind, tmp_path):
     """Columns that numbers name are those of that name; names are Python's own from then on."""
@@ -421,6 +425,7 @@ def test_numbers_are_names_before_they_are_places(rng):
         gg.s(np.bool_(True))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("far", [1e3, 1e6])
 @pytest.mark.parametrize("family", ["gamma", "quasipoisson"])
 def test_draws_beside_a_row_far_away_have_the_posteriors_moments(family, far):

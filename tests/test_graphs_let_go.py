@@ -80,6 +80,7 @@ def table(rng):
     return gam.fit(frame, "y")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fitted", [sparse, sites, minibatches, whole, newton, table])
 def test_fits_leave_no_graph_and_no_rule(fitted, rng):
     fitted(rng)
@@ -110,6 +111,7 @@ def test_a_graph_with_custom_gradients_is_let_go_and_computes_on(rng):
     assert float(slope()) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_transforms_are_what_they_were_after_a_fit(rng):
     model = sparse(rng)
     before = [(p._bijector, p._transform_fn, p.transform) for p in model.parameters]

@@ -34,6 +34,7 @@ def head(terms: Any = None, **options: Any) -> AdditiveGP:
 # --- as Keras and TensorFlow write them ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_keras_and_tensorflow_write_heads(tmp_path: Path) -> None:
     """Names such as ``te(0,1)`` are none that a SavedModel takes for a variable."""
     inputs = keras.Input((3,))
@@ -46,6 +47,7 @@ def test_keras_and_tensorflow_write_heads(tmp_path: Path) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_keras_writes_what_is_around_heads(tmp_path: Path) -> None:
     """Tables before them, layers behind and beside them, several inputs."""
     x, g = keras.Input((2,), name="x"), keras.Input((1,), dtype="string", name="g")
@@ -153,6 +155,7 @@ class Opaque(keras.Model):
         return shape[0], 1, 2
 
 
+@pytest.mark.slow
 def test_heads_behind_functions_of_tensorflow(tmp_path: Path) -> None:
     """No graph of Keras shows them; variables and tables of theirs go into the file."""
     inputs, outer = keras.Input((3,)), keras.Input((3,), name="x")
@@ -172,6 +175,7 @@ def test_heads_behind_functions_of_tensorflow(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model(X).numpy()[:, 0], moments)  # as it was
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "message"),
     [
@@ -195,6 +199,7 @@ def test_what_cannot_be_taken_out_of_other_models(way: str, message: str, tmp_pa
         np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_several_heads(tmp_path: Path) -> None:
     """Each answers as in a file of its own, under its name; what they share is computed once."""
     inputs = keras.Input((3,), name="x", dtype="float64")
@@ -235,6 +240,7 @@ def test_several_heads(tmp_path: Path) -> None:
         assert bad.tolist() == [i == 1 for i in range(N)], name
 
 
+@pytest.mark.slow
 def test_outputs_of_one_name_are_refused() -> None:
     inputs = keras.Input((3,))
     result = servable(keras.Model(inputs, [head(name=n)(inputs) for n in ("a", "a_component")]))

@@ -59,6 +59,7 @@ def test_what_says_nothing_of_features_does_not_move_their_scaling(strange: str)
     np.testing.assert_allclose(one(X), other(X), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_batches_of_one_row_and_of_none() -> None:
     one = head(normalization="running")
@@ -73,6 +74,7 @@ def test_batches_of_one_row_and_of_none() -> None:
         assert one(X[:0], output=output).shape == shape
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("dtype", ["float16", "int32", "bool"])
 def test_numbers_of_any_type_are_read(dtype: str) -> None:
     one, rows = head(), np.random.default_rng(1).integers(0, 2, (9, 3))
@@ -83,6 +85,7 @@ def test_numbers_of_any_type_are_read(dtype: str) -> None:
     np.testing.assert_allclose(result, one(rows.astype(float)), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_labels_of_several_shapes_one_after_the_other() -> None:
     """Keras traces one function for both, which then does not know their rank."""
     model = network(head())
@@ -96,6 +99,7 @@ def test_labels_of_several_shapes_one_after_the_other() -> None:
 # --- weights -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("one_hot", [False, True])
 def test_weights_of_classes_are_those_of_their_rows(one_hot: bool) -> None:
@@ -119,6 +123,7 @@ def test_weights_of_classes_are_those_of_their_rows(one_hot: bool) -> None:
 # --- copies and files ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_files_of_several_heads_go_on_training(tmp_path: Path) -> None:
     inputs = keras.Input((3,))
     hidden = keras.layers.Dense(3)(inputs)
@@ -162,6 +167,7 @@ def test_ways_to_run_are_one() -> None:
     np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_heads_of_two_precisions_predict_at_once() -> None:
     models = [network(head()), network(head(dtype="float32"))]
     want = [m.predict(X, verbose=0) for m in models]
@@ -182,6 +188,7 @@ def test_heads_of_two_precisions_predict_at_once() -> None:
     assert max(d for i, d in away if i == 1) < 1e-5
 
 
+@pytest.mark.slow
 def test_steps_of_a_sequence() -> None:
     one = head()
     rows = RNG.normal(size=(2, 4, 3)).astype("float32")

@@ -47,6 +47,7 @@ def head_of(kind: str, **options: Any) -> AdditiveGP:
     return AdditiveGP(TERMS[kind], "gaussian", num_data=N, num_levels=levels, **options)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("kind", TERMS)
 def test_posterior_is_that_of_an_exact_gaussian_process(kind: str) -> None:
     """A first batch of all Gaussian data gives the optimal q."""

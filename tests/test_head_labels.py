@@ -34,6 +34,7 @@ def build(likelihood: Any, **options: Any) -> tuple[keras.Model, AdditiveGP]:
     return model, head
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("likelihood", ["softmax", "ordinal", gpflow.likelihoods.Softmax(3)])
 def test_one_hot_labels_are_codes(likelihood: Any) -> None:
     classes = 3 if isinstance(likelihood, str) else None
@@ -56,6 +57,7 @@ def test_one_hot_labels_are_codes(likelihood: Any) -> None:
     assert float(head.loss(ONE_HOT, moments)) == want
 
 
+@pytest.mark.slow
 def test_one_hot_labels_are_learnt() -> None:
     model, _ = build("softmax", num_classes=3)
     history = model.fit(X, ONE_HOT, epochs=25, batch_size=N, verbose=0).history
@@ -63,6 +65,7 @@ def test_one_hot_labels_are_learnt() -> None:
     assert history["accuracy"] == history["categorical_accuracy"]
 
 
+@pytest.mark.slow
 def test_one_hot_labels_elsewhere() -> None:
     heads = [
         AdditiveGP(gg.s(0), "softmax", num_classes=3, num_data=N, num_inducing=5) for _ in range(2)
@@ -76,6 +79,7 @@ def test_one_hot_labels_elsewhere() -> None:
     assert np.mean(hits) > 0.6
 
 
+@pytest.mark.slow
 def test_classes_of_iterncgp_are_those_of_the_model(tmp_path: Path) -> None:
     """By the covariance between classes, in a call, its moments, losses, metrics and files."""
     terms, options = gg.s(0) + gg.linear(1), {"num_classes": 3, "name": "newton"}
@@ -132,6 +136,7 @@ def test_classes_of_iterncgp_are_those_of_the_model(tmp_path: Path) -> None:
         head.fit(X[:50], CODES[:50], hyperparameters=False, progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_soft_labels_are_no_labels(jit_compile: bool) -> None:
     model, head = build("softmax", num_classes=3)
@@ -148,6 +153,7 @@ def test_soft_labels_are_no_labels(jit_compile: bool) -> None:
             model.evaluate(X, soft, batch_size=N, verbose=0)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("likelihood", "width", "message"),
     [

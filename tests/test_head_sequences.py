@@ -28,6 +28,7 @@ def build(shape: tuple[int, ...], num_data: int = 300, masked: bool = False) -> 
     return model, head
 
 
+@pytest.mark.slow
 def test_rows_are_rows_whatever_their_dimensions() -> None:
     """A sequence of five steps is five rows: the same batches train the same model."""
     results = []
@@ -56,6 +57,7 @@ def test_rows_are_rows_whatever_their_dimensions() -> None:
         np.testing.assert_allclose(got, want, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_labels_of_places() -> None:
     """One-hot labels of every place, and codes of the rows one by one."""
     labels = (X[..., 0] > 0.0).astype(int) + (X[..., 1] > 1.0)
@@ -74,6 +76,7 @@ def test_labels_of_places() -> None:
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_masked_steps_are_not_there() -> None:
     """Training, loss and metrics are those of the other steps alone, whatever stands in these."""
     mask = RNG.uniform(size=Y.shape) < 0.7
@@ -93,6 +96,7 @@ def test_masked_steps_are_not_there() -> None:
         np.testing.assert_allclose(evaluated[name], value, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [5, None])
 def test_a_layer_before_the_loss_is_an_error(steps: int | None) -> None:
     """The head would learn nothing of what it sees."""

@@ -58,6 +58,7 @@ def head(model: keras.Model) -> AdditiveGP:
     return model.get_layer("shaped")
 
 
+@pytest.mark.slow
 def test_a_trained_head_has_its_shape(head: AdditiveGP) -> None:
     free, X_ = head.model.posterior(), head.scaled(GRID)
     unheld = free.predict_f(X_)[0].numpy()[:, 0]
@@ -87,6 +88,7 @@ def test_a_trained_head_has_its_shape(head: AdditiveGP) -> None:
     assert head.shape_p()["s(0)"][0] > 0.05
 
 
+@pytest.mark.slow
 def test_graphs_follow_the_weights(head: AdditiveGP) -> None:
     """What numpy computed for one q is no answer for the next."""
     run = tf.function(lambda x: head(x), autograph=False)
@@ -103,6 +105,7 @@ def test_graphs_follow_the_weights(head: AdditiveGP) -> None:
     np.testing.assert_array_equal(run(GRID), first)
 
 
+@pytest.mark.slow
 def test_training_sees_any_shape(head: AdditiveGP) -> None:
     moments = head(X, training=True)
     mean, var = head.model.predict_f(head.scaled(X))
@@ -115,6 +118,7 @@ def test_training_sees_any_shape(head: AdditiveGP) -> None:
         head.trainable = True
 
 
+@pytest.mark.slow
 def test_files_have_the_same_numbers(model: keras.Model, head: AdditiveGP, tmp_path: Path) -> None:
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
@@ -140,11 +144,13 @@ def test_exports_have_the_same_numbers(
     assert violation(drawn["predictor"]) < 1e-9
 
 
+@pytest.mark.slow
 def test_what_keras_writes_holds_no_shape(model: keras.Model, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="which gpflow_gam.serving.export writes and nothing"):
         tf.saved_model.save(model, str(tmp_path / "other"))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("terms", "shape", "options"),
     [

@@ -35,6 +35,7 @@ def test_state_is_all_there_is(trained: tuple[keras.Model, AdditiveGP]) -> None:
         assert own.value is tensor
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("way", "flags"), [("keras", "changed"), ("weights", "changed"), ("checkpoint", "same")]
 )
@@ -142,6 +143,7 @@ def test_one_place_for_flags() -> None:
 # --- serving -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_inducing_inputs_move_when_free() -> None:
     head = small(frozen=(), normalization=None)

@@ -36,6 +36,7 @@ def numbers(head: AdditiveGP) -> dict[str, np.ndarray]:
 # --- q by natural gradients ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_only_training_moves_q() -> None:
     model, head = build()
@@ -54,6 +55,7 @@ def test_only_training_moves_q() -> None:
     assert np.max(np.abs(numbers(head)["variational.site_shift"] - one)) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_natural_gradients_are_of_the_features_of_the_same_pass() -> None:
     """What dropout left out of the pass whose loss is differentiated is out of the step, too."""
@@ -75,6 +77,7 @@ def test_natural_gradients_are_of_the_features_of_the_same_pass() -> None:
     assert np.max(np.abs(np.array(other(X)) - moments)) > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_weights_of_rows_count_in_q() -> None:
     """Rows of weight zero are none, and all the same weight for each is that of the data."""
@@ -93,6 +96,7 @@ def test_weights_of_rows_count_in_q() -> None:
     assert np.max(np.abs(halved - plain)) > 1e-6  # of twice as many rows
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_batches_of_an_epoch_add_up_to_the_data() -> None:
     """The first batches count alike: an epoch at fixed hyperparameters is the batch of all rows."""
@@ -146,6 +150,7 @@ def test_natural_gradients_leave_what_is_frozen(way: str) -> None:
 # --- a tempered KL --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_a_tempered_loss_is_that_with_another_kl() -> None:
     """Priors of hyperparameters, which a false number of rows would weaken too, stay."""
@@ -172,6 +177,7 @@ def test_a_tempered_loss_is_that_with_another_kl() -> None:
     assert float(doubled.penalty()) == pytest.approx(2.0 * (0.5 * kl - prior) / N, rel=1e-6)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("weight", [1.0, 0.2])
 def test_tempered_natural_gradients_are_those_of_rows_that_count_more(weight: float) -> None:
     """In the first batch, of all rows, whatever the likelihood: its sites are ``1 / weight``."""
@@ -185,6 +191,7 @@ def test_tempered_natural_gradients_are_those_of_rows_that_count_more(weight: fl
     np.testing.assert_allclose(both[0], both[1], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_natural_gradients_climb_the_bound() -> None:
     """Where they stop, the gradient of the tempered loss in q is zero."""
     head = AdditiveGP(

@@ -32,6 +32,7 @@ def fixed() -> AdditiveGP:
     return factors(normalization=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "output",
     [

@@ -47,6 +47,7 @@ def fits(request: pytest.FixtureRequest) -> tuple[pd.DataFrame, str, gg.GAM, gg.
     return table, y, free, held
 
 
+@pytest.mark.slow
 def test_a_refit_is_that_of_a_model_with_held_parameters(fits):
     table, _, free, held = fits
     mean, se = held.predict(table, "link", se=True, unconditional=False)
@@ -66,6 +67,7 @@ def test_a_refit_is_that_of_a_model_with_held_parameters(fits):
     assert np.max(np.abs(mean - free.predict(table, "link"))) > 0.3 * np.min(se)
 
 
+@pytest.mark.slow_but_first
 def test_held_parameters_stay_held(fits, tmp_path):
     table, y, _, held = fits
     held.save(tmp_path / "with.gam")

@@ -58,6 +58,7 @@ def test_the_mean_is_in_the_responses_unit_and_the_scale_its_logarithm(gam):
     np.testing.assert_allclose(errors["s(x)", "mean"][:5], by_predictor(effect)[0]["se"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_another_unit(gam):
     unit = 1e6
     other = fitted(unit)
@@ -76,6 +77,7 @@ def test_another_unit(gam):
     np.testing.assert_allclose(of_mean[1], unit**2 * of_mean[0], rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_what_is_explained_is_of_residuals_over_the_fitted_variance(gam, monkeypatch):
     data = make()
     link = gam.predict(data, "link")

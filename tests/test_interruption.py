@@ -75,6 +75,7 @@ def svgp(family: vi.VariationalFamily) -> tuple[gg.models.AdditiveSVGP, Any]:
     return model, (gam.fitted.X, gam.fitted.Y)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("family", "options", "error"),
     [

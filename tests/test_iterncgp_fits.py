@@ -50,6 +50,7 @@ def bounds_of_calls(model, most, **options):
     return bounds, result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["variational", "itergp"])
 def test_small_budgets_add_up_to_a_large_one(solver, rng):
     rows = data(rng)["counts"]
@@ -71,6 +72,7 @@ def test_small_budgets_add_up_to_a_large_one(solver, rng):
 MORE = [{"max_sweeps": 1}, {"max_sweeps": 6}, {"callback": lambda progress: True}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["newton", pytest.param("variational", marks=pytest.mark.slow)])
 def test_calls_of_one_step_take_the_steps_of_one_call(solver, rng, monkeypatch):
     """Searches of some of many rows, the early covariance, and rounds among them."""
@@ -95,6 +97,7 @@ def test_calls_of_one_step_take_the_steps_of_one_call(solver, rng, monkeypatch):
         np.testing.assert_allclose(values[: len(wanted)], wanted, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("some", "solver", "budgets"),
     [
@@ -127,6 +130,7 @@ def test_hyperparameters_are_learnt_in_as_many_calls_as_it_takes(
         assert bounds[-1] >= long.elbo - 0.02  # two rounds' tolerance
 
 
+@pytest.mark.slow
 def test_a_call_that_is_lower_leaves_the_model_and_goes_on_from_there(rng):
     """The literal algorithm's bound falls from its second step of classes to its third."""
     model = IterNCGP(data(rng, 400)["classes"], kernel(), Softmax(3), solver="itergp")
@@ -161,6 +165,7 @@ INTERRUPTED = {
 }
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_leaves_the_model_as_it_was(rng, monkeypatch):
     """Never fitted, and fitted to other parameters; compiled functions included."""
     model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=ReducedNewton(tolerance=1e-9))
@@ -221,6 +226,7 @@ def test_an_interrupted_fit_keeps_what_it_has_if_so_wished(rng, hyperparameters)
     assert np.mean(var) < 0.9 * prior  # two steps have told something
 
 
+@pytest.mark.slow
 def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
     X = np.linspace(-1, 1, 400)[:, None]
     Y = (np.abs(X) < 0.5).astype(float)
@@ -247,6 +253,7 @@ def test_coming_back_from_far_beyond_the_mode_is_no_convergence():
     assert fit(IterNCGP((X, Y), k, Poisson(), solver="newton")).converged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["newton", pytest.param("variational", marks=pytest.mark.slow)])
 def test_hyperparameters_are_first_learnt_from_some_of_many_rows(rng, monkeypatch, solver):
     X, Y = data(rng, 120)["counts"]
@@ -346,6 +353,7 @@ def test_a_problem_of_some_rows_is_that_of_their_data(averaged, rng):
 # --- the search ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", ["poisson", "softmax"])
 def test_a_search_that_begins_with_some_rows_ends_at_the_same_mode(name, coarse, monkeypatch):
     of, K = problem(name, np.random.default_rng(0), 160)
@@ -409,6 +417,7 @@ def test_cheap_posteriors_claim_no_more_than_all_data_do(name, rng, monkeypatch)
         np.testing.assert_allclose(cov, dense, atol=1e-6)  # all rows: all there is
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("solver", [ReducedNewton(tolerance=1e-9, num_pivots=8), "itergp"])
 def test_every_posterior_on_the_way_can_be_had(solver, rng):
     X, n = rng.uniform(-1, 1, (40, 2)), 160
@@ -437,6 +446,7 @@ def test_every_posterior_on_the_way_can_be_had(solver, rng):
         assert np.mean(moments[-1][1]) > np.mean(var)  # what was not asked is variance
 
 
+@pytest.mark.slow
 def test_posteriors_on_the_way_of_searches_on_some_rows(rng, coarse):
     X, errors = rng.uniform(-1, 1, (40, 2)), []
     watched = of_classes(rng)
@@ -579,6 +589,7 @@ def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
     assert min(result) > 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["poisson", "softmax"])
 def test_looks_have_it_and_so_has_the_end(name, at_once):
     of, K = large(name)
@@ -608,6 +619,7 @@ def test_looks_have_it_and_so_has_the_end(name, at_once):
         np.testing.assert_allclose(product, action @ K, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_actions_that_are_residuals_are_not_known_before(at_once):
     of, _ = large("poisson")
     run, reports, bought, _ = followed(replace(EARLY, policy=Residual()), of)
@@ -618,6 +630,7 @@ def test_actions_that_are_residuals_are_not_known_before(at_once):
     np.testing.assert_allclose(run.g, plain.g, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_fits_that_are_ended_have_the_early_covariance(at_once, rng):
     X = rng.uniform(-1, 1, (160, 2))
     Y = rng.poisson(np.exp(np.sin(5.0 * X[:, :1]))).astype(float)

@@ -35,6 +35,7 @@ REPLACED = {
 }
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("what", REPLACED)
 def test_parts_that_were_replaced(what, rng):
     """Nothing is predicted before the next fit, and that is one to the new parts."""
@@ -82,6 +83,7 @@ def test_a_cached_posterior_is_a_snapshot(rng):
 
 
 # compiled by XLA they are traced as without
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_compiled_predictions_follow_parameters_and_fits(jit, rng):
     model = fitted("counts", rng, additive())
@@ -213,6 +215,7 @@ def _compiled_bound(model, jit):
     return tf.function(numbers, jit_compile=jit, autograph=False), numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_compiled_bounds_follow_parameters_and_fits(jit, rng):
     model = few(rng, number=5)
@@ -238,6 +241,7 @@ def test_compiled_bounds_follow_parameters_and_fits(jit, rng):
     assert np.abs(np.diff(seen)).min() > 0.1
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("compiled", [False, True])
 def test_slopes_of_frozen_parameters_that_are_watched_are_whole(compiled, rng):
     """By the weights, too: not by k(Xnew, X) alone."""
@@ -276,6 +280,7 @@ COPIES = {
 }
 
 
+@pytest.mark.slow
 def test_copies_predict_the_same(rng):
     model = few(rng, "classes", additive())
     _in_use(model)
@@ -289,6 +294,7 @@ def test_copies_predict_the_same(rng):
             np.testing.assert_array_equal(a, b, err_msg=how)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("how", "what"), [("copy", "data"), ("deepcopy", "actions")])
 def test_fits_of_copies_do_not_move_the_model(how, what, rng):
     model = few(rng)
@@ -324,6 +330,7 @@ def both_predictions(model):
     return lambda x: (*model.predict_f(x), *model.predict_components(x))
 
 
+@pytest.mark.slow
 def test_models_are_saved_with_functions_of_theirs(rng, tmp_path):
     """As GPflow's documentation has it: another process loads them without our code."""
     expected = {}
@@ -371,6 +378,7 @@ def test_snapshots_are_saved_and_frozen(rng, tmp_path):
             np.testing.assert_allclose(a, b, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("remembering")
 def test_a_snapshot_is_read_while_the_model_is_fitted(rng):
     model = few(rng, number=5)

@@ -78,6 +78,7 @@ def test_fit_is_the_loop_of_gpflow() -> None:
     np.testing.assert_allclose(seen, wanted, rtol=0.0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_reported_loss_is_the_negative_elbo(trained: tuple[keras.Model, AdditiveGP]) -> None:
     model, head = trained
     features = model.get_layer("dense")(X.astype(np.float32))
@@ -89,6 +90,7 @@ def test_the_reported_loss_is_the_negative_elbo(trained: tuple[keras.Model, Addi
     np.testing.assert_allclose(model.evaluate(X, Y, batch_size=30, verbose=0), want, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_fit_moves_every_trainable_parameter() -> None:
     head = additive()
     before = {k: np.array(v) for k, v in head._state().items()}
@@ -155,6 +157,7 @@ def test_validation_split_and_keras_callbacks(tmp_path: Path) -> None:
 # --- kinds of models, dtypes, compilation --------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
@@ -361,6 +364,7 @@ def test_a_summary_has_the_features_unit() -> None:
     assert small.loc["s(0)", "sd"] > small.loc["s(0)", "se"]
 
 
+@pytest.mark.slow
 def test_effects_of_several_predictors_and_levels() -> None:
     codes = np.arange(N) % 3
     data = np.column_stack([X[:, :2], codes])
@@ -383,6 +387,7 @@ def test_effects_of_several_predictors_and_levels() -> None:
 # --- natural gradients ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_first_batch_of_all_data_gives_the_exact_posterior() -> None:
     head = additive(normalization=None)
     inputs = keras.Input((3,), dtype="float64")
@@ -398,6 +403,7 @@ def test_a_first_batch_of_all_data_gives_the_exact_posterior() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("likelihood", "make"),
     [
@@ -426,6 +432,7 @@ def test_training_starts_at_the_null_model(likelihood: str, make: Any) -> None:
     assert float(first) < 0.05 - want
 
 
+@pytest.mark.slow
 def test_counts_at_outlying_features_do_not_stall_adam() -> None:
     """A gradient of thousands in the first batches would hold its steps back for epochs."""
     rng = np.random.default_rng(3)
@@ -441,6 +448,7 @@ def test_counts_at_outlying_features_do_not_stall_adam() -> None:
     assert history["nlpd"][-1] < 2.45  # 2.75 without limits
 
 
+@pytest.mark.slow
 def test_a_noise_with_a_predictor_of_its_own_starts_well() -> None:
     """A row by itself is likeliest where its variance is nought: not where to start."""
     rng = np.random.default_rng(2)
@@ -519,6 +527,7 @@ def test_impossible_labels(likelihood: str, classes: int | None, labels: Any) ->
             model.fit(X, labels, epochs=1, verbose=0)
 
 
+@pytest.mark.slow
 def test_a_batch_larger_than_num_data() -> None:
     head = small(num_data=20)
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_data=20 .* smaller"):

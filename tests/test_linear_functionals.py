@@ -146,6 +146,7 @@ def test_times_that_say_no_lags(column, options, message):
         gg.GAM(lag("x", 0, 1, **options), missing="drop").fit(data, "y")
 
 
+@pytest.mark.slow
 def test_rows_without_lags_are_missing(series, fitted):
     frame, histories, _ = series
     with pytest.raises(ValueError, match=r"4 in 'lag\(x, 0, 4\)' \(4 of 260 rows\)"):
@@ -161,6 +162,7 @@ def test_rows_without_lags_are_missing(series, fitted):
     np.testing.assert_allclose(gone.predict(frame)[stay], own.predict({"x": histories[stay]}))
 
 
+@pytest.mark.slow
 def test_arrays_of_lags_need_neither_times_nor_groups(series):
     frame, histories, _ = series
     timed = gg.GAM(lag("x", 0, 4, time="day", group="g"), missing="drop")
@@ -280,6 +282,7 @@ def test_predictions_have_the_truth_in_their_intervals(series, fitted):
     assert np.std(link["estimate"] - truth[4:]) < 0.05
 
 
+@pytest.mark.slow
 def test_what_is_read_of_a_fit(tmp_path, series, fitted):
     assert "lag(x)" in str(fitted.summary())
     parts = fitted.variance_components()

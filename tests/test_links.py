@@ -115,6 +115,7 @@ def drawn(family: fam.Family, x: np.ndarray, rng: np.random.Generator) -> tuple[
     return DENSITY[family.name](mean, 0.3).rvs(random_state=rng), mean
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "family",
     [
@@ -154,6 +155,7 @@ def test_fits_find_the_curve_in_any_unit_and_files_hold_it(family, tmp_path):
         np.testing.assert_array_equal(loaded.predict(data), gam.predict(data))
 
 
+@pytest.mark.slow
 def test_both_engines_find_the_same_probabilities():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1.0, 1.0, 200)
@@ -328,6 +330,7 @@ def terms(family: fam.Family) -> dict[str, gg.terms.Term]:
     return {family.of_all().modelled[0]: s("x", k=8), "scale": s("z", k=4)}
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "family",
     [
@@ -398,6 +401,7 @@ for (m in models) {
 what data would say on average: of Gamma("identity") 4 percent wider here."""
 
 
+@pytest.mark.slow
 @rscript.needed
 def test_straight_lines_are_those_of_glm(tmp_path):
     rng = np.random.default_rng(0)
@@ -426,6 +430,7 @@ def test_straight_lines_are_those_of_glm(tmp_path):
         np.testing.assert_allclose(gam.predict(new), response, rtol=0.04, err_msg=str(family))
 
 
+@pytest.mark.slow
 @rscript.needed
 def test_normal_means_behind_a_logarithm_are_mgcvs(tmp_path: Path) -> None:
     family = fam.Gaussian("log")

@@ -47,6 +47,7 @@ def large(monkeypatch):
     monkeypatch.setattr(operators, "_SMALL", 0)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", KERNELS)
 def test_product_and_its_gradient_equal_the_dense_ones(name, rng, monkeypatch, large):
     monkeypatch.setattr(operators, "_ENTRIES", (7 * N, 7 * N))  # blocks of 7 rows, and a rest
@@ -101,6 +102,7 @@ def test_product_inside_a_compiled_function_and_between_other_points(rng, large)
         np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_product_never_holds_the_matrix(rng):
     """The largest tensor of the compiled program is far below N^2 entries."""
     X, V = _inputs(rng, 6000), tf.zeros([6000, 1], tf.float64)

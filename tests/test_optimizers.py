@@ -207,6 +207,7 @@ def reference() -> float:
     return gg.optimizers.fit(model, data, tolerance=1e-4).elbo
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("family", "options", "gap"),
     [
@@ -231,6 +232,7 @@ def test_fit_learns_hyperparameters_by_every_route(family, options, gap):
     assert result.seconds > 0.0
 
 
+@pytest.mark.slow
 def test_fit_equals_its_history_and_is_deterministic():
     runs = []
     for _ in range(2):
@@ -462,6 +464,7 @@ def test_a_budget_too_short_for_an_epoch_says_so():
     assert model.num_data is None
 
 
+@pytest.mark.slow
 def test_noise_without_an_optimum_is_no_convergence(monkeypatch):
     monkeypatch.setattr(sites, "POLISH_ROWS", 0)
     monkeypatch.setattr(sites, "_SEEN", 1e-12)
@@ -553,6 +556,7 @@ def _fit_to(name: str, data: tuple, X: np.ndarray) -> None:
     gg.optimizers.fit(model, *more)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("name", ["svgp", "iterncgp"])
 def test_numbers_of_every_kind(name, rng):

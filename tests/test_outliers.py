@@ -18,6 +18,7 @@ def test_where_most_rows_are_equal_their_width_is_the_standard_deviation() -> No
     assert Sample(y).robust[1] == pytest.approx(np.std(y))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "model", [s("x"), {"location": s("x"), "scale": linear("x")}], ids=["location", "scale"]
 )
@@ -32,6 +33,7 @@ def test_student_t_ignores_an_outlier(model: Any) -> None:
     assert np.sqrt(np.mean(np.square(gam.predict({"x": x}) - f))) < 0.05
 
 
+@pytest.mark.slow
 def test_a_file_without_data_knows_the_width(tmp_path: Path) -> None:
     """What is learnt is kept above a bound that is a share of it."""
     rng = np.random.default_rng(9)

@@ -47,6 +47,7 @@ def fitted(request: pytest.FixtureRequest) -> tuple[str, gg.GAM, pd.DataFrame, n
     return name, gg.GAM(terms, family=name).fit(frame, y="y"), frame, F
 
 
+@pytest.mark.slow_but_first
 def test_both_predictors_are_found(fitted: tuple[str, gg.GAM, pd.DataFrame, np.ndarray]) -> None:
     name, gam, frame, F = fitted
     estimate, se = gam.predict(frame, type="link", se=True)
@@ -66,6 +67,7 @@ def test_both_predictors_are_found(fitted: tuple[str, gg.GAM, pd.DataFrame, np.n
     )
 
 
+@pytest.mark.slow_but_first
 def test_answers_are_of_the_own_predictor(fitted, tmp_path):
     name, gam, _, _ = fitted
     first = FIRST.get(name, "mean")
@@ -113,6 +115,7 @@ def test_response_is_exact_where_the_first_predictor_sets_the_mean() -> None:
     np.testing.assert_allclose(result, 0.6, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_classes_have_terms_of_their_own() -> None:
     rng = np.random.default_rng(1)
     x, z = rng.uniform(-1.0, 1.0, N), rng.uniform(size=N)
@@ -154,6 +157,7 @@ def test_one_pass_route_is_that_of_any_model() -> None:
     assert before + prior == pytest.approx(gam.fitted.result.elbo, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_levels_of_by_and_streams(tmp_path: Path) -> None:
     frame, _ = _frame("gaussian")
     frame["k"] = np.array(["a", "b"])[np.arange(N) % 2]
@@ -167,6 +171,7 @@ def test_levels_of_by_and_streams(tmp_path: Path) -> None:
     np.testing.assert_allclose(streamed.predict(frame[:9]), gam.predict(frame[:9]), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_units_and_order_of_rows_change_nothing() -> None:
     frame, _ = _frame("student_t")
     frame = frame[:400]

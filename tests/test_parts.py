@@ -102,6 +102,7 @@ SUMS = {
 }
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("case", list(SUMS))
 def test_terms_add_up_to_the_link(data, case, tmp_path):
     family, terms, y, offset = SUMS[case]

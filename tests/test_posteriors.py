@@ -95,6 +95,7 @@ def test_cached_equals_fused(model, problem, full_cov, full_output_cov):
             np.testing.assert_allclose(a, b, atol=1e-9)
 
 
+@pytest.mark.slow_but_first
 def test_component_methods_use_the_cache(model, problem):
     cached, fused = model.posterior(), model.posterior("nocache")
     X = problem.X[:5]
@@ -138,6 +139,7 @@ def test_leading_dimensions(model, problem):
     np.testing.assert_allclose(full[:, 1, :, 1], plain[1], rtol=0.0, atol=rounding)
 
 
+@pytest.mark.slow_but_first
 def test_variable_cache_follows_training(own_model, problem):
     model = own_model
     X = tf.constant(problem.X[:4])

@@ -70,6 +70,7 @@ def fresh() -> list[str]:
     return ran.stdout.split("--\n")
 
 
+@pytest.mark.slow
 def test_import_prints_nothing_and_shows_the_nouns(fresh: list[str]) -> None:
     assert fresh[1] == "", "importing printed something"
     for noun in gg.__all__:

@@ -96,6 +96,7 @@ def test_where_noise_varies_the_limits_do(table, varying):
     assert varying.fitted.spec.predictor_names == ("quantile", "log scale")
 
 
+@pytest.mark.slow
 def test_draws_and_drawings(table, varying):
     few = table.iloc[:5]
     varying.appraise()
@@ -134,6 +135,7 @@ def test_what_no_quantile_is_for_is_said(table, varying):
         gg.GAM(s("x"), family="median").fit(table.assign(e=1), gg.Surv("y", "e"))
 
 
+@pytest.mark.slow
 def test_outliers_bend_the_loss_and_a_warning_has_the_remedy():
     """Of Cauchy noise, whose average loss a few rows make; the truth is known."""
     tau = 0.9

@@ -101,6 +101,7 @@ for (m in models) {
 """
 
 
+@pytest.mark.slow
 @rscript.needed
 def test_straight_lines_are_those_of_glm(tmp_path):
     rng = np.random.default_rng(5)

@@ -76,6 +76,7 @@ def original(request) -> tuple[str, list[np.ndarray]]:
     return request.param, reference(request.param)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_becomes_of_the_model_changes_no_answer(original, change):
     family, before = original
@@ -85,6 +86,7 @@ def test_what_becomes_of_the_model_changes_no_answer(original, change):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_saved_file_is_of_the_fit(tmp_path):
     gam = fitted("negative_binomial")
     replace_parts(gam.model)
@@ -94,6 +96,7 @@ def test_a_saved_file_is_of_the_fit(tmp_path):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.usefixtures("remembering")
 @pytest.mark.parametrize("family", ["gaussian", "negative_binomial", "student_t"])
 def test_readers_share_no_memory_of_transforms(family, monkeypatch):
@@ -114,6 +117,7 @@ def test_readers_share_no_memory_of_transforms(family, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("remembering")
 def test_readers_in_threads_get_what_one_gets():
     """Draws of hyperparameters are made while others predict, fit and draw."""

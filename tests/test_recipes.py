@@ -80,6 +80,7 @@ def test_a_network_from_files_is_exported(kind, rows, tmp_path):
     assert deviance(result["response"]) < 0.9 * deviance(constant)
 
 
+@pytest.mark.slow
 def test_a_fit_goes_on_where_it_stopped(rows: dict[str, tf.data.Dataset], tmp_path: Path) -> None:
     """Two steps and two more are four; CSV files are found again where they were."""
     whole = recipes.resume(rows["csv"], N, 4, tmp_path / "whole")

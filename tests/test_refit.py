@@ -24,6 +24,7 @@ def joint(**options: object) -> AdditiveGP:
     return AdditiveGP(terms, num_data=N, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_a_refit_with_all_rows_is_exact_regression(
     features: np.ndarray, rng: np.random.Generator
@@ -48,6 +49,7 @@ def test_a_refit_with_all_rows_is_exact_regression(
     np.testing.assert_allclose(moments[:, 0, 1], variance[:, 0], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_units_of_features_do_not_matter(features: np.ndarray, rng: np.random.Generator) -> None:
     y = np.sin(features[:, 0]) + 0.1 * rng.normal(size=N)
@@ -65,6 +67,7 @@ def test_units_of_features_do_not_matter(features: np.ndarray, rng: np.random.Ge
     np.testing.assert_allclose(result[1], result[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_weights_of_a_refit_count_rows(features: np.ndarray, rng: np.random.Generator) -> None:
     y = np.sin(features[:, 0]) + 0.1 * rng.normal(size=N)
     y[:20] += 5.0
@@ -78,6 +81,7 @@ def test_weights_of_a_refit_count_rows(features: np.ndarray, rng: np.random.Gene
         refit(head, features, y, sample_weight=np.ones(3))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_away_from_all_features_is_the_prior(features: np.ndarray) -> None:
     head = joint()
@@ -89,6 +93,7 @@ def test_away_from_all_features_is_the_prior(features: np.ndarray) -> None:
     assert np.all(near[:, 1] < 0.9 * variance)
 
 
+@pytest.mark.slow
 def test_a_network_and_its_refitted_head_are_one_model(rng: np.random.Generator) -> None:
     keras.utils.set_random_seed(0)
     X = rng.normal(size=(N, 3)).astype("float32")

@@ -46,6 +46,7 @@ def fitted(data, family):
     return gg.GAM(terms, family=family, offset=offset).fit(data, y=y, **QUICK)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_it_is_the_prediction_from_that_term_alone(data, family):
     """Two routes: with offsets at their mean, in any unit, with several predictors or classes."""

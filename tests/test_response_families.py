@@ -200,6 +200,7 @@ def test_custom_wraps_and_never_changes_the_users_likelihood(rng):
 # --- fits --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "name", ["negative_binomial", "beta", "student_t", "heteroskedastic", "ordinal", "categorical"]
 )
@@ -308,6 +309,7 @@ SOURCES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("source", "many"), [*((source, False) for source in SOURCES), ("blocks", True)]
 )
@@ -350,6 +352,7 @@ def test_text_without_an_order_is_an_error(graded, y, monkeypatch):
     assert of_order(data, family=fam.Ordinal(levels=GRADES)).fitted.spec.levels == tuple(GRADES)
 
 
+@pytest.mark.slow
 def test_numbers_and_truth_values_have_an_order(graded):
     for column, levels in ((graded.code, (0, 1, 2)), (graded.code > 0, (False, True))):
         assert of_order(graded.assign(grade=column)).fitted.spec.levels == levels
@@ -357,6 +360,7 @@ def test_numbers_and_truth_values_have_an_order(graded):
         assert of_order(graded.assign(grade=odd)).fitted.spec.levels == levels
 
 
+@pytest.mark.slow
 def test_levels_that_are_given_win(graded):
     down = fam.Ordinal(levels=GRADES[::-1])
     gam = of_order(graded.assign(grade=ordered(graded.grade)), family=down)
@@ -372,6 +376,7 @@ def test_a_response_apart_keeps_its_order_beside_a_column_of_its_text(graded):
     assert gam.fitted.spec.response == "grade"
 
 
+@pytest.mark.slow
 def test_further_rows_keep_the_order_of_labels(graded):
     """Text takes the fit's order, and an ordered column may have labels between the fit's."""
     first = graded[graded.grade != "medium"]

@@ -91,6 +91,7 @@ def test_sgpr_is_one_model_an_output() -> None:
             np.testing.assert_allclose(cov[i] if full_cov else cov[:, i], own, atol=1e-8)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("family", FAMILIES)
 def test_components_stay_with_their_outputs(family: str) -> None:
     """Sums of components are the predictor, and components are zero in other outputs."""

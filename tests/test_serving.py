@@ -109,6 +109,7 @@ def same(gam: gg.GAM, served: gg.serving.Served, data: Any, level: float = 0.95)
 # --- the same numbers --------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("rows", [0, 1, 7])
 def test_counts(counts, rows):
     gam, served, _ = counts
@@ -118,11 +119,13 @@ def test_counts(counts, rows):
     assert {v.shape for v in result.values()} == {(rows,)}
 
 
+@pytest.mark.slow
 def test_gaussian(simple):
     gam, served, _ = simple
     same(gam, served, {"x": [0.1, 0.2, 3.0], "g": ["a", "c", "b"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["categorical", pytest.param("ordinal", marks=pytest.mark.slow)])
 def test_classes(family, folder):
     y = np.digitize(columns()["x 1"], [0.3, 0.7])
@@ -255,6 +258,7 @@ def model_of(name: str) -> Any:
     return newton
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", ["svgp", "sgpr", "newton"])
 def test_models(name, folder):
     model = model_of(name)
@@ -279,6 +283,7 @@ def test_models(name, folder):
 # --- files -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_description_and_names(counts):
     _, served, path = counts
     text = json.loads((path / "assets.extra" / "gpflow_gam.json").read_text())
@@ -404,6 +409,7 @@ def written(simple, tmp_path_factory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_clean_process(simple, written):
     _, served, _ = simple
     expected = served.predict({"x": [0.1, 0.9], "g": ["a", "c"]})

@@ -44,6 +44,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 def test_bad_rows_are_nan_and_others_are_not(served: gg.serving.Served) -> None:
     assert served.description["invalid"] == "nan"
     bad = [0, 1, 3, 4]
@@ -79,6 +80,7 @@ def test_bad_rows_are_nan_and_others_are_not(served: gg.serving.Served) -> None:
     assert np.isnan(response).tolist() == [i in bad for i in range(6)]
 
 
+@pytest.mark.slow
 def test_models_of_a_matrix(tmp_path: Path) -> None:
     head = gg.layers.AdditiveGP(gg.s(0) + gg.s(1), num_data=9, num_inducing=4)
     gg.serving.export(head.model, tmp_path / "m", invalid="nan")

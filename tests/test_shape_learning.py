@@ -63,6 +63,7 @@ def parabolas():
     return result
 
 
+@pytest.mark.slow
 def test_a_shape_is_no_longer_taken_for_a_line(parabolas):
     """Without what inequalities add, errors are .28 and 95 % bands hold .70 on these data sets."""
     errors, inside = [], []
@@ -105,6 +106,7 @@ def test_whether_the_shape_is_right_is_asked_without_it(parabolas):
     assert 0.05 < p <= 1.0
 
 
+@pytest.mark.slow
 def test_files_hold_what_is_learnt_without_the_shape(parabolas, tmp_path):
     gam = parabolas[0][0]
     gam.save(tmp_path / "gam")
@@ -127,6 +129,7 @@ def test_where_no_inequality_holds_anything_nothing_moves():
     assert fits[0].result.converged
 
 
+@pytest.mark.slow
 def test_a_wrong_shape_is_still_found_out():
     """Under the wrong shape variances vanish, at which an estimate would be near to any shape."""
     data, _ = binary(0, lambda x: 8.0 * (x - 0.5), 400)

@@ -223,6 +223,7 @@ def test_columns_are_uncertain_together():
 # --- pictures ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bars_are_the_indices(gam):
     result = gam.sobol(unconditional=False)
     figure = draw_sobol(result)

@@ -149,6 +149,7 @@ def values_of(kernel):
     return lambda p: result[id(p)]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", ["softmax", "negative binomial"])
 def test_a_pass_agrees_with_the_dense_computation(name, rng, monkeypatch):
     components, kernel, X, Y = prepared()
@@ -214,6 +215,7 @@ def exact_nodes(rows: Rows) -> Rows:
     return Rows(parts, rows.X, rows.Y, rows.mean)
 
 
+@pytest.mark.slow
 def test_the_bound_and_its_gradient_are_those_of_sgpr():
     model, rows = gaussian_problem()
     bound = CollapsedBound(model, exact_nodes(rows))
@@ -257,6 +259,7 @@ def test_the_metric_is_the_average_information_of_dense_gaussian_data():
     np.testing.assert_allclose(metric - priors, expected, rtol=1e-5, atol=1e-5 * scale)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", ["bernoulli", "negative binomial"])
 def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
     """The fixed point that needs no rows."""

@@ -86,6 +86,7 @@ def parquet(folder, data: pd.DataFrame) -> str:
 # --- the fit of the table ------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("family", "response"), [("gaussian", "y"), ("poisson", "count")])
 def test_blocks_give_the_fit_of_their_table(family, response, few):
     data, few_steps = table(), {"max_iterations": 4}  # in which rounding does not grow
@@ -113,6 +114,7 @@ def test_blocks_give_the_fit_of_their_table(family, response, few):
     assert one["x"].min() == data["x"][data["w"] > 0].min()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("family", "response"), [("gaussian", "y"), ("bernoulli", "label")])
 def test_with_a_bin_a_value_it_is_the_fit_of_the_numbers(family, response, monkeypatch):
     """The route of few rows knows nothing of codes and samples."""
@@ -210,6 +212,7 @@ def test_files_give_the_fit_of_pandas(streamed):
     np.testing.assert_allclose(gam.predict(data), same.predict(data), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_predictions_from_files_are_those_from_tables(streamed, monkeypatch):
     gam, _, data, path = streamed
     blockwise = importlib.import_module("gpflow_gam.gam.fits.prediction")

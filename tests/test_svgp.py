@@ -82,6 +82,7 @@ def test_one_component_mean_field_equals_gpflow_svgp(name, rng):
     )
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("whiten", [True, False])
 def test_gpflow_svgp_on_our_pair_equals_coupled_covariance(problem, rng, whiten):
     likelihood = gpflow.likelihoods.StudentT()
@@ -107,6 +108,7 @@ def test_gpflow_svgp_on_our_pair_equals_coupled_covariance(problem, rng, whiten)
             np.testing.assert_allclose(a, c, atol=2e-6)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "make",
     [
@@ -136,6 +138,7 @@ def test_full_families_reach_the_collapsed_bound(make):
         np.testing.assert_allclose(a, b, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_optimal_precision_reaches_the_collapsed_bound_in_one_step(problem):
     collapsed = problem.sgpr()
     model = problem.svgp(gpflow.likelihoods.Gaussian(0.2), variational=vi.OptimalPrecision())
@@ -147,6 +150,7 @@ def test_optimal_precision_reaches_the_collapsed_bound_in_one_step(problem):
         np.testing.assert_allclose(a, b, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])
 def test_block_precision_is_never_worse_than_what_it_contains(seed):
     """After training, for a likelihood that is not Gaussian and inputs that are correlated."""
@@ -220,6 +224,7 @@ def test_large_data_are_summed_in_blocks(monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_softmax_has_several_latent_outputs(rng):
     X, _, kernel, inducing = problems.like(num_components=2)
     Y = np.digitize(X[:, :1], [0.35, 0.7]).astype(float)
@@ -256,6 +261,7 @@ def test_mean_function_is_added_once(problem):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_unknown_batch_size():
     problem = problems.few()
     model = problem.svgp()

@@ -71,6 +71,7 @@ def far_away():
     return far
 
 
+@pytest.mark.slow_but_first
 def test_standard_errors_are_those_of_the_draws(gam, data):
     """Nearly in the data, where they are carried over; outside every draw is asked itself."""
     far = far_away()
@@ -90,6 +91,7 @@ def test_standard_errors_are_those_of_the_draws(gam, data):
     np.testing.assert_allclose(limits["upper"], estimate + norm.ppf(0.95) * se)
 
 
+@pytest.mark.slow
 def test_standard_errors_where_a_variance_has_vanished():
     """The draws have what the fitted deviation, of variance zero, has no features for."""
     rng = np.random.default_rng(2)
@@ -153,6 +155,7 @@ def test_rows_do_not_depend_on_their_neighbours(gam, data):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["terms", "link"])
 def test_rows_within_and_beyond_the_data_in_any_order(gam, data, monkeypatch, kind):
     """Parts of rows are evaluated by themselves, those that draws are asked for afterwards."""
@@ -166,6 +169,7 @@ def test_rows_within_and_beyond_the_data_in_any_order(gam, data, monkeypatch, ki
         np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_classes_and_observations(data):
     gam = gg.GAM(s("x", k=6) + linear("z"), "categorical").fit(data, "kind")
     _, variance = by_draws(gam, data)

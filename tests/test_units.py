@@ -170,6 +170,7 @@ def reference(name: str) -> Model:
     return _KNOWN[name]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("units", OTHERS)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_by_hand(name, units):
@@ -208,6 +209,7 @@ def learnt(units: Units) -> tuple[gg.models.AdditiveSGPR, gg.optimizers.FitResul
     return model, gg.optimizers.fit(model, tolerance=1e-6)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("units", OTHERS)
 def test_hyperparameters_of_a_collapsed_model(units):
     """Learnt in logarithms, they are those of the first units, times the unit."""
@@ -455,6 +457,7 @@ def fitted(family: str, units: Units) -> gg.GAM:
     return gg.GAM(s("x", k=10) + linear("z"), family=family).fit(table(family, units), y="y")
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("units", OTHERS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gams(family, units):

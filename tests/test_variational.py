@@ -86,6 +86,7 @@ def family(request):
     return request.param()
 
 
+@pytest.mark.slow_but_first
 def test_kl_and_marginals_against_dense_numpy(family, problem, rng):
     num_latent = 2
     kernel = problem.kernel()

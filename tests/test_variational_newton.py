@@ -56,6 +56,7 @@ def best_gaussian(K, slopes):
     return m, V
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("counts", marks=pytest.mark.slow), "binary"])
 def test_it_is_the_best_gaussian(name, rng):
     X = rng.uniform(-1, 1, (N, 2))
@@ -78,6 +79,7 @@ def test_it_is_the_best_gaussian(name, rng):
     assert float(model.elbo()) > float(mode.elbo()) + 0.01
 
 
+@pytest.mark.slow
 def test_classes_have_expected_gradients_for_weights(rng):
     """At a fixed point v = E_q[g], and the bound is above Laplace's; by draws of q."""
     X = rng.uniform(-1, 1, (N, 2))
@@ -95,6 +97,7 @@ def test_classes_have_expected_gradients_for_weights(rng):
     assert sure[1] > sure[0] + 0.01
 
 
+@pytest.mark.slow
 def test_separate_and_joint_rules_agree(rng):
     """A likelihood of two outputs by Gauss-Hermite, and by points as if it coupled them."""
 
@@ -113,6 +116,7 @@ def test_separate_and_joint_rules_agree(rng):
         np.testing.assert_allclose(a[:, 0], b[:, 0], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_rounds_go_on_from_a_posterior_of_other_hyperparameters(rng):
     """One round after another, each from what was held: the same fixed point, in fewer steps."""
     X = rng.uniform(-1, 1, (N, 2))
@@ -132,6 +136,7 @@ def test_rounds_go_on_from_a_posterior_of_other_hyperparameters(rng):
     assert all(each[-1].converged for each in steps)
 
 
+@pytest.mark.slow
 def test_rounds_before_the_last_are_rough(rng, monkeypatch):
     X = rng.uniform(-1, 1, (N, 2))
     Y = rng.poisson(np.exp(2.0 * np.sin(3 * X[:, :1]))).astype(float)

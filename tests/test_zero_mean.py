@@ -81,6 +81,7 @@ def test_closed_forms_over_six_decades_of_lengthscales(kind, ratio):
     assert np.all(diagonal.numpy() > 0.0)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("length", [1e-3, 0.3, 1.0, 1e3])
 def test_closed_form_under_a_gaussian(length):
     x = np.array([-2.0, 0.3, 0.5, 3.0])
@@ -153,6 +154,7 @@ def test_draws_integrate_to_zero_and_kernels_are_positive(name):
     assert np.abs(weights @ functions).max() < 100.0 * tolerance * max(size, 1.0)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", ["se, uniform", "matern32, uniform", "se, gaussian", "cyclic"])
 def test_gradients_are_finite_differences(name):
     base, measure, _ = PAIRS[name]

@@ -29,6 +29,7 @@ def _frame(kind: type[families.Family], link: str = "logit") -> tuple[pd.DataFra
     return pd.DataFrame({"x": x, "z": z, "y": y}), F
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "link"),
     [
@@ -63,6 +64,7 @@ def test_they_are_compared_with_other_counts() -> None:
     assert gg.compare(fits).table.index[0] == "zero_inflated_poisson"
 
 
+@pytest.mark.slow
 def test_terms_without_a_parameter_are_of_the_count() -> None:
     frame, _ = _frame(families.ZeroInflatedPoisson)
     gam = gg.GAM(s("x", k=8), family="zip").fit(frame, y="y")
@@ -146,6 +148,7 @@ def test_impossible_responses(name: str, bad: float, message: str) -> None:
         gg.GAM(s("x"), family=name).fit(frame, y="y")
 
 
+@pytest.mark.slow
 def test_tweedie_fits_are_the_same_in_any_unit() -> None:
     rng = np.random.default_rng(1)
     x = rng.uniform(size=150)

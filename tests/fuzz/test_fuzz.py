@@ -23,6 +23,7 @@ QUIET = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=18, phases=[Phase.explicit, Phase.generate], **QUIET)
 @given(cases())
 def test_random_gams_are_sane_or_refused(case: Case) -> None:
@@ -30,6 +31,7 @@ def test_random_gams_are_sane_or_refused(case: Case) -> None:
     assert outcome.good, f"{outcome.kind}: {outcome.text}"
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("seed", "relation"),
     [
