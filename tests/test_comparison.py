@@ -248,19 +248,20 @@ def test_negative_weights_make_it_nearer_to_fits_without(convex):
 
 
 @pytest.mark.parametrize("k", [3, 9])
-def test_sites_of_either_sign_are_divided_out_as_written(k):
+@pytest.mark.parametrize("signed", [True, False])
+def test_sites_of_either_sign_are_divided_out_as_written(k, signed):
     rng = np.random.default_rng(k)
     predicted, out, u = (rng.normal(size=shape) for shape in ((4, 2, 5), (4, k, 5), 5))
     w, s = 0.03 * rng.normal(size=(4, k)), rng.normal(size=(4, k))
-    mean, var = divided_out(predicted, out, u, np.sqrt(np.abs(w)), s, np.sign(w))
+    w = w if signed else np.abs(w)
+    spread, mean = divided_out(predicted, out, u, w, s, signed)
     for f in range(4):
         S = np.linalg.inv(np.eye(5) - (out[f].T * w[f]) @ out[f])
-        np.testing.assert_allclose(mean[f], predicted[f] @ S @ (u - s[f] @ out[f]), rtol=1e-9)
-        np.testing.assert_allclose(var[f], np.diag(predicted[f] @ S @ predicted[f].T), rtol=1e-9)
-    # what is left is no precision
-    w[:, 0] = 9.0
-    lost = divided_out(predicted, out, u, np.sqrt(np.abs(w)), s, np.sign(w))[1]
-    assert np.all(np.isnan(lost))
+        np.testing.assert_allclose(mean[f], S @ (u - s[f] @ out[f]), rtol=1e-9)
+        np.testing.assert_allclose(spread[f], S @ predicted[f].T, rtol=1e-9)
+    if signed:  # what is left is no precision
+        w[:, 0] = 9.0
+        assert np.all(np.isnan(divided_out(predicted, out, u, w, s, signed)[1]))
 
 
 def test_neighbourhoods_of_each_row_are_left_out_jointly():

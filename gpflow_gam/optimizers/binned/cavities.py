@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import tensorflow as tf
+import scipy.sparse
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from scipy.linalg import cholesky, lapack, solve_triangular
@@ -30,6 +31,14 @@ class Batch:
     is_out: AnyNDArray  # whether these are rows, and no padding, [F, k]
     predicted: AnyNDArray  # rows predicted, [F, m]
     is_predicted: AnyNDArray  # whether these are rows, [F, m]
+    number: int  # of rows, N
+
+    @functools.cached_property
+    def sums(self) -> Any:
+        """A sparse matrix [N, F k] that adds up what folds have for the rows they leave out."""
+        places, columns = np.ravel(self.out), np.arange(self.out.size)
+        values = np.ravel(self.is_out).astype(np.float64)
+        return scipy.sparse.csr_matrix((values, (places, columns)), (self.number, len(columns)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,6 +127,21 @@ class Neighbourhoods:
         parts = tuple(np.arange(number)[:, None])
         return cls(parts, parts, number)
 
+    @property
+    def members(self) -> tuple[Any, Any]:
+        """Sparse matrices [F, N] that add up rows left out of each fold, and rows predicted."""
+        matrices = []
+        for parts in (self.out, self.predicted):
+            columns, ends = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
+            shape = len(parts), self.number
+            matrices.append(scipy.sparse.csr_matrix((np.ones(len(columns)), columns, ends), shape))
+        return matrices[0], matrices[1]
+
+    def some(self, which: AnyNDArray) -> Neighbourhoods:
+        """Some of the folds."""
+        parts = (tuple(part[i] for i in which) for part in (self.out, self.predicted))
+        return Neighbourhoods(*parts, self.number)
+
     def batches(self, width: int) -> Iterator[Batch]:
         """All folds, sorted by size; ``width`` is the number of features of a row."""
         sizes = np.array([len(o) + len(p) for o, p in zip(self.out, self.predicted)])
@@ -132,7 +156,7 @@ class Neighbourhoods:
                 stop += 1
             which = order[start:stop]
             out, predicted = ([part[i] for i in which] for part in (self.out, self.predicted))
-            yield Batch(*_padded(out), *_padded(predicted))
+            yield Batch(*_padded(out), *_padded(predicted), self.number)
             start = stop
 
     @property
@@ -370,7 +394,7 @@ class RowPosterior:
         self, sites: Sites, neighbourhoods: Neighbourhoods
     ) -> Iterator[tuple[AnyNDArray, Cavity]]:
         """Blocks of rows by number, and the cavity of each without the sites of its fold."""
-        L = sites.weight.shape[1]
+        L, signed = sites.weight.shape[1], bool(np.any(sites.weight < 0.0))
         coupled = self._coupled(sites)
         for batch in neighbourhoods.batches(len(self._roots[0])):
             which = batch.predicted[batch.is_predicted]
@@ -385,8 +409,10 @@ class RowPosterior:
                 z = self.of(i, phi).T @ root
                 w = np.where(batch.is_out, sites.weight[batch.out, i], 0.0)
                 s = np.where(batch.is_out, sites.shift[batch.out, i], 0.0)
-                moments = divided_out(z[predicted], z[out], u, np.sqrt(np.abs(w)), s, signs_of(w))
-                mean[:, i], var[:, i] = (part.numpy()[batch.is_predicted] for part in moments)
+                z_p, chosen = z[predicted], batch.is_predicted
+                spread, center = divided_out(z_p, z[out], u, w, s, signed)
+                mean[:, i] = np.einsum("fmp,fp->fm", z_p, center)[chosen]
+                var[:, i] = np.einsum("fmp,fpm->fm", z_p, spread)[chosen]
                 posterior[:, i] = z[at] @ u
             if coupled is not None:
                 sizes = batch.is_predicted.sum(axis=1).tolist()
@@ -451,56 +477,31 @@ class RowPosterior:
         return coupled if coupled.factorise() else None
 
 
-def signs_of(weight: AnyNDArray) -> AnyNDArray | None:
-    """Signs of weights, 1 or -1; None if none is negative."""
-    return np.where(weight < 0.0, -1.0, 1.0) if np.any(weight < 0.0) else None
-
-
 def divided_out(
-    predicted: tf.Tensor,
-    out: tf.Tensor,
-    u: tf.Tensor,
-    root_weight: tf.Tensor,
-    shift: tf.Tensor,
-    sign: AnyNDArray | None = None,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Moments [F, m] of ``z'e``, e ~ N(u, I), with the sites of some z'e divided out."""
-    # Then e has precision I - sum_k w_k z_k z_k' and mean times precision u - sum_k s_k z_k; NaN
-    # where that is not positive definite. Shapes: predicted [F, m, P], out [F, k, P], roots of
-    # absolute weights, shift s and signs of the weights (None if none is negative) [F, k].
-    predicted, out, u, r, s = (
-        tf.convert_to_tensor(a) for a in (predicted, out, u, root_weight, shift)
-    )
-    P, k = int(out.shape[2]), int(out.shape[1])
-    half = r[..., None] * out  # [F, k, P]
-    shifted = u - tf.linalg.matvec(out, s, transpose_a=True)  # [F, P]
-    if k > P:
-        signed = half if sign is None else half * tf.constant(sign[..., None], half.dtype)
-        A = tf.eye(P, dtype=out.dtype) - tf.matmul(signed, half, transpose_a=True)
-        root = tf.linalg.cholesky(A)
-        T = tf.linalg.triangular_solve(root, tf.linalg.matrix_transpose(predicted))
-        e = tf.linalg.triangular_solve(root, shifted[..., None])
-        mean = tf.matmul(T, e, transpose_a=True)[..., 0]
-        return mean, tf.reduce_sum(tf.square(T), axis=1)
-    ends = tf.concat([predicted, shifted[:, None, :]], axis=1)  # [F, m + 1, P]
-    mean, var = tf.linalg.matvec(predicted, shifted), tf.reduce_sum(tf.square(predicted), axis=2)
-    positive = half if sign is None else half * tf.constant(sign[..., None] > 0.0, half.dtype)
-    eye, across = tf.eye(k, dtype=out.dtype), tf.matmul(positive, ends, transpose_b=True)
-    A = eye - tf.matmul(positive, positive, transpose_b=True)
-    if sign is not None:
-        # (I + A'A)^-1 = I - A' (I + A A')^-1 A; negative weights go first, which adds precision
-        negative = half - positive
-        root = tf.linalg.cholesky(eye + tf.matmul(negative, negative, transpose_b=True))
-        T = tf.linalg.triangular_solve(root, tf.matmul(negative, ends, transpose_b=True))
-        R = tf.linalg.triangular_solve(root, tf.matmul(negative, positive, transpose_b=True))
-        mean -= tf.reduce_sum(T[..., :-1] * T[..., -1:], axis=1)
-        var -= tf.reduce_sum(tf.square(T[..., :-1]), axis=1)
-        across -= tf.matmul(R, T, transpose_a=True)
-        A += tf.matmul(R, R, transpose_a=True)
-    # (I - A'A)^-1 = I + A' (I - A A')^-1 A
-    B = tf.linalg.triangular_solve(tf.linalg.cholesky(A), across)  # [F, k, m + 1]
-    mean += tf.reduce_sum(B[..., :-1] * B[..., -1:], axis=1)
-    return mean, var + tf.reduce_sum(tf.square(B[..., :-1]), axis=1)
+    predicted: AnyNDArray,
+    out: AnyNDArray,
+    u: AnyNDArray,
+    weight: AnyNDArray,
+    shift: AnyNDArray,
+    signed: bool,
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Covariance C times z of rows, [F, P, m], and mean [F, P] of e ~ N(u, I) without sites."""
+    # C^-1 = I - sum_k w_k z_k z_k', and C^-1 times the mean is u - sum_k s_k z_k. Where weights of
+    # any rows are negative, signed, nothing may be left: NaN. Shapes: z of rows predicted [F, m, P]
+    # and left out [F, k, P], weights and shifts [F, k].
+    half, turned = weight[..., None] * out, out.swapaxes(1, 2)
+    shifted = u - np.matmul(shift[:, None, :], out)
+    ends = np.concatenate([predicted, shifted], axis=1).swapaxes(1, 2)  # [F, P, m + 1]
+    if out.shape[1] <= out.shape[2] and not signed:
+        # (I - Z'W Z)^-1 = I + Z' (I - W Z Z')^-1 W Z
+        A = np.eye(out.shape[1]) - np.matmul(half, turned)
+        ends = ends + np.matmul(turned, np.linalg.solve(A, np.matmul(half, ends)))
+    else:
+        precision = np.eye(out.shape[2]) - np.matmul(turned, half)
+        if signed:
+            precision[~(np.linalg.eigvalsh(precision)[:, 0] > 0.0)] = np.nan
+        ends = np.linalg.solve(precision, ends)
+    return ends[..., :-1], ends[..., -1]
 
 
 def _replace(mean: AnyNDArray, better: AnyNDArray) -> None:

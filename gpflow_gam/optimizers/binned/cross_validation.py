@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
+from scipy.linalg import solve_triangular
 
 from ...bijectors import restore_on_error
-from ...covariances import jittered, own_jitter, relative_jitter
+from ...covariances import relative_jitter
 from ...errors import NotPositiveDefinite
-from ...kernels.fixed_inputs import Matrices
 from ...likelihoods import Weighted
 from ...likelihoods.base import unwrapped
 from ...likelihoods.support import checked_observations
@@ -23,16 +27,28 @@ from ..minimizers import (
     Best,
     Callback,
     FitResult,
+    Loss,
     OnInterrupt,
     StopFit,
     TimeBudget,
     Tracker,
     converge,
+    descend,
 )
-from .cavities import Batch, Neighbourhoods, Sites, divided_out, signs_of, sites_of
-from .evidence import added
-from .rounds import Evaluation, Rounds, differenced
+from .cavities import (
+    Batch,
+    Neighbourhoods,
+    RowPosterior,
+    Sites,
+    between_predictors,
+    divided_out,
+    sites_of,
+)
+from .evidence import Evidence, Places, added, slices
+from .rounds import _MOST_STEPS, Evaluation, Rounds, differenced
 from .solution import CollapsedBound, Solution
+
+_UNSEEN = 1e-10  # information in rows, against the prior's, of directions that are left out
 
 
 class LeftOutDensity:
@@ -42,9 +58,8 @@ class LeftOutDensity:
     .. math:: \sum_n w_n \log \int p(y_n | f) \, q_{-G(n)}(f_n) \, df
 
     with :math:`q_{-G}` the posterior without the sites of the rows in G: exact for Gaussian data,
-    whose sites (None) follow the noise. TensorFlow differentiates, eagerly, between the kernels'
-    matrices and the density; coordinates are those of :class:`Rounds`, whose likelihood is set at
-    each evaluation.
+    whose sites (None) follow the noise. Coordinates are those of :class:`Rounds`, whose likelihood
+    is set at each evaluation.
     """
 
     def __init__(
@@ -54,153 +69,215 @@ class LeftOutDensity:
         neighbourhoods: Neighbourhoods,
         sites: Sites | None = None,
     ) -> None:
-        self.rounds, self._sites = rounds, sites
-        self._signs = None if sites is None else signs_of(sites.weight)
+        self.rounds, self.sites = rounds, sites
         rows, likelihood = rounds.rows, rounds.likelihood
         self._likelihood = unwrapped(likelihood)
-        self._X, self._mean = tf.constant(rows.X[:]), tf.constant(rows.mean[:])
-        self._Y = checked_observations(tf.constant(rows.Y[:]), likelihood)
-        self._Y0 = tf.constant(rows.Y[:])
-        counts = np.ones(rows.number)
+        self._X, self._Y, self._mean = rows.X[:], rows.Y[:], rows.mean[:]
+        checked_observations(tf.constant(self._Y), likelihood)
+        self._counts = np.ones(rows.number)
         if isinstance(model, AdditiveSGPR):
-            counts = np.asarray(model.weights)
+            self._counts = np.asarray(model.weights)
         elif isinstance(likelihood, Weighted):
-            counts = np.asarray(likelihood.weights(self._X))
-        self._counts = tf.constant(counts)
-        self._codes = [tf.constant(c.bins.codes.astype(np.int32)) for c in rows.components]
-        self._multipliers = [
-            None if c.multiplier is None else tf.constant(c.multiplier[:]) for c in rows.components
+            self._counts = np.asarray(likelihood.weights(self._X))
+        L = rows.num_outputs
+        self._entered = np.array([np.isin(np.arange(L), c.outputs_of(L)) for c in rows.components])
+        # of each component, the matrix from its bins to rows, [N, G]
+        self._at_rows = [
+            scipy.sparse.csr_matrix(
+                (
+                    np.ones(rows.number) if c.multiplier is None else c.multiplier[:],
+                    (np.arange(rows.number), c.bins.codes),
+                ),
+                (rows.number, c.bins.number),
+            )
+            for c in rows.components
         ]
-        jitter = relative_jitter(None, tf.float64)
-        self._jitters = [own_jitter(jitter, c.kernel, tf.float64) for c in rows.components]
-        width = int(sum(len(c.inducing) for c in rows.components))
-        self._batches = list(neighbourhoods.batches(width))
+        places = [
+            Places(c.table, 0, c.table, c.places.parameters, c.bins.points, c.kernel)
+            for c in rows.components
+        ]
+        self._neighbourhoods, self._share = neighbourhoods, 1.0
+        self._width = int(sum(len(c.inducing) for c in rows.components))
+        self._batches = list(neighbourhoods.batches(self._width))
+        self._evidence = Evidence(places, relative_jitter(None, tf.float64))
+
+    def some(self, number: int) -> LeftOutDensity:
+        """The density by that many folds at random, in place of all."""
+        folds = self._neighbourhoods
+        if len(folds) <= number:
+            return self
+        result = copy.copy(self)
+        chosen = np.random.default_rng(0).choice(len(folds), number, replace=False)
+        result._batches = list(folds.some(chosen).batches(self._width))
+        result._share = len(folds) / number
+        return result
 
     def loss(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Minus the density and the priors' log-densities, and its gradient."""
         rounds = self.rounds
         u, phi = rounds.split(x)
-        rounds.family.set(phi)
-        values = rounds.values(u)
-        evaluated = [c.table.evaluate(values) for c in rounds.rows.components]
         try:
-            total, slopes, direct = self._evaluate([matrices for matrices, _ in evaluated])
-        except tf.errors.InvalidArgumentError:
+            with np.errstate(invalid="ignore"):
+                total, gradients, direct = self._evaluate(x)
+        except (np.linalg.LinAlgError, tf.errors.InvalidArgumentError):
             raise NotPositiveDefinite from None
-        if not np.isfinite(total):
-            raise NotPositiveDefinite
-        gradients = added(pullback(slope) for (_, pullback), slope in zip(evaluated, slopes))
         prior, slope = rounds.hyperparameters.log_prior(u)
         family, family_slope = rounds.family.log_prior(phi)
-        whole = np.concatenate(
+        gradient = np.concatenate(
             [rounds.hyperparameters.pullback(u, gradients) + slope, direct + family_slope]
         )
-        if not np.all(np.isfinite(whole)):
+        if not (np.isfinite(total) and np.all(np.isfinite(gradient))):
             raise NotPositiveDefinite
-        return -(total + prior + family), -whole
+        return -(total + prior + family), -gradient
 
     def density(self, x: AnyNDArray) -> float:
         """The density alone, priors left out."""
         return -self.loss(x)[0] - self.rounds.log_prior(*self.rounds.split(x))
 
-    def _evaluate(self, matrices: list[Matrices]) -> tuple[float, list[Matrices], AnyNDArray]:
-        """The density, its gradients in the matrices, and in the likelihood's coordinates."""
-        inputs = [[tf.constant(a) for a in parts] for parts in matrices]
-        variables = [p.unconstrained_variable for p in self.rounds.family.parameters]
-        with tf.GradientTape(watch_accessed_variables=False) as outer:
-            outer.watch([inputs, variables])
-            parts = self._whitened(inputs)
-        total = 0.0
-        slopes = [tf.zeros_like(part) for part in parts]
-        direct = [tf.zeros_like(v) for v in variables]
+    def _evaluate(self, x: AnyNDArray) -> tuple[float, dict[int, AnyNDArray], AnyNDArray]:
+        """The density, its gradients in kernels' parameters and in the likelihood's coordinates."""
+        rounds, shape = self.rounds, self._mean.shape
+        u, phi = rounds.split(x)
+        rounds.family.set(phi)
+        blocks = self._evidence.blocks(rounds.values(u))
+        sizes = [len(block.features) for block in blocks]
+        features = np.concatenate([(A @ b.features.T).T for A, b in zip(self._at_rows, blocks)])
+        squared = [A.power(2) for A in self._at_rows]
+        residual = sum(
+            np.outer(A @ b.residual_variance, entered)
+            for A, b, entered in zip(squared, blocks, self._entered)
+        )
+        weight, shift = self._present_sites()
+        entered = np.repeat(self._entered, sizes, axis=0)
+        seen = [
+            _Seen(features * entered[:, i, None], weight[:, i], shift[:, i])
+            for i in range(shape[1])
+        ]
+        total, direct, share = 0.0, np.zeros(len(phi)), self._share
+        slopes = np.zeros(shape)  # in variances
         for batch in self._batches:
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch([parts, variables])
-                value = self._density(parts, batch)
-            gradients = tape.gradient(value, [*parts, *variables], unconnected_gradients="zero")
-            gradients = [tf.convert_to_tensor(g) for g in gradients]
-            total += float(value)
-            slopes = [a + b for a, b in zip(slopes, gradients)]
-            direct = [a + b for a, b in zip(direct, gradients[len(parts) :])]
-        back, indirect = outer.gradient(
-            parts, [inputs, variables], output_gradients=slopes, unconnected_gradients="zero"
-        )
-        upstream: list[Matrices] = [(K.numpy(), Kzx.numpy(), d.numpy()) for K, Kzx, d in back]
-        flat = [np.ravel((a + b).numpy()) for a, b in zip(direct, indirect)]
-        return total, upstream, np.concatenate(flat) if flat else np.zeros(0)
-
-    def _whitened(self, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
-        """Whitened features [L, N, P], means [L, P]; residuals, roots, shifts [N, L]."""
-        features, residuals, entering = [], [], []
-        L, components = int(self._mean.shape[1]), self.rounds.rows.components
-        parts = zip(inputs, self._jitters, self._codes, self._multipliers, components)
-        for (K, Kzx, diagonal), jitter, code, multiplier, component in parts:
-            root = tf.linalg.cholesky(jittered(K, jitter))
-            phi = tf.linalg.triangular_solve(root, Kzx)
-            residual = tf.gather(diagonal - tf.reduce_sum(tf.square(phi), axis=0), code)
-            phi = tf.gather(phi, code, axis=1)
-            if multiplier is not None:
-                phi, residual = phi * multiplier, residual * tf.square(multiplier)
-            features.append(phi)
-            outputs = np.isin(np.arange(L), component.outputs_of(L)).astype(np.float64)
-            residuals.append(residual[:, None] * outputs)
-            entering.append(np.tile(outputs, (len(component.inducing), 1)))
-        stacked, enters = tf.concat(features, axis=0), np.concatenate(entering)
-        weight, shift, roots = self._present_sites()
-        z, mean = [], []
-        for i in range(L):
-            phi = stacked if np.all(enters[:, i]) else stacked * enters[:, i, None]
-            Lambda = tf.matmul(phi * weight[:, i], phi, transpose_b=True)
-            root = tf.linalg.cholesky(tf.eye(phi.shape[0], dtype=phi.dtype) + Lambda)
-            whitened = tf.linalg.triangular_solve(root, phi)
-            mean.append(tf.linalg.matvec(whitened, shift[:, i]))
-            z.append(tf.transpose(whitened))
-        residual = tf.maximum(tf.add_n(residuals), tf.zeros([], stacked.dtype))
-        return [tf.stack(z), tf.stack(mean), residual, roots, shift]
-
-    def _present_sites(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Weights, shifts and square roots of absolute weights, [N, L]."""
-        if self._sites is not None:
-            parts = self._sites.weight, self._sites.shift, np.sqrt(np.abs(self._sites.weight))
-            return tuple(tf.constant(part) for part in parts)
-        residual = self._Y0 - self._mean
-        noise = tf.convert_to_tensor(self._likelihood.variance)
-        counts = self._counts[:, None] * tf.ones_like(residual)
-        roots = tf.sqrt(self._counts)[:, None] * tf.ones_like(residual)  # no derivative at zero
-        return counts / noise, counts * residual / noise, roots / tf.sqrt(noise)
-
-    def _density(self, parts: list[tf.Tensor], batch: Batch) -> tf.Tensor:
-        """The log density of the rows that a batch of folds predicts."""
-        z, mean, residual, roots, shifts = parts
-        is_out = tf.constant(batch.is_out.astype(np.float64))
-        which = batch.predicted[batch.is_predicted]
-        at = np.flatnonzero(batch.is_predicted)
-        means, variances = [], []
-        for i in range(int(roots.shape[1])):
-            r = tf.gather(roots[:, i], batch.out) * is_out
-            s = tf.gather(shifts[:, i], batch.out) * is_out
-            moments = divided_out(
-                tf.gather(z[i], batch.predicted),
-                tf.gather(z[i], batch.out),
-                mean[i],
-                r,
-                s,
-                None if self._signs is None else self._signs[batch.out, i],
+            which = batch.predicted[batch.is_predicted]
+            moments = [each.without(batch) for each in seen]
+            mean, var = (np.stack(parts, axis=1) for parts in zip(*moments))
+            parts = [share * part for part in self._density(which, mean, var + residual[which])]
+            total, direct, slopes[which] = total + parts[0], direct + parts[3], parts[2]
+            for i, each in enumerate(seen):
+                each.pull_back(batch, parts[1][:, i], parts[2][:, i])
+        features_bar = np.zeros_like(features)
+        weight_bar, shift_bar = np.zeros(shape), np.zeros(shape)
+        for i, each in enumerate(seen):
+            bar, weight_bar[:, i], shift_bar[:, i] = each.gradients()
+            features_bar += bar * entered[:, i, None]
+        gradients = added(
+            block.gradient((A.T @ features_bar[at].T).T, -2.0 * (A2.T @ (slopes @ entered)))
+            for block, A, A2, at, entered in zip(
+                blocks, self._at_rows, squared, slices(sizes), self._entered.astype(np.float64)
             )
-            m, v = (tf.gather(tf.reshape(part, [-1]), at) for part in moments)
-            means.append(m)
-            variances.append(v + tf.gather(residual[:, i], which))
-        F = tf.stack(means, axis=1) + tf.gather(self._mean, which)
-        density = self._likelihood.predict_log_density(
-            tf.gather(self._X, which), F, tf.stack(variances, axis=1), tf.gather(self._Y, which)
         )
-        counts = tf.gather(self._counts, which)
-        density = tf.where(counts > 0.0, density, tf.zeros_like(density))
-        return tf.reduce_sum(counts * density)
+        if self.sites is None and len(phi):
+            (parameter,) = rounds.family.parameters
+            along = np.sum(weight_bar * weight + shift_bar * shift) / parameter.numpy()
+            along = np.sum(slopes) - along  # the variance of a response is a predictor's and noise
+            direct = direct + rounds.family.pullback(phi, {id(parameter): along})
+        return total, gradients, direct
+
+    def _present_sites(self) -> tuple[AnyNDArray, AnyNDArray]:
+        """Weights and shifts [N, L]."""
+        if self.sites is not None:
+            return self.sites.weight, self.sites.shift
+        residual = self._Y - self._mean
+        weight = self._counts[:, None] / self._likelihood.variance.numpy() + 0.0 * residual
+        return weight, weight * residual
+
+    def _density(
+        self, which: AnyNDArray, mean: AnyNDArray, var: AnyNDArray
+    ) -> tuple[float, AnyNDArray, AnyNDArray, AnyNDArray]:
+        """The log density of rows at moments [n, L], and its gradients, also in coordinates [K]."""
+        counts, X, Y = self._counts[which], self._X[which], self._Y[which]
+        F = mean + self._mean[which]
+        if self.sites is None:
+            total, error = var + self._likelihood.variance.numpy(), Y - F
+            density = -0.5 * (np.log(2.0 * np.pi * total) + np.square(error) / total)
+            curved = 0.5 * counts[:, None] * (np.square(error / total) - 1.0 / total)
+            value = float(counts @ density.sum(axis=1))
+            return value, counts[:, None] * error / total, curved, np.zeros(len(self.rounds.family))
+        F, V = tf.constant(F), tf.constant(var)
+        variables = [p.unconstrained_variable for p in self.rounds.family.parameters]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([F, V, *variables])
+            density = self._likelihood.predict_log_density(tf.constant(X), F, V, tf.constant(Y))
+            value = tf.reduce_sum(tf.where(counts > 0.0, counts * density, 0.0))
+        gradients = tape.gradient(value, [F, V, *variables], unconnected_gradients="zero")
+        slopes, curved, *direct = (tf.convert_to_tensor(g).numpy() for g in gradients)
+        return float(value), slopes, curved, np.concatenate([np.zeros(0), *map(np.ravel, direct)])
+
+
+class _Seen:
+    """One predictor's whitened posterior at rows, in the directions that rows tell about."""
+
+    def __init__(self, features: AnyNDArray, weight: AnyNDArray, shift: AnyNDArray) -> None:
+        size = np.abs(weight)
+        information = (features * np.maximum(size, np.mean(size))) @ features.T
+        values, vectors = np.linalg.eigh(information)
+        axes = vectors[:, values > min(_UNSEEN, 0.5 * values[-1])].T
+        rotated = axes @ features
+        root = np.linalg.cholesky(np.eye(len(axes)) + (rotated * weight) @ rotated.T)
+        self._from_features = solve_triangular(root, axes, lower=True)  # [R, P]
+        self.z = (self._from_features @ features).T.copy()  # [N, R]
+        self.u = shift @ self.z
+        self.weight, self.shift, self._signed = weight, shift, bool(np.any(weight < 0.0))
+        self._bars = np.zeros((len(weight), len(axes) + 2))  # in z, weights and shifts
+        self._inner, self._u_bar = np.zeros((len(axes), len(axes))), np.zeros(len(axes))
+
+    def without(self, batch: Batch) -> tuple[AnyNDArray, AnyNDArray]:
+        """Means and variances [n] of the rows that a batch of folds predicts."""
+        self._w = np.where(batch.is_out, self.weight[batch.out], 0.0)
+        self._s = np.where(batch.is_out, self.shift[batch.out], 0.0)
+        self._out, self._predicted = self.z[batch.out], self.z[batch.predicted]
+        self._a, self._c = divided_out(
+            self._predicted, self._out, self.u, self._w, self._s, self._signed
+        )
+        mean = np.matmul(self._predicted, self._c[..., None])[..., 0]
+        var = np.einsum("fmr,frm->fm", self._predicted, self._a)
+        return mean[batch.is_predicted], var[batch.is_predicted]
+
+    def pull_back(self, batch: Batch, mean_bar: AnyNDArray, var_bar: AnyNDArray) -> None:
+        """Add the gradients of that batch from those in its means and variances [n]."""
+        a, c, w = self._a, self._c, self._w[..., None]
+        m, v = np.zeros((2, *batch.predicted.shape))
+        m[batch.is_predicted], v[batch.is_predicted] = mean_bar, var_bar
+        drawn, spread = np.matmul(a, m[..., None])[..., 0], 2.0 * a * v[:, None]
+        across = np.matmul(self._out, np.concatenate([c[..., None], a], axis=2))  # [F, k, 1 + m]
+        along, across = across[..., :1], across[..., 1:]
+        moved = np.matmul(across, m[..., None])
+        factors = np.concatenate([w * along - self._s[..., None], w * moved, w * across], axis=2)
+        ways = np.stack([drawn, c], axis=1), spread.swapaxes(1, 2)
+        out_bar = np.matmul(factors, np.concatenate(ways, axis=1))
+        predicted_bar = m[..., None] * c[:, None] + ways[1]
+        weight_bar = along * moved + np.matmul(np.square(across), v[..., None])
+        rest = np.concatenate([weight_bar, -moved], axis=2)
+        self._bars += batch.sums @ np.concatenate([out_bar, rest], axis=2).reshape(
+            -1, self._bars.shape[1]
+        )
+        chosen = batch.predicted[batch.is_predicted]  # each row once
+        self._bars[chosen, : len(self.u)] += predicted_bar[batch.is_predicted]
+        self._inner -= drawn.T @ c + 0.5 * np.einsum("frm,fsm->rs", spread, a, optimize=True)
+        self._u_bar += drawn.sum(axis=0)
+
+    def gradients(self) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+        """Gradients in features [P, N], weights and shifts [N], after all batches."""
+        inner = 0.5 * (self._inner + self._inner.T)
+        moved = self.z @ inner
+        z_bar, weight_bar, shift_bar = np.split(self._bars, [len(self.u), len(self.u) + 1], axis=1)
+        z_bar = z_bar + 2.0 * self.weight[:, None] * moved + np.outer(self.shift, self._u_bar)
+        weight_bar = weight_bar[:, 0] + np.sum(moved * self.z, axis=1)
+        shift_bar = shift_bar[:, 0] + self.z @ self._u_bar
+        return self._from_features.T @ z_bar.T, weight_bar, shift_bar
 
 
 _MAX_ROUNDS = 20
 _HALVINGS = 4
+_FOLDS, _NATS = 300, 1.0  # folds of a rough search, and its tolerance
 _LEAST = 1e-2  # curvature of a coordinate of which nothing is known
 
 
@@ -255,14 +332,30 @@ class _Search:
             noise, transform = 0.5 * bound.error[0] / bound.error[1], bound.parameter.transform
             noise = noise if transform is None else transform.inverse(np.float64(noise))
             starts[1][len(bound.kernel) :] = noise
-        x, converged, message = self._best(target, starts, bound.metric)
+        best = Best(solution.optimum)
+        try:
+            metric = self._begin(target, starts, best)
+            x, _, converged, message = converge(
+                target.loss,
+                best.x,
+                target.loss(best.x)[0],
+                self.tracker.tolerance,
+                self.tracker,
+                best,
+                metric,
+            )
+        except (StopFit, KeyboardInterrupt) as error:
+            x, converged, message = best.x, False, self.tracker.why(error)
         bound.set(x)
         elbo = -bound.loss(x)[0]
         hessian = differenced(lambda u: target.loss(u)[1], x) if len(x) else None
         bound.set(x)  # after the differences
-        best = dataclasses.replace(Solution.of_bound(bound, x), hessian=hessian)
-        best.assign(model)
-        return self.tracker.result(converged, message, elbo), best
+        result = dataclasses.replace(Solution.of_bound(bound, x), hessian=hessian)
+        weight, shift = bound.sites(bound.split(x)[1])
+        beyond = _beyond(result, model.likelihood, Sites(weight[:], shift[:]), self.neighbourhoods)
+        result = dataclasses.replace(result, between=beyond)
+        result.assign(model)
+        return self.tracker.result(converged, message, elbo), result
 
     def by_turns(self, model: AdditiveSVGP, solution: Solution) -> tuple[FitResult, Solution]:
         """The best hyperparameters for other data."""
@@ -288,8 +381,19 @@ class _Search:
         converged, message = False, f"round limit of {_MAX_ROUNDS} reached"
         try:
             for turn in range(_MAX_ROUNDS):
-                starts = [x, _smooth(rounds, x)][: 1 if turn else 2]
-                there, _, _ = self._best(target, starts, _metric(rounds, now, model), stop=True)
+                best = Best(x)
+                if turn == 0:
+                    starts = [x, _smooth(rounds, x)]
+                    metric = self._begin(target, starts, best)
+                there = descend(
+                    target.loss,
+                    best.x,
+                    _MOST_STEPS,
+                    tolerance,
+                    self.tracker,
+                    lambda _, value: self.tracker.record(-value),
+                    metric=metric,
+                )[0]
                 new = None
                 for share in 0.5 ** np.arange(_HALVINGS):
                     candidate = x + share * (there - x)
@@ -314,68 +418,97 @@ class _Search:
             converged, message = False, self.tracker.why(error)
         hessian = differenced(lambda u: target.loss(u)[1], x) if len(x) else None
         u, phi = rounds.split(x)
-        best = Solution(rows, now.point.data, now.q, rounds.values(u), x, rounds, hessian=hessian)
-        best.assign(model)
+        result = Solution(rows, now.point.data, now.q, rounds.values(u), x, rounds, hessian=hessian)
+        sites = target.sites
+        assert sites is not None
+        beyond = _beyond(result, model.likelihood, sites, self.neighbourhoods)
+        result = dataclasses.replace(result, between=beyond)
+        result.assign(model)
         elbo = now.elbo + rounds.log_prior(u, phi)
-        return self.tracker.result(converged, message, elbo), best
+        return self.tracker.result(converged, message, elbo), result
 
-    def _best(
+    def _begin(
         self,
         target: LeftOutDensity,
         starts: list[AnyNDArray],
-        metric: Callable[[AnyNDArray], AnyNDArray | None],
-        stop: bool = False,
-    ) -> tuple[AnyNDArray, bool, str]:
-        """The best end from several starts, whether the last converged, and why it ended."""
-        if not len(starts[0]):
-            return starts[0], True, "nothing is trainable"
-        ends: list[tuple[AnyNDArray, float, bool, str]] = []
-        best, tolerance = Best(starts[0]), self.tracker.tolerance
-        try:
-            for start in starts:
-                best.x = start
-                try:
-                    value = target.loss(start)[0]
-                    ends.append(
-                        converge(target.loss, start, value, tolerance, self.tracker, best, metric)
-                    )
-                except NotPositiveDefinite:
-                    if not ends:
-                        raise
-        except (StopFit, KeyboardInterrupt) as error:
-            if stop:
-                raise
-            message = self.tracker.why(error)
-            ends.append((best.x, target.loss(best.x)[0], False, message))
-        x, _, converged, message = min(ends, key=lambda end: end[1])
-        return x, converged and ends[-1][2], message if ends[-1][2] else ends[-1][3]
+        best: Best,
+    ) -> Callable[[AnyNDArray], AnyNDArray | None]:
+        """Set the best of rough searches from several starts by some folds; second derivatives."""
+        target = target.some(_FOLDS)
+        if not len(best.x):
+            return lambda _: None
+        ends = []
+        for start in starts:
+            try:
+                x = descend(
+                    target.loss,
+                    start,
+                    _MOST_STEPS,
+                    _NATS,
+                    self.tracker,
+                    metric=functools.partial(_curvature, target.loss),
+                )[0]
+                ends.append((target.loss(x)[0], x))
+            except NotPositiveDefinite:
+                continue
+            best.x = min(ends, key=lambda end: end[0])[1]
+        curvature = _curvature(target.loss, best.x)
+        return lambda _: curvature
+
+
+def _curvature(loss: Loss, x: AnyNDArray) -> AnyNDArray:
+    """Second derivatives of a loss, by absolute value: no direction leads to a saddle."""
+    values, vectors = np.linalg.eigh(differenced(lambda x: loss(x)[1], x))
+    return (vectors * np.maximum(np.abs(values), _LEAST)) @ vectors.T
+
+
+def _beyond(
+    solution: Solution, likelihood: Likelihood, sites: Sites, folds: Neighbourhoods
+) -> AnyNDArray:
+    """Covariance beyond q's as rows depend on those that are left out with them, [L, P, P]."""
+    # q takes scores of rows as independent, with covariance Lambda = sum_n w_n phi_n phi_n'. Given
+    # theirs, G, that of the mode is S (I + G) S (Wood 2024, section 4). Scores are those at the
+    # predictor without the neighbourhood, in units of sqrt(w). Their products vary so much that G
+    # by each of them covers less than their means: one over rows, one over pairs of neighbours.
+    rows, q = solution.rows, solution.q
+    posterior = RowPosterior.of_rows(rows, solution.values, q)
+    predictor = np.empty_like(sites.weight)
+    for which, cavity in posterior.by_neighbourhood(sites, folds):
+        predictor[which] = cavity.mean
+    phi, _ = posterior.features(np.arange(rows.number))
+    out, predicted = folds.members
+
+    def pairs(x: AnyNDArray) -> Any:
+        """Sums of products with other rows of the neighbourhood."""
+        total = (out @ x).T @ (predicted @ x) - x.T @ x
+        return 0.5 * (total + total.T)
+
+    beyond = np.zeros_like(q.covariance)
+    for i, S in enumerate(q.covariance):
+        weight = sites.weight[:, i]
+        root = np.sqrt(np.maximum(weight, 0.0))
+        counts = (root > 0.0).astype(np.float64)
+        score = (sites.shift[:, i] - weight * predictor[:, i]) * counts
+        score /= np.where(counts > 0.0, root, 1.0)
+        variance = score @ score / max(counts.sum(), 1.0)
+        covariance = max(pairs(score) / max(pairs(counts), 1.0), 0.0)
+        half = (posterior.of(i, phi) * root).T
+        G = variance * (half.T @ half) + covariance * pairs(half)
+        values, vectors = np.linalg.eigh(G)  # pairs may leave some below zero
+        half = S @ vectors * np.sqrt(np.maximum(values, 0.0))
+        beyond[i] = half @ half.T - S + S @ S
+    if solution.bound is not None:
+        return beyond
+    values = solution.values
+    other = (
+        solution.of_parameters(likelihood)
+        if rows.num_outputs == 1
+        else between_predictors(rows, likelihood, values, q)
+    )
+    return beyond if other is None else beyond + other
 
 
 def _smooth(rounds: Rounds, x: AnyNDArray) -> AnyNDArray:
     """Coordinates at priors' modes: near the ELBO's optimum correlation passes for a function."""
     u, phi = rounds.split(x)
     return np.concatenate([rounds.hyperparameters.prior_modes(u), phi])
-
-
-def _metric(
-    rounds: Rounds, now: Evaluation, model: AdditiveSVGP
-) -> Callable[[AnyNDArray], AnyNDArray | None]:
-    """Approximate second derivatives: of the evidence, and of the likelihood at fixed marginals."""
-    number = len(rounds.hyperparameters)
-
-    def metric(x: AnyNDArray) -> AnyNDArray | None:
-        whole = np.zeros((len(x), len(x)))
-        if number:
-            kernels = rounds.metric(now.point.data, x[:number])
-            if kernels is None:
-                return None
-            whole[:number, :number] = kernels
-        rest = np.arange(number, len(x))
-        whole[rest, rest] = np.maximum(np.abs(curvature), _LEAST)
-        return whole
-
-    curvature = np.zeros(0)
-    if len(rounds.family):
-        values = rounds.values(rounds.hyperparameters.get())
-        curvature = np.diag(rounds.rows.sweep(model.likelihood, values, now.q).curvature)
-    return metric

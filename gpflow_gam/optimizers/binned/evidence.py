@@ -268,9 +268,11 @@ class Block:
         self.residual_variance = np.where(self._positive, residual, 0.0)
 
     def gradient(self, phi_bar: AnyNDArray, mass: AnyNDArray) -> Gradients:
-        """Gradients in parameters from those in the features at nodes, and weights of residuals."""
+        """Gradients in parameters from those in features, nodes first, and weights of residuals."""
         mass = np.where(self._positive, mass, 0.0)
-        upstream = np.concatenate([phi_bar, mass * self.features[:, self.nodes :]], axis=1)
+        upstream = np.zeros_like(self.features)
+        upstream[:, : phi_bar.shape[1]] = phi_bar
+        upstream[:, self.nodes :] += mass * self.features[:, self.nodes :]
         M = len(upstream)
         inner = np.tril(upstream @ self.features.T)
         inner.flat[:: M + 1] *= 0.5
