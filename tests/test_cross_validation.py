@@ -13,7 +13,7 @@ import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.fits.fit import _neighbourhoods
 from gpflow_gam.gam.frames import Table
-from gpflow_gam.optimizers.binned.cavities import Neighbourhoods, sites_of
+from gpflow_gam.optimizers.binned.cavities import Neighbourhoods, RowPosterior, sites_of
 from gpflow_gam.optimizers.binned.cross_validation import LeftOutDensity
 
 
@@ -73,11 +73,12 @@ def test_the_criterion_is_loos_density_and_its_gradient_agrees_with_differences(
     if gam.fitted.num_predictors == 1:  # loo knows better how several go together
         assert target.density(solution.optimum) == pytest.approx(gam.loo(own).elpd, abs=1e-7)
     x = solution.optimum + 0.1
-    slope = target.loss(x)[1]
-    for way in np.random.default_rng(1).normal(size=(2, len(x))):
-        step = 1e-5 * way
-        difference = (target.loss(x + step)[0] - target.loss(x - step)[0]) / 2e-5
-        assert slope @ way == pytest.approx(difference, abs=2e-5, rel=1e-5)
+    for some in (target, target.some(1)):
+        slope = some.loss(x)[1]
+        for way in np.random.default_rng(1).normal(size=(2, len(x))):
+            step = 1e-5 * way
+            difference = (some.loss(x + step)[0] - some.loss(x - step)[0]) / 2e-5
+            assert slope @ way == pytest.approx(difference, abs=2e-5, rel=1e-5)
 
 
 def autocorrelated(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
@@ -102,14 +103,49 @@ def test_autocorrelated_noise_is_not_taken_for_a_function():
     assert elbo.summary().edf > 10.0
     assert ncv.summary().edf < 7.0
     assert ncv.loo(near).elpd > elbo.loo(near).elpd + 10.0
-    rmse = [float(np.sqrt(np.mean((g.predict(data) - truth) ** 2))) for g in (elbo, ncv)]
-    assert rmse[1] < 0.8 * rmse[0]
+    (worse, narrow), (better, wide) = (g.predict(data, "link", se=True) for g in (elbo, ncv))
+    assert np.mean((better - truth) ** 2) < 0.64 * np.mean((worse - truth) ** 2)
+    covered = [np.mean(np.abs(m - truth) < 2.0 * se) for m, se in ((worse, narrow), (better, wide))]
+    assert covered[1] > 0.9
+    assert covered[0] < 0.6
     # the criterion's gradient is zero
     solution = ncv.fitted.solution
     slope = LeftOutDensity(ncv.fitted.model, solution.rounds, Neighbourhoods.of(near, 100)).loss(
         solution.optimum
     )[1]
     assert np.abs(slope).max() < 0.5
+
+
+@pytest.mark.parametrize(("family", "y"), [("gaussian", "y"), ("poisson", "count")])
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning", "ignore::UserWarning")
+def test_standard_errors_allow_for_the_mean_product_of_neighbours_residuals(family, y):
+    data, near = table(), windows(60, 3)
+    terms = s("x", k=5) + linear("z")
+    gam = gg.GAM(terms, family).fit(data, y, criterion="ncv", groups=near, max_iterations=1)
+    solution, likelihood = gam.fitted.solution, gam.fitted.model.likelihood
+    rows, S = solution.rows, solution.q.covariance[0]
+    if solution.bound is None:
+        sites, _ = sites_of(rows, likelihood, solution.values, solution.q)
+        w, shift = sites.weight[:, 0], sites.shift[:, 0]
+    else:
+        noise = likelihood.variance.numpy()
+        w, shift = np.full(60, 1.0 / noise), (rows.Y - rows.mean)[:, 0] / noise
+    phi = RowPosterior.of_rows(rows, solution.values, solution.q).features(np.arange(60))[0]
+    residual = np.zeros(60)
+    for n, out in enumerate(near):
+        kept = np.setdiff1d(np.arange(60), out)
+        precision = np.eye(len(phi)) + (phi[:, kept] * w[kept]) @ phi[:, kept].T
+        left_out = phi[:, n] @ np.linalg.solve(precision, phi[:, kept] @ shift[kept])
+        residual[n] = (shift[n] - w[n] * left_out) / np.sqrt(w[n])
+    pairs = [(n, m) for n in range(60) for m in near[n] if m != n]
+    covariance = max(np.mean([residual[n] * residual[m] for n, m in pairs]), 0.0)
+    G = np.mean(residual**2) * (phi * w) @ phi.T
+    for n, m in pairs:
+        G = G + covariance * np.sqrt(w[n] * w[m]) * np.outer(phi[:, n], phi[:, m])
+    values, vectors = np.linalg.eigh(G)
+    G = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    expected = S @ (np.eye(len(S)) + G) @ S - S  # of sites that have nearly converged
+    np.testing.assert_allclose(solution.between[0], expected, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,8 @@ class GAM(Inspector):
             ``"ncv"``, the log predictive density of rows left out with their neighbourhoods (Wood
             2024), for responses that depend on each other beyond what terms explain, as in time or
             space: the ELBO would explain that by rougher effects. It begins at the ELBO's optimum,
-            keeps priors, and needs all rows in memory.
+            keeps priors, and needs all rows in memory. Standard errors allow for dependence within
+            neighbourhoods.
         :param groups: with ``"ncv"``, rows that are left out together: a column, labels of all rows
             [N], or an array of the indices of each row's neighbours (the row itself is among them);
             None leaves every row out by itself.

@@ -56,7 +56,7 @@ def inducing_moments(fit: FittedGAM) -> InducingMoments:
 @once_a_fit
 def between_moments(fit: FittedGAM) -> InducingMoments | None:
     """
-    What other predictors, or the likelihood's parameters, add: moments whose mean is zero.
+    What other predictors, the likelihood's parameters or neighbours add: moments of mean zero.
 
     None where they add nothing; where a term has a shape; and of fits without sums over rows, of
     which IterNCGP's posterior has its predictors together already.

@@ -139,8 +139,8 @@ class Neighbourhoods:
 
     def some(self, which: AnyNDArray) -> Neighbourhoods:
         """Some of the folds."""
-        parts = (tuple(part[i] for i in which) for part in (self.out, self.predicted))
-        return Neighbourhoods(*parts, self.number)
+        out, predicted = (tuple(part[i] for i in which) for part in (self.out, self.predicted))
+        return Neighbourhoods(out, predicted, self.number)
 
     def batches(self, width: int) -> Iterator[Batch]:
         """All folds, sorted by size; ``width`` is the number of features of a row."""

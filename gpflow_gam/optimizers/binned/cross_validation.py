@@ -143,26 +143,25 @@ class LeftOutDensity:
         sizes = [len(block.features) for block in blocks]
         features = np.concatenate([(A @ b.features.T).T for A, b in zip(self._at_rows, blocks)])
         squared = [A.power(2) for A in self._at_rows]
-        residual = sum(
-            np.outer(A @ b.residual_variance, entered)
-            for A, b, entered in zip(squared, blocks, self._entered)
-        )
+        residual = np.zeros(shape)
+        for A, block, outputs in zip(squared, blocks, self._entered):
+            residual += np.outer(A @ block.residual_variance, outputs)
         weight, shift = self._present_sites()
         entered = np.repeat(self._entered, sizes, axis=0)
         seen = [
             _Seen(features * entered[:, i, None], weight[:, i], shift[:, i])
             for i in range(shape[1])
         ]
-        total, direct, share = 0.0, np.zeros(len(phi)), self._share
+        total, direct = 0.0, np.zeros(len(phi))
         slopes = np.zeros(shape)  # in variances
         for batch in self._batches:
             which = batch.predicted[batch.is_predicted]
             moments = [each.without(batch) for each in seen]
             mean, var = (np.stack(parts, axis=1) for parts in zip(*moments))
-            parts = [share * part for part in self._density(which, mean, var + residual[which])]
-            total, direct, slopes[which] = total + parts[0], direct + parts[3], parts[2]
+            value, bars, slopes[which], own = self._density(which, mean, var + residual[which])
+            total, direct = total + value, direct + own
             for i, each in enumerate(seen):
-                each.pull_back(batch, parts[1][:, i], parts[2][:, i])
+                each.pull_back(batch, bars[:, i], slopes[which, i])
         features_bar = np.zeros_like(features)
         weight_bar, shift_bar = np.zeros(shape), np.zeros(shape)
         for i, each in enumerate(seen):
@@ -193,7 +192,7 @@ class LeftOutDensity:
         self, which: AnyNDArray, mean: AnyNDArray, var: AnyNDArray
     ) -> tuple[float, AnyNDArray, AnyNDArray, AnyNDArray]:
         """The log density of rows at moments [n, L], and its gradients, also in coordinates [K]."""
-        counts, X, Y = self._counts[which], self._X[which], self._Y[which]
+        counts, X, Y = self._share * self._counts[which], self._X[which], self._Y[which]
         F = mean + self._mean[which]
         if self.sites is None:
             total, error = var + self._likelihood.variance.numpy(), Y - F
@@ -456,10 +455,16 @@ class _Search:
         return lambda _: curvature
 
 
-def _curvature(loss: Loss, x: AnyNDArray) -> AnyNDArray:
-    """Second derivatives of a loss, by absolute value: no direction leads to a saddle."""
-    values, vectors = np.linalg.eigh(differenced(lambda x: loss(x)[1], x))
-    return (vectors * np.maximum(np.abs(values), _LEAST)) @ vectors.T
+def _curvature(loss: Loss, x: AnyNDArray) -> AnyNDArray | None:
+    """Second derivatives of a loss, by absolute value, and so large that no step is above one."""
+    try:
+        slope, H = loss(x)[1], differenced(lambda x: loss(x)[1], x)
+    except NotPositiveDefinite:
+        return None
+    values, vectors = np.linalg.eigh(H)
+    sizes = np.maximum(np.abs(values), max(float(np.linalg.norm(slope)), _LEAST))
+    result: AnyNDArray = (vectors * sizes) @ vectors.T
+    return result
 
 
 def _beyond(
@@ -499,12 +504,9 @@ def _beyond(
         beyond[i] = half @ half.T - S + S @ S
     if solution.bound is not None:
         return beyond
-    values = solution.values
-    other = (
-        solution.of_parameters(likelihood)
-        if rows.num_outputs == 1
-        else between_predictors(rows, likelihood, values, q)
-    )
+    other = solution.of_parameters(likelihood)
+    if rows.num_outputs > 1:
+        other = between_predictors(rows, likelihood, solution.values, q)
     return beyond if other is None else beyond + other
 
 
