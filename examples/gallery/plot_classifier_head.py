@@ -65,8 +65,8 @@ plt.show()
 # What to check
 # -------------
 #
-# The log score and the calibration of both on held-out data: ``head.metric("nlpd")`` in ``compile``.
-# ``head.draw()`` shows how each feature speaks for each class, and ``head.summary()`` which count.
+# Log score and calibration of both on held-out data: ``head.metric("nlpd")`` in ``compile``.
+# ``head.draw()`` shows how each feature speaks for each class, ``head.summary()`` which count.
 #
 # What could go wrong
 # -------------------
