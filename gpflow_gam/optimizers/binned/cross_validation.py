@@ -31,6 +31,7 @@ from ..minimizers import (
     OnInterrupt,
     StopFit,
     TimeBudget,
+    Traced,
     Tracker,
     converge,
     descend,
@@ -72,6 +73,7 @@ class LeftOutDensity:
         self.rounds, self.sites = rounds, sites
         rows, likelihood = rounds.rows, rounds.likelihood
         self._likelihood = unwrapped(likelihood)
+        self._traced = Traced(lambda *parts: self._slopes(*parts))
         self._X, self._Y, self._mean = rows.X[:], rows.Y[:], rows.mean[:]
         checked_observations(tf.constant(self._Y), likelihood)
         self._counts = np.ones(rows.number)
@@ -100,6 +102,12 @@ class LeftOutDensity:
         self._width = int(sum(len(c.inducing) for c in rows.components))
         self._batches = list(neighbourhoods.batches(self._width))
         self._evidence = Evidence(places, relative_jitter(None, tf.float64))
+
+    def at(self, sites: Sites) -> LeftOutDensity:
+        """The density at other sites."""
+        result = copy.copy(self)
+        result.sites = sites
+        return result
 
     def some(self, number: int) -> LeftOutDensity:
         """The density by that many folds at random, in place of all."""
@@ -200,15 +208,21 @@ class LeftOutDensity:
             curved = 0.5 * counts[:, None] * (np.square(error / total) - 1.0 / total)
             value = float(counts @ density.sum(axis=1))
             return value, counts[:, None] * error / total, curved, np.zeros(len(self.rounds.family))
-        F, V = tf.constant(F), tf.constant(var)
+        value, *bars = (t.numpy() for t in self._traced(*map(tf.constant, (X, F, var, Y, counts))))
+        direct = [np.zeros(0), *map(np.ravel, bars[2:])]
+        return float(value), bars[0], bars[1], np.concatenate(direct)
+
+    def _slopes(
+        self, X: tf.Tensor, F: tf.Tensor, var: tf.Tensor, Y: tf.Tensor, counts: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """The log density, and its gradients in moments and in the likelihood's coordinates."""
         variables = [p.unconstrained_variable for p in self.rounds.family.parameters]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([F, V, *variables])
-            density = self._likelihood.predict_log_density(tf.constant(X), F, V, tf.constant(Y))
+            tape.watch([F, var, *variables])
+            density = self._likelihood.predict_log_density(X, F, var, Y)
             value = tf.reduce_sum(tf.where(counts > 0.0, counts * density, 0.0))
-        gradients = tape.gradient(value, [F, V, *variables], unconnected_gradients="zero")
-        slopes, curved, *direct = (tf.convert_to_tensor(g).numpy() for g in gradients)
-        return float(value), slopes, curved, np.concatenate([np.zeros(0), *map(np.ravel, direct)])
+        gradients = tape.gradient(value, [F, var, *variables], unconnected_gradients="zero")
+        return [value, *map(tf.convert_to_tensor, gradients)]
 
 
 class _Seen:
@@ -276,7 +290,7 @@ class _Seen:
 
 _MAX_ROUNDS = 20
 _HALVINGS = 4
-_FOLDS, _NATS = 300, 1.0  # folds of a rough search, and its tolerance
+_ROWS, _FOLDS, _NATS = 300, 60, 1.0  # least rows and folds of a rough search; its tolerance
 _LEAST = 1e-2  # curvature of a coordinate of which nothing is known
 
 
@@ -364,7 +378,9 @@ class _Search:
             u, phi = rounds.split(x)
             rounds.family.set(phi)
             sites, _ = sites_of(rows, model.likelihood, rounds.values(u), now.q, signed)
-            return LeftOutDensity(model, rounds, self.neighbourhoods, sites)
+            return every.at(sites)
+
+        every = LeftOutDensity(model, rounds, self.neighbourhoods)
 
         x, signed = solution.optimum, True
         now = rounds.converged_at(x, solution.data, tolerance)
@@ -433,7 +449,8 @@ class _Search:
         best: Best,
     ) -> Callable[[AnyNDArray], AnyNDArray | None]:
         """Set the best of rough searches from several starts by some folds; second derivatives."""
-        target = target.some(_FOLDS)
+        rows = sum(map(len, self.neighbourhoods.predicted)) / len(self.neighbourhoods)
+        target = target.some(max(int(_ROWS / rows), _FOLDS))
         if not len(best.x):
             return lambda _: None
         ends = []
