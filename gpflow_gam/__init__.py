@@ -65,7 +65,7 @@ with _docstrings_as_written():
         SmoothingWarning,
     )
     from .gam import GAM, comparison, effects, families, screening, summaries, terms
-    from .gam.comparison import anova_test, compare
+    from .gam.comparison import anova_test, compare, stack
     from .gam.screening import anova
     from .gam.survival import cumulative_incidence
     from .gam.terms import Surv, factor, lag, linear, random_effect, s, te, ti
@@ -128,6 +128,7 @@ __all__ = [
     "serving",
     "sklearn",
     "solvers",
+    "stack",
     "summaries",
     "te",
     "terms",

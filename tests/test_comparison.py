@@ -511,3 +511,90 @@ def test_what_cannot_be_compared(gaussian):
     shuffled = fitted("gaussian", data.sample(frac=1.0, random_state=0))
     with pytest.raises(ValueError, match="rows in another order"):
         gg.compare(whole, shuffled)
+
+
+# --- mixtures of fits -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stacked():
+    """A jump and a slope: a smooth says one, a line the other, and neither both."""
+    rng = np.random.default_rng(8)
+    data = pd.DataFrame({"x": rng.uniform(size=150), "z": rng.uniform(size=150)})
+    data["y"] = np.sin(6.0 * data["x"]) + data["z"] + 0.5 * rng.normal(size=150)
+    gams = {
+        "x": gg.GAM("y ~ s(x, k=10)").fit(data),
+        "z": gg.GAM("y ~ s(z, k=10)").fit(data),
+        "line": gg.GAM("y ~ x + z").fit(data),
+    }
+    return data, gams, gg.stack(gams)
+
+
+def test_weights_predict_left_out_rows_best(stacked):
+    _, gams, stack = stacked
+    p = np.exp(np.stack([gam.loo().pointwise for gam in gams.values()], axis=1))
+    # no weight can be moved to a fit that would gain by it (Karush, Kuhn and Tucker)
+    gain = np.mean(p / (p @ stack.weights)[:, None], axis=0)
+    assert np.all(gain < 1.0 + 1e-4)
+    np.testing.assert_allclose(gain[stack.weights > 0.0], 1.0, atol=1e-4)
+    assert stack.weights.sum() == pytest.approx(1.0)
+    assert np.sum(stack.weights > 0.05) == 2
+    alone = [gam.loo().elpd for gam in gams.values()]
+    assert np.sum(np.log(p @ stack.weights)) > max(alone) + 0.1
+
+
+def test_predictions_are_of_the_mixture(stacked):
+    data, gams, stack = stacked
+    new, w = data.head(5), stack.weights
+    means, errors = (np.stack(v) for v in zip(*(g.predict(new, se=True) for g in gams.values())))
+    np.testing.assert_allclose(stack.predict(new), w @ means, rtol=1e-12)
+    logs = np.stack([gam.log_density(new) for gam in gams.values()])
+    np.testing.assert_allclose(stack.log_density(new), np.log(w @ np.exp(logs)), rtol=1e-9)
+    ends = stack.predict(new, interval=0.8)
+    for column, p in (("lower", 0.1), ("upper", 0.9)):
+        below = w @ norm.cdf((ends[column].to_numpy() - means) / errors)
+        np.testing.assert_allclose(below, p, atol=2e-3)
+    draws = stack.sample(new, 1000, "observation", seed=3)
+    np.testing.assert_array_equal(draws, stack.sample(new, 1000, "observation", seed=3))
+    assert draws.shape == (1000, 5)
+
+
+def test_a_mixture_of_one_is_that_one():
+    data = table(60)
+    gam = fitted("poisson", data)
+    stack = gg.stack({"a": gam, "b": gam})
+    new = data.head(8)
+    np.testing.assert_allclose(stack.predict(new), gam.predict(new), rtol=1e-9)
+    got, own = stack.predict(new, interval=0.9), gam.predict(new, interval=0.9)
+    for column in ("lower", "upper"):
+        np.testing.assert_allclose(got[column], own[column], rtol=2e-3)
+    drawn = stack.predict(new, "observation", interval=0.9)
+    known = gam.predict(new, "observation", interval=0.9)
+    assert np.all(np.abs(drawn["upper"] - known["upper"]) <= 1.0)
+
+
+def test_an_effect_is_zero_where_a_fit_lacks_it(stacked):
+    _, gams, stack = stacked
+    grid = {"x": np.linspace(0.1, 0.9, 5)}
+    got, own = stack.effects("s(x)", grid), gams["x"].effects("s(x)", grid)
+    w = stack.weights[0]
+    np.testing.assert_allclose(got["estimate"], w * own["estimate"], rtol=1e-9)
+    square = w * (own["se"] ** 2 + own["estimate"] ** 2) - got["estimate"] ** 2
+    np.testing.assert_allclose(got["se"] ** 2, square, rtol=1e-9)
+    for column, p in (("lower", 0.025), ("upper", 0.975)):
+        below = w * norm.cdf((got[column] - own["estimate"]) / own["se"])
+        below, at = below + (1.0 - w) * (got[column] > 1e-9), np.abs(got[column]) < 1e-9
+        assert np.all((np.abs(below - p) < 1e-6) | at)
+    with pytest.raises(ValueError, match=r"no fit has 's\(q\)'"):
+        stack.effects("s(q)")
+
+
+def test_what_cannot_be_averaged_is_said(stacked):
+    data, gams, stack = stacked
+    other = gg.GAM("y ~ x").fit(data.head(100))
+    with pytest.raises(ValueError, match="stack: 'a' and 'b' were fitted to 150 and 100 rows"):
+        gg.stack({"a": gams["line"], "b": other})
+    with pytest.raises(TypeError, match="stack takes fitted GAMs; got LeaveOneOut"):
+        gg.stack(gams["line"].loo(), gams["x"])
+    with pytest.raises(ValueError, match="type must be one of response, link, observation"):
+        stack.predict(data, "terms")

@@ -1,10 +1,10 @@
-"""Leave-one-out predictive densities of fits, and fits beside each other."""
+"""Leave-one-out predictive densities of fits; fits beside each other, and averages of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
+from scipy.optimize import minimize
+from scipy.special import ndtr
+from scipy.stats import norm
 from tabulate import tabulate
 
 from ..errors import LeaveOneOutWarning, NotPositiveDefinite, warn_caller
@@ -35,11 +38,12 @@ from ..threads import one_blas_thread
 from .effects import inducing_moments
 from .fits import FittedGAM
 from .fits.data import CodedData
+from .fits.prediction import PredictionType
 from .summaries.checks import effective_dof
 from .summaries.summary import as_html, as_text, features, joint_test
 from .terms import Column, as_column
 
-__all__ = ["Comparison", "LeaveOneOut", "anova_test", "compare", "leave_one_out"]
+__all__ = ["Comparison", "LeaveOneOut", "Stack", "anova_test", "compare", "leave_one_out", "stack"]
 
 
 def folds_of(fit: FittedGAM, groups: Any) -> Neighbourhoods:
@@ -568,12 +572,7 @@ def compare(*fits: Any, groups: Any = None) -> Comparison:
         one has densities and the other probabilities.
     :raises TypeError: what is no fit.
     """
-    if len(fits) == 1 and isinstance(fits[0], Mapping):
-        names, models = [str(name) for name in fits[0]], list(fits[0].values())
-    else:
-        names, models = [], list(fits)
-    if len(models) < 2:
-        raise ValueError(f"compare needs at least two fits; got {len(models)}.")
+    names, models = _named("compare", fits)
     for model in models:
         if not isinstance(model, LeaveOneOut) and not callable(getattr(model, "loo", None)):
             raise TypeError(
@@ -592,6 +591,17 @@ def compare(*fits: Any, groups: Any = None) -> Comparison:
     columns = ["elpd", "se", "difference", "difference_se", "edf", "aic", "untrusted"]
     table = pd.DataFrame(rows, index=pd.Index(names, name="fit"), columns=columns)
     return Comparison(table.sort_values("elpd", ascending=False), best.left_out)
+
+
+def _named(call: str, fits: tuple[Any, ...]) -> tuple[list[str], list[Any]]:
+    """The names, if they have any, and the fits of a call."""
+    if len(fits) == 1 and isinstance(fits[0], Mapping):
+        names, models = [str(name) for name in fits[0]], list(fits[0].values())
+    else:
+        names, models = [], list(fits)
+    if len(models) < 2:
+        raise ValueError(f"{call} needs at least two fits; got {len(models)}.")
+    return names, models
 
 
 def _by_terms(result: list[LeaveOneOut]) -> list[str]:
@@ -655,3 +665,229 @@ def anova_test(a: Any, b: Any) -> pd.DataFrame:
             f"anova_test: b has no function that a lacks; a is {names[0]}, b {names[1]}."
         )
     return pd.DataFrame([test], index=pd.Index([beyond], name="effects"))
+
+
+# --- mixtures of fits -----------------------------------------------------------------------------
+
+_NODES, _TOGETHER = 1000, 10**7  # values that stand for a marginal prediction; of rows in one go
+
+
+def stack(*gams: Any, groups: Any = None) -> Stack:
+    """
+    Average fits of the same rows: a mixture of their predictions.
+
+    Its weights are those with which rows that are left out would have been predicted best (Yao,
+    Vehtari, Simpson & Gelman 2018). Terms, kernels, priors and families may differ. Fits that
+    predict alike share a weight, so that one is no probability of a model.
+
+    :param gams: fitted GAMs, or one mapping of names to these; without names they are named by
+        their terms.
+    :param groups: rows that are left out together, as :meth:`gpflow_gam.GAM.loo` takes them.
+    :raises ValueError: as :func:`compare`.
+    :raises TypeError: what is no GAM.
+    """
+    names, models = _named("stack", gams)
+    for model in models:
+        if not isinstance(getattr(model, "fitted", None), FittedGAM):
+            raise TypeError(f"stack takes fitted GAMs; got {type(model).__name__}.")
+    left_out = [model.loo(groups) for model in models]
+    names = names or _by_terms(left_out)
+    check_same(names, [one.observed for one in left_out], "stack")
+    counts = left_out[0].weights > 0.0
+    share = left_out[0].weights[counts] / left_out[0].weights.sum()
+    logs = np.stack([one.pointwise[counts] for one in left_out], axis=1)
+    densities = np.exp(logs - logs.max(axis=1, keepdims=True))
+
+    def loss(w: AnyNDArray) -> tuple[float, AnyNDArray]:
+        mixed = densities @ w
+        return -float(share @ np.log(mixed)), -(share / mixed) @ densities
+
+    start = np.full(len(models), 1.0 / len(models))
+    whole = {"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": np.ones_like}
+    bounds, precise = [(1e-12, 1.0)] * len(start), {"ftol": 1e-12, "maxiter": 500}
+    found = minimize(
+        loss, start, jac=True, method="SLSQP", bounds=bounds, constraints=whole, options=precise
+    )
+    weights = np.where(found.x > 1e-6, found.x, 0.0)
+    return Stack(dict(zip(names, models)), weights / weights.sum())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stack:
+    """
+    A mixture of fitted GAMs, as :func:`stack` makes it.
+
+    :param gams: the fits, by name.
+    :param weights: of each, [K]; they sum to one.
+    """
+
+    gams: Mapping[str, Any]
+    weights: AnyNDArray
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{n!r}: {w:.3f}" for n, w in zip(self.gams, self.weights))
+        return f"Stack({{{shares}}})"
+
+    @property
+    def _used(self) -> list[tuple[float, Any]]:
+        return [(w, gam) for w, gam in zip(self.weights, self.gams.values()) if w > 0.0]
+
+    def predict(
+        self,
+        data: Any,
+        type: PredictionType = "response",
+        *,
+        interval: float | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """
+        Predict at new rows: the mean of the mixture.
+
+        :param data: N rows, with the columns of all fits.
+        :param type: ``"response"``, ``"link"`` or ``"observation"``, as of
+            :meth:`gpflow_gam.GAM.predict`.
+        :param interval: a probability; adds an equal-tailed interval of the mixture, which allows
+            for uncertain hyperparameters of each fit; of observations by draws.
+        :param seed: of those draws.
+        :return: [N], or [N, K] of classes; with ``interval`` a DataFrame with columns
+            ``estimate``, ``lower`` and ``upper``.
+        :raises ValueError: naming the argument or column; intervals of class probabilities.
+        """
+        kinds = ("response", "link", "observation")
+        if type not in kinds:
+            raise ValueError(f"type must be one of {', '.join(kinds)}; got {type!r}.")
+        means = [w * np.asarray(gam.predict(data, type)) for w, gam in self._used]
+        mean = np.sum(means, axis=0)
+        if interval is None:
+            return mean
+        if not 0.0 < interval < 1.0:
+            raise ValueError(f"interval must be between 0 and 1; got {interval!r}.")
+        if np.ndim(mean) != 1:
+            raise ValueError("interval: several classes or predictors have none; see sample().")
+        tails = [0.5 - 0.5 * interval, 0.5 + 0.5 * interval]
+        weights = [w for w, _ in self._used]
+        spreads = [_spread(gam, data, type, seed + k) for k, (_, gam) in enumerate(self._used)]
+        step = max(1, _TOGETHER // (len(weights) * _NODES))
+        ends = [
+            _quantiles(weights, [of(slice(i, i + step)) for of in spreads], tails)
+            for i in range(0, len(mean), step)
+        ]
+        low, high = np.concatenate(ends, axis=1)
+        frame = {"estimate": mean, "lower": low, "upper": high}
+        return pd.DataFrame(frame, index=getattr(data, "index", None))
+
+    def sample(
+        self,
+        data: Any,
+        num_samples: int = 100,
+        type: PredictionType = "response",
+        *,
+        seed: int = 0,
+    ) -> AnyNDArray:
+        """
+        Joint draws of the mixture at N rows, in random order.
+
+        :param data: N rows.
+        :param num_samples: S; of each fit as many as its weight says, rounded.
+        :param type: as of :meth:`gpflow_gam.GAM.sample`.
+        :param seed: makes draws reproducible.
+        :return: [S, N], or [S, N, K].
+        :raises ValueError: as :meth:`gpflow_gam.GAM.sample`.
+        """
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
+        used = self._used
+        ends = np.round(np.cumsum([w for w, _ in used]) * num_samples).astype(int)
+        numbers = np.diff(ends, prepend=0)
+        drawn = [
+            gam.sample(data, int(n), type, seed=seed + k)
+            for k, ((_, gam), n) in enumerate(zip(used, numbers))
+            if n
+        ]
+        return np.random.default_rng(seed).permutation(np.concatenate(drawn), axis=0)
+
+    def log_density(self, data: Any) -> AnyNDArray:
+        """
+        Log predictive density of each row's response under the mixture, [N].
+
+        :param data: N rows with the response.
+        :raises ValueError: as :meth:`gpflow_gam.GAM.log_density`.
+        """
+        logs = [np.log(w) + gam.log_density(data) for w, gam in self._used]
+        return np.asarray(np.logaddexp.reduce(logs, axis=0))
+
+    def effects(self, term: str, grid: Any = None, *, level: float = 0.95) -> pd.DataFrame:
+        """
+        An effect of the mixture; it is zero in fits that do not have it.
+
+        :param term: the effect's name.
+        :param grid: as of :meth:`gpflow_gam.GAM.effects`, by default that of the first fit that has
+            the effect.
+        :param level: probability of the credible interval at each point.
+        :return: the grid's columns, ``estimate``, ``se``, ``lower`` and ``upper``, on the scale of
+            the predictor.
+        :raises ValueError: an effect that no fit has; or fits of several predictors.
+        """
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+        having = [g for _, g in self._used if term in g.fitted.spec.effect_names]
+        if not having:
+            known = dict.fromkeys(n for _, g in self._used for n in g.fitted.spec.effect_names)
+            raise ValueError(f"term: no fit has {term!r}; they have {', '.join(known)}.")
+        if any(g.fitted.num_predictors > 1 for g in self.gams.values()):
+            raise ValueError("effects of a stack are of one predictor; ask the fits by themselves.")
+        frame, numbers = having[0].effects(term, grid, level=level), ["estimate", "se"]
+        places = frame.loc[:, :"estimate"].drop(columns="estimate")
+        absent = np.zeros((len(frame), 2))
+        parts = np.stack(
+            [
+                gam.effects(term, places)[numbers].to_numpy() if gam in having else absent
+                for _, gam in self._used
+            ]
+        )
+        w, mean, sd = np.array([w for w, _ in self._used]), parts[..., 0], parts[..., 1]
+        estimate = w @ mean
+        ends = [_quantile(w, mean, sd, p) for p in (0.5 - 0.5 * level, 0.5 + 0.5 * level)]
+        return places.assign(
+            estimate=estimate,
+            se=np.sqrt(w @ (np.square(sd) + np.square(mean - estimate))),
+            lower=ends[0],
+            upper=ends[1],
+        )
+
+
+def _spread(gam: Any, data: Any, type: PredictionType, seed: int) -> Callable[[slice], AnyNDArray]:
+    """Values [J, n], each as probable as another, of a fit's marginal predictions of some rows."""
+    if type == "observation":
+        draws = np.asarray(gam.sample(data, _NODES, type, seed=seed))
+        return lambda rows: draws[:, rows]
+    mean, se = gam.predict(data, "link", se=True)
+    z, fit = norm.ppf((np.arange(_NODES) + 0.5) / _NODES)[:, None], gam.fitted
+
+    def values(rows: slice) -> AnyNDArray:
+        f = mean[rows] + se[rows] * z
+        return f if type == "link" else fit.spec.family.mean(fit.likelihood, f[..., None])
+
+    return values
+
+
+def _quantiles(w: Sequence[float], values: list[AnyNDArray], tails: list[float]) -> AnyNDArray:
+    """Quantiles [len(tails), n] of a mixture of values [J, n]."""
+    share = np.repeat([one / len(v) for one, v in zip(w, values)], [len(v) for v in values])
+    whole = np.concatenate(values)
+    order = np.argsort(whole, axis=0)
+    whole, below = np.take_along_axis(whole, order, axis=0), np.cumsum(share[order], axis=0)
+    at = [np.minimum(np.sum(below < p, axis=0), len(whole) - 1) for p in tails]
+    return np.take_along_axis(whole, np.stack(at), axis=0)
+
+
+def _quantile(w: AnyNDArray, mean: AnyNDArray, sd: AnyNDArray, p: float) -> AnyNDArray:
+    """Quantile of mixtures of normal distributions, by halving: w [K], mean and sd [K, n]."""
+    z = norm.ppf(p)
+    low, high = np.min(mean + z * sd, axis=0), np.max(mean + z * sd, axis=0)
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        normal = ndtr((middle - mean) / np.where(sd > 0.0, sd, 1.0))
+        below = w @ np.where(sd > 0.0, normal, middle >= mean)
+        low, high = np.where(below < p, middle, low), np.where(below < p, high, middle)
+    return 0.5 * (low + high)
