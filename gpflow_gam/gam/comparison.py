@@ -774,7 +774,7 @@ class Stack:
         ]
         low, high = np.concatenate(ends, axis=1)
         frame = {"estimate": mean, "lower": low, "upper": high}
-        return pd.DataFrame(frame, index=getattr(data, "index", None))
+        return pd.DataFrame(frame, index=data.index if isinstance(data, pd.DataFrame) else None)
 
     def sample(
         self,
