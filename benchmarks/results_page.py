@@ -46,8 +46,8 @@ TOPICS = {
     ),
     "speed": (
         "Speed of fits, summaries and predictions",
-        "speed_poisson speed_gaussian speed_binary speed_flights speed_bike speed_reading "
-        "speed_crossval speed_screening speed_predict speed_refits speed_imports",
+        "speed_poisson speed_gaussian speed_binary speed_flights speed_claims speed_bike "
+        "speed_reading speed_crossval speed_screening speed_predict speed_refits speed_imports",
     ),
     "accuracy": ("Accuracy on public tables", "tables tables_more uci"),
     "effects": (

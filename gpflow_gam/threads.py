@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -60,6 +61,21 @@ def each(function: Callable[[T], None], items: Sequence[T], seconds: float = mat
     with one_blas_thread():
         for _ in _pool.map(call, items):
             pass
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """The items, the next of which is made on another thread while one is in use."""
+    made, warned = iter(items), np.geterr()
+
+    def following() -> list[T]:
+        with np.errstate(**warned):
+            return list(itertools.islice(made, 1))
+
+    with ThreadPoolExecutor(1, thread_name_prefix="gpflow_gam") as thread:
+        coming = thread.submit(following)
+        while now := coming.result():
+            coming = thread.submit(following)
+            yield now[0]
 
 
 @functools.cache

@@ -32,7 +32,7 @@ from gpflow_gam.optimizers.binned.passes import Rows
 from gpflow_gam.optimizers.binned.rounds import Rounds
 from gpflow_gam.optimizers.binned.solution import CollapsedBound, present_posterior
 from gpflow_gam.optimizers.sites import sweep
-from gpflow_gam.threads import each
+from gpflow_gam.threads import ahead, each
 
 # --- bins ----------------------------------------------------------------------------------------
 
@@ -328,6 +328,32 @@ def test_levels_that_are_all_inducing_have_no_residual_variance():
     )
     value = EvidenceEvaluation(Evidence([c.places], 1e-12), data, lambda p: p.numpy()).value
     assert value == pytest.approx(0.0, abs=1e-6)
+
+
+def test_variances_from_single_precision_are_those_from_double(rng, monkeypatch):
+    components, kernel, X, Y = prepared()
+    q = present_posterior(a_model(components, kernel, X.shape[1], LIKELIHOODS["poisson"](), rng))
+    rows = Rows(row_components(components, kernel, HeldColumns(X)), X, Y, np.zeros((len(X), 1)))
+    monkeypatch.setattr(passes, "LOOKUP", 0.0)  # tables, not gathers
+    moments = []
+    for block in (len(X), len(X) - 1):
+        monkeypatch.setattr(passes, "BLOCK", block)
+        parts = [part[1:] for part in rows.marginals(values_of(kernel), q)]
+        moments.append([np.concatenate(part) for part in zip(*parts)])
+    np.testing.assert_array_equal(moments[0][0], moments[1][0])
+    np.testing.assert_allclose(moments[0][1], moments[1][1], rtol=1e-5)
+    assert np.any(moments[0][1] != moments[1][1])
+
+
+def test_what_is_made_ahead_comes_in_order_with_its_errors():
+    def items():
+        yield from range(5)
+        raise ValueError("the sixth")
+
+    made = ahead(items())
+    assert [next(made) for _ in range(5)] == list(range(5))
+    with pytest.raises(ValueError, match="the sixth"):
+        next(made)
 
 
 def test_threads_have_the_callers_floating_point_errors():

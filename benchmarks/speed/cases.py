@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,23 @@ def flights(plan: Plan) -> list[Cell]:
     size = 2_000 if plan.quick else 336_776
     data, stages = partial(workloads.flights, size), ("expected", "again")
     return [cell("flights", size, data, workloads.FLIGHTS, stages, ALL)]
+
+
+def claims(plan: Plan) -> list[Cell]:
+    """Time of a fit on one core: counts with an exposure, three smooths of whole numbers."""
+    size = 2_000 if plan.quick else min(678_013, plan.max_rows)
+    data, methods = partial(workloads.claims, size), ("ours", "bam1")
+    both = cell("claims", size, data, workloads.CLAIMS, ("predictor", "again"), methods)
+    return [replace(both, runs={m: partial(_on_one_core, run) for m, run in both.runs.items()})]
+
+
+def _on_one_core(run: Callable[..., Numbers], folder: Path, settings: Settings) -> Numbers:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    try:
+        return run(folder, settings)
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def reading(plan: Plan) -> list[Cell]:
@@ -265,6 +283,7 @@ CASES: dict[str, Callable[[Plan], list[Cell]]] = {
     "gaussian": gaussian,
     "binary": binary,
     "flights": flights,
+    "claims": claims,
     "reading": reading,
     "bike": bike,
     "crossval": crossval,

@@ -163,6 +163,28 @@ def flights(num_rows: int | None = None, seed: int = 0) -> Data:
     return Data(data[~held_out], test=data[held_out])
 
 
+CLAIMS = Model(
+    "y ~ s(age, k=20) + s(vehicle, k=15) + s(bonus, k=15) + offset(log(exposure))",
+    "y ~ s(age, k=20) + s(vehicle, k=15) + s(bonus, k=15) + offset(log(exposure))",
+    "poisson",
+)
+
+
+def claims(num_rows: int, seed: int = 0) -> Data:
+    """Numbers of motor claims with an exposure, columns whole: the shape of freMTPL2."""
+    rng = np.random.default_rng(seed)
+    age = np.clip(rng.normal(45.5, 14.1, num_rows).round(), 18, 100)
+    vehicle = np.minimum(rng.gamma(1.5, 4.7, num_rows).round(), 100)
+    bonus = 50 + np.minimum(rng.exponential(22, num_rows).round(), 180) * rng.binomial(
+        1, 0.43, num_rows
+    )
+    exposure = np.maximum(rng.beta(0.9, 0.8, num_rows), 1 / 365)
+    eta = np.exp((18 - age) / 6) + 0.15 * np.sin(age / 12) - 0.02 * vehicle + 0.02 * (bonus - 50)
+    eta += np.log(exposure) - 2.6
+    columns = {"age": age, "vehicle": vehicle, "bonus": bonus, "exposure": exposure}
+    return Data(pd.DataFrame({**columns, "y": rng.poisson(np.exp(eta)).astype(float)}), eta)
+
+
 BIKE = Model(
     "y ~ s(hr, bs='cyclic', period=24, by=factor(workingday)) + s(temp) + te(hum, windspeed)"
     " + factor(mnth) + factor(weathersit) + factor(workingday)",

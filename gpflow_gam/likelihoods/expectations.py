@@ -129,7 +129,12 @@ def _poisson_terms(likelihood: Poisson, rows: Batch) -> Terms | None:
         return None
     size = float(likelihood.binsize)
     rate = size * np.exp(mean + 0.5 * rows.var[:, 0])
-    return Terms(y * (mean + np.log(size)) - rate - gammaln(y + 1.0), y - rate, rate)
+    most = int(y.max(initial=0.0))
+    if most < len(y):  # each of the numbers once
+        factorials = gammaln(np.arange(most + 1) + 1.0).take(y.astype(np.intp))
+    else:
+        factorials = gammaln(y + 1.0)
+    return Terms(y * (mean + np.log(size)) - rate - factorials, y - rate, rate)
 
 
 def mean_curvature(

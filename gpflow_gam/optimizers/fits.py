@@ -30,7 +30,7 @@ from ..variational import OptimalPrecision, VariationalFamily
 from .binned.checkpoint import Checkpoint, Snapshot, fingerprint
 from .binned.evidence import PseudoData, RowComponent, encoded, features_at_bins, slices, times
 from .binned.passes import Rows
-from .binned.rounds import Evaluation, FitState, Point, Rounds, StartError
+from .binned.rounds import MANY_ROWS, Evaluation, FitState, Point, Rounds, StartError
 from .binned.solution import (
     CollapsedBound,
     Solution,
@@ -56,7 +56,7 @@ from .sites import SiteSums, collected, fit_minibatches, fit_sites, q_from, site
 
 _MAX_START_ROWS = 20_000
 START_ROWS = 20_000  # number of rows on which a fit to many more begins
-MANY_ROWS = 40_000  # number of rows beyond which a fit begins on a part of them
+_STAGES = 2_000_000  # number of rows beyond which a fit to a second, larger part comes between
 _MAX_START_SIZE = 2_000
 
 
@@ -422,22 +422,33 @@ def _fit_sites(
         and not (checkpoint is not None and checkpoint.knows(name))
     ):
         # most of the way on a part of the rows, whose sites then stand for all
-        which = np.sort(np.random.default_rng(seed).choice(rows.number, START_ROWS, replace=False))
+        rng = np.random.default_rng(seed)
+        which = np.sort(rng.choice(rows.number, START_ROWS, replace=False))
         part = rounds_of(rows.subset(which))
         now, well, message = run(
             part, f"{name} part", lambda: FitState(part.start(constant)), rough=True
         )
+        size = START_ROWS
+        if well and rows.number > _STAGES:
+            # then on one so large that the Newton step from there to all rows is nearly exact
+            size = 2 * math.isqrt(START_ROWS * rows.number)
+            which = ((np.arange(size) + rng.uniform(size=size)) * (rows.number / size)).astype(int)
+            tracker.restart()
+            begun = now.point.scaled(size / START_ROWS)
+            second = rounds_of(rows.subset(which))
+            now, well, message = run(
+                second, f"{name} second part", lambda: FitState(begun, settled=True)
+            )
         tracker.restart()  # ELBOs of a part are not the whole's
-        data = now.point.data * (rows.number / START_ROWS)
-        begun = FitState(dataclasses.replace(now.point, data=data), settled=True)
+        start_of_all = FitState(now.point.scaled(rows.number / size), settled=True)
 
         def begin() -> FitState:
-            return begun
+            return start_of_all
 
     if well:
         now, converged, message = run(rounds, name, begin)
     else:
-        now, converged = rounds.evaluate(begun.point), False
+        now, converged = rounds.evaluate(begin().point), False
     point = now.point
     optimum = np.concatenate([point.u, point.phi])
     rounds.set(optimum)

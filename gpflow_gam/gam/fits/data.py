@@ -343,7 +343,8 @@ def _acting(component: Component, data: Columns) -> tuple[Bins, RowArray | None]
         for at, has in data.rows_at_level((by.column, by.code)):
             codes[at] = np.where(has, bins.codes[at], len(points))
         points = np.concatenate([points, off])
-    return Bins(codes, points, bins.exact), multiplier
+    counts = bins.counts if codes is bins.codes else None
+    return Bins(codes, points, bins.exact, counts), multiplier
 
 
 def _rows_of_sums(component: Component, data: Columns) -> Bins:

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ from ...optimizers.binned.bins import (
 )
 from ...optimizers.minimizers import progress_bar
 from ...storage import Inputs, Store
-from ...threads import each
+from ...threads import ahead, each
 from ..components import elements_of, keys_of, learn_encoder
 from ..families import Binomial, Custom, Levels
 from ..frames import (
@@ -73,6 +73,7 @@ from .data import CodedData, Data, HeldData, Marginal
 from .specification import Request
 
 BLOCK = 2**17  # rows that are read at a time
+T = TypeVar("T")
 
 
 def in_memory(data: Any) -> Table:
@@ -520,12 +521,16 @@ def partial_summary(
     """Summary of blocks' complete rows; None without any. ``take`` says which blocks count."""
     result: PartialSummary | None = None
 
-    def add(block: Table) -> None:
+    def encode(block: Table) -> AnyNDArray:
         nonlocal result
         result = PartialSummary(request, block, start) if result is None else result
-        result.add(block)
+        return result.encode(block)
 
-    holes = each_complete(request, blocks, "reading, pass 1 of 2", add, take=take)
+    def add(X: AnyNDArray) -> None:
+        assert result is not None
+        result.add(X)
+
+    holes = each_complete(request, blocks, "reading, pass 1 of 2", encode, add, take=take)
     return result, holes
 
 
@@ -533,22 +538,30 @@ def each_complete(
     request: Request,
     blocks: Blocks,
     what: str,
-    add: Callable[[Table], None],
+    encode: Callable[[Table], T],
+    add: Callable[[T], None],
     total: int | None = None,
     take: Callable[[Table, int], bool] = lambda block, seen: True,
 ) -> Holes:
-    """Pass the complete rows of each block on; errors say where in the data they are."""
+    """Encode and add the complete rows of each block; errors say where in the data they are."""
     holes, columns = Holes(), request.columns_needed
-    for block in reading(blocks, what, request, total):
-        start = holes.num_rows
-        if not take(block, start):
-            holes.num_rows += block.num_rows
-            continue
-        with located(start, block.num_rows):
-            bad = holes.add(block, columns)
-            block = block.rows(~bad) if bad.any() else block
-            if block.num_rows:
-                add(block)
+
+    def encoded() -> Iterator[tuple[int, int, T]]:
+        for block in reading(blocks, what, request, total):
+            start, number = holes.num_rows, block.num_rows
+            if not take(block, start):
+                holes.num_rows += number
+                continue
+            with located(start, number):
+                bad = holes.add(block, columns)
+                block = block.rows(~bad) if bad.any() else block
+                result = [encode(block)] if block.num_rows else []
+            for part in result:
+                yield start, number, part
+
+    for start, number, part in ahead(encoded()):
+        with located(start, number):
+            add(part)
     return holes
 
 
@@ -596,8 +609,8 @@ class PartialSummary:
         self._response, self._start = request.response, start
         self.summary: Summary | None = None
 
-    def add(self, block: Table) -> None:
-        """A block's complete rows, which follow those before."""
+    def encode(self, block: Table) -> AnyNDArray:
+        """The numbers [n, D] of a block's complete rows, whose levels are taken."""
         for column in self._levels.values():
             column.add(block)
             if column.name == self._response and len(column) > _MAX_LABELS:
@@ -605,9 +618,13 @@ class PartialSummary:
                     f"the response {self._response!r} has more than {_MAX_LABELS} labels; is it a "
                     "number? Take another family."
                 )
-        X = np.zeros((block.num_rows, len(self._readers)))
+        X = np.zeros((block.num_rows, len(self._readers)), order="F")
         for i, reader in enumerate(self._readers.values()):
             X[:, i] = reader.encode(block)
+        return X
+
+    def add(self, X: AnyNDArray) -> None:
+        """Numbers of rows that follow those before."""
         start = self._start + (0 if self.summary is None else self.summary.number)
         part = summarise(X, start, self.summary)
         self.summary = part if self.summary is None else self.summary.merged(part)
@@ -667,16 +684,20 @@ def encode_share(
     encoding = Encoding(request, result, number, share.number, share.start)
     total, seen = share.number, 0
 
-    def add(block: Table) -> None:
+    def encode(block: Table) -> tuple[AnyNDArray, ...]:
         nonlocal seen
         seen += block.num_rows
-        if seen <= total:
-            response = request.encoded(block, levels)
-            encoding.add(result.encoder.encode(block), response.Y)
+        if seen > total:
+            return ()
+        return result.encoder.encode(block, by_column=True), request.encoded(block, levels).Y
+
+    def add(parts: tuple[AnyNDArray, ...]) -> None:
+        if parts:
+            encoding.add(*parts)
 
     expected = total + share.dropped
     holes = each_complete(
-        request, blocks, "reading, pass 2 of 2", add, expected, lambda *_: seen <= total
+        request, blocks, "reading, pass 2 of 2", encode, add, expected, lambda *_: seen <= total
     )
     if seen != total or holes.incomplete != share.dropped:
         more = "more than that" if seen > total else f"{seen} and {holes.incomplete}"
@@ -812,7 +833,9 @@ class Encoding:
         weights = None if self._weights is None else held[self._weights]
         coded = {places: self._coders[places].bins(totals.sums[places]) for places in self._joint}
         # of no column, the intercept's, there is one bin
-        coded[()] = Bins(np.zeros(self._total, dtype=np.uint8), np.zeros((1, 0)), True)
+        coded[()] = Bins(
+            np.zeros(self._total, dtype=np.uint8), np.zeros((1, 0)), True, np.array([self._total])
+        )
         inputs = Inputs(self._total, self._columns.encoder.width, held)
         columns = CodedColumns(inputs, coded, totals.ranges, weights)
         marginals: dict[int, Marginal] = {}

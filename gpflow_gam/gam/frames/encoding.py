@@ -157,7 +157,8 @@ class NumericColumn:
                 f"column {self.name!r} holds values of type {type(values[0]).__name__} where "
                 f"{self.use} needs numbers; convert it."
             ) from None
-        if not np.all(np.isfinite(numbers)):
+        low, high = (numbers.min(), numbers.max()) if len(numbers) else (0.0, 0.0)
+        if not (np.isfinite(low) and np.isfinite(high)):
             row = int(np.flatnonzero(~np.isfinite(numbers))[0])
             variables = self.name.variables if isinstance(self.name, Expression) else ()
             where = ", ".join(f"{v} = {table.values(v)[row]}" for v in variables)
@@ -165,7 +166,7 @@ class NumericColumn:
                 f"column {self.name!r} must be finite; got {numbers[row]} in row {row}"
                 + (f", where {where}; leave such rows out, or change it." if variables else ".")
             )
-        if len(numbers) and np.max(np.abs(numbers)) >= _GREATEST:
+        if max(high, -low) >= _GREATEST:
             row = int(np.argmax(np.abs(numbers)))
             raise ValueError(
                 f"column {self.name!r} has {numbers[row]:g} in row {row}, whose square overflows; "
@@ -353,9 +354,11 @@ class Encoder:
         assert isinstance(column, LevelColumn)
         return column.levels
 
-    def encode(self, table: Table, only: set[Key] | None = None) -> AnyNDArray:
-        """X [N, D]."""
-        X = np.zeros((table.num_rows, self.width))
+    def encode(
+        self, table: Table, only: set[Key] | None = None, by_column: bool = False
+    ) -> AnyNDArray:
+        """X [N, D], for ``by_column`` with columns that are contiguous."""
+        X = np.zeros((table.num_rows, self.width), order="F" if by_column else "C")
         for i, (key, column) in enumerate(self.columns.items()):
             if only is None or key in only:
                 X[:, i] = column.encode(table)

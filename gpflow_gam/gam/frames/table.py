@@ -170,6 +170,8 @@ def _converted(values: Any) -> Any:
         return pd.Series(_to_numpy(values), dtype="boolean")
     elif kind == "null":
         return np.full(len(values), np.nan)
+    elif is_arrow and kind.rstrip("0123456789") in ("int", "uint", "float", "double"):
+        return _to_numpy(values)  # nulls are NaN
     return values.to_pandas(date_as_object=False) if is_arrow else values.to_numpy()
 
 
@@ -786,7 +788,7 @@ class _Joined(Blocks):
                         f"source: column {name!r} holds {first} in block {where} and {kind} in "
                         f"block {index}; make them alike."
                     )
-            aligned = _with_levels(table, self._levels)
+            aligned = _with_levels(table, self._levels) if self._levels else table
             for start in range(0, table.num_rows, self._rows):
                 yield aligned.part(start, start + self._rows)
 
@@ -830,6 +832,9 @@ def _kind(table: Table, name: Any) -> str:
     """Kind of values in a column, in words; empty where all of it is missing."""
     if table.levels(name) is not None:
         return "categories"
+    first = table.values(name)[:1]
+    if first.dtype.kind in "iuf" and not np.isnan(first).any():
+        return "numbers"
     if table.missing(name).all():
         return ""
     if table.is_levels(name):

@@ -130,7 +130,8 @@ NUM_BINS = 256  # number of bins of a column with many distinct values
 FEW_ROWS = 8192  # number of rows up to which finer bins cost a pass next to nothing
 FINE_BINS = 1024  # number of bins of a single column with so few rows
 MAX_CELLS = 4096  # number of joint cells of several columns
-_STEPS = 4  # number of comparisons a value beyond which a binary search is faster
+_STEPS = 64  # number of even steps a bin, most of which are within one bin
+_MOST = 16  # number of ends in one step beyond which a binary search is as fast
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,12 +185,16 @@ class ColumnGrid:
         """``np.searchsorted(places, values, side="right")``, from a table if ends are even."""
         if self._table is None:
             return np.searchsorted(self.places, values, side="right")
-        below, steps, low, scale = self._table
-        at = (values - low) * scale
+        below, most, low, scale = self._table
+        at = values - low
+        at *= scale
         np.clip(at, 0.0, len(below) - 1.0, out=at)
-        cells = below[at.astype(np.int32)]
-        for _ in range(steps):
-            cells += self._ends[cells] <= values
+        cells: AnyNDArray = below.take(at.astype(np.intp))
+        rest = np.flatnonzero(cells < 0)
+        some, among = ~cells[rest], values[rest]
+        for _ in range(most):
+            some += self._ends[some] <= among
+        cells[rest] = some
         return cells
 
     @functools.cached_property
@@ -198,11 +203,14 @@ class ColumnGrid:
 
     @functools.cached_property
     def _table(self) -> tuple[AnyNDArray, int, float, float] | None:
-        """Places below even steps, the most in one, the first, 1 / width; None if uneven."""
+        """
+        Places below even steps, or ``~`` that number if there are some within; the most of them,
+        the first place, 1 / width; None if places are uneven.
+        """
         if len(self.places) < 16:
             return None
         low, high = float(self.places[0]), float(self.places[-1])
-        number = 16 * len(self.places)
+        number = _STEPS * len(self.places)
         scale = number / (high - low)
         if not np.isfinite(scale):
             return None
@@ -210,9 +218,10 @@ class ColumnGrid:
         left = low + (np.arange(number + 1) - 1.0) / scale
         below = np.searchsorted(self.places, left, side="right")
         within = np.searchsorted(self.places, left + 3.0 / scale, side="right") - below
+        within[0] += below[0]  # with all values before
         below[0] = 0
-        steps = int(max(within.max(), within[0] + below[0]))
-        return (below.astype(np.intp), steps, low, scale) if steps <= _STEPS else None
+        most = int(within.max())
+        return (np.where(within, ~below, below), most, low, scale) if most <= _MOST else None
 
     @functools.cached_property
     def _counts(self) -> bool:
@@ -311,6 +320,7 @@ class Bins:
     codes: AnyNDArray  # [N]
     points: AnyNDArray  # a point for each bin, [G, d]: distinct values, or means of rows
     exact: bool  # whether points are the rows' values
+    counts: AnyNDArray | None = None  # of the rows here in each bin, [G], where they are known
 
     @property
     def number(self) -> int:
@@ -319,6 +329,8 @@ class Bins:
 
     def mass(self, weights: RowArray | None = None) -> AnyNDArray:
         """The number of rows in each bin, or the sum of their weights, [G]."""
+        if weights is None and self.counts is not None:
+            return self.counts.astype(np.float64)
         mass = np.zeros(self.number)
         for at in _slices(len(self.codes)):  # bincount copies what it counts
             part = None if weights is None else weights[at]
@@ -388,7 +400,9 @@ class Coder:
             for at in _slices(len(codes)):
                 translated[at] = new[codes[at]]
             codes = translated
-        return Bins(codes, self.grid.points(sums), self.grid.exact)
+        counts = np.zeros(number, dtype=np.int64)
+        counts[place[self._counts > 0]] = self._counts[self._counts > 0]
+        return Bins(codes, self.grid.points(sums), self.grid.exact, counts)
 
     def _places(self, cells: AnyNDArray) -> AnyNDArray:
         """Places of cells among the known ones; new cells come last."""

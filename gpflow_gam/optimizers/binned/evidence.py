@@ -54,6 +54,14 @@ class GaussianPosterior:
         trace = np.trace(self.covariance, axis1=1, axis2=2).sum()
         return 0.5 * float(trace + np.sum(self.mean**2) - P * L - self.log_det.sum())
 
+    def kl_to(self, other: GaussianPosterior) -> float:
+        """KL[q(V) || other], summed over outputs; of the same roots."""
+        away = self.mean - other.mean
+        total = float(np.sum(other.log_det - self.log_det) - away.size + np.sum(away**2))
+        for i, (S, Lambda) in enumerate(zip(self.covariance, other.precision)):
+            total += float(np.trace(S) + np.vdot(Lambda, S) + away[:, i] @ Lambda @ away[:, i])
+        return 0.5 * total
+
 
 def slices(sizes: Sequence[int]) -> list[slice]:
     """Slices of consecutive blocks of these sizes."""
@@ -431,7 +439,7 @@ class RowComponent:
     def rows(self, which: AnyNDArray) -> RowComponent:
         """The component at some of the rows."""
         multiplier = None if self.multiplier is None else self.multiplier[which]
-        bins = dataclasses.replace(self.bins, codes=self.bins.codes[which])
+        bins = dataclasses.replace(self.bins, codes=self.bins.codes[which], counts=None)
         return dataclasses.replace(self, bins=bins, multiplier=multiplier)
 
     def of_kernel(self, kernel: Kernel) -> RowComponent:
@@ -686,7 +694,7 @@ class Encoded(NamedTuple):
 def encoded(components: Sequence[RowComponent], at: slice) -> Encoded:
     """The rows in a slice."""
     return Encoded(
-        [c.bins.codes[at].astype(np.int32) for c in components],
+        [c.bins.codes[at] for c in components],
         [None if c.multiplier is None else c.multiplier[at] for c in components],
     )
 

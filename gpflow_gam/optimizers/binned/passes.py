@@ -33,13 +33,33 @@ FLOPS = 2e10  # floating-point operations a second, in products of matrices
 LOOKUP = 3e-9  # seconds for reading or adding to one number at an index
 CALL = 3e-4  # seconds for the table of a pair of components, beside those for its entries
 MAX_TABLE = 2**21  # largest number of entries of a pair's table; beyond, tables are sparse
-BLOCK = 2**17  # number of rows of a block of a pass
+BLOCK = 2**18  # number of rows of a block of a pass
 _GATHERED = 2**13  # number of rows whose features are gathered at a time
 _LOOKED_UP = 2**16  # rows looked up in one table after the other: many, as tables come from far
 _HELD = 2**27  # number of entries of tables of pairs that are in memory at once: a gigabyte
 Pair = tuple[int, int]
 Basis = Sequence[AnyNDArray | None]  # matrices [G, J] in which bins are expressed; None: themselves
 Watch = Callable[[int], None]  # called after every block of a pass, with the number of rows so far
+
+
+def looked_up(table: AnyNDArray, codes: AnyNDArray) -> AnyNDArray:
+    """Rows [n, ...] of a table at codes."""
+    # which numpy takes several times as fast by indices of the platform's size
+    return table.take(codes.astype(np.intp, copy=False), axis=0)
+
+
+def joint(left: AnyNDArray, right: AnyNDArray, number: int) -> AnyNDArray:
+    """Indices [n] of pairs of codes in a flat table, the second ones below ``number``."""
+    narrow = left.dtype == right.dtype == np.uint8  # of 256 bins at most
+    index = left.astype(np.uint16 if narrow else np.int32)
+    index *= index.dtype.type(number)
+    index += right
+    return index.astype(np.intp)
+
+
+def constants(components: Sequence[RowComponent]) -> list[bool]:
+    """Whether components are the same in all rows: with others they are as these alone."""
+    return [c.bins.number == 1 and c.multiplier is None for c in components]
 
 
 # --- the predictor at rows -----------------------------------------------------------------------
@@ -57,6 +77,8 @@ class Tables:
         means_only: bool = False,
     ) -> None:
         self._sizes = [c.bins.number for c in components]
+        # of many rows single precision, as tables are read from caches: variances are small then
+        self._kind = np.float32 if number > BLOCK else np.float64
         self._places = places = slices([len(r) for r in q.roots])
         features, priors = zip(*features_at_bins(components, values, q.roots))
         self._features = features
@@ -94,6 +116,14 @@ class Tables:
             )
             for phi, at, r, e in zip(features, places, residual, entered)
         ]
+        same, plain = constants(components), [c.multiplier is None for c in components]
+        for a, b in pairs:
+            if (same[a] or same[b]) and plain[a] and plain[b]:
+                c = b if same[a] else a
+                for i in self._common[a, b]:
+                    covariance = features[a].T @ S[i][places[a], places[b]] @ features[b]
+                    self._variances[c][:, i] += 2.0 * covariance.ravel()
+        pairs = [(a, b) for a, b in pairs if not ((same[a] or same[b]) and plain[a] and plain[b])]
         narrow = [pair for pair in pairs if self._entries(pair) <= MAX_TABLE]
         wide = [pair for pair in pairs if self._entries(pair) > MAX_TABLE]
         self._groups = list(self._grouped([*narrow, *wide]))
@@ -128,7 +158,9 @@ class Tables:
                 (i, 2.0 * (features[a].T @ S[i][places[a], places[b]])) for i in self._common[pair]
             ]
             if self._entries(pair) <= MAX_TABLE:
-                halves = [(i, np.ravel(half @ features[b])) for i, half in halves]
+                halves = [
+                    (i, np.ravel(half @ features[b]).astype(self._kind)) for i, half in halves
+                ]
             tables[pair] = halves
 
         operations = [2.0 * self._entries(pair) * len(features[pair[1]]) for pair in pairs]
@@ -140,7 +172,7 @@ class Tables:
         """Means [n, L] of the predictor without m(x)."""
         total = 0.0
         for table, code, m in zip(self._means, *rows):
-            total = total + times(table[code], None if m is None else m[:, None])
+            total = total + times(looked_up(table, code), None if m is None else m[:, None])
         return np.asarray(total)
 
     def moments(self, rows: Encoded) -> tuple[AnyNDArray, AnyNDArray]:
@@ -179,7 +211,8 @@ class Tables:
 
         def single(at: slice) -> None:
             for table, code, m in zip(self._variances, *rows):
-                var[at] += times(table[code[at]], None if m is None else np.square(m[at])[:, None])
+                squares = None if m is None else np.square(m[at])[:, None]
+                var[at] += times(looked_up(table, code[at]), squares)
 
         each(single, parts)
         for group in self._groups:
@@ -202,8 +235,8 @@ class Tables:
                 None if m is None else m[at] for m in (rows.multipliers[a], rows.multipliers[b])
             ]
             if self._entries((a, b)) <= MAX_TABLE:
-                index = left * np.int32(self._sizes[b]) + right
-                covariances = [np.take(flat, index) for _, flat in table]
+                index = joint(left, right, self._sizes[b])
+                covariances = [flat.take(index) for _, flat in table]
             else:
                 features = self._features[b].T[right]
                 covariances = [np.einsum("nm,nm->n", half[left], features) for _, half in table]
@@ -224,6 +257,7 @@ class Sums:
             c.bins.number if m is None else m.shape[1] for c, m in zip(components, basis)
         ]
         self._places = slices(self._sizes)
+        self._constants = [c for c, same in enumerate(constants(components)) if same]
 
     def zero(self) -> PseudoData:
         """The sums of no rows."""
@@ -246,6 +280,12 @@ class Sums:
                 precision[i, at, at] = (
                     np.diag(mass) if matrix is None else (matrix.T * mass) @ matrix
                 )
+                for a in self._constants if m is None else []:
+                    if a != c and i in self._entered[a]:
+                        left, half = basis[a], mass if matrix is None else mass @ matrix
+                        block = np.outer(1.0 if left is None else left[0], half)
+                        precision[i, places[a], at] = block
+                        precision[i, at, places[a]] = block.T
                 data.masses[c][i] = np.bincount(
                     component.residual_bins, mass, minlength=component.num_residual
                 )
@@ -256,9 +296,13 @@ class Sums:
             left, right = basis[a], basis[b]
             for i in (i for i in self._entered[a] if i in self._entered[b]):
                 w = times(weights[i], rows.multipliers[a], rows.multipliers[b])
-                W = scipy.sparse.coo_matrix((w, (rows.codes[a], rows.codes[b])), shape=shape)
                 # a table of few bins is filled fastest; of many, only pairs that occur are kept
-                table = W.toarray() if shape[0] * shape[1] <= MAX_TABLE else W.tocsr()
+                if (entries := shape[0] * shape[1]) <= MAX_TABLE:
+                    index = joint(rows.codes[a], rows.codes[b], shape[1])
+                    table: Any = np.bincount(index, w, entries).reshape(shape)
+                else:
+                    codes = rows.codes[a], rows.codes[b]
+                    table = scipy.sparse.coo_matrix((w, codes), shape=shape).tocsr()
                 half = table if right is None else table @ right
                 half = half.toarray() if scipy.sparse.issparse(half) else half
                 block = half if left is None else left.T @ half
@@ -266,7 +310,14 @@ class Sums:
                 precision[i, places[b], places[a]] = block.T
 
         singles = range(len(components))
-        pairs = list(itertools.combinations(singles, 2))
+        pairs = [
+            pair
+            for pair in itertools.combinations(singles, 2)
+            if not any(
+                c in self._constants and rows.multipliers[other] is None
+                for c, other in (pair, pair[::-1])
+            )
+        ]
         n, R = len(rows.codes[0]), len(data.shift)
         if 2.0 * n * R**2 / FLOPS < len(pairs) * (CALL + n * LOOKUP):
             for c in singles:

@@ -342,6 +342,7 @@ _LONGEST = 1.0  # longest step of a likelihood's (logarithmic) parameter
 _SLOW = 0.4  # rate of convergence from which steps are extrapolated
 _BEYOND = 4.0  # longest extrapolated step, relative to the way to the target
 _PASSES = 30  # number of passes at fixed hyperparameters
+MANY_ROWS = 40_000  # number of rows from which a pass costs more than to foresee its gain
 
 
 @dataclasses.dataclass
@@ -380,6 +381,10 @@ class Point:
     data: PseudoData  # sums of the sites
     u: AnyNDArray  # coordinates of the kernels' hyperparameters
     phi: AnyNDArray  # coordinates of the likelihood's parameters
+
+    def scaled(self, factor: float) -> Point:
+        """The point for so many times the rows."""
+        return dataclasses.replace(self, data=self.data * factor)
 
     def towards(self, other: Point, share: float) -> Point:
         """The point at a share of the way."""
@@ -560,7 +565,17 @@ class Rounds:
                 # digits are of no use while sites still move by much
                 fine = max(tolerance, _STALE_SHARE * at.gain)
                 moves = not settled or at.gain > 1.0
-                target = self._improved(now, learns, settled, moves, _ROUGH if rough else fine)
+                foreseen = settled and not rough and self._foresees(now)
+                fine = _ROUGH if rough else tolerance if foreseen else fine
+                target = self._improved(now, learns, settled, moves, fine)
+                if foreseen and (there := self._foreseen(now, target)).elbo < now.elbo + tolerance:
+                    gain = there.elbo - now.elbo
+                    other = self._elsewhere(there, at.signed, tolerance)
+                    if other is None:
+                        return there, True, f"another pass over the rows would gain {gain:.2g} nats"
+                    now, aitken = other, AitkenStep()
+                    at = dataclasses.replace(at, point=other.point, gain=other.elbo - there.elbo)
+                    continue
                 share = aitken.share() if settled else 1.0
                 new, share = self._step(now, target, share, learns, at.signed)
                 if share < _SHORT and (new is None or new.elbo - now.elbo < tolerance):
@@ -590,6 +605,20 @@ class Rounds:
         fixed = Rounds(self.kernel, self.likelihood, self.rows, None, learns=False)
         begin = FitState(Point(data, np.zeros(0), np.zeros(0)), settled=True)
         return fixed.run(begin, 0.1 * tolerance, _PASSES)[0]
+
+    def _foresees(self, now: Evaluation) -> bool:
+        """True if the gain of the next round is known before its pass over the rows."""
+        many = self.rows.number > MANY_ROWS
+        return many and not len(self.family) and not now.sweep.negative
+
+    def _foreseen(self, now: Evaluation, target: Point) -> Evaluation:
+        """The evaluation at a target that has the present sites, near their fixed point."""
+        # at fixed sites the bound on their evidence falls short of it by the KL divergence of q
+        best = self.evidence.posterior(target.data, self.values(now.point.u))
+        gain = self.value(target.data, now.point.u) - self.value(target.data, target.u)
+        elbo = float(self.rows.communicator.agreed(now.elbo + now.q.kl_to(best) + gain))
+        q = self.evidence.posterior(target.data, self.values(target.u))
+        return Evaluation(target, q, now.sweep, elbo)
 
     def _with_negative(self, now: Evaluation, at: FitState) -> tuple[Evaluation, FitState]:
         """The same point with the sites' negative weights, which count last."""
