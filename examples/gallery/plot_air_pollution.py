@@ -52,5 +52,6 @@ plt.show()
 #
 # Weather is in wind and in pollution: inversions in winter come with little wind, so the curve has
 # part of their effect. Hours of a day resemble each other still, and bands are somewhat too
-# narrow: ``fit(..., criterion="ncv", groups="julday")`` leaves whole days out, and takes minutes.
+# narrow: ``fit(..., criterion="ncv", groups="julday")`` leaves whole days out, and has bands that
+# allow for hours that depend on each other.
 # Above 5 m/s there are few hours.
