@@ -174,7 +174,7 @@ STUDIES = {"simulated": simulated, "real": real}
 
 def main() -> None:
     parser = parser_of(__doc__, replicates=400, replicates_of_r=100, jobs=2)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of our fits")
+    parser.add_argument("--seconds", type=float, default=1e6, help="of our fits, at most")
     parser.add_argument("--kept", type=Path, help="keeps what is done, to go on")
     parser.add_argument("--studies", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     options = parser.parse_args()

@@ -40,7 +40,7 @@ from .fits import FittedGAM
 from .fits.data import CodedData
 from .fits.prediction import PredictionType
 from .summaries.checks import effective_dof
-from .summaries.summary import as_html, as_text, features, joint_test
+from .summaries.summary import as_html, as_text, features, free_moments, joint_test
 from .terms import Column, as_column
 
 __all__ = ["Comparison", "LeaveOneOut", "Stack", "anova_test", "compare", "leave_one_out", "stack"]
@@ -618,7 +618,7 @@ def _by_terms(result: list[LeaveOneOut]) -> list[str]:
 
 _NESTED = 0.95
 """Share of a term's prior variance that terms with all of its functions explain, at least."""
-_TEST_ROWS, _NOTHING = 2000, 1e-6  # where functions are compared; degrees of freedom that are none
+_TEST_ROWS, _RCOND = 2000, 1e-5  # rows where functions are compared, and how exactly
 
 
 def anova_test(a: Any, b: Any) -> pd.DataFrame:
@@ -649,21 +649,24 @@ def anova_test(a: Any, b: Any) -> pd.DataFrame:
     known = set(small.spec.effect_names)
     tested = [c for c in large.spec.effects if c.name not in known]
     gone = [c.name for c in small.spec.effects if c.name not in large.spec.effect_names]
-    beyond, null = ", ".join(c.name for c in tested), None
-    rows = large.even_rows(_TEST_ROWS)
+    beyond, basis = ", ".join(c.name for c in tested), None
     if gone and tested:
-        null = features(small.free_moments or inducing_moments(small), gone, small.X[rows])
-        spanned = features(inducing_moments(large), [c.name for c in tested], large.X[rows]).T
-        left = null.T - spanned @ np.linalg.lstsq(spanned, null.T, rcond=None)[0]
+        rows = large.even_rows(_TEST_ROWS)
+        null = features(free_moments(small), gone, small.X[rows]).T
+        spanned = features(free_moments(large), [c.name for c in tested], large.X[rows]).T
+        values = np.linalg.lstsq(spanned, null, rcond=_RCOND)[0]
+        left = null - spanned @ values
         if np.sum(np.square(left)) > (1.0 - _NESTED) * np.sum(np.square(null)):
             raise ValueError(
                 f"anova_test: a is not nested in b: {', '.join(gone)} is no part of {beyond}."
             )
-    test = joint_test(large, tested, large.X[rows], null) if tested else None
-    if test is None or test.ref_df < _NOTHING:
+        U, sizes, _ = np.linalg.svd(values, full_matrices=False)
+        basis = U[:, sizes > _RCOND * sizes[0]]
+    if not tested or (basis is not None and basis.shape[1] == len(basis)):
         raise ValueError(
             f"anova_test: b has no function that a lacks; a is {names[0]}, b {names[1]}."
         )
+    test = joint_test(large, tested, basis)
     return pd.DataFrame([test], index=pd.Index([beyond], name="effects"))
 
 

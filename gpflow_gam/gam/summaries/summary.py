@@ -39,7 +39,6 @@ SMOOTH = ("smooth", "tensor", "interaction", "own", "curves", "deviations")
 """Forms of components that are functions of numbers."""
 _SHARE_ROWS = 500
 _MODE_ROWS, _MODE_STEPS, _MODE_GAIN = 20_000, 50, 1e-8
-_RCOND = 1e-5  # of features, as which functions of another model are written
 _DRAWS = 1000
 
 
@@ -86,18 +85,12 @@ def _labels(fit: FittedGAM) -> pd.Index:
     return pd.Index([name for name, _ in pairs], name="effect")
 
 
-def joint_test(
-    fit: FittedGAM, components: list[Component], X: AnyNDArray, null: AnyNDArray | None
-) -> TermTest:
-    """Test of the sum of components, which may be functions ``null`` [K, n] of rows X [n, D]."""
-    basis = None
-    if null is not None:
-        phi = features(_moments(fit), [c.name for c in components], X)
-        basis = np.linalg.lstsq(phi.T, null.T, rcond=_RCOND)[0]
+def joint_test(fit: FittedGAM, components: list[Component], basis: AnyNDArray | None) -> TermTest:
+    """Test of the sum of components, whose inducing values may be in the span of a basis [P, K]."""
     return _test(_forms(fit, components, _mode(fit), basis), residual_dof(fit))
 
 
-def _moments(fit: FittedGAM) -> InducingMoments:
+def free_moments(fit: FittedGAM) -> InducingMoments:
     """Moments before shapes."""
     return fit.free_moments or inducing_moments(fit)
 
@@ -126,7 +119,7 @@ def _forms(
     # freedom tr(2 F - F F) of Wood 2013, "On p-values for smooth components of an extended
     # generalized additive model"; without that paper's cut at this rank the test has more power.
     # Shapes are left out. A basis is projected out, in the norm of S^-1.
-    moments = _moments(fit)
+    moments = free_moments(fit)
     names = [c.name for c in components]
     where = np.concatenate([np.r_[moments.block(name)] for name in names])
     mean = mode[0].copy()
@@ -157,7 +150,7 @@ def features(moments: InducingMoments, names: Iterable[str], X: AnyNDArray) -> A
 
 def _mode(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
     """The mode of the inducing values, [P, L], and the inverse of -Hessian there, [L, P, P]."""
-    moments = _moments(fit)
+    moments = free_moments(fit)
     # Where few counts tell of an effect, the mean of q lies further out than the mode, and the test
     # would reject too often: for counts and classes Newton's method goes from the mean to the mode,
     # at fixed hyperparameters. Elsewhere, and of many rows, the two are the same.
