@@ -148,6 +148,7 @@ def test_standard_errors_allow_for_the_mean_product_of_neighbours_residuals(fami
     np.testing.assert_allclose(solution.between[0], expected, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "y"),
     [

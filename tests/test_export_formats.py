@@ -151,6 +151,7 @@ def same(
     np.testing.assert_allclose(total, result["mean"], rtol=0, atol=rtol * size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_numbers(answers, case):
     gam, _, result = answers[case]
@@ -175,6 +176,7 @@ def test_lite(answers, case):
         np.testing.assert_allclose(values[0], result["lite"][name][0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_missing_text_is_no_new_level_and_threads_take_turns(tmp_path):
     """A level that is new has the prior's effect, empty text none; and logging stays as it was."""
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -425,6 +427,7 @@ def test_bad_options(tmp_path):
     assert path.read_bytes() == b"mine"
 
 
+@pytest.mark.slow
 def test_several_heads_and_iterncgp(runtime, tmp_path):
     """Outputs by the heads' names; posteriors of both engines."""
     rng = np.random.default_rng(8)
@@ -527,6 +530,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 def test_every_column_name_that_a_fit_takes(tmp_path):
     """Under its own name wherever TensorFlow can hold it, and where no output of ONNX has it."""
     rng = np.random.default_rng(0)

@@ -182,6 +182,7 @@ def wanted(gam: gg.GAM, data: pd.DataFrame, about: dict[str, Any]) -> dict[str, 
 WHAT = ("estimate", "lower", "upper")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )

@@ -50,6 +50,7 @@ def saved(data, tmp_path_factory):
     return gam, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "response", "options"),
     [
@@ -78,6 +79,7 @@ def test_predictions_are_equal_to_the_last_bit(family, response, options, data, 
         assert one.equals(other)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("family", "response", "options"),
     [
@@ -124,6 +126,7 @@ LINKED = [
 ]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 @pytest.mark.parametrize("family", [*sorted({*responses()} - TESTED), *LINKED], ids=str)
 def test_gams_of_other_families_are_saved(family, tmp_path):

@@ -192,6 +192,7 @@ def fitted(data):
     return gg.GAM(gg.s("x", shape="increasing") + gg.s("z")).fit(data, "y")
 
 
+@pytest.mark.slow
 def test_no_draw_of_ten_thousand_goes_against_its_shape(fitted):
     draws = fitted.sample_effects("s(x)", {"x": DENSE}, 10_000)
     assert draws.shape == (10_000, len(DENSE))
@@ -235,6 +236,7 @@ def test_what_is_correlated_goes_along(fitted):
     np.testing.assert_allclose(away[rows], 0.0, atol=1e-6 * np.abs(away).max())
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("response", "family"), [("count", "poisson"), ("event", "bernoulli")])
 def test_shapes_hold_for_any_likelihood(data, response, family):
     terms = gg.s("x", shape="convex") + gg.s("z", k=10)
@@ -244,6 +246,7 @@ def test_shapes_hold_for_any_likelihood(data, response, family):
     assert np.all(np.isfinite(gam.predict(data)))
 
 
+@pytest.mark.slow
 def test_each_curve_of_a_factor_and_what_a_number_multiplies(data):
     data = data.assign(x2=data.x, y2=data.y + data.w * np.exp(data.x))
     formula = (
@@ -271,6 +274,7 @@ def test_one_margin_of_several_columns_has_a_shape(data, other):
         assert violation(draws, "increasing") < 1e-9
 
 
+@pytest.mark.slow
 def test_terms_of_several_parameters_have_shapes_of_their_own(data):
     terms = {"mean": gg.s("x", shape="increasing"), "scale": gg.s("x", shape="concave")}
     gam = gg.GAM(terms, family="gaussian").fit(data, "y")
@@ -321,6 +325,7 @@ def test_a_right_shape_is_not_spoken_against(data, fitted):
     assert "shape" not in gg.GAM(gg.s("z", k=5)).fit(data, "y").summary().to_frame()
 
 
+@pytest.mark.slow
 def test_files_hold_shapes_to_the_last_bit(fitted, data, tmp_path):
     for keep in (True, False):
         fitted.save(tmp_path / str(keep), data=keep)
@@ -421,6 +426,7 @@ def held_out(gam, keep):
     return np.asarray(result)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(("y", "family"), [("y", "gaussian"), ("count", "poisson")])
 def test_rows_are_left_out_under_their_shape(flat, y, family):
     """Beside fits without the row, at the same hyperparameters."""

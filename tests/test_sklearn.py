@@ -37,6 +37,7 @@ def in_time() -> Iterator[Any]:
         yield pytest.param(estimator, check, marks=[pytest.mark.slow] if again else [])
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(("estimator", "check"), in_time(), ids=CHECKS.kwargs["ids"])
 def test_estimator_checks(estimator, check):
@@ -77,6 +78,7 @@ def shops(number: int = 60, seed: int = 2) -> tuple[pd.DataFrame, pd.Series]:
 # --- what is learnt ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_regression_finds_a_known_truth():
     X, _, y = wave()
     model = GAMRegressor().fit(X, y)
@@ -90,6 +92,7 @@ def test_regression_finds_a_known_truth():
     np.testing.assert_allclose(model.predict(new[3:5]), estimate[3:5], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [["no", "yes"], ["c", "a", "b"]])
 def test_probabilities_follow_the_classes(labels):
     X, mean, _ = wave(120)
@@ -137,6 +140,7 @@ def test_terms_nobody_named():
     assert automatic_terms(wide, 2) == gg.terms.Terms([gg.s(0, 1, 3, 4)])
 
 
+@pytest.mark.slow
 def test_text_columns():
     X, y = shops()
     model = GAMRegressor().fit(X, y)
@@ -154,6 +158,7 @@ def test_text_columns():
     assert str(again.gam_.summary()) == str(model.gam_.summary())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_frames_and_matrices_of_the_same_numbers():
     X, _, y = wave(40)
@@ -186,6 +191,7 @@ def test_missing_values():
 # --- weights -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_weights_are_frequencies(monkeypatch):
     X, _, y = wave(60)
     w = np.random.default_rng(3).integers(0, 4, 60)
@@ -222,6 +228,7 @@ def test_fractions_of_weights_and_classes_without_any():
 # --- scikit-learn's tools ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_pipelines_cross_validation_and_grids():
     X, _, y = wave(60)
@@ -246,6 +253,7 @@ def test_clones(terms):
     assert twin.set_params(max_iterations=7).max_iterations == 7
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_own_kernels_are_cloned_and_copied():
     X, _, y = wave(30)
@@ -284,6 +292,7 @@ def test_a_pipeline_that_drops_names_is_told_how_to_keep_them():
     assert pipeline.score(X, y) > 0.99
 
 
+@pytest.mark.slow
 def test_absent_columns_vanish_where_asked():
     rng = np.random.default_rng(3)
     X = rng.uniform(size=(300, 3))
@@ -297,6 +306,7 @@ def test_absent_columns_vanish_where_asked():
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
 
 
+@pytest.mark.slow
 def test_ordered_classes_keep_their_order():
     """They were sorted, and so high < low < medium."""
     X, grades = np.random.default_rng(0).normal(size=(150, 2)), ["low", "medium", "high"]
@@ -320,6 +330,7 @@ def test_ordered_classes_keep_their_order():
     assert sorted_.score(X, text) > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_text_through_a_pipeline_and_folds():
     X, y = shops()

@@ -77,6 +77,7 @@ def fit(request, fits):
     return fits[request.param]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("bs", list(CASES))
 def test_posterior_is_that_of_an_exact_gaussian_process(bs):
     make, term = CASES[bs]
@@ -95,6 +96,7 @@ def test_posterior_is_that_of_an_exact_gaussian_process(bs):
     np.testing.assert_allclose(se, np.sqrt(variance), rtol=5e-3)  # jitter
 
 
+@pytest.mark.slow_but_first
 def test_truth_is_found_and_covered(fit):
     gam, data = fit
     mean, se = gam.predict(data, "link", se=True)
@@ -233,6 +235,7 @@ def test_coefficients_may_walk():
 # --- beyond the data -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
 def test_curves_go_on_beyond_the_data_and_say_how_surely():
     later = pd.DataFrame({"x": np.linspace(1.0, 1.25, 26)})

@@ -57,6 +57,7 @@ def expected(distribution, Y: np.ndarray) -> np.ndarray:
     )
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", [*names, *(f"{name}-scale" for name in names)])
 def test_probabilities_are_scipys_and_expectations_dense_quadratures(name):
     case, Y, rng = EVERY[name], mixed(), np.random.default_rng(1)
@@ -147,6 +148,7 @@ def test_survival_is_what_draws_exceed(name, rng):
     np.testing.assert_allclose([(draws > a).mean() for a in t], got[0], atol=0.015)
 
 
+@pytest.mark.slow
 def test_residuals_are_not_the_draws_of_a_simulated_column():
     """Data are often simulated with the seed that a GAM has."""
     rng = np.random.default_rng(0)
@@ -301,6 +303,7 @@ def both(times) -> gg.GAM:
     return gg.GAM(TERMS, "weibull").fit(times, Surv("time", "event"))
 
 
+@pytest.mark.slow
 def test_the_truth_is_found_where_naive_fits_miss_it(table, weibull):
     grid = pd.DataFrame({"x": np.linspace(0.02, 0.98, 40), "g": "a"})
     truth = np.sin(6.0 * grid["x"])
@@ -340,11 +343,13 @@ def test_densities_draws_and_residuals_are_those_of_what_is_known(table, weibull
     weibull.draw("s(x)", residuals=True)
 
 
+@pytest.mark.slow
 def test_left_out_rows_tell_the_families_apart(table, weibull):
     other = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="lognormal").fit(table)
     assert weibull.loo().elpd - other.loo().elpd > 10.0
 
 
+@pytest.mark.slow
 def test_rows_without_a_column_of_the_response_are_dropped(table):
     holes = table.iloc[:80].copy()
     holes["event"] = holes["event"].astype(float)
@@ -362,6 +367,7 @@ def test_rows_without_a_column_of_the_response_are_dropped(table):
     assert gam.fitted.Y[5].tolist() == [holes["lower"][5], holes["lower"][5], RIGHT]
 
 
+@pytest.mark.slow
 def test_lives_over_many_orders_of_magnitude_are_fitted(table):
     """The logarithm's own spread sets where a fit begins: moments of times say nothing of it."""
     wide = table.assign(time=1e-3 * table["time"] ** 8)
@@ -369,6 +375,7 @@ def test_lives_over_many_orders_of_magnitude_are_fitted(table):
     assert learnt(gam) == pytest.approx(8 * 0.5, rel=0.1)
 
 
+@pytest.mark.slow
 def test_rows_in_blocks_are_the_rows(table, monkeypatch, weibull):
     monkeypatch.setattr(bins, "KEPT_ROWS", 150)
     monkeypatch.setattr(rows_module, "BLOCK", 170)
@@ -383,6 +390,7 @@ def test_rows_in_blocks_are_the_rows(table, monkeypatch, weibull):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 @pytest.mark.parametrize("blocks", [False, True], ids=["memory", "blocks"])
 def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
@@ -401,6 +409,7 @@ def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
     assert gam.fitted.deviance()[1] == pytest.approx(null, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_survival_begins_at_one(table, times, weibull, both, tmp_path):
     few = table.iloc[:3]
     for made, rows, whole in (
@@ -426,6 +435,7 @@ def test_survival_begins_at_one(table, times, weibull, both, tmp_path):
         gg.GAM.load(tmp_path / "gam").survival(few)
 
 
+@pytest.mark.slow
 def test_survival_curves(table, weibull):
     few, times = table.iloc[:3], np.array([0.5, 1.0, 2.0])
     result = weibull.survival(few, times, unconditional=False)
@@ -449,6 +459,7 @@ def test_survival_curves(table, weibull):
         plain.survival(few, times)
 
 
+@pytest.mark.slow
 def test_a_response_without_censoring_is_fitted_as_its_logarithm(table):
     """A lognormal response is a normal one in logarithms: two routes, one answer."""
     direct = gg.GAM(s("x"), family="lognormal").fit(table, y="full")
@@ -492,6 +503,7 @@ def test_straight_lines_are_survregs(table, tmp_path):
             assert np.all(np.abs(slopes - known[:2]) < 0.35 * known[2:4])
 
 
+@pytest.mark.slow
 def test_fits_go_on_with_all_rows_only(table, weibull):
     gam = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull").fit(table)
     with pytest.raises(ValueError, match="update: rows of a censored response"):
@@ -505,6 +517,7 @@ def test_fits_go_on_with_all_rows_only(table, weibull):
 # --- a scale that varies --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_location_and_scale_are_found(times, both):
     assert 0.2 < 1.0 - times["event"].mean() < 0.4
     assert both.names == ("location:s(x)", "scale:s(z)")
@@ -517,6 +530,7 @@ def test_location_and_scale_are_found(times, both):
     assert comparison.loc["one", "difference"] < -4.0 * comparison.loc["one", "difference_se"]
 
 
+@pytest.mark.slow
 def test_survival_curves_are_those_of_both_predictors(times, both):
     few, at = times.iloc[:4], np.array([0.3, 1.0, 2.0])
     curve = st.weibull_min(1.0 / np.exp(few[["g"]]), scale=np.exp(few[["f"]])).sf(at).ravel()
@@ -536,6 +550,7 @@ def test_survival_curves_are_those_of_both_predictors(times, both):
         )
 
 
+@pytest.mark.slow
 def test_draws_axes_and_files_of_both_predictors(times, both, tmp_path):
     few = times.iloc[:6]
     draws = both.sample(few, 4000, "observation", seed=1)
@@ -547,6 +562,7 @@ def test_draws_axes_and_files_of_both_predictors(times, both, tmp_path):
     np.testing.assert_array_equal(loaded.survival(few, [1.0]), both.survival(few, [1.0]))
 
 
+@pytest.mark.slow
 def test_a_response_that_nothing_censors_is_that_of_the_plain_family(times):
     few = times.iloc[:300].assign(y=times["full"])
     terms = {"mean": s("x", k=8), "scale": s("z", k=5)}
@@ -556,6 +572,7 @@ def test_a_response_that_nothing_censors_is_that_of_the_plain_family(times):
     np.testing.assert_allclose(stated.predict(few, "link"), plain.predict(few, "link"), atol=2e-3)
 
 
+@pytest.mark.slow
 def test_intervals_of_a_varying_scale(times):
     low = np.floor(2.0 * np.log(times["full"])) / 2.0
     data = times.assign(low=low, high=low + 0.5)

@@ -90,6 +90,7 @@ def near(found: Any, wanted: np.ndarray, share: float = 1e-3) -> None:
 # --- frames --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_frames_add_up_to_the_predictor(gam: gg.GAM) -> None:
     frames = gam.tables(knots={"z": [-1.0, 0.5, 1.0]})
     assert list(frames) == [n for n in gam.names if n != "intercept"]
@@ -247,6 +248,7 @@ def test_duckdb(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None
         scored(connection.execute((folder / "m.sql").read_text()).df(), answer, len(new))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice computes the sheet")
 def test_excel(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
     openpyxl = pytest.importorskip("openpyxl")
@@ -277,6 +279,7 @@ def test_levels_that_excel_mixes_up_are_refused(levels: str, message: str, tmp_p
         gg.serving.export(gam, tmp_path / "m.xlsx")
 
 
+@pytest.mark.slow
 def test_pmml(gam: gg.GAM, new: pd.DataFrame, tmp_path: Path) -> None:
     pypmml = pytest.importorskip("pypmml")
     with pytest.raises(ValueError, match=r"ti\(x,z\).*several columns"):
@@ -294,6 +297,7 @@ def test_pmml(gam: gg.GAM, new: pd.DataFrame, tmp_path: Path) -> None:
 EVERY = KINDS | MORE_KINDS
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "case",
     [

@@ -65,6 +65,7 @@ def assert_same(one, other, rows, rtol=2e-3):
     np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("family", list(CASES))
 def test_added_rows_give_the_fit_to_all_rows(family, data):
     y = CASES[family][0]

@@ -256,6 +256,7 @@ def test_tails_of_other_families(counts, family):
 FAR = pd.DataFrame({"x": [0.5, 9.0], "g": "a"})
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
 def test_standard_errors_that_a_tail_would_make(counts):
     """One rule wherever responses have standard errors: a log link, and 1 for the predictor's."""
@@ -333,6 +334,7 @@ def test_noise_that_lasts_is_named_along_its_column(family):
         assert not said(independent)
 
 
+@pytest.mark.slow
 def test_correlation_of_neighbours_is_that_of_residuals_in_order():
     data = in_time(0.5)
     with warnings.catch_warnings():
@@ -345,3 +347,8 @@ def test_correlation_of_neighbours_is_that_of_residuals_in_order():
     assert shown.autocorrelations["t"] == pytest.approx(expected, abs=1e-6)
     assert f"t {expected:.2f}" in str(shown)
     assert abs(remedied.summary().autocorrelations["t"]) < 0.15 < shown.autocorrelations["t"]
+    with warnings.catch_warnings():  # whose standard errors allow for it
+        warnings.simplefilter("error", gg.AutocorrelationWarning)
+        blocks = gg.GAM("gaussian ~ s(t) + s(x)")
+        blocks.fit(data, criterion="ncv", groups=(data["t"] // 20).to_numpy())
+    assert blocks.summary().autocorrelations["t"] > 0.15

@@ -522,13 +522,15 @@ def _outcome(fit: FittedGAM) -> Warned:
             DispersionWarning,
         )
     chance = _CLEARLY / np.sqrt(fit.number)
-    for name, r in autocorrelations(fit).items():
+    # standard errors by neighbourhood cross-validation allow for it
+    by_neighbours = fit.solution is not None and fit.solution.hessian is not None
+    for name, r in () if by_neighbours else autocorrelations(fit).items():
         if r > max(_REMEMBERED, chance):
             yield (
                 f"residuals of neighbouring rows along {name!r} are alike (correlation {r:.2f}): "
-                f"standard errors are too small. If noise lasts, add s({name!r}, bs='ou'); if the "
-                f"effect bends more than its k inducing points allow, s({name!r}, k=...) with a "
-                "larger one.",
+                f"standard errors are too small. If noise lasts, add s({name!r}, bs='ou'), or fit "
+                f"with criterion='ncv' and groups= of neighbours; if the effect bends more than "
+                f"its k inducing points allow, s({name!r}, k=...) with a larger one.",
                 AutocorrelationWarning,
             )
     for component in fit.spec.components:
