@@ -396,11 +396,11 @@ def test_splitting_rows_in_two_changes_nothing(family):
         at = 0.4 * whole["stop"].to_numpy()
         none, seen = 0.0 * at, whole["event"].to_numpy(float)
         parts = [
-            likelihood.log_prob(0.0 * F, F, np.stack(columns, axis=1)).numpy()
-            for columns in (
-                [whole["stop"], none, seen],
-                [at, none, none],
-                [whole["stop"], at, seen],
+            likelihood.log_prob(0.0 * F, F, np.stack([stop, stop, event, start], axis=1)).numpy()
+            for stop, event, start in (
+                (whole["stop"], seen, none),
+                (at, none, none),
+                (whole["stop"], seen, at),
             )
         ]
         np.testing.assert_allclose(parts[1] + parts[2], parts[0], atol=1e-12)

@@ -32,24 +32,24 @@ def learnt(gam: gg.GAM) -> float:
 
 
 def mixed() -> np.ndarray:
-    """Rows of every kind, and some that entered late, [N, 3]."""
+    """Rows of every kind, and some that entered late, [N, 4]."""
     y = np.array([0.3, 1.1, 2.5])
-    rows = [[a, a, kind] for kind in (RIGHT, EXACT, LEFT) for a in y]
-    late = [[a, share * a, kind] for kind in (RIGHT, EXACT) for a in y for share in (0.3, 0.9)]
-    return np.array([*rows, *late, *[[a, a + 0.8, INTERVAL] for a in y]])
+    rows = [[a, a, kind, -np.inf] for kind in (RIGHT, EXACT, LEFT) for a in y]
+    late = [[a, a, kind, share * a] for kind in (RIGHT, EXACT) for a in y for share in (0.3, 0.9)]
+    return np.array([*rows, *late, *[[a, a + 0.8, INTERVAL, 0.2] for a in y]])
 
 
 def expected(distribution, Y: np.ndarray) -> np.ndarray:
     """Log-densities and logarithms of probabilities, by scipy."""
-    y, end, kind = Y.T
+    y, end, kind, start = Y.T
     end = np.where(kind == INTERVAL, end, y + 1.0)
     above = distribution.logsf(y), distribution.logsf(end)
     below = distribution.logcdf(end), distribution.logcdf(y)
     high, low = np.where(above[0] < below[0], above, below)  # differences keep their digits there
     with np.errstate(divide="ignore"):
         between = high + np.log(-np.expm1(low - high))
-    late = (Y[:, 1] < Y[:, 0]) & (kind <= EXACT)
-    entered = np.where(late, distribution.logsf(np.where(late, Y[:, 1], y)), 0.0)
+    late = np.isfinite(start) & (kind <= EXACT)
+    entered = np.where(late, distribution.logsf(np.where(late, start, y)), 0.0)
     return -entered + np.select(
         [kind == RIGHT, kind == EXACT, kind == LEFT],
         [distribution.logsf(y), distribution.logpdf(y), distribution.logcdf(y)],

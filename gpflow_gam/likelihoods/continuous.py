@@ -408,10 +408,10 @@ class Censored(LocationScale, abc.ABC):
 
     Y is [N, 1], or [N, 3] with the kind of each row: 0 of a response greater than the first column,
     1 of one that is equal to it, 2 of one less than it and 3 of one between the first and the
-    second column. Of a response that is not known exactly the log-density is the logarithm of the
-    probability of what is known. In rows of kinds 0 and 1 a second column below the first is where
-    the row entered: the density is that given a response beyond it (left truncation). Means and
-    variances are those of the response that nothing censors or truncates.
+    second column, which is read in no other rows. Of a response that is not known exactly the
+    log-density is the logarithm of the probability of what is known. In a fourth column, [N, 4], is
+    where rows of kinds 0 and 1 entered: the density is that given a response beyond it (left
+    truncation). Means and variances are those of the response that nothing censors or truncates.
 
     :param scale: trainable.
     :param floor: a lower bound of the scale.
@@ -477,19 +477,20 @@ class Censored(LocationScale, abc.ABC):
 
         :raises ValueError: another number of columns.
         """
-        if Y.shape[-1] not in (1, 3):
+        if Y.shape[-1] not in (1, 3, 4):
             raise ValueError(
-                f"Y must be [N, 1], or [N, 3] with what is known of each row; got shape {Y.shape}."
+                f"Y must be [N, 1], or [N, 3] with what is known of each row, or [N, 4] with where "
+                f"it entered; got shape {Y.shape}."
             )
         first, what = Y[:, :1], "positive" if self.logarithm else "numbers"
         positive = first > 0.0 if self.logarithm else tf.ones_like(first, tf.bool)
         if Y.shape[-1] == 1:
             return positive, what
-        kind = Y[:, 2:]
+        kind = Y[:, 2:3]
         between = tf.not_equal(kind, INTERVAL) | (Y[:, 1:2] > first)
         kinds = tf.reduce_any([tf.equal(kind, k) for k in (RIGHT, EXACT, LEFT, INTERVAL)], axis=0)
-        inside = tf.concat([positive, between, kinds], axis=1)
-        return inside, f"{what}, ends of intervals beyond the first, and kinds 0 to 3"
+        inside = tf.concat([positive, between, kinds, Y[:, 3:] < first], axis=1)
+        return inside, f"{what}, ends of intervals beyond the first, kinds 0 to 3, earlier entries"
 
     def _standardised(self, y: tf.Tensor, location: tf.Tensor, scale: TensorType) -> tf.Tensor:
         """e = (t(y) - location) / scale."""
@@ -502,7 +503,7 @@ class Censored(LocationScale, abc.ABC):
 
     def _log_censored(self, f: tf.Tensor, Y: tf.Tensor, scale: TensorType) -> tf.Tensor:
         """Log-probabilities [..., 1] of rows that are not known exactly, and zero of others."""
-        kind = Y[..., 2:]
+        kind = Y[..., 2:3]
         # no overflow, nor its gradient, from a row that the answer is not about
         a = self._standardised(Y[..., :1], f, scale)
         right, left, between = (tf.equal(kind, k) for k in (RIGHT, LEFT, INTERVAL))
@@ -520,15 +521,17 @@ class Censored(LocationScale, abc.ABC):
 
     def _late(self, Y: tf.Tensor) -> tf.Tensor:
         """Whether rows entered later than all can, [..., 1]."""
-        late = (Y[..., 1:2] < Y[..., :1]) & (Y[..., 2:] < LEFT)
-        return late & (Y[..., 1:2] > 0.0) if self.logarithm else late
+        if Y.shape[-1] < 4:
+            return tf.zeros_like(Y[..., :1], tf.bool)
+        late = (Y[..., 2:3] < LEFT) & tf.math.is_finite(Y[..., 3:])
+        return late & (Y[..., 3:] > 0.0) if self.logarithm else late
 
     def _log_entered(self, f: tf.Tensor, Y: tf.Tensor, scale: TensorType) -> tf.Tensor:
         """Log-probabilities [..., 1] of responses beyond where their rows entered."""
         late = self._late(Y)
-        if not _occurs(late):
+        if Y.shape[-1] < 4 or not _occurs(late):
             return tf.zeros_like(f)
-        a = self._standardised(tf.where(late, Y[..., 1:2], tf.ones_like(Y[..., :1])), f, scale)
+        a = self._standardised(tf.where(late, Y[..., 3:], tf.ones_like(Y[..., :1])), f, scale)
         return tf.where(late, self._log_above(tf.where(late, a, tf.zeros_like(a))), 0.0 * a)
 
     def _log_density(self, f: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
@@ -537,7 +540,7 @@ class Censored(LocationScale, abc.ABC):
         z, unit = self._standardised(exact_y, f, g), self._log_unit(exact_y, g)
         if y.shape[-1] == 1:
             return self._standard_log_density(z) - unit
-        exact = tf.equal(y[..., 2:], EXACT)
+        exact = tf.equal(y[..., 2:3], EXACT)
         known = self._standard_log_density(tf.where(exact, z, tf.zeros_like(z))) - unit
         return tf.where(exact, known, self._log_censored(f, y, g)) - self._log_entered(f, y, g)
 
@@ -546,7 +549,7 @@ class Censored(LocationScale, abc.ABC):
     ) -> tf.Tensor:
         """Over f in closed form where y is known, by quadrature elsewhere."""
         y, all_known = Y[..., :1], Y.shape[-1] == 1
-        exact = None if all_known else tf.equal(Y[..., 2:], EXACT)
+        exact = None if all_known else tf.equal(Y[..., 2:3], EXACT)
 
         def over_f(f: tf.Tensor, var: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
             z, v = self._standardised(y, f, scale), var / tf.square(scale)
@@ -569,25 +572,26 @@ class Censored(LocationScale, abc.ABC):
         """
         The greatest log-density of each row over the location, [N].
 
-        :param Y: [N, 1] or [N, 3].
+        :param Y: [N, 1], [N, 3] or [N, 4].
         :param scale: a scalar or [N, 1].
         """
         y = Y[..., :1]
         known = self._standard_log_density(tf.zeros_like(y)) - self._log_unit(y, scale)
         if Y.shape[-1] == 1:
             return known[..., 0]
-        kind, zero = Y[..., 2:], tf.zeros_like(y)
+        kind, zero = Y[..., 2:3], tf.zeros_like(y)
         between = tf.equal(kind, INTERVAL)
         width = self._standardised(Y[..., 1:2], zero, scale) - self._standardised(y, zero, scale)
         width = tf.where(between, width, tf.ones_like(y))
         a = self._mode(width)
         inside = tf.where(between, self._log_between(a, a + width), zero)
-        late, one = self._late(Y) & tf.equal(kind, EXACT), tf.ones_like(y)
-        entered = self._standardised(tf.where(late, Y[..., 1:2], one), zero, scale)
-        gap = tf.where(late, self._standardised(y, zero, scale) - entered, one)
-        z = self._mode_beyond(gap)
-        beyond = self._standard_log_density(z) - self._log_above(z - gap)
-        known = tf.where(late, beyond - self._log_unit(y, scale), known)
+        if Y.shape[-1] == 4:
+            late, one = self._late(Y) & tf.equal(kind, EXACT), tf.ones_like(y)
+            entered = self._standardised(tf.where(late, Y[..., 3:], one), zero, scale)
+            gap = tf.where(late, self._standardised(y, zero, scale) - entered, one)
+            z = self._mode_beyond(gap)
+            beyond = self._standard_log_density(z) - self._log_above(z - gap)
+            known = tf.where(late, beyond - self._log_unit(y, scale), known)
         return tf.where(tf.equal(kind, EXACT), known, inside)[..., 0]
 
     def log_survival(self, y: tf.Tensor, location: tf.Tensor, scale: TensorType) -> tf.Tensor:
@@ -686,7 +690,7 @@ class CensoredGaussian(Censored):
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> tf.Tensor:
         """Over f in closed form, where all rows can be seen from the start."""
-        if Y.shape[-1] == 3 and _occurs(self._late(Y)):
+        if Y.shape[-1] == 4 and _occurs(self._late(Y)):
             return super()._predict_log_density(X, Fmu, Fvar, Y)
         if not self.varying:
             return self._log_density(Fmu, tf.sqrt(tf.square(self.scale) + Fvar), Y)[..., 0]

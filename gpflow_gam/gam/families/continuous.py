@@ -63,7 +63,7 @@ class Survival(LocationScale, abc.ABC):
     """
     A location and a scale of a response, or of its logarithm; rows may be censored.
 
-    Y is [N, 1] where the response is a column, and [N, 3] where it is a
+    Y is [N, 1] where the response is a column, and [N, 3], or [N, 4] with starts, where it is a
     :class:`~gpflow_gam.gam.terms.Surv`: see :class:`gpflow_gam.likelihoods.Censored`.
     """
 
@@ -86,7 +86,8 @@ class Survival(LocationScale, abc.ABC):
         return self
 
     def encode_censored(self, columns: Sequence[AnyNDArray], surv: Surv) -> Response:
-        return Response(encoding.censored(columns, surv, self.name, self.kind.logarithm), None)
+        Y = encoding.censored(columns, surv, self.name, self.kind.logarithm)
+        return Response(Y[:, [0, 0, 2, 1]] if surv.type == "counting" else Y, None)
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         sd = y.spread(self.kind.logarithm)
@@ -130,9 +131,10 @@ class Survival(LocationScale, abc.ABC):
         if Y.shape[1] == 1:
             return low, low
         kind, end = Y[:, 2], self._below(likelihood, Y[:, 1:2], F)
-        # given a response beyond where the row entered
-        late = (Y[:, 1] < Y[:, 0]) & (kind < LEFT)
-        low = np.where(late, (low - end) / np.maximum(1.0 - end, 1e-300), low)
+        if Y.shape[1] == 4:  # given a response beyond where the row entered
+            late = (kind < LEFT) & (Y[:, 3] > (0.0 if self.kind.logarithm else -np.inf))
+            gone = self._below(likelihood, np.where(late, Y[:, 3], 1.0)[:, None], F)
+            low = np.where(late, (low - gone) / np.maximum(1.0 - gone, 1e-300), low)
         at_most = np.select([kind == RIGHT, kind == INTERVAL], [1.0, end], low)
         return np.where(kind == LEFT, 0.0, low), at_most
 
