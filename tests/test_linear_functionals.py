@@ -198,7 +198,7 @@ def test_more_rows_than_a_block_of_predictions(monkeypatch, series, fitted):
     np.testing.assert_allclose(
         prediction.Prediction(fitted.fitted, drop=True).predict(series[0]), whole
     )
-    parts = list(prediction._blocks(series[0], ["x"], 50))
+    parts = list(prediction.blocks(series[0], ["x"], 50))
     lags = Lags.of("x", 0, 4, None, None, None)
     joined = np.concatenate([table.array(lags) for _, table in parts])
     np.testing.assert_array_equal(joined, series[1])
