@@ -39,6 +39,8 @@ from .effects import inducing_moments
 from .fits import FittedGAM
 from .fits.data import CodedData
 from .fits.prediction import PredictionType
+from .fits.reading import in_memory
+from .frames import Table
 from .summaries.checks import effective_dof
 from .summaries.summary import as_html, as_text, features, free_moments, joint_test
 from .terms import Column, as_column
@@ -672,7 +674,8 @@ def anova_test(a: Any, b: Any) -> pd.DataFrame:
 
 # --- mixtures of fits -----------------------------------------------------------------------------
 
-_NODES, _TOGETHER = 1000, 10**7  # values that stand for a marginal prediction; of rows in one go
+_NODES, _DRAWN = 401, 1000  # values, or draws, that stand for a marginal prediction
+_SORTED, _JOINTLY = 10**7, 200  # values that are sorted in one go; rows that are drawn together
 
 
 def stack(*gams: Any, groups: Any = None) -> Stack:
@@ -767,14 +770,12 @@ class Stack:
             raise ValueError(f"interval must be between 0 and 1; got {interval!r}.")
         if np.ndim(mean) != 1:
             raise ValueError("interval: several classes or predictors have none; see sample().")
-        tails = [0.5 - 0.5 * interval, 0.5 + 0.5 * interval]
+        table, tails = in_memory(data), (0.5 - 0.5 * interval, 0.5 + 0.5 * interval)
         weights = [w for w, _ in self._used]
-        spreads = [_spread(gam, data, type, seed + k) for k, (_, gam) in enumerate(self._used)]
-        step = max(1, _TOGETHER // (len(weights) * _NODES))
-        ends = [
-            _quantiles(weights, [of(slice(i, i + step)) for of in spreads], tails)
-            for i in range(0, len(mean), step)
-        ]
+        spreads = [_spread(gam, table, type, seed + k) for k, (_, gam) in enumerate(self._used)]
+        step = _JOINTLY if type == "observation" else max(1, _SORTED // (len(weights) * _NODES))
+        blocks = [slice(i, min(i + step, len(mean))) for i in range(0, len(mean), step)]
+        ends = [_quantiles(weights, spreads, rows, tails) for rows in blocks]
         low, high = np.concatenate(ends, axis=1)
         frame = {"estimate": mean, "lower": low, "upper": high}
         return pd.DataFrame(frame, index=data.index if isinstance(data, pd.DataFrame) else None)
@@ -859,29 +860,46 @@ class Stack:
         )
 
 
-def _spread(gam: Any, data: Any, type: PredictionType, seed: int) -> Callable[[slice], AnyNDArray]:
-    """Values [J, n], each as probable as another, of a fit's marginal predictions of some rows."""
+Marginals = tuple[Callable[[slice], AnyNDArray], AnyNDArray]
+"""Values [J, n] of predictions of some rows, and how probable each of the J is."""
+
+
+def _spread(gam: Any, data: Table, type: PredictionType, seed: int) -> Marginals:
+    """A fit's marginal predictions."""
     if type == "observation":
-        draws = np.asarray(gam.sample(data, _NODES, type, seed=seed))
-        return lambda rows: draws[:, rows]
+
+        def drawn(rows: slice) -> AnyNDArray:
+            part = data.part(rows.start, rows.stop)
+            return np.asarray(gam.sample(part, _DRAWN, type, seed=seed + rows.start))
+
+        return drawn, np.full(_DRAWN, 1.0 / _DRAWN)
     mean, se = gam.predict(data, "link", se=True)
-    z, fit = norm.ppf((np.arange(_NODES) + 0.5) / _NODES)[:, None], gam.fitted
+    z, fit = np.linspace(-5.0, 5.0, _NODES)[:, None], gam.fitted
 
     def values(rows: slice) -> AnyNDArray:
         f = mean[rows] + se[rows] * z
         return f if type == "link" else fit.spec.family.mean(fit.likelihood, f[..., None])
 
-    return values
+    density = norm.pdf(z[:, 0])
+    return values, density / density.sum()
 
 
-def _quantiles(w: Sequence[float], values: list[AnyNDArray], tails: list[float]) -> AnyNDArray:
-    """Quantiles [len(tails), n] of a mixture of values [J, n]."""
-    share = np.repeat([one / len(v) for one, v in zip(w, values)], [len(v) for v in values])
-    whole = np.concatenate(values)
+def _quantiles(
+    w: Sequence[float], parts: list[Marginals], rows: slice, tails: Sequence[float]
+) -> AnyNDArray:
+    """Quantiles [len(tails), n] of a mixture at some rows, each between two values."""
+    share = np.concatenate([one * probable for one, (_, probable) in zip(w, parts)])
+    whole = np.concatenate([values(rows) for values, _ in parts])
     order = np.argsort(whole, axis=0)
-    whole, below = np.take_along_axis(whole, order, axis=0), np.cumsum(share[order], axis=0)
-    at = [np.minimum(np.sum(below < p, axis=0), len(whole) - 1) for p in tails]
-    return np.take_along_axis(whole, np.stack(at), axis=0)
+    whole, share = np.take_along_axis(whole, order, axis=0), share[order]
+    below = np.cumsum(share, axis=0) - 0.5 * share
+    result = []
+    for p in tails:
+        at = np.clip(np.sum(below < p, axis=0), 1, len(whole) - 1)[None]
+        (low,), (high,) = (np.take_along_axis(whole, i, axis=0) for i in (at - 1, at))
+        (less,), (more,) = (np.take_along_axis(below, i, axis=0) for i in (at - 1, at))
+        result.append(low + (high - low) * np.clip((p - less) / (more - less), 0.0, 1.0))
+    return np.stack(result)
 
 
 def _quantile(w: AnyNDArray, mean: AnyNDArray, sd: AnyNDArray, p: float) -> AnyNDArray:
