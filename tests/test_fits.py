@@ -82,7 +82,8 @@ def test_bins_give_the_fit_of_the_rows(family, monkeypatch):
     assert exact.fitted.result.discretisation == 0.0
     (mean, sd), (other, _) = link(exact, data), link(binned, data)
     assert np.max(np.abs(mean - other) / sd) < 0.1
-    np.testing.assert_allclose(scalars(binned), scalars(exact), rtol=0.02)
+    # a standard deviation that has vanished beside the predictor's, which is about 1, has no digits
+    np.testing.assert_allclose(scalars(binned), scalars(exact), rtol=0.02, atol=1e-3)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
