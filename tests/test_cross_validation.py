@@ -239,3 +239,20 @@ def test_an_end_before_rows_are_left_out_ends_the_fit(options):
     assert result.ended
     assert result.num_iterations <= 1
     assert np.all(np.isfinite(gam.predict(data)))
+
+
+def test_draws_of_quantities_have_the_standard_errors_of_predictions():
+    """Of noise that lasts, with all that standard errors allow for beyond the posterior's own."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=300)
+    for i in range(1, 300):
+        noise[i] = 0.7 * noise[i - 1] + np.sqrt(0.51) * noise[i]
+    data = pd.DataFrame({"t": np.arange(300.0), "y": np.sin(np.arange(300) / 40) + 0.5 * noise})
+    gam = gg.GAM(s("t", k=20)).fit(data, "y", criterion="ncv", groups=np.arange(300) // 15)
+    new = data.iloc[[40, 150, 260]]
+    wanted, known = (gam.predict(new, se=True, unconditional=u)[1] for u in (True, False))
+    assert np.all(wanted > 1.3 * known)
+    drawn = gam.hypotheses(dict(enumerate(np.eye(3))), new, num_samples=4000)["se"]
+    np.testing.assert_allclose(drawn, wanted, rtol=0.05)
+    given = gam.hypotheses(dict(enumerate(np.eye(3))), new, unconditional=False)["se"]
+    np.testing.assert_allclose(given, known, rtol=0.1)

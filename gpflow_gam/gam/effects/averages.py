@@ -25,7 +25,7 @@ from ..frames import Element, Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_columns, variables_of
 from ..terms.smooth import KINDS
 from .effect import STEP, simultaneous_bands, stacked_frame, with_outputs
-from .posterior import inducing_moments, states
+from .posterior import between_moments, inducing_moments, states
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,15 +90,21 @@ def _component_draws(
     number: int,
     seed: int,
     smooth: bool,
+    beyond: InducingMoments | None,
 ) -> list[AnyNDArray]:
     """Joint draws of the components at their places, [s, U, L] each; smooth: without a nugget."""
     V = moments.sample(number, seed)
+    added = None if beyond is None else beyond.sample(number, seed + 1)
     rng = np.random.default_rng([seed, 1])
     result = []
     for place, at, few in zip(places, tangents, pivots):
         phi, prior = moments.features_and_prior(place.name, at)
         block = V[:, moments.block(place.name)]
         values = np.einsum("mu,sml->sul", phi, block, optimize=True)
+        if beyond is not None and added is not None:  # of the kernels at the fit
+            fitted = beyond.features(place.name, place.X)
+            more = added[:, beyond.block(place.name)]
+            values = values + np.einsum("mu,sml->sul", fitted, more, optimize=True)
         root, rest = moments.residual_factor(place.name, place.X, phi, prior, few)
         enters = moments.entering([place.name])[0]
         if root.shape[1]:
@@ -611,12 +617,15 @@ class Averaging:
             ]
             members = list(states(fit, [(p.name, p.X) for p in places], self.unconditional))
             members = members[1:] or members  # without draws at the fitted hyperparameters
+            # what standard errors have beyond draws: of neighbours, of the family's parameters
+            one = self.unconditional and fit.num_predictors == 1
+            beyond = between_moments(fit) if one else None
             pivots = [inducing_moments(fit).residual_pivots(p.name, p.X) for p in places]
             each = -(-self.num_samples // len(members))
             seeds = np.random.SeedSequence(self.seed).generate_state(len(members))
             draws = []
             for (member, moments, tangents), seed in zip(members, seeds):
-                drawn = moments, places, tangents, pivots, each, int(seed), smooth
+                drawn = moments, places, tangents, pivots, each, int(seed), smooth, beyond
                 values = _component_draws(*drawn)
                 pairs = list(zip(values, places))
                 still = sum((v[:, p.index] for v, p in pairs if p.index.ndim == 1), 0.0)

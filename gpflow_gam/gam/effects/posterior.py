@@ -65,7 +65,7 @@ def between_moments(fit: FittedGAM) -> InducingMoments | None:
     if solution is None or isinstance(model, IterNCGP) or fit.shaped is not None:
         return None
     covariance = between_of(solution, model)
-    if covariance is None:
+    if covariance is None or not np.any(covariance):  # zeros, of a file without it
         return None
     fitted = inducing_moments(fit)
     return InducingMoments(
