@@ -247,6 +247,89 @@ def test_averages_are_mgcvs(tmp_path):
     np.testing.assert_allclose(result["se"], se, rtol=0.25)
 
 
+# --- totals --------------------------------------------------------------------------------------
+
+
+def surveyed(seed, n=150):
+    """Catches at random places in three years, and a grid of cells with the rate in each."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=2)
+
+    def rate(lon, lat, year):
+        shore = np.exp(-8.0 * ((lon - 0.3) ** 2 + (lat - 0.6) ** 2))
+        return np.exp(
+            0.3 * year + 1.5 * shore + 0.6 * np.sin(3.0 * lon + a) * np.cos(3.0 * lat + b)
+        )
+
+    table = pd.DataFrame(rng.uniform(size=(n, 2)), columns=["lon", "lat"])
+    table["year"] = rng.choice(3, n)
+    table["caught"] = rng.poisson(rate(table["lon"], table["lat"], table["year"]))
+    side = (np.arange(12) + 0.5) / 12
+    cells = [(lon, lat, year) for year in range(3) for lon in side for lat in side]
+    grid = pd.DataFrame(cells, columns=["lon", "lat", "year"])
+    grid["area"] = np.where(grid["lon"] < 0.5, 2.0, 1.0)
+    grid["true"] = rate(grid["lon"], grid["lat"], grid["year"]) * grid["area"]
+    return table, grid
+
+
+SURVEY = "caught ~ s(lon, lat, k=30) + factor(year)"
+
+
+def test_totals_are_sums_of_joint_draws():
+    table, grid = surveyed(0)
+    gam = gg.GAM(SURVEY, "poisson").fit(table, **QUICK)
+    options = {"by": "year", "total": True, "num_samples": 20_000, "unconditional": False}
+    result = gam.avg_predictions(grid, weights="area", **options)
+    assert list(result["year"]) == [0, 1, 2]
+    each, draws = gam.predict(grid) * grid["area"], gam.sample(grid, 4000) * grid["area"].array
+    for (_, row), (_, cells) in zip(result.iterrows(), grid.groupby("year")):
+        sums = draws[:, cells.index].sum(axis=1)
+        assert row["estimate"] == pytest.approx(each[cells.index].sum())
+        assert row["se"] == pytest.approx(sums.std(), rel=0.05)
+        ends = np.quantile(sums, [0.025, 0.975])
+        np.testing.assert_allclose(row[["lower", "upper"]].astype(float), ends, rtol=0.02)
+    # a mean by area is the total over the area, and without weights each cell counts once
+    mean = gam.avg_predictions(grid, by="year", weights="area", num_samples=64)["estimate"]
+    areas = grid.groupby("year")["area"].sum().array
+    np.testing.assert_allclose(mean * areas, result["estimate"])
+    plain = gam.avg_predictions(grid, total=True, num_samples=64)["estimate"].item()
+    assert plain == pytest.approx(gam.predict(grid).sum())
+
+
+@pytest.mark.slow
+def test_totals_cover_the_truth():
+    """Of 90 totals, three of each of 30 surveys, in 90 % intervals; fewer than 75 is unlikely."""
+    held = 0
+    for seed in range(30):
+        table, grid = surveyed(seed)
+        gam = gg.GAM(SURVEY, "poisson").fit(table)
+        result = gam.avg_predictions(grid, by="year", weights="area", total=True, level=0.9)
+        truth = grid.groupby("year")["true"].sum().array
+        held += int(np.sum((result["lower"] < truth) & (truth < result["upper"])))
+    assert 75 <= held <= 88
+
+
+@pytest.mark.slow
+@rscript.needed
+def test_totals_are_about_mgcvs(tmp_path):
+    table, grid = surveyed(3, 400)
+    table.to_csv(tmp_path / "d.csv", index=False)
+    grid.to_csv(tmp_path / "g.csv", index=False)
+    script = (
+        'suppressMessages(library(mgcv)); d <- read.csv("d.csv"); g <- read.csv("g.csv");'
+        "m <- gam(caught ~ s(lon, lat) + factor(year), data = d, family = poisson,"
+        "method = 'REML'); X <- predict(m, g, type = 'lpmatrix'); mu <- c(exp(X %*% coef(m)));"
+        "for (y in 0:2) { w <- g$area * (g$year == y); J <- colSums(w * mu * X);"
+        "cat(sum(w * mu), sqrt(c(J %*% vcov(m, unconditional = TRUE) %*% J)), '') }"
+    )
+    total, se = rscript.printed(script, tmp_path).reshape(3, 2).T
+    gam = gg.GAM(SURVEY, "poisson").fit(table)
+    result = gam.avg_predictions(grid, by="year", weights="area", total=True)
+    print(np.round(total, 1), np.round(se, 1), result.round(1), sep="\n")
+    assert np.all(np.abs(result["estimate"] - total) < 0.75 * se)
+    np.testing.assert_allclose(result["se"], se, rtol=0.25)
+
+
 # --- pictures ------------------------------------------------------------------------------------
 
 
@@ -307,6 +390,8 @@ def test_a_gam_without_its_data_averages_over_others(poisson, data, tmp_path):
         (lambda g: g.avg_predictions(at={"x": []}), "at: column 'x' has no values"),
         (lambda g: g.avg_predictions(by="nope"), "by: no term reads .* Pass data="),
         (lambda g: g.avg_predictions(pd.DataFrame({"x": [0.5]})), "no column 'z'; it has 'x'"),
+        (lambda g: g.avg_predictions(total=True), "of the rows of data, which must be given"),
+        (lambda g: g.avg_predictions({"x": [0.5]}, weights="area"), "no column 'area'"),
         (lambda g: g.avg_comparisons({"g": 1.0}), "'g' holds levels, which have no steps"),
         (lambda g: g.avg_comparisons({"x": (0.5,)}), "'x' needs two values"),
         (lambda g: g.avg_comparisons({"x": 0.0}), "a step of 'x' must be a number but zero"),

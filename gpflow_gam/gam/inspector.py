@@ -293,6 +293,8 @@ class Inspector:
         *,
         by: Column | Sequence[Column] | None = None,
         at: Mapping[Column, Any] | None = None,
+        weights: Column | None = None,
+        total: bool = False,
         scale: Scale = "response",
         level: float = 0.95,
         unconditional: bool = True,
@@ -302,10 +304,17 @@ class Inspector:
         """
         Expected responses, averaged over rows (``avg_predictions`` of R's marginaleffects).
 
+        With ``total=True`` they are added up: over the cells of a grid, with ``weights=`` their
+        areas and ``by="year"``, it is the index of abundance of a survey, as ``get_index`` of R's
+        sdmTMB. Its uncertainty is that of the sum, of which errors that cells share are the most.
+
         :param data: rows to average over, as of :meth:`partial_dependence`.
         :param by: columns of the data: an average for each combination of their values.
         :param at: columns that are set for all rows, to each combination of the given values, as
             ``{"dose": [0, 1]}``; they need not be in the data.
+        :param weights: a column of ``data`` by which rows count, in place of the GAM's weights.
+        :param total: whether rows are added up, rather than averaged; ``data`` must then be given
+            and complete, as a row that is left out would be missing from the sum.
         :param scale: ``"response"``, or ``"link"`` for the predictor.
         :param level: probability of the credible interval.
         :param unconditional: whether intervals allow for uncertain hyperparameters.
@@ -316,7 +325,7 @@ class Inspector:
         :raises ValueError: naming the argument or column.
         """
         over = self._averaging(scale, level, unconditional, num_samples, seed)
-        return over.predictions(data, by, at)
+        return over.predictions(data, by, at, weights, total)
 
     def avg_comparisons(
         self,

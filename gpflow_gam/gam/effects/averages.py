@@ -137,6 +137,7 @@ def population(
     names: Iterable[Column] = (),
     drop: bool = False,
     part: Part | None = None,
+    weights: Column | None = None,
 ) -> Population:
     """Rows of ``data``, or of the fit, at most 2000, evenly spread; and their weights."""
     if data is None:
@@ -148,24 +149,26 @@ def population(
     for name in names:  # which value does not matter: it is set
         columns[name] = np.repeat(_any_value(fit, name), table.num_rows)
     table = Table(columns)
-    if fit.spec.weights is not None and fit.spec.weights in table:
-        table = table.counted([fit.spec.weights])
+    if weights is None and fit.spec.weights is not None and fit.spec.weights in table:
+        weights = fit.spec.weights
+    if weights is not None:
+        table = table.counted([weights])
     if drop:
         lacking = Holes().add(filled(table, fit.spec.fills), fit.spec.inputs_of(names_read))
         table = table.rows(~lacking) if lacking.any() else table
     if table.num_rows == 0:
         raise ValueError("data has no complete rows that count to average over.")
-    weights = np.ones(table.num_rows)
-    if fit.spec.weights is not None and fit.spec.weights in table:
-        weights = NumericColumn(fit.spec.weights, "the weights").encode(table)
-        if np.any(weights < 0.0):
+    counts = np.ones(table.num_rows)
+    if weights is not None:
+        counts = NumericColumn(weights, "the weights").encode(table)
+        if np.any(counts < 0.0):
             raise ValueError(
-                f"weights {fit.spec.weights!r} must not be negative; got {weights.min():g} in row "
-                f"{int(weights.argmin())}."
+                f"weights {weights!r} must not be negative; got {counts.min():g} in row "
+                f"{int(counts.argmin())}."
             )
     X = fit.encode(table, names_read)
     warn_if_far(fit, X, names_read)
-    return Population(X, weights, table)
+    return Population(X, counts, table)
 
 
 # --- columns that are set ------------------------------------------------------------------------
@@ -496,12 +499,17 @@ class Averaging:
         data: Any = None,
         by: Column | Sequence[Column] | None = None,
         at: Mapping[Column, Any] | None = None,
+        weights: Column | None = None,
+        total: bool = False,
     ) -> pd.DataFrame:
         """The table of :meth:`gpflow_gam.GAM.avg_predictions`."""
+        if data is None and (total or weights is not None):
+            raise ValueError("weights and total are of the rows of data, which must be given.")
         points = combined(at)
-        rows = population(self.fit, data, points, self.drop)
-        groups, weights = groups_of(self.fit, rows, by)
-        result = self.averages(set_columns(self.fit, rows, points), weights)
+        rows = population(self.fit, data, points, self.drop and not total, weights=weights)
+        groups, counts = groups_of(self.fit, rows, by)
+        shares = scipy.sparse.csr_matrix(counts) if total else counts
+        result = self.averages(set_columns(self.fit, rows, points), shares)
         settings = pd.DataFrame(points) if points else pd.DataFrame(index=range(1))
         return self._frame(settings.merge(groups, how="cross"), result)
 
