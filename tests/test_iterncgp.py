@@ -14,7 +14,7 @@ from laplace import softmax
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.newton.solvers import IterGP, ReducedNewton, Residual, UnitVectors, Variational
+from gpflow_gam.newton.solvers import ReducedNewton, Residual, UnitVectors, Variational
 from gpflow_gam.newton.variational import normal_points
 from gpflow_gam.newton.weights import SHARES, LeftOutRows, left_out
 
@@ -270,7 +270,7 @@ def test_variance_is_mathematical_and_computational(rng):
         assert np.all(mathematical.numpy() >= -1e-10)
         assert np.sum(computational) < last
         last = float(np.sum(computational))
-    exact = fitted("counts", rng, policy=None)
+    exact = fitted("counts", rng)
     X = exact.data[0]
     _, computational = exact.posterior().predict_variance_parts(X)
     np.testing.assert_allclose(computational, 0.0, atol=1e-5)  # every datum was asked
@@ -315,10 +315,6 @@ BAD = {
                                       Poisson()), ValueError, "float32 or float64; got float16"),
     "solver": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), solver="cg"),
                ValueError, "solver must be 'newton', 'variational', 'itergp' or .*; got 'cg'"),
-    "both": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), solver=IterGP(), compression=3),
-             ValueError, "solver has options of its own; set compression there"),
-    "policy": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3), policy="cg"),
-               TypeError, "policy must be a gpflow_gam.solvers.Policy; got str"),
     "unfitted": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3)).predict_f(X),
                  ValueError, "call fit"),
     "no classes": (lambda X, Y: fitted_to(X, Y).left_out_log_probabilities(),
@@ -354,9 +350,8 @@ def test_gpflow_bernoulli_is_used_without_its_squeeze(rng):
 def test_other_policies_give_posteriors_between_prior_and_exact(policy, rng):
     exact = fitted("counts", rng)
     X = exact.data[0]
-    model = IterNCGP(
-        exact.data, kernel(), Poisson(), policy=policy, max_solver_steps=10, solver="newton"
-    )
+    solver = ReducedNewton(policy=policy, num_actions=10)
+    model = IterNCGP(exact.data, kernel(), Poisson(), solver=solver)
     fit(model)
     _, var = model.predict_f(X)
     assert np.all(var <= 1.5 + 1e-9)

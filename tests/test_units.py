@@ -146,9 +146,8 @@ def newton(units: Units) -> gg.models.IterNCGP:
 
 
 def published(units: Units) -> gg.models.IterNCGP:
-    model = gg.models.IterNCGP(
-        data(units), kernel(units), normal(units), solver="itergp", max_solver_steps=30
-    )
+    solver = gg.solvers.IterGP(max_iterations=30)
+    model = gg.models.IterNCGP(data(units), kernel(units), normal(units), solver=solver)
     gg.optimizers.fit(model, hyperparameters=False)
     return model
 

@@ -186,9 +186,6 @@ def test_it_is_the_default_of_few_rows_whose_noise_is_not_normal(rng, monkeypatc
         (weighted, ReducedNewton),
     ):
         assert type(IterNCGP((X, Y), kernel(), likelihood).solver) is wanted
-    limited = IterNCGP((X, Y), kernel(), Poisson(), max_solver_steps=7, max_newton_steps=9)
-    assert limited.solver.newton.num_actions == 7
-    assert limited.solver.newton.max_steps == 9
     assert type(IterNCGP((X, Y), kernel(), Poisson(), solver="newton").solver) is ReducedNewton
     monkeypatch.setattr(iterncgp, "_FEW", N - 1)
     assert type(IterNCGP((X, Y), kernel(), Poisson()).solver) is ReducedNewton

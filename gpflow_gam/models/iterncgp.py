@@ -33,7 +33,6 @@ from ..newton.problem import Run
 from ..newton.solvers import (
     ActionPosteriorState,
     LaplaceProblem,
-    Policy,
     Solver,
     Variational,
     named_solver,
@@ -85,15 +84,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         "variational" (:class:`~gpflow_gam.newton.solvers.Variational`, which goes on from there to
         the nearest Gaussian: surer and better class probabilities, about twice the steps), "itergp"
         (:class:`~gpflow_gam.newton.solvers.IterGP`, the published algorithm), or such an object
-        with options of its own, which then takes the place of those below. By default "variational"
-        for up to 10 000 rows, and "newton" for more, and for normal noise, where both are one.
-    :param policy: which actions the covariance rests on (and, under "itergp", the mean).
-    :param max_newton_steps: outer steps of one fit.
-    :param max_solver_steps: inner iterations of a step, under "itergp"; else how many actions the
-        covariance rests on.
-    :param compression: R, the most actions that are held between steps; None for all.
-    :param tolerance: "newton" and "variational": a sweep that gains less, in nats, is the last;
-        "itergp": a relative change of f that is.
+        with options of its own. By default "variational" for up to 10 000 rows, and "newton" for
+        more, and for normal noise, where both are one.
     :param seed: of draws, where predictions need some.
     :raises TypeError: an argument of the wrong kind.
     :raises ValueError: bad data or options, with what to change.
@@ -107,11 +99,6 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         *,
         mean_function: MeanFunction | None = None,
         solver: str | Solver | None = None,
-        policy: Policy | None = None,
-        max_newton_steps: int | None = None,
-        max_solver_steps: int | None = None,
-        compression: int | None = None,
-        tolerance: float | None = None,
         seed: int = 0,
     ) -> None:
         if not isinstance(likelihood, Likelihood):
@@ -125,14 +112,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         LatentKernels.of(kernel, outputs)
         super().__init__(kernel, likelihood, mean_function, outputs)
         self.data = data
-        self.solver = named_solver(
-            self._default_solver() if solver is None else solver,
-            policy,
-            max_newton_steps,
-            max_solver_steps,
-            compression,
-            tolerance,
-        )
+        self.solver = named_solver(self._default_solver() if solver is None else solver)
         self.seed = int(seed)
         self.last_fit: Fit | None = None
         self.unfinished: Any = None

@@ -207,7 +207,7 @@ class VariationalRun(Run):
                 raise Diverged(
                     f"likelihood {type(problem.likelihood).__name__} overflows where it is "
                     "averaged: the posterior is too uncertain at some datum; take more actions "
-                    f"(max_solver_steps) or a smaller kernel variance. Round {self._round} is kept"
+                    f"(num_actions) or a smaller kernel variance. Round {self._round} is kept"
                 )
             # one value after the other, so that an interruption leaves the round before
             inner = self._inner.resumed(problem, self._newton(self._round + 1))
