@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "gpflow_gam"
 
 ORDER = [
     "version", "backend", "bijectors", "errors", "archive",
-    "threads", "storage", "measures",
+    "threads", "storage", "measures", "priors",
     "metrics", "kernels",
     "inducing_variables", "likelihoods", "covariances", "variational",
     "newton.curvatures", "newton",

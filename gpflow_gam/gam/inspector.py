@@ -884,6 +884,24 @@ class Inspector:
         asked = term, grid, num_samples, self._seed(seed), reference, slope
         return _effects.sample_effect(self.fitted, *asked)
 
+    def prior_effects(
+        self, term: str, grid: Any = None, num_samples: int = 100, *, seed: int | None = None
+    ) -> AnyNDArray:
+        """
+        Draws of a component from its prior, [S, N]: what is assumed before data are seen.
+
+        Hyperparameters are drawn with it. The default priors of variances say next to nothing:
+        draws under them are of all sizes. With ``prior=`` of a term they show what that means.
+
+        :param term: its name.
+        :param grid: where; by default an even grid over the data.
+        :param num_samples: S.
+        :param seed: the GAM's own by default.
+        :raises ValueError: an unknown effect, one with a shape, or a bad argument, naming it.
+        :raises TypeError: ``term`` is no name.
+        """
+        return _effects.sample_prior(self.fitted, term, grid, num_samples, self._seed(seed))
+
     def draw(
         self,
         terms: str | Iterable[str] | None = None,

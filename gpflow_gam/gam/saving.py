@@ -132,6 +132,8 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
     }
     if spec.null_offset:
         header["away"] = spec.null_offset
+    if spec.information:
+        header["null_information"] = list(spec.information)
     if spec.refined:
         header["fine"] = list(spec.refined)
     if spec.design is not None:
@@ -191,6 +193,7 @@ def from_parts(
             constant=tuple(header["constant"]),
             priors=_priors(header, terms.select),
             null_offset=header.get("away", 0.0),
+            information=tuple(header.get("null_information", ())),
             refined=tuple(header.get("fine", ())),
             fills=tuple(
                 Fill(f["name"], value_from_json(f["value"]), f["count"]) for f in header["fills"]

@@ -289,6 +289,12 @@ class HeadSpecification:
             raise ValueError(
                 f"terms: a layer has an intercept always; got {terms!r}. Leave - 1 out."
             )
+        for term in terms:
+            if term.prior or term.id is not None:
+                raise ValueError(
+                    f"{term!r}: a layer's priors are in units that are not known before it is "
+                    "trained, and its terms share nothing; leave prior and id out."
+                )
         if isinstance(likelihood, Mapping):
             likelihood = families.from_json(likelihood)
         family = as_family(likelihood)

@@ -1,6 +1,6 @@
 """Components: terms made concrete by data, and the kernels and inducing variables they become."""
 
-from .kernels import build_inducing, build_kernel, interaction_margin, positive_parameter
+from .kernels import Stated, build_inducing, build_kernel, interaction_margin, positive_parameter
 from .plan import (
     INTERCEPT,
     By,
@@ -19,6 +19,7 @@ __all__ = [
     "By",
     "Component",
     "Margin",
+    "Stated",
     "build_inducing",
     "build_kernel",
     "elements_of",

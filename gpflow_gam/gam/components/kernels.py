@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
@@ -13,6 +14,8 @@ import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.config import default_float
 from gpflow.kernels import Constant, Kernel, Periodic, Product, Sum
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from ...bijectors import exponential, softplus
 from ...inducing_variables import AdditiveInducingVariables
@@ -34,6 +37,7 @@ from ...kernels import (
     kernel_columns,
 )
 from ...measures import Discrete
+from ...priors import SD, Edf, Lengthscale, Prior
 from ..terms.smooth import KINDS, has_line
 from .plan import By, Component, Margin, bases_of
 
@@ -166,11 +170,27 @@ def build_kernel(
     num_predictors: int = 1,
     priors: VariancePriors = PRIORS,
     null_offset: float = 0.0,
+    stated: Mapping[str, Stated] | None = None,
+    shared: Mapping[str, str] | None = None,
 ) -> AdditiveKernel:
-    """The additive kernel of components."""
+    """
+    The additive kernel of components.
+
+    By labels of terms, ``stated`` are priors of users, and ``shared`` names under which kernels
+    have hyperparameters in common.
+    """
     kernels = {
-        c.name: _kernel(c, _size(c, scale, null_offset), own or {}, priors) for c in components
+        c.name: _kernel(
+            c, _size(c, scale, null_offset), own or {}, priors, (stated or {}).get(c.term)
+        )
+        for c in components
     }
+    firsts: dict[str, str] = {}
+    for component in components:
+        name = (shared or {}).get(component.term)
+        if name is not None:
+            first = firsts.setdefault(name, component.name)
+            _share(kernels[first], kernels[component.name], f"id={name!r} of {component.name}")
     if not any(c.predictors for c in components):
         return AdditiveKernel(kernels)
     members = [
@@ -201,6 +221,18 @@ def interaction_margin(
     return _centred(kernel, margin)
 
 
+def _share(first: Kernel, other: Kernel, what: str) -> None:
+    """Give a kernel the learnt parameters of another one that is built alike."""
+    pairs = list(zip(first.submodules, other.submodules))
+    alike = all(type(a) is type(b) for a, b in pairs)
+    if not alike or len(list(first.trainable_parameters)) != len(list(other.trainable_parameters)):
+        raise ValueError(f"{what}: terms with one id must be of one kind, with as many columns.")
+    for a, b in [(first, other), *pairs]:
+        for name, value in vars(a).items():
+            if isinstance(value, Parameter) and value.trainable:
+                setattr(b, name, value)
+
+
 def _size(component: Component, scale: float, null_offset: float) -> float:
     """The natural size of a component: of a line through zero, what the whole predictor has."""
     through_zero = component.form == "line" and component.margins[0].centre == 0.0
@@ -208,7 +240,11 @@ def _size(component: Component, scale: float, null_offset: float) -> float:
 
 
 def _kernel(
-    component: Component, scale: float, own: Mapping[str, Kernel], priors: VariancePriors
+    component: Component,
+    scale: float,
+    own: Mapping[str, Kernel],
+    priors: VariancePriors,
+    stated: Stated | None,
 ) -> Kernel:
     by = component.by
     size = scale if by is None or by.code is not None else scale / by.size
@@ -216,8 +252,13 @@ def _kernel(
         # which reads columns numbered from 0
         local = tuple(dataclasses.replace(m, column=i) for i, m in enumerate(component.margins))
         component = dataclasses.replace(component, margins=local)
-        return Summed(_function(component, size, own, priors), component.slots)
+        base = _function(component, size, own, priors)
+        if stated is not None:
+            stated.impose(base, component)
+        return Summed(base, component.slots)
     base = _function(component, size, own, priors)
+    if stated is not None:
+        stated.impose(base, component)
     if by is None:
         return base
     summands = base.kernels if type(base) is Sum else [base]
@@ -489,3 +530,122 @@ def _set_variance(kernel: Kernel, size: float, prior: VariancePrior | None = Non
         own = _log_logistic(location, spread, np.dtype(default_float()))
         holder.variance = Parameter(prior.start * size, transform=exponential(), prior=own)
     return kernel
+
+
+# --- priors that users state ----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Stated:
+    """Priors of one term, with what turns them into priors of a kernel's parameters."""
+
+    priors: tuple[Prior, ...]
+    unit: float  # of the predictor that is modelled, in the linear predictor's unit
+    information: float  # of all rows in the null model, in the modelled predictor
+
+    def impose(self, kernel: Kernel, component: Component) -> None:
+        """Give a function's kernel these priors, and values that are likely under them."""
+        parts = list(kernel.kernels) if type(kernel) is Sum else [kernel]
+        # size and degrees of freedom are those of functions of the usual lengthscale
+        for prior in sorted(self.priors, key=lambda p: not isinstance(p, Lengthscale)):
+            if isinstance(prior, Lengthscale):
+                _impose_lengthscale(kernel, component, prior)
+            elif isinstance(prior, Edf):
+                self._impose_edf(parts, component, prior)
+            else:
+                assert isinstance(prior, SD)
+                self._impose_sd(parts, component, prior)
+
+    def _impose_sd(self, parts: Sequence[Kernel], component: Component, prior: SD) -> None:
+        X, weights = _points(component)
+        free = [(part, v) for part in parts for v in _trainable(part, "variance")]
+        scale = (prior.upper / self.unit) ** 2 / _tail(len(free), prior.p)
+        for part, variance in free:
+            square = float(weights @ np.diagonal(_usual(part, X))) / float(variance.numpy())
+            _impose(variance, scale / square)
+
+    def _impose_edf(self, parts: Sequence[Kernel], component: Component, prior: Edf) -> None:
+        *lines, deviation = parts
+        free = _trainable(deviation, "variance")
+        if component.form not in ("smooth", "tensor", "interaction") or len(free) != 1:
+            raise ValueError(f"{component.term}: Edf() is a prior of smooths; state SD() instead.")
+        X, weights = _points(component)
+        root = np.sqrt(weights)
+        K = root[:, None] * _usual(deviation, X) * root / float(free[0].numpy())
+        values = self.information * np.maximum(np.linalg.eigvalsh(K), 0.0)
+
+        def missing(log_variance: float) -> float:
+            gain = np.exp(log_variance) * values
+            return float(np.sum(gain / (1.0 + gain))) + len(lines) - prior.median
+
+        ends = np.array([-30.0, 30.0]) - np.log(values[-1])
+        most = missing(ends[1]) + prior.median
+        if not missing(ends[0]) < 0.0 < most - prior.median:
+            raise ValueError(
+                f"{component.term}: Edf(median={prior.median:g}) cannot be: {len(lines)} of its "
+                f"degrees of freedom are straight lines, and all are at most {most:.1f}. For more, "
+                "state a shorter Lengthscale(), too."
+            )
+        _impose(free[0], float(np.exp(brentq(missing, *ends))))
+
+
+def _usual(kernel: Kernel, X: AnyNDArray) -> AnyNDArray:
+    """Covariances of a function whose lengthscales are the modes of their priors."""
+    lengthscales = _trainable(kernel, "lengthscales")
+    before = [p.numpy() for p in lengthscales]
+    for p in lengthscales:
+        prior: Any = p.prior
+        p.assign(np.exp(prior.loc - prior.scale**2))
+    K = np.asarray(kernel(X))
+    for p, value in zip(lengthscales, before):
+        p.assign(value)
+    return K
+
+
+def _impose(variance: Parameter, scale: float) -> None:
+    """A log-logistic prior with this median of a variance, which begins at no more."""
+    variance.prior = _log_logistic(float(np.log(scale)), 1.0, np.dtype(default_float()))
+    variance.assign(min(float(variance.numpy()), scale))
+
+
+def _impose_lengthscale(kernel: Kernel, component: Component, prior: Lengthscale) -> None:
+    found = _trainable(kernel, "lengthscales")
+    kinds = {m.kind for m in component.margins}
+    if len(found) != 1 or np.ndim(found[0]) or kinds & {"ad", "sos"}:
+        raise ValueError(
+            f"{component.term}: Lengthscale() is a prior of smooths that have one lengthscale, in "
+            "a column's unit; leave it out."
+        )
+    (parameter,), (margin, *_) = found, component.margins
+    # of a periodic kernel in the unit of a turn's sine
+    unit = margin.period / np.pi if margin.kind == "cyclic" and margin.period else 1.0
+    ends = np.log(np.array([prior.lower, prior.upper]) / unit)
+    spread = float(ends[1] - ends[0]) / (2.0 * float(norm.isf(0.5 * prior.p)))
+    parameter.prior = _log_normal(float(np.mean(ends)), spread, np.dtype(default_float()))
+    parameter.assign(np.exp(np.mean(ends)))
+
+
+def _points(component: Component) -> tuple[AnyNDArray, AnyNDArray]:
+    """Rows of X that stand for the data of a function, and their probabilities."""
+    if component.nodes:
+        points, weights = np.array(component.nodes), np.array(component.weights)
+    else:
+        margins = component.margins
+        points = np.array(list(itertools.product(*(m.nodes for m in margins))))
+        weights = np.prod(list(itertools.product(*(m.weights for m in margins))), axis=1)
+    return component.full(points, 1 + max(component.columns)), weights
+
+
+def _trainable(kernel: Kernel, name: str) -> list[Parameter]:
+    """The learnt parameters of a kernel with a name."""
+    known = gpflow.utilities.parameter_dict(kernel)
+    return [p for path, p in known.items() if path.endswith(f".{name}") and p.trainable]
+
+
+@functools.lru_cache(64)
+def _tail(number: int, p: float) -> float:
+    """Value above which so many log-logistic variables of scale one add up with probability p."""
+    if number == 1:
+        return (1.0 - p) / p
+    u = np.random.default_rng(0).random((2**20 // number, number))
+    return float(np.quantile(np.sum(u / (1.0 - u), axis=1), 1.0 - p))

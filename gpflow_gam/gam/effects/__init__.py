@@ -5,7 +5,7 @@ Users call them as methods of :class:`gpflow_gam.GAM`, which say what arguments 
 """
 
 from .averages import Averaging as Averaging
-from .effect import EffectTable, applied, make_grid, sample_effect, transformed
+from .effect import EffectTable, applied, make_grid, sample_effect, sample_prior, transformed
 from .effect import coefficients as coefficients
 from .effect import critical_values as critical_values
 from .effect import derivative as derivative
@@ -27,5 +27,6 @@ __all__ = [
     "joint_moments",
     "make_grid",
     "sample_effect",
+    "sample_prior",
     "transformed",
 ]

@@ -15,6 +15,7 @@ from gpflow.base import AnyNDArray
 from scipy.linalg import lapack
 from scipy.stats import norm
 
+from ...bijectors import frozen_copy
 from ...likelihoods.predictive import (
     conditional_response,
     expected_response,
@@ -476,6 +477,31 @@ def sample_effect(
         for i in range(len(table.predictors))
     ]
     return draws[0] if len(draws) == 1 else np.stack(draws, axis=-1)
+
+
+def sample_prior(
+    fit: FittedGAM, term: str, grid: Any = None, num_samples: int = 100, seed: int = 0
+) -> AnyNDArray:
+    """Draws [S, n] of a component from its prior, hyperparameters included."""
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
+    component = effect_component(fit, term)
+    if component.shape:
+        raise ValueError(
+            f"{term} has a shape, to which draws from its prior do not hold; leave shape out to "
+            "see what is assumed of size and smoothness."
+        )
+    X = make_grid(fit, component, grid).X
+    kernel = frozen_copy(fit.model.kernel[component.name])
+    learnt: list[Any] = [p for p in kernel.parameters if p.prior is not None]
+    unit = np.broadcast_to(fit.units[0], fit.num_predictors)[predictors(fit, component)[0][0]]
+    values = [p.prior.sample(num_samples, seed=(seed, i)) for i, p in enumerate(learnt)]
+    result = np.zeros((num_samples, len(X)))
+    for i, draw in enumerate(result):
+        for p, value in zip(learnt, values):
+            p.assign(value[i])
+        draw[:] = unit * normal_draws(np.asarray(kernel(X)), 1, seed + i)[0]
+    return result
 
 
 def contrast(

@@ -32,6 +32,7 @@ from ...optimizers.minimizers import check_on_interrupt
 from ...variational import OptimalPrecision
 from ..components import (
     Component,
+    Stated,
     build_inducing,
     build_kernel,
     entering,
@@ -83,16 +84,24 @@ def build_model(spec: Specification, data: Data) -> Model:
         for t in spec.terms
         if isinstance(t, Smooth) and t.kernel is not None
     }
-    kernel = build_kernel(
-        spec.components, spec.scale, users, predictors, spec.priors, spec.null_offset
-    )
-    inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
     if isinstance(data, MissingData):
         likelihood = spec.family.likelihood(data.response, spec.levels, None)
     else:
         weights = data.columns.weights
         likelihood = spec.family.likelihood(data.responses, spec.levels, weights)
+    units = np.broadcast_to(spec.family.units(likelihood)[0], predictors)
+    priors = {t.label: t.prior for t in spec.terms if t.prior}
+    stated = {
+        c.term: Stated(priors[c.term], float(units[i]), spec.information[i])
+        for c in spec.effects
+        for i in c.predictors_of(predictors)[:1]
+        if c.term in priors
+    }
+    shared = {t.label: t.id for t in spec.terms if t.id is not None}
+    fixed = spec.priors, spec.null_offset, stated, shared
+    kernel = build_kernel(spec.components, spec.scale, users, predictors, *fixed)
+    inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     exact = spec.variational == "exact"
     if exact:  # a noise variance in logarithms, as a response may be in any unit
         noise = Parameter(0.5 * spec.scale**2, transform=exponential())
@@ -166,6 +175,22 @@ def _constant(spec: Specification, X: AnyNDArray, Y: AnyNDArray, stride: int) ->
         likelihood, tf.constant(rows), checked_observations(few, likelihood), offset, L
     )
     return tuple(np.asarray(constant)[0].tolist())
+
+
+def _information(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
+    """Average information [L] of rows on predictors in the null model, which priors refer to."""
+    weights = None if spec.weights is None else X[:, spec.place(spec.weights)]
+    likelihood = spec.family.likelihood(Y, spec.levels, weights)
+    Y = checked_observations(Y, likelihood)
+    mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
+    F, x, weight = np.asarray(mean(X)), tf.constant(X), 1.0 if weights is None else weights
+    step = 1e-3 * (spec.scale if np.ndim(spec.scale) == 0 else 1.0)
+    result = np.zeros(F.shape[1])
+    for i in range(len(result)):
+        there = [F + step * np.eye(len(result))[i] * sign for sign in (-1.0, 0.0, 1.0)]
+        low, here, high = (np.asarray(likelihood.log_prob(x, f, Y)) for f in there)
+        result[i] = -np.mean(weight * (low - 2.0 * here + high)) / step**2
+    return np.maximum(result, 1e-8)
 
 
 # --- where an earlier fit ended -------------------------------------------------------------------
@@ -461,6 +486,10 @@ def fit_from_null_model(
     stride = max(len(X) // _NULL_ROWS, 1)
     with explained(spec, X, Y):
         spec = dataclasses.replace(spec, constant=_constant(spec, X, Y, stride))
+        if any(term.prior for term in spec.terms):
+            mean = _information(spec, X[::stride], Y[::stride])
+            total = tuple((rows.data.number * mean).tolist())
+            spec = dataclasses.replace(spec, information=total)
         return fit(rows, _without_constant(spec, Y[::stride]), start, **options)
 
 

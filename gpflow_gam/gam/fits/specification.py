@@ -171,6 +171,8 @@ class Specification(Request):
     # the family of q(U), "exact" for the collapsed one; or "iterncgp", the other engine
     variational: str = "exact"
     priors: VariancePriors = PRIORS  # of variances
+    # of all rows on each predictor in the null model, [L]; where terms have priors of their own
+    information: tuple[float, ...] = ()
     # names of components whose sums over rows are at nodes for rougher functions than usual ones
     refined: tuple[str, ...] = ()
     fills: tuple[Fill, ...] = ()  # what stands in for missing values, with missing="impute"

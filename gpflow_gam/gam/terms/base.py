@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ...priors import Prior
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -300,6 +302,10 @@ class Term(abc.ABC):
     """Name of the function by which users write it."""
     parameter: str = dataclasses.field(default="", kw_only=True)
     """Parameter of the response's distribution that it models; empty if there is one predictor."""
+    prior: tuple[Prior, ...] = dataclasses.field(default=(), kw_only=True)
+    """What is known of its hyperparameters; empty for the default priors."""
+    id: str | None = dataclasses.field(default=None, kw_only=True)
+    """Terms with the same one, and curves of all levels of a term, share their hyperparameters."""
 
     @property
     @abc.abstractmethod
@@ -324,6 +330,8 @@ class Term(abc.ABC):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name not in _COLUMN_FIELDS and value != field.default:
+                if field.name == "prior" and len(value) == 1:
+                    value = value[0]
                 given[field.name.rstrip("_")] = value
         return given
 
@@ -393,7 +401,7 @@ def column_of(by: Column | Term) -> Column:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Term):
+    if isinstance(value, (Term, Prior)):
         return value.to_json()
     if isinstance(value, tuple):
         return [_plain(v) for v in value]

@@ -15,6 +15,7 @@ from typing import Any
 
 from gpflow.kernels import Kernel
 
+from ...priors import KINDS as PRIORS
 from .base import (
     NO_INTERCEPT,
     SELECT,
@@ -317,12 +318,29 @@ def _option(name: str, node: ast.expr, text: str) -> Any:
             _term(node, text) if any(_is_call(node, f) for f in FUNCTIONS) else _column(node, text)
         )
     try:
-        return _literal(node)
-    except ValueError:
+        return _prior(node) if name == "prior" else _literal(node)
+    except ValueError as error:
+        if name == "prior":
+            raise ValueError(f"formula {text!r}: {error}") from None
         raise ValueError(
             f"formula {text!r}: {name} must be a number or text in quotes; got "
             f"{shown(ast.unparse(node))!r}."
         ) from None
+
+
+def _prior(node: ast.expr) -> Any:
+    """A prior as it is written outside of a formula, or several."""
+    if isinstance(node, ast.Tuple):
+        return tuple(_prior(value) for value in node.elts)
+    name = shown(ast.unparse(node.func)).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    if not isinstance(node, ast.Call) or name not in PRIORS:
+        written = shown(ast.unparse(node))
+        raise ValueError(f"prior must be one of {', '.join(PRIORS)}, called; got {written!r}.")
+    options = {str(k.arg): _literal(k.value) for k in node.keywords}
+    try:
+        return PRIORS[name](*map(_literal, node.args), **options)
+    except TypeError as error:
+        raise ValueError(f"{error}.") from None
 
 
 def _literal(node: ast.expr) -> Any:

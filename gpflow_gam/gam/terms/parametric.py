@@ -8,6 +8,7 @@ import functools
 import re
 from typing import Any, ClassVar
 
+from ...priors import Prior, checked_priors
 from .base import FUNCTIONS as ROWWISE
 from .base import LEARNT, Column, Expression, Term, as_column, checked_columns
 
@@ -152,7 +153,10 @@ def factor(column: Column, unseen: str = "error", shrink: bool = False) -> Level
 
 
 def random_effect(
-    *columns: Column, unseen: str = "prior", by: Column | Term | None = None
+    *columns: Column,
+    unseen: str = "prior",
+    by: Column | Term | None = None,
+    prior: Prior | tuple[Prior, ...] | None = None,
 ) -> RandomEffect:
     """
     Independent normal effects with one learnt variance for the levels of a column.
@@ -164,12 +168,14 @@ def random_effect(
         ``random_effect("site")``.
     :param unseen: as in :func:`factor`.
     :param by: a numeric column: each level gets a slope in it instead of an intercept.
+    :param prior: of the standard deviation of effects: see :mod:`gpflow_gam.priors`.
     :raises TypeError: what is no column.
     :raises ValueError: no column, or one twice.
     """
     names = checked_columns("random_effect", columns)
     column = names[0] if len(names) == 1 else Expression.crossed(names)
-    return RandomEffect(column, unseen, by_=by)
+    own = checked_priors("random_effect", prior)
+    return RandomEffect(column, unseen, by_=by, prior=own)
 
 
 FUNCTIONS = (*ROWWISE, *LEARNT, "I", "C")

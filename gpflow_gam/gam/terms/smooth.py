@@ -14,6 +14,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ...kernels.shaped import SHAPES
+from ...priors import Prior, checked_priors
 from .base import (
     Column,
     FunctionOf,
@@ -649,6 +650,8 @@ def s(
     neighbours: Any = None,
     polygons: Any = None,
     at: Any = None,
+    prior: Prior | tuple[Prior, ...] | None = None,
+    id: str | None = None,
 ) -> Term:
     """
     A smooth function of a column, zero on average over the data.
@@ -692,21 +695,35 @@ def s(
         the integral of curve times a smooth function of the place, by the trapezoidal rule
         (scalar-on-function regression: Goldsmith et al. 2011). A column of arrays without ``at`` is
         summed over: see :ref:`linear-functionals`.
+    :param prior: of the variance or the lengthscale, or a tuple of both: see
+        :mod:`gpflow_gam.priors`.
+    :param id: a name that terms of the same kind have in common, which then share variances and
+        lengthscales, in the columns' units, as the curves of a ``by`` do among themselves.
     :raises TypeError, ValueError: naming the argument.
     """
+    if id is not None and not isinstance(id, str):
+        raise TypeError(f"s(): id must be a name, text; got {id!r}.")
+    priors = checked_priors("s", prior)
+    if priors and kernel is not None:
+        raise ValueError("s(): a kernel of your own has its own priors; leave prior out.")
     if at is not None and bs in ("mrf", "re", "sos", *FACTOR_SMOOTHS):
         raise ValueError(f"s(): at= is of a curve a row, which bs={bs!r} does not take.")
+    if id is not None and (bs in ("mrf", "re", *FACTOR_SMOOTHS) or kernel is not None):
+        raise ValueError(
+            f"s(): id={id!r} is of curves; levels share their variance without one, and a kernel "
+            "of your own has its own parameters. Leave id out."
+        )
     if bs == "mrf":
         one = None if isotropic else False
         refuse(bs, k=k, period=period, kernel=kernel, isotropic=one, unseen=unseen, shape=shape)
-        return MarkovField(columns, bs, neighbours, polygons, by)
+        return MarkovField(columns, bs, neighbours, polygons, by, prior=priors)
     for name, value in (("neighbours", neighbours), ("polygons", polygons)):
         if value is not None:
             raise ValueError(f"s(): {name} is for bs='mrf'; got bs={bs!r}.")
     if bs in FACTOR_SMOOTHS:
         one = None if isotropic else False
         refuse(bs, period=period, kernel=kernel, isotropic=one, shape=shape)
-        return FactorSmooth(columns, bs, k, unseen, by)
+        return FactorSmooth(columns, bs, k, unseen, by, prior=priors)
     if unseen is not None:
         raise ValueError(f"s(): unseen={unseen!r} is for bs='fs' and bs='sz'; leave it out.")
     if bs == "re":
@@ -718,8 +735,8 @@ def s(
                 f"s(): bs='re' takes one column; got {columns!r}. For each combination of levels "
                 f"write random_effect({named}), for slopes random_effect({columns[0]!r}, by=...)."
             )
-        return random_effect(*columns, by=by)
-    return Smooth(columns, bs, k, by, period, kernel, isotropic, shape, at)
+        return random_effect(*columns, by=by, prior=prior)
+    return Smooth(columns, bs, k, by, period, kernel, isotropic, shape, at, prior=priors, id=id)
 
 
 def te(
@@ -729,6 +746,7 @@ def te(
     by: Column | Term | None = None,
     period: float | tuple[float | None, ...] | None = None,
     shape: tuple[str | None, ...] | None = None,
+    prior: Prior | None = None,
 ) -> Tensor:
     """
     A smooth function of several columns, main effects included, with a lengthscale for each.
@@ -741,9 +759,11 @@ def te(
     :param period: of cyclic columns.
     :param shape: what the function is along one of the columns, as in :func:`s`, whatever the
         others are: one value a column, such as ``("increasing", None)``.
+    :param prior: of the variance: see :mod:`gpflow_gam.priors`.
     :raises TypeError, ValueError: naming the argument.
     """
-    return Tensor(columns, bs, checked_k("te", k, len(columns)), by, period, shape)
+    own = checked_priors("te", prior)
+    return Tensor(columns, bs, checked_k("te", k, len(columns)), by, period, shape, prior=own)
 
 
 def ti(
@@ -753,6 +773,7 @@ def ti(
     by: Column | Term | None = None,
     period: float | tuple[float | None, ...] | None = None,
     shape: tuple[str | None, ...] | None = None,
+    prior: Prior | None = None,
 ) -> Interaction:
     """
     The interaction of several columns alone: it averages to zero over each of them.
@@ -766,9 +787,11 @@ def ti(
     :param by: a column that multiplies it or splits it by level.
     :param period: of cyclic columns.
     :param shape: none; another value is an error that says so.
+    :param prior: of the variance: see :mod:`gpflow_gam.priors`.
     :raises TypeError, ValueError: naming the argument.
     """
-    return Interaction(columns, bs, checked_k("ti", k, len(columns)), by, period, shape)
+    own = checked_priors("ti", prior)
+    return Interaction(columns, bs, checked_k("ti", k, len(columns)), by, period, shape, prior=own)
 
 
 def lag(

@@ -1,0 +1,199 @@
+"""Priors that users state for a term, and hyperparameters that terms share."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from gpflow.kernels import SquaredExponential
+from gpflow.utilities import parameter_dict
+from scipy.integrate import quad
+from scipy.stats import norm
+
+import gpflow_gam as gg
+from gpflow_gam.priors import SD, Edf, Lengthscale
+
+RNG = np.random.default_rng(0)
+N = 200
+DATA = pd.DataFrame(
+    {"x": RNG.uniform(0, 10, N), "z": RNG.normal(size=N), "g": RNG.choice(list("abcde"), N)}
+)
+DATA["y"] = 2.0 * np.sin(DATA.x) + 0.3 * DATA.z + RNG.normal(size=N)
+DATA["n"] = RNG.poisson(np.exp(0.5 * np.sin(DATA.x)))
+
+
+def fitted(terms, response="y", family="gaussian"):
+    return gg.GAM(terms, family).fit(DATA, response)
+
+
+def free(gam, name):
+    """The learnt parameters of a component's kernel, by their paths."""
+    kernel = gam.fitted.model.kernel[name]
+    return {path: p for path, p in parameter_dict(kernel).items() if p.prior is not None}
+
+
+@pytest.mark.parametrize(
+    ("term", "family"),
+    [
+        (gg.s("x", k=8, prior=SD(0.4, 0.1)), "gaussian"),
+        (gg.te("x", "z", k=12, prior=SD(0.4, 0.1)), "gaussian"),
+        (gg.s("x", k=8, by="z", prior=SD(0.4, 0.1)), "heteroskedastic"),
+        (gg.random_effect("g", prior=SD(0.4, 0.1)), "gaussian"),
+    ],
+    ids=["s", "te", "by", "random effect"],
+)
+def test_sd_has_the_stated_tail(term, family):
+    """Variances drawn from their priors, and mean squares at the usual lengthscale."""
+    terms = term if family == "gaussian" else {"mean": term, "sd": None}
+    gam = gg.GAM(terms, family).fit(DATA, "y")
+    (component,) = gam.fitted.spec.effects
+    kernel = gam.fitted.model.kernel[component.name]
+    X = np.zeros((N, gam.fitted.spec.encoder.width))
+    if component.form == "random":
+        X[:, 0] = np.arange(N) % 5
+    else:
+        for margin, name in zip(component.margins, term.columns):
+            X[:, margin.column] = DATA[name]
+        if component.by is not None:
+            X[:, component.by.column] = 1.0
+    for path, p in parameter_dict(kernel).items():
+        if path.endswith("lengthscales"):
+            p.assign(np.exp(p.prior.loc - p.prior.scale**2))
+    total, rng = np.zeros(100_000), np.random.default_rng(1)
+    for part in getattr(kernel, "kernels", [kernel]):
+        (variance,) = [
+            p
+            for path, p in parameter_dict(part).items()
+            if path.endswith(".variance") and p.prior is not None
+        ]
+        square = np.mean(part(X, full_cov=False)) / variance.numpy()
+        total += square * variance.prior.quantile(rng.random(len(total))).numpy()
+    unit = np.broadcast_to(gam.fitted.units[0], gam.fitted.num_predictors)[0]
+    assert np.mean(unit * np.sqrt(total) > 0.4) == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_small_sd_shrinks_what_data_do_not_insist_on():
+    sizes = [
+        np.std(fitted(gg.s("x", k=8, prior=prior), "n", "poisson").effects("s(x)").estimate)
+        for prior in (None, SD(0.05))
+    ]
+    assert sizes[1] < 0.5 * sizes[0]
+
+
+def test_edf_is_that_of_the_term_by_itself():
+    """At the median variance, half of the response's variance being noise, by the ridge formula."""
+    gam = fitted(gg.s("x", k=8, prior=Edf(4.0)))
+    lengthscales, variance = (p for path, p in free(gam, "s(x)").items() if "[1]" in path)
+    deviation = gam.fitted.model.kernel["s(x)"].kernels[1]
+    prior = lengthscales.prior
+    lengthscales.assign(np.exp(prior.loc - prior.scale**2))
+    variance.assign(variance.prior.quantile(0.5))
+    K = np.asarray(deviation(DATA[["x"]].to_numpy()))
+    noise = 0.5 * np.var(DATA.y)
+    assert 1.0 + np.trace(np.linalg.solve(K + noise * np.eye(N), K)) == pytest.approx(4.0, abs=0.05)
+
+
+def test_edf_draws_the_fit_towards_it():
+    """Rough data, and priors for next to a line, the default, and many degrees of freedom."""
+    priors = (Edf(1.1), None, Edf(7.0))
+    edf = [fitted(gg.s("x", prior=p), "n", "poisson").summary().edf for p in priors]
+    assert edf == sorted(edf)
+    assert edf[2] > edf[0] + 0.5
+
+
+def test_lengthscale_is_in_the_columns_unit():
+    gam = fitted(gg.s("x", k=8, prior=Lengthscale(1.0, 4.0, p=0.2)))
+    (prior,) = (p.prior for path, p in free(gam, "s(x)").items() if "lengthscale" in path)
+    assert np.asarray(prior.cdf([1.0, 4.0])) == pytest.approx([0.1, 0.9])
+
+
+def test_lengthscale_of_a_cycle_is_in_the_columns_unit():
+    """Close by, a periodic kernel is a squared exponential one of that lengthscale."""
+    terms = gg.s("x", k=8, bs="cyclic", period=24.0, prior=Lengthscale(2.9, 3.1))
+    kernel = fitted(terms).fitted.model.kernel["s(x)"].base
+    kernel.base_kernel.lengthscales.assign(kernel.base_kernel.lengthscales.prior.quantile(0.5))
+    kernel.base_kernel.variance.assign(1.0)
+    near = SquaredExponential(lengthscales=np.sqrt(2.9 * 3.1))
+    X = np.array([[0.0], [0.3]])
+    assert np.asarray(kernel(X)) == pytest.approx(np.asarray(near(X)), abs=1e-4)
+
+
+def test_draws_from_the_prior_have_its_law():
+    """P(|effect| > t) of a random effect, by the integral over its standard deviation."""
+    gam = fitted(gg.random_effect("g", prior=SD(0.3, 0.05)))
+    draws = gam.prior_effects("random_effect(g)", num_samples=300)
+    scale = 0.3**2 * 0.05 / 0.95  # of the log-logistic variance
+    exact = quad(lambda z: 2.0 * norm.pdf(z) / (1.0 + (0.3 / z) ** 2 / scale), 0.0, np.inf)[0]
+    shares = np.mean(np.abs(draws) > 0.3, axis=1)
+    assert np.mean(shares) == pytest.approx(exact, abs=4.0 * np.std(shares) / np.sqrt(300))
+    again = gam.prior_effects("random_effect(g)", num_samples=300)
+    np.testing.assert_array_equal(draws, again)
+
+
+def test_formulas_files_and_repr_hold_priors_and_ids(tmp_path):
+    formula = (
+        "y ~ s(x, k=8, prior=(Edf(median=3), gg.priors.Lengthscale(1, 5)))"
+        " + s(z, k=8, prior=SD(upper=.5), id='a') + random_effect(g, prior=SD(upper=1))"
+    )
+    gam = gg.GAM(formula).fit(DATA)
+    terms = gam.fitted.spec.terms
+    assert eval(repr(terms), {**vars(gg), **vars(gg.priors)}) == terms
+    gam.save(tmp_path / "a.gam")
+    loaded = gg.GAM.load(tmp_path / "a.gam")
+    assert loaded.fitted.spec.terms == terms
+    np.testing.assert_array_equal(loaded.predict(DATA), gam.predict(DATA))
+    for name in ("s(x)", "random_effect(g)"):  # draws need the priors themselves
+        before, after = (g.prior_effects(name, num_samples=2) for g in (gam, loaded))
+        np.testing.assert_allclose(before, after)
+
+
+@pytest.mark.parametrize(("response", "family"), [("y", "gaussian"), ("n", "poisson")])
+def test_terms_of_one_id_share_their_hyperparameters_at_the_optimum(response, family):
+    gam = fitted(gg.s("x", by="g", k=8, id="one") + gg.s("z", k=8), response, family)
+    kernel = gam.fitted.model.kernel
+    first, *others = ([id(p) for p in free(gam, f"s(x):g={g}").values()] for g in "abcde")
+    assert len(first) == 3
+    assert all(other == first for other in others)
+    assert not set(first) & {id(p) for p in free(gam, "s(z)").values()}
+    # of the whole objective as GPflow has it
+    model = gam.fitted.trained
+    if family == "gaussian":
+        with tf.GradientTape() as tape:
+            loss = model.training_loss()
+        slopes = tape.gradient(loss, kernel_variables(model.kernel))
+        assert max(np.abs(slopes)) < 0.05
+    deviations = [kernel[f"s(x):g={g}"].kernels[0].kernels[0] for g in "ab"]
+    assert deviations[0].variance is deviations[1].variance
+
+
+def kernel_variables(kernel):
+    return list({id(p): p.unconstrained_variable for p in kernel.trainable_parameters}.values())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SD(-1.0), "SD(): upper must be a positive number; got -1.0"),
+        (lambda: SD(1.0, 1.5), "p must be less than 1; got 1.5"),
+        (lambda: Lengthscale(2.0, 1.0), "lower must be less than upper; got 2.0 and 1.0"),
+        (lambda: gg.s("x", prior=(SD(1.0), Edf(3.0))), "prior has two of the variance"),
+        (lambda: gg.s("x", prior="narrow"), "prior must be one of SD(...), Edf(...)"),
+        (lambda: gg.GAM("y ~ s(x, prior=Sd(1))"), "prior must be one of SD, Edf, Lengthscale"),
+        (lambda: gg.s("x", bs="re", id="a"), "id='a' is of curves"),
+        (lambda: fitted(gg.s("x", k=8, prior=Edf(40.0))), "s(x): Edf(median=40) cannot be"),
+        (lambda: fitted(gg.s("x", k=8, prior=Edf(0.5))), "s(x): Edf(median=0.5) cannot be"),
+        (lambda: fitted(gg.random_effect("g", prior=Edf(2.0))), "state SD() instead"),
+        (lambda: fitted(gg.te("x", "z", prior=Lengthscale(1.0, 2.0))), "te(x,z): Lengthscale()"),
+        (
+            lambda: fitted(gg.s("x", id="a") + gg.s("z", id="a", bs="matern32")),
+            "id='a' of s(z): terms with one id must be of one kind",
+        ),
+        (
+            lambda: gg.layers.AdditiveGP(gg.s(0, prior=SD(1.0)), num_data=9),
+            "leave prior and id out",
+        ),
+    ],
+)
+def test_errors_name_what_is_wrong(make, message):
+    with pytest.raises((TypeError, ValueError)) as error:
+        make()
+    assert message in str(error.value)
