@@ -2,13 +2,17 @@
 Warnings of fits and predictions, a class each, so that each can be silenced or made an error.
 
 ``warnings.simplefilter("error", gpflow_gam.ConvergenceWarning)`` does the latter. All are
-``UserWarning``; what is said of a fit is said once. And the error of processes that cannot compute.
+``UserWarning``; what is said of a fit is said once. And the error of processes that cannot compute,
+and checks of arguments that many functions take.
 """
 
 from __future__ import annotations
 
+import math
+import numbers
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 _HERE = str(Path(__file__).parent)
@@ -84,3 +88,30 @@ def warn_caller(text: str, kind: type[UserWarning]) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, kind, stacklevel=level)
+
+
+def check_level(level: float, argument: str = "level") -> None:
+    """Raise ValueError unless it is a probability between 0 and 1."""
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"{argument} must be a probability between 0 and 1; got {level}.")
+
+
+def check_count(argument: str, value: object, least: int = 1) -> None:
+    """Raise ValueError unless it is a whole number of at least ``least``, or None for a default."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if value is not None and not (whole and int(value) >= least):  # type: ignore[call-overload]
+        raise ValueError(f"{argument} must be a whole number of at least {least}; got {value!r}.")
+
+
+def check_positive(argument: str, value: float) -> None:
+    """Raise ValueError unless it is positive and finite."""
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"{argument} must be positive and finite; got {value}.")
+
+
+def check_choice(argument: str, value: object, choices: Iterable[object]) -> None:
+    """Raise ValueError unless it is one of the choices."""
+    *others, last = choices
+    if value != last and value not in others:
+        shown = ", ".join(map(repr, others))
+        raise ValueError(f"{argument} must be {shown} or {last!r}; got {value!r}.")

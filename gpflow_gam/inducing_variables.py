@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -16,6 +17,7 @@ from gpflow.kernels import Kernel
 from gpflow.utilities import set_trainable
 
 from .bijectors import identity
+from .errors import check_choice, check_count
 from .kernels import AdditiveKernel
 
 __all__ = ["AdditiveInducingVariables", "select"]
@@ -209,7 +211,7 @@ def select(
     return variables
 
 
-def _per_component(kernel: AdditiveKernel, value: object, argument: str) -> dict[str, object]:
+def _per_component(kernel: AdditiveKernel, value: object, argument: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return dict.fromkeys(kernel.names, value)
     unknown = [n for n in value if n not in kernel.names]
@@ -226,21 +228,13 @@ def _select_one(
     X: AnyNDArray,
     kernel: Kernel,
     columns: tuple[int, ...] | None,
-    number: object,
+    number: Any,
     strategy: object,
     name: str,
     rng: np.random.Generator,
 ) -> AnyNDArray:
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
-        raise ValueError(
-            f"num_inducing of component {name!r} must be a whole number of at least 1; "
-            f"got {number!r}."
-        )
-    if strategy not in _STRATEGIES:
-        raise ValueError(
-            f"strategy of component {name!r} must be one of {', '.join(_STRATEGIES)}; "
-            f"got {strategy!r}."
-        )
+    check_count(f"num_inducing of component {name!r}", number)
+    check_choice(f"strategy of component {name!r}", strategy, _STRATEGIES)
     if len(X) > _MAX_ROWS:
         X = X[np.sort(rng.choice(len(X), _MAX_ROWS, replace=False))]
     alive = np.asarray(kernel(tf.constant(X), full_cov=False)) > 0.0

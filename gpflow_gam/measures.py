@@ -12,6 +12,8 @@ from gpflow.config import default_float
 from scipy.special import ndtri, roots_hermitenorm, roots_legendre
 from threadpoolctl import threadpool_limits
 
+from .errors import check_count, check_positive
+
 __all__ = ["Discrete", "Empirical", "Gaussian", "Measure", "Mixture", "Nodes", "Product", "Uniform"]
 
 
@@ -244,8 +246,7 @@ class Gaussian(Measure):
     def __init__(self, mean: float = 0.0, sd: float = 1.0, *, num_nodes: int = 64) -> None:
         if not np.isfinite(mean):
             raise ValueError(f"mean must be finite; got {mean}.")
-        if not (np.isfinite(sd) and sd > 0.0):
-            raise ValueError(f"sd must be positive and finite; got {sd}.")
+        check_positive("sd", sd)
         self.mean = float(mean)
         self.sd = float(sd)
         self.num_nodes = checked_number(num_nodes)
@@ -292,8 +293,7 @@ class Gaussian(Measure):
 
 
 def checked_number(num_nodes: int) -> int:
-    if isinstance(num_nodes, bool) or int(num_nodes) != num_nodes or num_nodes < 1:
-        raise ValueError(f"num_nodes must be a whole number from 1 on; got {num_nodes!r}.")
+    check_count("num_nodes", num_nodes)
     return int(num_nodes)
 
 

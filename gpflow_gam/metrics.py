@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from gpflow.base import AnyNDArray, TensorType
 
+from .errors import check_count
+
 
 def accuracy(labels: TensorType, probabilities: TensorType) -> float:
     """
@@ -41,8 +43,7 @@ def ece(labels: TensorType, probabilities: TensorType, num_bins: int = 10) -> fl
         includes its upper end.
     :raises ValueError: as :func:`accuracy`; fewer than one bin.
     """
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1; got {num_bins}.")
+    check_count("num_bins", num_bins)
     y, p = _checked(labels, probabilities)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == y
     bins = np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
 
 from .bijectors import identity
 from .covariances import BlockLayout
+from .errors import check_count
 
 __all__ = [
     "BlockPrecision",
@@ -507,10 +507,7 @@ class LowRankFamily(VariationalFamily):
 
     def __init__(self, rank: int | None = None, *, whiten: bool = True, seed: int = 0) -> None:
         super().__init__(whiten=whiten)
-        if isinstance(rank, bool) or not (
-            rank is None or (isinstance(rank, Integral) and rank > 0)
-        ):
-            raise ValueError(f"rank must be a whole number of at least 1; got {rank!r}.")
+        check_count("rank", rank)
         self.rank = rank
         self.seed = seed
 

@@ -396,7 +396,7 @@ def test_a_gam_without_its_data_averages_over_others(poisson, data, tmp_path):
         (lambda g: g.avg_comparisons({"x": (0.5,)}), "'x' needs two values"),
         (lambda g: g.avg_comparisons({"x": 0.0}), "a step of 'x' must be a number but zero"),
         (lambda g: g.avg_comparisons([]), "columns must name at least one"),
-        (lambda g: g.avg_comparisons("x", comparison="odds"), "comparison must be one of"),
+        (lambda g: g.avg_comparisons("x", comparison="odds"), "comparison must be 'diff"),
     ],
 )
 def test_bad_arguments_are_named(gaussian, ask, message):

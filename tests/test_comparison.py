@@ -596,5 +596,5 @@ def test_what_cannot_be_averaged_is_said(stacked):
         gg.stack({"a": gams["line"], "b": other})
     with pytest.raises(TypeError, match="stack takes fitted GAMs; got LeaveOneOut"):
         gg.stack(gams["line"].loo(), gams["x"])
-    with pytest.raises(ValueError, match="type must be one of response, link, observation"):
+    with pytest.raises(ValueError, match="type must be 'response', 'link' or 'observation'"):
         stack.predict(data, "terms")

@@ -217,7 +217,7 @@ def test_labels_and_neighbours_follow_rows_that_are_dropped():
 @pytest.mark.parametrize(
     ("gam", "fit", "words"),
     [
-        ({}, {"criterion": "gcv"}, "criterion must be one of elbo, ncv; got 'gcv'"),
+        ({}, {"criterion": "gcv"}, "criterion must be 'elbo' or 'ncv'; got 'gcv'"),
         ({}, {"groups": "g"}, "the ELBO leaves no rows out; add criterion='ncv'"),
         ({}, {"criterion": "ncv", "groups": np.zeros(9)}, "each of 60 rows; got 9"),
         ({"engine": "iterncgp"}, {"criterion": "ncv"}, "a fit with engine='iterncgp' does not"),

@@ -314,7 +314,7 @@ def bad_row() -> np.ndarray:
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
-        ({"batch_size": 0}, ValueError, "batch_size must be at least 1; got 0"),
+        ({"batch_size": 0}, ValueError, "batch_size must be a whole number of at least 1; got 0"),
         ({"batch_size": 201}, ValueError, "batch_size=201 is more than the 200 rows"),
         ({"data": (script.X, script.Y[:-1])}, ValueError, "X has 200 rows, Y has 199"),
         ({"data": (script.X, bad_row())}, ValueError, "Y must be finite.*17"),

@@ -180,7 +180,7 @@ def test_effects_and_averages_of_classes_are_of_all_predictors_together(classes)
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="engine must be one of variational, iterncgp; got 'mcmc'"):
+    with pytest.raises(ValueError, match="engine must be 'variational' or 'iterncgp'; got 'mcmc'"):
         gg.GAM(TERMS, engine="mcmc")
     with pytest.raises(ValueError, match="engine='iterncgp' has no option 'batch_size'"):
         gg.GAM(TERMS, family="poisson", engine="iterncgp").fit(table(), y="y", batch_size=10)

@@ -213,7 +213,7 @@ def test_terms_that_print_and_are_written(bs):
     [
         (lambda: s("x", bs="fs"), "takes a number and a factor"),
         (lambda: s("x", "z", "g", bs="sz"), "got 3 column"),
-        (lambda: s("x", "g", bs="sz", unseen="no"), "unseen must be one of error, prior"),
+        (lambda: s("x", "g", bs="sz", unseen="no"), "unseen must be 'error', 'prior' or None"),
         (lambda: s("x", unseen="prior"), "is for bs='fs' and bs='sz'"),
     ],
 )

@@ -110,7 +110,7 @@ def test_responses_given_as_values(data):
     [
         ({"missing": "ignore"}, "missing must be 'error', 'drop' or 'impute'"),
         ({"engine": "mcmc"}, "engine must be"),
-        ({"variational": "full"}, "variational must be one of"),
+        ({"variational": "full"}, "variational must be 'exact', "),
     ],
 )
 def test_bad_options(options, message):
@@ -165,7 +165,7 @@ def test_bad_predictions(data):
     gam = gg.GAM(linear("temp")).fit(data, y="y", max_iterations=2)
     with pytest.raises(ValueError, match="no column 'temp'"):
         gam.predict(data.drop(columns="temp"))
-    with pytest.raises(ValueError, match="type must be one of"):
+    with pytest.raises(ValueError, match="type must be 'response', "):
         gam.predict(data, type="probabilities")
     with pytest.raises(ValueError, match="interval must be a probability"):
         gam.predict(data, interval=95)

@@ -493,7 +493,7 @@ def test_iterncgp_learns_its_hyperparameters() -> None:
         ({"terms": gg.s(0) + gg.factor(1)}, ValueError, r"num_levels=\{1: K\}"),
         ({"terms": gg.s(0) + gg.factor(0), "num_levels": {0: 3}}, ValueError, "column twice"),
         ({"terms": gg.s(0, bs="cyclic")}, ValueError, "needs period"),
-        ({"dtype": "float16"}, ValueError, "dtype must be 'float64' or 'float32'"),
+        ({"dtype": "float16"}, ValueError, "dtype must be 'float32' or 'float64'"),
     ],
 )
 def test_bad_options(options: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -108,7 +108,7 @@ def test_mixture_transport_is_its_distribution(rng):
     ("make", "message"),
     [
         (lambda: Uniform(1.0, 1.0), "lower < upper"),
-        (lambda: Uniform(0.0, 1.0, num_nodes=0), "num_nodes must be a whole number from 1 on"),
+        (lambda: Uniform(0.0, 1.0, num_nodes=0), "num_nodes must be a whole number of at least 1"),
         (lambda: Gaussian(0.0, 0.0), "sd must be positive"),
         (lambda: Discrete([0, 1], [0.5, 0.6]), "sum of 1.1"),
         (lambda: Discrete([0, 1], [1.0]), r"one a point, \[2\]"),

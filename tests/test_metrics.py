@@ -48,5 +48,5 @@ def test_a_perfect_and_an_impossible_prediction():
 def test_bad_input(labels, probabilities, message):
     with pytest.raises(ValueError, match=message):
         metrics.accuracy(labels, probabilities)
-    with pytest.raises(ValueError, match="num_bins must be at least 1"):
+    with pytest.raises(ValueError, match="num_bins must be a whole number of at least 1"):
         metrics.ece(LABELS, P, num_bins=0)

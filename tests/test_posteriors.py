@@ -221,7 +221,7 @@ def test_draws_are_reproducible_and_add_up(model, problem):
 
 def test_bad_requests_are_refused(problem):
     posterior = MODELS["mean field"](problem).posterior()
-    with pytest.raises(ValueError, match="num_samples must be at least 1"):
+    with pytest.raises(ValueError, match="num_samples must be a whole number of at least 1"):
         posterior.sample_f(problem.X, 0)
     with pytest.raises(ValueError, match="num_samples must be a whole number"):
         posterior.sample_components(problem.X, 1.5)

@@ -151,7 +151,7 @@ def test_families_by_name():
         (lambda: fam.Ordinal(("a", "a")), ValueError, "different labels"),
         (lambda: fam.Categorical().num_predictors(), ValueError, "levels must be given"),
         (lambda: fam.Custom("poisson"), TypeError, "base must be a gpflow likelihood"),
-        (lambda: lk.Ordered(1), ValueError, "num_classes must be at least 2"),
+        (lambda: lk.Ordered(1), ValueError, "num_classes must be a whole number of at least 2"),
         (lambda: lk.Ordered(4, [1.0]), ValueError, r"increments must be \[2\]"),
         (lambda: lk.Binomial("loglog"), ValueError, "'cauchit' or 'log'; got 'loglog'"),
     ],

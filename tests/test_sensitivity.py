@@ -323,7 +323,7 @@ def test_bad_input_is_refused(model):
         functional_anova(3)
     with pytest.raises(ValueError, match="column 1 has no measure"):
         functional_anova(model, {0: UNIFORM})
-    with pytest.raises(ValueError, match="level must be between 0 and 1; got 95"):
+    with pytest.raises(ValueError, match="level must be a probability between 0 and 1; got 95"):
         functional_anova(model).sobol(level=95)
     plain = sgpr(whole_kernel())
     with pytest.raises(ValueError, match="must map the place of each column to its measure"):

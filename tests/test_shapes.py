@@ -363,7 +363,7 @@ def test_draws_in_a_graph_have_the_shape(fitted):
 @pytest.mark.parametrize(
     ("term", "message"),
     [
-        (lambda: gg.s("x", shape="up"), "must be one of increasing, decreasing, convex, concave"),
+        (lambda: gg.s("x", shape="up"), "must be 'increasing', 'decreasing', 'convex', 'concave'"),
         (lambda: gg.s("x", shape="convex", bs="cc"), "shape is not for bs='cyclic'"),
         (lambda: gg.s("x", shape="convex", k=3), "at least 4 splines"),
         (lambda: gg.s("x", "z", shape="convex"), r"te\(..., shape=\('convex', None\)\)"),

@@ -123,10 +123,10 @@ def test_a_predictor_that_is_constant_has_no_indices(inputs):
 
 def test_bad_arguments_are_named(gam):
     for arguments, message in (
-        ({"scale": "log"}, "scale must be one of link, response; got 'log'"),
-        ({"inputs": "both"}, "inputs must be one of independent, data"),
+        ({"scale": "log"}, "scale must be 'link' or 'response'; got 'log'"),
+        ({"inputs": "both"}, "inputs must be 'independent' or 'data'"),
         ({"inputs": "data", "scale": "response"}, "needs inputs='independent'"),
-        ({"level": 1.0}, "level must be between 0 and 1"),
+        ({"level": 1.0}, "level must be a probability"),
         ({"measures": {"w": UNIFORM}}, "no term reads a column 'w'; there are g, x, z"),
         ({"measures": {"g": UNIFORM}}, "column 'g' holds levels"),
         ({"measures": {"x": "uniform"}}, "column 'x' needs a measure of one column"),

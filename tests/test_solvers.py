@@ -376,11 +376,11 @@ def _zero(of):
 
 
 def test_bad_options_are_named():
-    with pytest.raises(ValueError, match="compression must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="compression must be a whole number of at least 1; got 0"):
         IterGP(compression=0)
-    with pytest.raises(ValueError, match="num_actions must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="num_actions must be a whole number of at least 1; got 0"):
         ReducedNewton(num_actions=0)
     with pytest.raises(ValueError, match="order must be 'given' or 'pivoted'"):
         UnitVectors("random")
-    with pytest.raises(ValueError, match="num_pivots must be at least 1"):
+    with pytest.raises(ValueError, match="num_pivots must be a whole number of at least 1"):
         Informative(0)

@@ -218,7 +218,7 @@ def test_what_is_no_surv_is_said():
     with pytest.raises(TypeError, match="Surv names columns of data; got a ndarray"):
         Surv(np.ones(3), "event")
     with pytest.raises(
-        ValueError, match="type must be one of right, left, interval, counting; got 'both'"
+        ValueError, match="type must be 'right', 'left', 'interval' or 'counting'; got 'both'"
     ):
         Surv("a", "b", type="both")
     with pytest.raises(ValueError, match="2 columns; got 'a' twice"):
@@ -230,7 +230,7 @@ def test_formulas_take_surv():
     assert formula.response == Surv("a", "the end", type="interval")
     with pytest.raises(ValueError, match="formula 'Surv.a. ~ s.x.'.*second"):
         gg.terms.parse_formula("Surv(a) ~ s(x)")
-    with pytest.raises(ValueError, match="type must be one of"):
+    with pytest.raises(ValueError, match="type must be 'right'"):
         gg.terms.parse_formula("Surv(a, b, type='x') ~ s(x)")
 
 

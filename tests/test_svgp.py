@@ -401,7 +401,7 @@ def test_bad_arguments_are_refused(problem):
         SVGP(kernel, likelihood, problem.X)
     with pytest.raises(TypeError, match="variational must be a family"):
         SVGP(kernel, likelihood, inducing, variational="mean field")
-    with pytest.raises(ValueError, match="num_data must be at least 1"):
+    with pytest.raises(ValueError, match="num_data must be a whole number of at least 1"):
         SVGP(kernel, likelihood, inducing, num_data=0)
 
 

@@ -105,7 +105,7 @@ def test_versions(model: Any, tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="3 is there already"):
         gg.serving.export(gam, path, version=3)
     for version in (0, True, 1.0):
-        with pytest.raises(ValueError, match="version must be a whole number from 1 on"):
+        with pytest.raises(ValueError, match="version must be a whole number of at least 1"):
             gg.serving.export(gam, tmp_path / "m", version=version)
     with pytest.raises(ValueError, match="has no|no column|not there"):
         gg.serving.export(gam, tmp_path / "m", warmup={"x": [1.0]})

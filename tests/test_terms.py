@@ -182,7 +182,7 @@ def test_bad_formulas(formula, message):
         (lambda: s("x", bs="cyclic", period=-1), "positive number"),
         (lambda: s("x", by="x"), "also what it is a function of"),
         (lambda: te("x", "z", bs=("se",)), "one value or one a column"),
-        (lambda: factor("g", unseen="guess"), "unseen must be one of"),
+        (lambda: factor("g", unseen="guess"), "unseen must be 'error' or 'prior'"),
         (lambda: s(-1), "count from 0"),
         (lambda: s("x", bs="cyclic", kernel=gpflow.kernels.RBF()), "not both"),
         (lambda: s("x") + s("x"), "there twice"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import check_choice
 from ..gam import GAM
 from ..gam.fits import FittedGAM
 from ..gam.fits.data import CodedData, Communication
@@ -45,7 +46,6 @@ from ..optimizers.minimizers import (
     Callback,
     FitProgress,
     OnInterrupt,
-    check_on_interrupt,
 )
 from ..storage import Communicator, Stored
 from .workers import workers_of
@@ -103,7 +103,7 @@ def _check(gam: GAM, max_seconds: float | None, options: Mapping[str, Any]) -> N
     if gam.is_fitted:
         raise ValueError("build: the GAM is fitted already; pass one that is not.")
     check_names(options)
-    check_on_interrupt(options.get("on_interrupt", "raise"))
+    check_choice("on_interrupt", options.get("on_interrupt", "raise"), ("raise", "keep"))
     TimeBudget(max_seconds)  # raises where it is none
 
 

@@ -19,6 +19,7 @@ from gpflow.base import AnyNDArray
 
 from .. import archive
 from ..bijectors import by_path
+from ..errors import check_count
 from ..gam import GAM
 from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP
@@ -737,8 +738,7 @@ class _Options:
     def __post_init__(self) -> None:
         for name in ("batch_size", "num_steps", "save_every", "steps_per_epoch"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1; got {value}.")
+            check_count(name, value)
         rate = self.learning_rate
         if isinstance(rate, (int, float)) and not (np.isfinite(rate) and rate > 0.0):
             raise ValueError(f"learning_rate must be positive; got {rate}.")

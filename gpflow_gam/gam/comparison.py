@@ -17,7 +17,14 @@ from scipy.special import ndtr
 from scipy.stats import norm
 from tabulate import tabulate
 
-from ..errors import LeaveOneOutWarning, NotPositiveDefinite, warn_caller
+from ..errors import (
+    LeaveOneOutWarning,
+    NotPositiveDefinite,
+    check_choice,
+    check_count,
+    check_level,
+    warn_caller,
+)
 from ..likelihoods import Weighted
 from ..likelihoods.base import unwrapped
 from ..likelihoods.expectations import expectations, mean_curvature
@@ -760,8 +767,7 @@ class Stack:
         :raises ValueError: naming the argument or column; intervals of class probabilities.
         """
         kinds = ("response", "link", "observation")
-        if type not in kinds:
-            raise ValueError(f"type must be one of {', '.join(kinds)}; got {type!r}.")
+        check_choice("type", type, kinds)
         means = [w * np.asarray(gam.predict(data, type)) for w, gam in self._used]
         mean = np.sum(means, axis=0)
         if interval is None:
@@ -798,8 +804,7 @@ class Stack:
         :return: [S, N], or [S, N, K].
         :raises ValueError: as :meth:`gpflow_gam.GAM.sample`.
         """
-        if num_samples < 1:
-            raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
+        check_count("num_samples", num_samples)
         used = self._used
         ends = np.round(np.cumsum([w for w, _ in used]) * num_samples).astype(int)
         numbers = np.diff(ends, prepend=0)
@@ -832,8 +837,7 @@ class Stack:
             the predictor.
         :raises ValueError: an effect that no fit has; or fits of several predictors.
         """
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+        check_level(level)
         having = [g for _, g in self._used if term in g.fitted.spec.effect_names]
         if not having:
             known = dict.fromkeys(n for _, g in self._used for n in g.fitted.spec.effect_names)

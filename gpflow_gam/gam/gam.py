@@ -9,6 +9,7 @@ from typing import Any, Literal
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from ..errors import check_choice
 from ..threads import check_process
 from . import saving
 from .families import Family
@@ -122,14 +123,9 @@ class GAM(Inspector):
                 f"intercept: family {response_family.name!r} has a constant in its "
                 f"{response_family.intercept_name}, which the intercept is part of; leave it in."
             )
-        if missing not in ("error", "drop", "impute"):
-            raise ValueError(f"missing must be 'error', 'drop' or 'impute'; got {missing!r}.")
-        if engine not in ENGINES:
-            raise ValueError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}.")
-        if variational is not None and variational not in ("exact", *VARIATIONAL):
-            raise ValueError(
-                f"variational must be one of exact, {', '.join(VARIATIONAL)}; got {variational!r}."
-            )
+        check_choice("missing", missing, ("error", "drop", "impute"))
+        check_choice("engine", engine, ENGINES)
+        check_choice("variational", variational, ("exact", *VARIATIONAL, None))
         self.terms = terms
         self.family = response_family
         self.offset = tuple(dict.fromkeys(offsets))

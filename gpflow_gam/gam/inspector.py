@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 from gpflow.base import AnyNDArray
 
+from ..errors import check_choice
 from ..measures import Measure
 from ..posteriors import SparseAdditivePosterior
 from ..threads import check_process
@@ -661,8 +662,7 @@ class Inspector:
                 scale=scale,
             )
         asked = term, grid, level, num_points, self.seed, unconditional
-        if scale not in ("link", "response"):
-            raise ValueError(f"scale must be 'link' or 'response'; got {scale!r}.")
+        check_choice("scale", scale, ("link", "response"))
         if scale == "response":
             if fun is not None:
                 raise ValueError(

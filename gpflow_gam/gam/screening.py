@@ -17,6 +17,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
+from ..errors import check_count
 from ..likelihoods.expectations import expectation_gradients
 from ..likelihoods.support import checked_observations
 from . import GAM
@@ -419,13 +420,6 @@ def screen_interactions(
             "chosen": np.array([c.chosen for c in scored], dtype=bool),
         }
     )
-
-
-def check_count(argument: str, value: object, least: int) -> None:
-    """Raises ValueError unless ``value`` is a whole number of at least ``least``."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or int(value) < least:  # type: ignore[call-overload]
-        raise ValueError(f"{argument} must be a whole number of at least {least}; got {value!r}.")
 
 
 def check_gain(min_gain: float | None) -> None:

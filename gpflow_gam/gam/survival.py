@@ -14,6 +14,7 @@ from gpflow.likelihoods import Likelihood
 from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
+from ..errors import check_count, check_level
 from ..likelihoods.base import unwrapped
 from ..optimizers.laplace import HyperparameterDraw
 from .effects import hyperparameter_draws
@@ -184,8 +185,7 @@ class Lifetimes:
 
 
 def _quantile(level: float) -> float:
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    check_level(level)
     return float(norm.ppf(0.5 + 0.5 * level))
 
 
@@ -270,8 +270,7 @@ def cumulative_incidence(
     if len(gams) < 2:
         raise ValueError(f"gams must have a GAM for each of two causes or more; got {len(gams)}.")
     tails = norm.cdf([-_quantile(level), _quantile(level)])
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
+    check_count("num_samples", num_samples)
     lives = []
     for gam in gams.values():
         draws = hyperparameter_draws(gam.fitted) if unconditional else []

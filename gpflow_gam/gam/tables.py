@@ -16,6 +16,7 @@ from scipy import special
 from scipy.stats import norm
 from sklearn.isotonic import isotonic_regression
 
+from ..errors import check_choice
 from ..version import __version__
 from . import scorer
 from .components import Component, Margin
@@ -284,8 +285,7 @@ class Tables:
         level: float,
     ) -> dict[str, pd.DataFrame]:
         """As :meth:`gpflow_gam.GAM.tables` returns them."""
-        if scale not in ("link", "response"):
-            raise ValueError(f"scale must be 'link' or 'response'; got {scale!r}.")
+        check_choice("scale", scale, ("link", "response"))
         link = self.link()["name"]
         if scale == "response" and link not in ("identity", "log", "logit"):
             raise ValueError(
@@ -578,8 +578,7 @@ class EditedGAM:
         :raises ValueError: a column that is not there, or a value that the model cannot take.
         """
         names = {"response": "median", "link": "predictor", "terms": "terms"}
-        if type not in names:
-            raise ValueError(f"type must be one of {', '.join(names)}; got {type!r}.")
+        check_choice("type", type, names)
         answer = scorer.predict(self.document, data)[names[type]]
         return pd.DataFrame(answer) if type == "terms" else answer
 
@@ -636,8 +635,7 @@ class EditedGAM:
         self, term: str, axis: Mapping[str, Any], at: AnyNDArray, direction: str
     ) -> AnyNDArray:
         """The closest table that never turns, by rows of the data at its knots."""
-        if direction not in ("increasing", "decreasing"):
-            raise ValueError(f"monotone must be 'increasing' or 'decreasing'; got {direction!r}.")
+        check_choice("monotone", direction, ("increasing", "decreasing"))
         if axis["knots"] is None or axis["period"] is not None:
             raise ValueError(f"monotone: {term} is no function of a number.")
         if self._fit is None or not self._fit.data.available:

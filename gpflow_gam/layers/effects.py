@@ -13,6 +13,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
+from ..errors import check_count, check_level
 from ..gam.components import Component
 from ..kernels.correlation import lengthscales_of
 
@@ -34,8 +35,7 @@ def head_effects(
     head: GPHead, term: str | None, grid: Any, level: float, num_points: int | None
 ) -> pd.DataFrame:
     """See :meth:`GPHead.effects`."""
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level!r}.")
+    check_level(level)
     if term is not None:
         return _effect(head, _named(head, term), grid, level, num_points)
     if grid is not None and not (isinstance(grid, Mapping) or hasattr(grid, "columns")):
@@ -258,8 +258,7 @@ class DrawComponents(keras.callbacks.Callback):
 
     def __init__(self, head: GPHead, folder: str | Path, every: int = 1) -> None:
         super().__init__()
-        if every < 1:
-            raise ValueError(f"every must be at least 1; got {every}.")
+        check_count("every", every)
         if not any(len(c.margins) in _NUM_POINTS for c in head.structure.components):
             raise ValueError(f"{head.name} has no effect of one or two features to draw.")
         self.head, self.folder, self.every = head, Path(folder), every

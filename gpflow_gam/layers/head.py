@@ -20,6 +20,7 @@ from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict, set_trainable
 
+from ..errors import check_choice, check_level
 from ..gam.components import Component
 from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel
@@ -268,18 +269,10 @@ class GPHead(MomentReader, keras.Layer):
         if options.get("dtype") is None:
             options["dtype"] = gpflow.default_float().__name__
         super().__init__(**options)
-        if self.compute_dtype not in ("float32", "float64"):
-            raise ValueError(
-                f"dtype must be 'float64' or 'float32': Cholesky factors need it; got "
-                f"{self.compute_dtype!r}."
-            )
-        if normalization not in get_args(Normalization):
-            raise ValueError(
-                f"normalization must be 'running', 'adapt' or None; got {normalization!r}."
-            )
-        _check_output(output)
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level must be a probability between 0 and 1; got {level!r}.")
+        check_choice("dtype", self.compute_dtype, ("float32", "float64"))
+        check_choice("normalization", normalization, get_args(Normalization))
+        check_choice("output", output, get_args(Output))
+        check_level(level)
         self.specification = specification
         self.structure = specification.structure()
         self.normalization = normalization
@@ -522,7 +515,7 @@ class GPHead(MomentReader, keras.Layer):
             credible interval [N, 3] or [N, K, 3].
         """
         kind = self.output_kind if output is None else output
-        _check_output(kind)
+        check_choice("output", kind, get_args(Output))
         if _IS_TRACING.get():
             return HeadInput(self, inputs)
         self._check_width(inputs.shape)
@@ -593,7 +586,7 @@ class GPHead(MomentReader, keras.Layer):
     ) -> keras.KerasTensor:
         self._check_width(inputs.shape)
         kind = self.output_kind if output is None else output
-        _check_output(kind)
+        check_choice("output", kind, get_args(Output))
         leading, L = inputs.shape[:-1], self.num_predictors
         binary = self.specification.family.name == "bernoulli"
         number = self.specification.num_classes
@@ -731,8 +724,3 @@ class GPHead(MomentReader, keras.Layer):
         return float_type(
             self.compute_dtype, _SINGLE_JITTER if self.compute_dtype == "float32" else 0.0
         )
-
-
-def _check_output(output: object) -> None:
-    if output not in get_args(Output):
-        raise ValueError(f"output must be one of {', '.join(get_args(Output))}; got {output!r}.")

@@ -13,6 +13,7 @@ from gpflow.functions import MeanFunction
 from gpflow.likelihoods import Likelihood
 
 from .. import models, optimizers
+from ..errors import check_choice
 from ..gam.components import shaped_term
 from ..gam.families import Family
 from ..gam.terms import Term, Terms
@@ -76,8 +77,7 @@ class IterNCGP(GPHead):
         sizes: Mapping[str, int] | None = None,
         **options: Any,
     ) -> None:
-        if normalization not in ("adapt", None):
-            raise ValueError(f"normalization must be 'adapt' or None; got {normalization!r}.")
+        check_choice("normalization", normalization, ("adapt", None))
         specification = HeadSpecification.of(
             terms, likelihood, num_classes, num_levels, None, scale
         )

@@ -17,6 +17,7 @@ from gpflow.models import GPModel
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from ..errors import check_count
 from ..gam import families
 from ..gam.components import Component, build_kernel, learn_encoder, plan_columns
 from ..gam.components.kernels import PRIORS, VariancePriors
@@ -314,8 +315,7 @@ class HeadSpecification:
                 f"num_classes={num_classes!r} is for a softmax or ordinal likelihood; got "
                 f"{family.name!r}."
             )
-        if num_inducing is not None and (isinstance(num_inducing, bool) or num_inducing < 1):
-            raise ValueError(f"num_inducing must be at least 1; got {num_inducing!r}.")
+        check_count("num_inducing", num_inducing)
         if not (np.isfinite(scale) and scale > 0.0):
             raise ValueError(f"scale must be a positive number; got {scale!r}.")
         levels = tuple((int(f), int(k)) for f, k in (num_levels or {}).items())

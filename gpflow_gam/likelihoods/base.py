@@ -19,6 +19,7 @@ from numpy.polynomial.hermite import hermgauss
 from scipy import special
 from scipy.special import expit
 
+from ..errors import check_choice
 from ..threads import each
 
 NODES = 12
@@ -273,9 +274,7 @@ _EDGE = math.log(LARGEST)  # predictor at which the logarithm gives way: that of
 
 def checked_link(link: str, links: Sequence[str] = LINKS, of: str = "") -> str:
     """The link; raises ValueError if it is not one of ``links``."""
-    if link not in links:
-        names = ", ".join(map(repr, links[:-1]))
-        raise ValueError(f"link{of} must be {names} or {links[-1]!r}; got {link!r}.")
+    check_choice(f"link{of}", link, links)
     return link
 
 

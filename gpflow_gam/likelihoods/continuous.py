@@ -20,6 +20,7 @@ from gpflow.utilities import positive
 from scipy.special import betaln, xlog1py, xlogy
 from scipy.stats import norm
 
+from ..errors import check_level, check_positive
 from ..measures import weighted_quantiles
 from .base import (
     SHARE_LINKS,
@@ -322,10 +323,8 @@ class Loss:
     # = y - f; k s is smoothing standard deviations of normal noise of scale s.
 
     def __init__(self, tau: float, smoothing: float = SMOOTHING) -> None:
-        if not 0.0 < tau < 1.0:
-            raise ValueError(f"tau must be a probability between 0 and 1; got {tau}.")
-        if not 0.0 < smoothing < np.inf:
-            raise ValueError(f"smoothing must be positive and finite; got {smoothing}.")
+        check_level(tau, "tau")
+        check_positive("smoothing", smoothing)
         self.tau = float(tau)
         # of normal noise the scale of the loss is its density there, in standard deviations
         self.density = float(norm.pdf(norm.ppf(tau)))

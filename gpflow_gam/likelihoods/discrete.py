@@ -18,6 +18,7 @@ from gpflow.utilities import positive
 from scipy.special import digamma, expit, gammaln, ndtri, polygamma
 from scipy.stats import qmc
 
+from ..errors import check_count
 from ..threads import each
 from .base import (
     ORDERED_LINKS,
@@ -452,8 +453,7 @@ class Ordered(ScalarLikelihood):
     ) -> None:
         super().__init__(**kwargs)
         self.link = checked_link(link, ORDERED_LINKS)
-        if num_classes < 2:
-            raise ValueError(f"num_classes must be at least 2; got {num_classes}.")
+        check_count("num_classes", num_classes, 2)
         if increments is None:
             increments = np.ones(num_classes - 2)
         if np.shape(increments) != (num_classes - 2,):

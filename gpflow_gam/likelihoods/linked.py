@@ -11,6 +11,7 @@ from gpflow.base import AnyNDArray, Parameter, TensorType
 from gpflow.likelihoods import ScalarLikelihood
 from gpflow.quadrature import NDiagGHQuadrature
 
+from ..errors import check_positive
 from .base import NODES, GaussHermite, checked_link, fixed_unit
 from .continuous import Heteroskedastic, MeanGamma, StudentT, Tweedie
 
@@ -62,8 +63,7 @@ class MeanLink(ScalarLikelihood):
         **kwargs: Any,
     ) -> None:
         checked_link(link, MEAN_LINKS)
-        if not 0.0 < mean < np.inf:
-            raise ValueError(f"mean must be positive and finite; got {mean:g}.")
+        check_positive("mean", mean)
         varying = base.latent_dim is not None
         kwargs.setdefault("quadrature", NDiagGHQuadrature(2, NODES) if varying else GaussHermite())
         super().__init__(**kwargs)

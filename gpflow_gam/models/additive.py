@@ -34,6 +34,7 @@ from gpflow.utilities import assert_params_false, positive
 
 from ..bijectors import as_written
 from ..covariances import Features, InducingBlocks
+from ..errors import check_count, check_positive
 from ..inducing_variables import AdditiveInducingVariables, joined
 from ..kernels import AdditiveKernel, SeparateAdditive
 from ..likelihoods.base import unwrapped
@@ -422,8 +423,7 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
             num_latent_gps = likelihood.latent_dim or outputs
         check_outputs(kernel, num_latent_gps)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)
-        if num_data is not None and num_data < 1:
-            raise ValueError(f"num_data must be at least 1; got {num_data}.")
+        check_count("num_data", num_data)
         self.num_data = num_data
         self.inducing_variable = check_inducing(inducing_variable, kernel)
         if variational is None:
@@ -566,8 +566,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         block_size: int = DEFAULT_BLOCK,
     ) -> None:
         kernel = check_kernel(kernel)
-        if not (np.isfinite(noise_variance) and noise_variance > 0.0):
-            raise ValueError(f"noise_variance must be positive and finite; got {noise_variance}.")
+        check_positive("noise_variance", noise_variance)
         likelihood = Gaussian()
         likelihood.variance = Parameter(noise_variance, transform=positive(lower=0.0, base="exp"))
         X, Y = checked_data(data, kernel, likelihood)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ..errors import check_count
 from .curvatures import Curvature, Precision
 from .operators import KernelOperator
 from .problem import (
@@ -263,8 +264,7 @@ class IterGP(Solver):
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_iterations", "compression"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1; got {value}.")
+            check_count(name, value)
 
     def start(
         self, problem: LaplaceProblem, before: ActionPosteriorState | None = None

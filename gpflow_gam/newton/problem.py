@@ -15,6 +15,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 
+from ..errors import check_choice, check_count
 from .curvatures import Curvature, DensePrecision, Precision, checked_curvature, curvature
 from .operators import KernelOperator, PivotedCholesky
 
@@ -295,8 +296,7 @@ class UnitVectors(Policy):
     """
 
     def __init__(self, order: str = "given") -> None:
-        if order not in ("given", "pivoted"):
-            raise ValueError(f"order must be 'given' or 'pivoted'; got {order!r}.")
+        check_choice("order", order, ("given", "pivoted"))
         self.order = order
 
     def rows(self, problem: LaplaceProblem, number: int) -> AnyNDArray:
@@ -341,8 +341,7 @@ class Informative(Policy):
     """Largest size of the eigenproblem, pivots times latent functions."""
 
     def __init__(self, num_pivots: int = 256) -> None:
-        if num_pivots < 1:
-            raise ValueError(f"num_pivots must be at least 1; got {num_pivots}.")
+        check_count("num_pivots", num_pivots)
         self.num_pivots = num_pivots
 
     def plan(self, context: Context, number: int) -> Plan:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
+from ..errors import check_count
 from .curvatures import Curvature, DiagonalPrecision, Precision
 from .itergp import Buffers, InnerLoop, flat, pairs
 from .problem import (
@@ -261,8 +262,7 @@ class ReducedNewton(Solver):
 
     def __post_init__(self) -> None:
         for name in ("num_actions", "max_steps", "num_pivots"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+            check_count(name, getattr(self, name))
 
     def start(
         self, problem: LaplaceProblem, before: ActionPosteriorState | None = None

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from tensorflow.python.framework import ops
 from tqdm.auto import tqdm
 
-from ..errors import NotPositiveDefinite
+from ..errors import NotPositiveDefinite, check_choice, check_count, check_positive
 from ..posteriors import AdditivePosterior
 
 __all__ = [
@@ -179,12 +179,6 @@ OnInterrupt = Literal["raise", "keep"]
 INTERRUPTED = "interrupted; what was best so far is kept"
 
 
-def check_on_interrupt(value: object) -> None:
-    """Raise ValueError if it is none of the choices."""
-    if value not in get_args(OnInterrupt):
-        raise ValueError(f"on_interrupt must be 'raise' or 'keep'; got {value!r}.")
-
-
 class StopFit(Exception):
     """Ends a fit from inside an optimiser; its message says why."""
 
@@ -204,7 +198,7 @@ class Tracker:
         max_iterations: int = 1000,
         tolerance: float = 1e-2,
     ) -> None:
-        check_on_interrupt(on_interrupt)
+        check_choice("on_interrupt", on_interrupt, get_args(OnInterrupt))
         self.max_iterations, self.tolerance = max_iterations, tolerance
         self.variables = list(variables)
         self.method, self._objective = method, objective
@@ -328,12 +322,9 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.max_iterations < 1:
-            raise ValueError(f"max_iterations must be at least 1; got {self.max_iterations}.")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1; got {self.batch_size}.")
-        if not (np.isfinite(self.learning_rate) and self.learning_rate > 0.0):
-            raise ValueError(f"learning_rate must be positive; got {self.learning_rate}.")
+        check_count("max_iterations", self.max_iterations)
+        check_count("batch_size", self.batch_size)
+        check_positive("learning_rate", self.learning_rate)
         if not 0.0 < self.rho <= 1.0:
             raise ValueError(f"rho must be in (0, 1]; got {self.rho}.")
         if not self.tolerance > 0.0:

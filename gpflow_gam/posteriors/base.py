@@ -31,6 +31,7 @@ from ..covariances import (
     open_variances,
     sampling_root,
 )
+from ..errors import check_count
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..likelihoods.support import as_numbers
@@ -268,10 +269,7 @@ def _check_num_samples(num_samples: int | tf.Tensor) -> None:
         num_samples = tf.get_static_value(num_samples)
         if num_samples is None:  # known when the graph runs
             return
-    if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)):
-        raise ValueError(f"num_samples must be a whole number; got {num_samples!r}.")
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
+    check_count("num_samples", num_samples)
 
 
 def seeds(seed: int | tf.Tensor | None, number: int) -> list[AnyNDArray | tf.Tensor | None]:

@@ -14,6 +14,7 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 from scipy.stats import qmc
 
+from ..errors import check_count, check_level
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..measures import Measure
@@ -124,14 +125,6 @@ def may_vanish(draws: VarianceDraws, shares: AnyNDArray, level: float) -> AnyNDA
     sizes = np.einsum("vl,v->l", draws.sizes, shares)
     inside: AnyNDArray = sizes <= np.quantile(distances, level, axis=0)
     return inside
-
-
-def check_options(level: float, num_samples: int) -> None:
-    """Raise ValueError for a level outside (0, 1) or too few draws."""
-    if isinstance(num_samples, bool) or int(num_samples) != num_samples or num_samples < 2:
-        raise ValueError(f"num_samples must be a whole number from 2 on; got {num_samples!r}.")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be between 0 and 1; got {level}.")
 
 
 def _sums(
@@ -335,7 +328,8 @@ class FunctionalANOVA:
             first where there are several.
         :raises ValueError: the predictor's variance is zero.
         """
-        check_options(level, num_samples)
+        check_level(level)
+        check_count("num_samples", num_samples, 2)
         draws = self.variances(num_samples, seed)
         return sobol_table(draws, self.name, level, self.predictors)
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 
 from ..archive import replacing
+from ..errors import check_choice, check_count, check_level
 from ..gam.frames import Table
 from ..gam.tables import ERROR
 from ..version import __version__
@@ -238,14 +239,9 @@ class Options:
     max_rows: int | None = 1000
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.level < 1.0:
-            raise ValueError(f"level must be a probability between 0 and 1; got {self.level}.")
-        if self.invalid not in get_args(Invalid):
-            raise ValueError(f"invalid must be 'error' or 'nan'; got {self.invalid!r}.")
-        if self.max_rows is not None and (isinstance(self.max_rows, bool) or self.max_rows < 1):
-            raise ValueError(
-                f"max_rows must be at least 1, or None for no limit; got {self.max_rows!r}."
-            )
+        check_level(self.level)
+        check_choice("invalid", self.invalid, get_args(Invalid))
+        check_count("max_rows", self.max_rows)
 
 
 def signatures(servable: Servable, options: Options) -> dict[str, Any]:
@@ -428,9 +424,8 @@ def export(
         )
     if kind == "saved_model":
         name = path.name
+        check_count("version", version)
         if version is not None:
-            if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-                raise ValueError(f"version must be a whole number from 1 on; got {version!r}.")
             path = path / str(version)
         options = Options(level, invalid or "error", max_rows)
         _export_folder(model, path, options, overwrite, None if warmup is None else (name, warmup))

@@ -13,6 +13,7 @@ import scipy.sparse
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
+from ...errors import check_choice, check_count, check_level
 from ...kernels.fixed_inputs import FixedInputKernel
 from ...likelihoods.predictive import expected_response
 from ...posteriors import InducingMoments
@@ -458,12 +459,9 @@ class Averaging:
 
     def __post_init__(self) -> None:
         number = self.num_samples
-        if self.scale not in ("response", "link"):
-            raise ValueError(f"scale must be 'response' or 'link'; got {self.scale!r}.")
-        if not 0.0 < self.level < 1.0:
-            raise ValueError(f"level must be a probability between 0 and 1; got {self.level}.")
-        if isinstance(number, bool) or int(number) != number or number < 2:
-            raise ValueError(f"num_samples must be a whole number from 2 on; got {number!r}.")
+        check_choice("scale", self.scale, ("response", "link"))
+        check_level(self.level)
+        check_count("num_samples", number, 2)
 
     def partial_dependence(
         self,
@@ -521,10 +519,7 @@ class Averaging:
         comparison: str = "difference",
     ) -> pd.DataFrame:
         """The table of :meth:`gpflow_gam.GAM.avg_comparisons`."""
-        if comparison not in _COMPARISONS:
-            raise ValueError(
-                f"comparison must be one of {', '.join(_COMPARISONS)}; got {comparison!r}."
-            )
+        check_choice("comparison", comparison, _COMPARISONS)
         whole = columns if isinstance(columns, Mapping) else {}
         asked = {name: whole.get(name) for name in as_columns("columns", columns)}
         if not asked:

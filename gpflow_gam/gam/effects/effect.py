@@ -16,6 +16,7 @@ from scipy.linalg import lapack
 from scipy.stats import norm
 
 from ...bijectors import frozen_copy
+from ...errors import check_count, check_level
 from ...likelihoods.predictive import (
     conditional_response,
     expected_response,
@@ -288,8 +289,7 @@ class EffectTable:
     seed: int
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.level < 1.0:
-            raise ValueError(f"level must be a probability between 0 and 1; got {self.level}.")
+        check_level(self.level)
 
     @functools.cached_property
     def covariance(self) -> AnyNDArray:
@@ -451,8 +451,7 @@ def sample_effect(
     slope: Column | None = None,
 ) -> AnyNDArray:
     """Joint posterior draws of a component, [S, n], or [S, n, L] for several predictors."""
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
+    check_count("num_samples", num_samples)
     if slope is not None and reference is not None:
         raise ValueError("slope and reference exclude each other: a slope has no reference.")
     component = effect_component(fit, term)
@@ -691,8 +690,7 @@ def response_effect(
     alone. With one predictor simultaneous bands are the images of the predictor's; otherwise they
     are of joint draws.
     """
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    check_level(level)
     component = effect_component(fit, term)
     where = make_grid(fit, component, grid, num_points)
     number, likelihood = len(where.X), fit.likelihood
@@ -818,8 +816,7 @@ def coefficients(
     most: int | None = None,
 ) -> pd.DataFrame:
     """The table of :meth:`gpflow_gam.GAM.coefficients`."""
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    check_level(level)
     references = None if reference is None else _references(fit, reference)
     z = float(norm.ppf(0.5 + 0.5 * level))
     frames = []

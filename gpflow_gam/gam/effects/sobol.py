@@ -9,13 +9,13 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
+from ...errors import check_choice, check_count, check_level
 from ...likelihoods.base import unwrapped
 from ...measures import Discrete, Empirical, Measure
 from ...posteriors import InducingMoments
 from ...sensitivity import FunctionalANOVA
 from ...sensitivity.anova import (
     Response,
-    check_options,
     covariance_table,
     pick_freeze,
     response_table,
@@ -53,13 +53,13 @@ def sobol(
     seed: int = 0,
 ) -> pd.DataFrame:
     """The table of :meth:`gpflow_gam.GAM.sobol`."""
-    check_options(level, num_samples)
+    check_level(level)
+    check_count("num_samples", num_samples, 2)
     for argument, value, allowed in (
         ("scale", scale, ("link", "response")),
         ("inputs", inputs, ("independent", "data")),
     ):
-        if value not in allowed:
-            raise ValueError(f"{argument} must be one of {', '.join(allowed)}; got {value!r}.")
+        check_choice(argument, value, allowed)
     made = fit.spec.dependent
     if inputs == "independent" and made:
         raise ValueError(

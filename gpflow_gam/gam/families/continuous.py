@@ -19,6 +19,7 @@ from numpy.random import Generator
 from scipy.stats import norm
 
 from ... import likelihoods
+from ...errors import check_count, check_positive
 from ...likelihoods.base import GaussHermite
 from ...likelihoods.continuous import (
     EXACT,
@@ -225,10 +226,7 @@ class Cox(Family):
     intervals: int = 32
 
     def __post_init__(self) -> None:
-        if isinstance(self.intervals, bool) or int(self.intervals) != self.intervals:
-            raise ValueError(f"intervals must be a whole number; got {self.intervals!r}.")
-        if self.intervals < 2:
-            raise ValueError(f"intervals must be at least 2; got {self.intervals}.")
+        check_count("intervals", self.intervals, 2)
 
     @property
     def reads_response(self) -> bool:
@@ -496,8 +494,7 @@ class StudentT(LocationScale, LinkedFamily):
 
     def __post_init__(self) -> None:
         LinkedFamily.__post_init__(self)
-        if not (np.isfinite(self.df) and self.df > 0.0):
-            raise ValueError(f"df must be positive and finite; got {self.df}.")
+        check_positive("df", self.df)
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         sd = y.robust[1]  # outliers are what the family is for

@@ -15,7 +15,7 @@ from gpflow.utilities import deepcopy, parameter_dict, set_trainable
 
 from ... import optimizers
 from ...bijectors import exponential
-from ...errors import NotPositiveDefinite
+from ...errors import NotPositiveDefinite, check_choice
 from ...kernels import AdditiveKernel
 from ...kernels.additive import OffsetMean
 from ...likelihoods import Quasi, Weighted
@@ -28,7 +28,6 @@ from ...optimizers.binned import bins
 from ...optimizers.binned.bins import FEW_ROWS, FINE_BINS
 from ...optimizers.binned.cavities import Neighbourhoods
 from ...optimizers.binned.evidence import PseudoData
-from ...optimizers.minimizers import check_on_interrupt
 from ...variational import OptimalPrecision
 from ..components import (
     Component,
@@ -450,7 +449,7 @@ def fit_gam(
     request: Request, source: Any, start: FittedGAM | None = None, **options: Any
 ) -> FittedGAM:
     """Fit a GAM to data in memory or in blocks."""
-    check_on_interrupt(options.get("on_interrupt", "raise"))
+    check_choice("on_interrupt", options.get("on_interrupt", "raise"), ("raise", "keep"))
     check_criterion(request, options)
     budget = options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
     request = dataclasses.replace(request, progress=options.get("progress"), budget=budget)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
+from ...errors import check_choice, check_level
 from ...likelihoods.predictive import (
     expected_response,
     predictive_log_density,
@@ -150,14 +151,9 @@ class Prediction:
 
     def predict(self, data: Any) -> Any:
         """As :meth:`gpflow_gam.GAM.predict`; the same rows give the same, in blocks or not."""
-        if self.interval is not None and not 0.0 < self.interval < 1.0:
-            raise ValueError(
-                f"interval must be a probability between 0 and 1; got {self.interval}."
-            )
-        if self.type not in get_args(PredictionType):
-            raise ValueError(
-                f"type must be one of {', '.join(get_args(PredictionType))}; got {self.type!r}."
-            )
+        if self.interval is not None:
+            check_level(self.interval, "interval")
+        check_choice("type", self.type, get_args(PredictionType))
         # draws of new responses go on from block to block
         rng, parts = np.random.default_rng(self.seed), []
         # what few rows of a block need is dear, and so shared by many

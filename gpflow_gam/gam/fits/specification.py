@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-from ...errors import NotPositiveDefinite
+from ...errors import NotPositiveDefinite, check_choice
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import TimeBudget
 from ...optimizers.binned.rounds import StartError
@@ -419,8 +419,7 @@ CRITERIA = ("elbo", "ncv")  # values of criterion
 def check_criterion(request: Request, options: Mapping[str, Any]) -> None:
     """Raise ValueError if a criterion is unknown, or does not go with the other options."""
     criterion = options.get("criterion", "elbo")
-    if criterion not in CRITERIA:
-        raise ValueError(f"criterion must be one of {', '.join(CRITERIA)}; got {criterion!r}.")
+    check_choice("criterion", criterion, CRITERIA)
     if criterion == "elbo":
         if options.get("groups") is not None:
             raise ValueError(

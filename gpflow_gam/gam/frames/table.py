@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
+from ...errors import check_count
 from ..terms import Column, Expression, as_column, variables_of
 from ..terms.base import Lags
 
@@ -721,8 +722,7 @@ def blocks_of(source: Any, columns: Iterable[Column] | None, rows: int) -> Block
     """A table in blocks of at most so many rows, with ``columns`` alone; None for all."""
     # What Table takes; the path of a Parquet file or folder, or a list of them; a
     # pyarrow.dataset.Dataset; or tables one after the other, which are read twice for levels.
-    if rows < 1:
-        raise ValueError(f"rows must be at least 1; got {rows}.")
+    check_count("rows", rows)
     names = None if columns is None else list(columns)
     paths = _paths(source)
     if paths is not None:

@@ -18,6 +18,7 @@ from matplotlib.path import Path
 from scipy.spatial import cKDTree
 from scipy.stats import norm
 
+from ...errors import check_count, check_level
 from ...threads import one_blas_thread
 from ..components import Component, Margin
 from ..effects import EffectTable, applied, effect, inducing_moments, make_grid
@@ -601,10 +602,8 @@ def draw(
     """
     if ax is not None and not isinstance(ax, Axes):
         raise TypeError(f"ax must be matplotlib axes; got {type(ax).__name__}.")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
-    if num_points is not None and num_points < 2:
-        raise ValueError(f"num_points must be at least 2; got {num_points}.")
+    check_level(level)
+    check_count("num_points", num_points, 2)
     if too_far is not None and not too_far > 0.0:
         raise ValueError(f"too_far must be positive, or None for no limit; got {too_far}.")
     components = _components(fit, terms)

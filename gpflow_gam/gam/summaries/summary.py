@@ -17,6 +17,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 from tabulate import tabulate
 
+from ...errors import check_level
 from ...kernels import CentredLinear, Summed, kernel_columns
 from ...kernels.correlation import leaves_of, lengthscales_of
 from ...measures import NUM_NODES
@@ -271,8 +272,7 @@ def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, flo
 
 def variance_components(fit: FittedGAM, level: float = 0.95) -> pd.DataFrame:
     """The table of :meth:`gpflow_gam.GAM.variance_components`."""
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    check_level(level)
     # trial steps may end where numbers do
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         rows = list(_rows(fit, float(norm.ppf(0.5 + 0.5 * level))))

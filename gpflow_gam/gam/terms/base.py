@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ...errors import check_choice
 from ...priors import Prior
 
 if TYPE_CHECKING:
@@ -698,8 +699,7 @@ class Surv:
                     "column, and give its name."
                 )
             object.__setattr__(self, place, column)
-        if self.type not in TYPES:
-            raise ValueError(f"type must be one of {', '.join(TYPES)}; got {self.type!r}.")
+        check_choice("type", self.type, TYPES)
         if (self.type == "counting") != (self.third is not None):
             raise ValueError(
                 "Surv(start, stop, event) has three columns and type='counting', and no other has; "

@@ -8,6 +8,7 @@ import functools
 import re
 from typing import Any, ClassVar
 
+from ...errors import check_choice
 from ...priors import Prior, checked_priors
 from .base import FUNCTIONS as ROWWISE
 from .base import LEARNT, Column, Expression, Term, as_column, checked_columns
@@ -79,11 +80,7 @@ class Levels(_OneColumn):
     def __post_init__(self) -> None:
         super().__post_init__()
         _checked_shrink(self.function, self.shrink)
-        if self.unseen not in UNSEEN:
-            raise ValueError(
-                f"{self.function}(): unseen must be one of {', '.join(UNSEEN)}; "
-                f"got {self.unseen!r}."
-            )
+        check_choice(f"{self.function}(): unseen", self.unseen, UNSEEN)
 
     @property
     def shrinks(self) -> bool:

@@ -13,6 +13,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
+from ...errors import check_choice
 from ...kernels.shaped import SHAPES
 from ...priors import Prior, checked_priors
 from .base import (
@@ -334,10 +335,7 @@ class FactorSmooth(FunctionOf):
             )
         object.__setattr__(self, "k", checked_k("s", self.k))
         object.__setattr__(self, "by_", checked_by("s", self.over, self.by_))
-        if self.unseen is not None and self.unseen not in UNSEEN:
-            raise ValueError(
-                f"s(): unseen must be one of {', '.join(UNSEEN)}; got {self.unseen!r}."
-            )
+        check_choice("s(): unseen", self.unseen, (*UNSEEN, None))
 
     @property
     def policy(self) -> str:
@@ -382,8 +380,7 @@ def _checked_period(function: str, kind: str, period: object) -> None:
 
 
 def _checked_shape(function: str, shape: object) -> str | None:
-    if shape is not None and shape not in SHAPES:
-        raise ValueError(f"{function}(): shape must be one of {', '.join(SHAPES)}; got {shape!r}.")
+    check_choice(f"{function}(): shape", shape, (*SHAPES, None))
     return None if shape is None else str(shape)
 
 
