@@ -103,7 +103,7 @@ def _pima() -> Table:
 def _bike() -> Table:
     import gpflow_gam as gg
 
-    frame = pd.DataFrame(gg.datasets.bikeshare())
+    frame = gg.datasets.bikeshare()
     columns = ["hr", "temp", "hum", "windspeed", "workingday", "mnth", "weathersit", "weekday"]
     return prepared(frame[columns], frame["bikers"], "count", "ISLR2::Bikeshare")
 

@@ -5,16 +5,13 @@ import os
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow is silent
 
 import matplotlib
-import pandas as pd
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s
 
 matplotlib.use("Agg")  # figures are files
 
-bikes = pd.DataFrame(gg.datasets.bikeshare())  # or pd.read_csv("yours.csv")
-for name in ("mnth", "weathersit"):
-    bikes[name] = pd.Categorical(bikes[name], bikes[name].unique())  # levels as they come
+bikes = gg.datasets.bikeshare()  # or pandas.read_csv("yours.csv")
 held_out = bikes.index % 5 == 4
 train, test = bikes[~held_out], bikes[held_out]
 

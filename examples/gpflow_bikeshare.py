@@ -39,12 +39,10 @@ HOUR, WORKINGDAY, TEMP, HUM, WINDSPEED, MONTH, WEATHERSIT = range(7)
 def load() -> tuple[np.ndarray, np.ndarray]:
     """X [N, 7] with factors as codes, and the counts Y [N, 1]."""
     data = gg.datasets.bikeshare()
-    codes = {
-        "mnth": np.array([MONTHS.index(m) for m in data["mnth"]]),
-        "weathersit": np.array([WEATHER.index(w) for w in data["weathersit"]]),
-    }
-    X = np.column_stack([codes.get(c, data[c]) for c in COLUMNS]).astype(np.float64)
-    return X, data["bikers"][:, None].astype(np.float64)
+    X = np.column_stack(
+        [data[c].cat.codes if c in ("mnth", "weathersit") else data[c] for c in COLUMNS]
+    )
+    return X.astype(np.float64), data[["bikers"]].to_numpy(np.float64)
 
 
 def daily_curve(level: int) -> gpflow.kernels.Kernel:

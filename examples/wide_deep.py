@@ -28,14 +28,12 @@ from sklearn.model_selection import train_test_split
 
 import gpflow_gam as gg
 
-MONTHS = ["Jan", "Feb", "March", "April", "May", "June", "July", "Aug", "Sept", "Oct", "Nov", "Dec"]
-
 
 def load() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Columns of the terms [N, 3], of the network [N, 8], and counts [N]."""
-    data = pd.DataFrame(gg.datasets.bikeshare())
+    data = gg.datasets.bikeshare()
     wide = data[["hr", "workingday", "temp"]].to_numpy(np.float32)
-    season = 2.0 * np.pi * data["mnth"].map(MONTHS.index).astype(float) / 12.0
+    season = 2.0 * np.pi * data["mnth"].cat.codes / 12.0
     deep = np.column_stack(
         [
             np.sin(season),

@@ -45,14 +45,8 @@ _BROKEN = (
 """Exceptions that reading a damaged archive may raise."""
 
 
-def write(
-    path: Path,
-    header: Mapping[str, Any],
-    arrays: Arrays,
-    overwrite: bool,
-    compressed: bool = True,
-) -> None:
-    """Write an archive; links are followed, and a file that is replaced keeps its mode."""
+def writable(path: str | Path, overwrite: bool) -> Path:
+    """Where a file is written that a user asks for, links followed, once nothing is against it."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         kind = "a folder" if target.is_dir() else "a device, not a file"
@@ -61,6 +55,18 @@ def write(
         raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path: there is no folder {target.parent}; make it first.")
+    return target
+
+
+def write(
+    path: Path,
+    header: Mapping[str, Any],
+    arrays: Arrays,
+    overwrite: bool,
+    compressed: bool = True,
+) -> None:
+    """Write an archive; links are followed, and a file that is replaced keeps its mode."""
+    target = writable(path, overwrite)
     method = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
     with replacing(target) as stream, zipfile.ZipFile(stream, "w", method) as out:
         sums = {}

@@ -60,12 +60,15 @@ def test_citation_is_of_this_version():
 
 def test_bikeshare_data():
     data = gg.datasets.bikeshare()
-    assert len(data) == 15
-    assert {len(column) for column in data.values()} == {8645}
+    assert data.shape == (8645, 15)
+    assert not data.isna().any(axis=None)
     np.testing.assert_array_equal(data["casual"] + data["registered"], data["bikers"])
     assert data["bikers"].sum() == 1_243_103
     assert set(data["hr"]) == set(range(24))
-    assert data["weathersit"][0] == "clear"
+    assert data["weathersit"].min() == "clear"
+    assert list(data.groupby("mnth", observed=True)["day"].min()) == sorted(
+        data.groupby("mnth", observed=True)["day"].min()
+    )
 
 
 def test_main_job(tmp_path):
@@ -171,9 +174,7 @@ def test_readme_from_a_table_to_a_figure(tmp_path, monkeypatch):
     """As it stands, on every twentieth row."""
     monkeypatch.chdir(tmp_path)
     whole = gg.datasets.bikeshare()
-    monkeypatch.setattr(
-        gg.datasets, "bikeshare", lambda: {name: column[::20] for name, column in whole.items()}
-    )
+    monkeypatch.setattr(gg.datasets, "bikeshare", lambda: whole.iloc[::20])
     monkeypatch.setattr("gpflow_gam.gam.effects.posterior.draw_solutions", lambda *_: [])
     names: dict[str, object] = {}
     exec(compile(readme_blocks()[0], "README.md", "exec"), names)

@@ -120,10 +120,10 @@ def test_curve_and_bands_are_the_effects(gaussian):
         lower, upper = extent(marked(ax, gid), frame["x"])
         np.testing.assert_allclose(lower, frame[f"lower{suffix}"])
         np.testing.assert_allclose(upper, frame[f"upper{suffix}"])
-    assert ax.get_title() == "s(x):g=b"
-    assert ax.get_xlabel() == "x"
     edf = gaussian.summary().table.loc["s(x):g=b", "edf"]
-    assert ax.get_ylabel() == f"partial effect on num [edf {edf:.1f}]"
+    assert ax.get_title() == f"s(x):g=b [edf {edf:.1f}]"
+    assert ax.get_xlabel() == "x"
+    assert ax.get_ylabel() == "partial effect on num"
     axes = gaussian.draw("s(x):g", ncols=1, figsize=(4.0, 7.0)).axes
     assert len({ax.get_ylim() for ax in axes}) == 1 < len(axes)
     assert {ax.get_position().x0 for ax in axes} == {axes[0].get_position().x0}
@@ -139,11 +139,12 @@ def test_rug_has_the_rows_of_the_level_alone(gaussian):
 
 
 def test_a_label_expands_and_every_effect_has_its_panel(gaussian):
-    assert set(panels(gaussian.draw("s(x):g", num_points=4))) == {"s(x):g=a", "s(x):g=b"}
+    edf = gaussian.summary().table["edf"]
+    named = {name: f"{name} [edf {value:.1f}]" for name, value in edf.items()}
+    split = {named["s(x):g=a"], named["s(x):g=b"]}
+    assert set(panels(gaussian.draw("s(x):g", num_points=4))) == split
     titles = set(panels(gaussian.draw(num_points=4)))
-    edf = gaussian.summary().table.loc["te(x,z)", "edf"]
-    rest = {"factor(g)", "random_effect(h)", f"te(x,z) [edf {edf:.1f}]", "standard error"}
-    assert titles == {"s(x):g=a", "s(x):g=b"} | rest
+    assert titles == {*named.values(), "standard error"}
 
 
 def test_maps_are_the_estimate_and_its_error(gaussian):
@@ -318,7 +319,7 @@ def test_several_predictors_have_a_map_each(categorical):
 def test_draws_into_axes(gaussian):
     figure, (left, right) = plt.subplots(1, 2)
     assert gaussian.draw("s(x):g=a", ax=right, num_points=5) is figure
-    assert right.get_title() == "s(x):g=a"
+    assert right.get_title().startswith("s(x):g=a [edf ")
     assert not left.lines
     gaussian.draw("te(x,z)", ax=left, num_points=5)
     assert left.get_title().startswith("te(x,z)")

@@ -15,7 +15,7 @@ import pandas as pd
 
 import gpflow_gam as gg
 
-bikes = pd.DataFrame(gg.datasets.bikeshare())
+bikes = gg.datasets.bikeshare()
 bikes = bikes[bikes["mnth"].isin(["May", "June", "July", "Aug", "Sept"])]
 bikes["kind"] = bikes["workingday"].map({0: "day off", 1: "working day"})
 

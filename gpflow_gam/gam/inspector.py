@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
@@ -909,6 +910,7 @@ class Inspector:
         ax: Axes | None = None,
         level: float = 0.95,
         residuals: bool = False,
+        style: str | None = None,
         **options: Any,
     ) -> Figure:
         """
@@ -918,16 +920,19 @@ class Inspector:
         :param ax: draw one effect into this.
         :param level: probability of the bands.
         :param residuals: adds partial residuals.
+        :param style: ``"paper"`` for a journal: panels of which three fill a page, small print, and
+            colours that colour-blind readers tell apart. ``savefig("a.pdf")`` has them as vectors.
         :param options: of :func:`gpflow_gam.gam.plotting.draw`.
         :return: a new figure, or the one that ``ax`` stands on.
         :raises TypeError: ``ax`` is no axes, ``terms`` are no names, or an option that there is
             not.
         :raises ValueError: an unknown effect, or an option that cannot be, naming it.
         """
-        from .plotting import draw
+        from .plotting import draw, styled
 
         options = {"seed": self.seed, **options}
-        return draw(self.fitted, terms, ax=ax, level=level, residuals=residuals, **options)
+        with styled(style):
+            return draw(self.fitted, terms, ax=ax, level=level, residuals=residuals, **options)
 
     def draw_lift(
         self, data: Any, *, other: Any = None, groups: int = 10, by: Column | None = None
@@ -952,6 +957,33 @@ class Inspector:
         from .plotting import lift
 
         return lift(self.fitted, data, other, groups, by)
+
+    def report(
+        self,
+        path: str | Path,
+        *,
+        others: Mapping[str, Any] | None = None,
+        title: str | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        """
+        Write a report to an HTML file that needs nothing else.
+
+        It has the summary, the data, the effects, checks and warnings, a comparison with other
+        models, a paragraph for the methods section of an article with versions and citations, and
+        tables to copy. Figures are vectors. The file appears whole or not at all.
+
+        :param path: where.
+        :param others: other fits to the same rows, by name, as :func:`gpflow_gam.compare` takes
+            them.
+        :param title: of the page; by default it names the response.
+        :param overwrite: whether a file that is there may be replaced.
+        :raises FileExistsError: there is a file, and ``overwrite`` is false.
+        :raises ValueError: as :func:`gpflow_gam.compare`; or a file had no rows with the fit.
+        """
+        from .report import write_report
+
+        write_report(self, path, others, title, overwrite)
 
     def appraise(self) -> Figure:
         """A page of diagnostics: residual QQ, residuals and observations against fitted values."""

@@ -9,6 +9,7 @@ from ..summaries.checks import quantile_residuals
 from .appraise import appraise, lift
 from .draw import draw, partial_residuals, working_residuals
 from .tables import draw_cumulative_sobol, draw_partial_dependence, draw_sobol
+from .tables import styled as styled
 
 __all__ = [
     "appraise",

@@ -28,7 +28,7 @@ from ..frames import LevelColumn, NumericColumn
 from ..summaries.checks import effective_dof
 from ..terms import Column, MarkovField
 from ..terms.smooth import Polygons
-from .tables import clip_to, faintness, figure_of, panels, put_title, short, thinned
+from .tables import clip_to, color_of, faintness, figure_of, panels, put_title, short, thinned
 
 # --- residuals ------------------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ def band(
 
 def _colors(number: int) -> list[object]:
     if number <= _BANDED:
-        return [f"C{i}" for i in range(number)]
+        return [color_of(i) for i in range(number)]
     return list(plt.get_cmap("viridis")(np.linspace(0.0, 0.95, number)))
 
 
@@ -364,9 +364,11 @@ def draw_points(
         ax.axhline(series[0].shown(np.zeros(1))[0], color="0.6", linewidth=0.8, zorder=0)
     order = np.argsort(series[0].estimate) if number > NAMED else np.arange(number)
     shifts = np.linspace(-0.25, 0.25, len(series)) if len(series) > 1 else np.zeros(1)
-    size = 5.0 if number <= NAMED else 2.5
+    few = number <= NAMED
+    size = plt.rcParams["lines.markersize"] * (0.8 if few else 0.4)
+    width = plt.rcParams["lines.linewidth"] * (1.0 if few else 0.5)
     for i, (curve, shift) in enumerate(zip(series, shifts)):
-        color, x = f"C{i}", np.arange(number) + shift
+        color, x = color_of(i), np.arange(number) + shift
         estimate = curve.shown(curve.estimate)[order]
         if curve.simultaneous is not None:
             ax.errorbar(
@@ -375,9 +377,9 @@ def draw_points(
             )  # fmt: skip
         ax.errorbar(
             x, estimate, _errors(curve, curve.pointwise, order), fmt="o", color=color,
-            markersize=size, elinewidth=1.6 if number <= NAMED else 0.7, label=curve.label or None,
+            markersize=size, elinewidth=width, label=curve.label or None,
             gid="pointwise",
-            capsize=size if number <= NAMED else 0.0,  # intervals narrower than the point show, too
+            capsize=size if few else 0.0,  # intervals narrower than the point show, too
         )  # fmt: skip
     if number > NAMED:
         ax.set_xticks([])
@@ -415,7 +417,7 @@ def _name_levels(ax: Axes, names: tuple[str, ...]) -> None:
     ax.set_xticks(np.arange(len(labels)), labels)
     if sum(len(label) + 2 for label in labels) <= 38:
         return
-    if len(labels) > 12:
+    if len(labels) > 8:
         ax.tick_params(axis="x", labelrotation=90, labelsize="small" if len(labels) < 25 else 6)
         return
     for text in ax.get_xticklabels():
@@ -725,13 +727,13 @@ def _is_wide(fit: FittedGAM, component: Component) -> bool:
 def _put_names(ax: Axes, fit: FittedGAM, shown: View, places: list[int]) -> None:
     """The title, and what the axis of values is of."""
     predictor = places[0] if len(places) == 1 else None
-    put_title(ax, shown.title(predictor))
-    name = _measured(fit, shown.fun)
+    title, name = shown.title(predictor), _measured(fit, shown.fun)
     name += f", against {shown.against}" if shown.against else ""
     if predictor is not None:
         if measured := fit.spec.family.axes(str(fit.spec.response)):
             name = measured[shown.component.predictors_of(fit.num_predictors)[predictor]]
-        name = f"{name} [edf {shown.dof[predictor]:.1f}]"
+        title = f"{title} [edf {shown.dof[predictor]:.1f}]"
+    put_title(ax, title)
     ax.set_ylabel(name)
 
 

@@ -2,19 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from cycler import cycler
 from gpflow.base import AnyNDArray
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 _WIDTHS = {1: 5.6, 2: 9.0, 3: 13.0}
 _HEIGHT = 3.5
+_USUAL = 6.4  # matplotlib's width of a figure: another one scales panels
+
+STYLES: dict[str, dict[Any, Any]] = {
+    "paper": {
+        "figure.figsize": (3.6, 2.7),  # three columns of panels are a page wide
+        "font.size": 7.0,
+        "axes.linewidth": 0.6,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        # of Okabe & Ito, which colour-blind readers tell apart
+        "axes.prop_cycle": cycler(
+            color=["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+        ),
+        "lines.linewidth": 1.1,
+        "lines.markersize": 3.0,
+        "legend.frameon": False,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+    }
+}
+"""Settings of matplotlib, by names that ``style=`` takes."""
+
+
+def styled(style: str | None) -> contextlib.AbstractContextManager[None]:
+    """Draw in a style; None for matplotlib's present settings."""
+    if style is not None and style not in STYLES:
+        raise ValueError(f"style must be one of {', '.join(STYLES)}, or None; got {style!r}.")
+    return plt.rc_context({} if style is None else STYLES[style])
+
+
+def color_of(i: int) -> str:
+    """A colour of the present style; ``"C0"`` would be that of the style it is saved in."""
+    colors = plt.rcParams["axes.prop_cycle"].by_key()["color"]
+    return to_hex(colors[i % len(colors)])
 
 
 def panels(
@@ -28,8 +66,9 @@ def panels(
     rows = 1 + max(row for row, _ in places)
     height = max(_HEIGHT * rows, 4.0)
     # wide enough for a colour bar's numbers to keep off the next panel's label
-    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-    size = size or (_WIDTHS.get(columns, 4.2 * columns), height)
+    scale = plt.rcParams["figure.figsize"][0] / _USUAL
+    layout = ConstrainedLayoutEngine(w_pad=0.1 * scale, h_pad=0.08 * scale)
+    size = size or (scale * _WIDTHS.get(columns, 4.2 * columns), scale * height)
     figure = plt.figure(figsize=size, layout=layout)
     grid = figure.add_gridspec(rows, columns)
     axes = [

@@ -1,0 +1,106 @@
+"""Reports: one page of HTML that needs nothing else."""
+
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpflow_gam as gg
+
+RNG = np.random.default_rng(0)
+N = 120
+DATA = pd.DataFrame({"x": RNG.uniform(0, 1, N), "g": RNG.choice(["a<b", "c&d"], N)})
+DATA["y"] = RNG.poisson(np.exp(np.sin(5.0 * DATA.x) + 2.0 * RNG.normal(size=N)))
+
+
+class Page(HTMLParser):
+    """What is in a page: its tags, in balance, its names, its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links, self.text = [], [], [], ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href", "clip-path"):
+                self.links.append(value)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def gam():
+    with pytest.warns(gg.DispersionWarning):
+        return gg.GAM("y ~ s(x, k=8) + factor(g)", "poisson").fit(DATA)
+
+
+def test_a_page_that_needs_nothing_else(gam, tmp_path):
+    with pytest.warns(gg.DispersionWarning):
+        other = gg.GAM("y ~ s(x, k=8)", "poisson").fit(DATA)
+    path = tmp_path / "model.html"
+    gam.report(path, others={"without <g>": other}, title="Counts & more")
+    page = Page(path.read_text(encoding="utf-8"))
+    assert len(set(page.ids)) == len(page.ids)
+    own = {f"#{name}" for name in page.ids} | {f"url(#{name})" for name in page.ids}
+    assert page.links
+    assert set(page.links) <= own  # nothing from elsewhere
+    edf = gam.summary().table.loc["s(x)", "edf"]
+    dispersion = gam.summary().dispersion.value
+    levels = DATA.g.value_counts()
+    for part in (
+        "Counts & more", f"{edf:.2f}", "DispersionWarning", f"dispersion {dispersion:.2f}",
+        f"a<b ({levels['a<b']})", "without <g>", "family poisson and log link", gg.__version__,
+        "factor(g) | c&d", f"{DATA.x.median():.4g}", "Vehtari",
+    ):  # fmt: skip
+        assert part in page.text
+    # what is there to copy is what the methods give
+    table = page.text.split(f"coefficients, {len(gam.coefficients())} rows")[1].split("\n", 1)[1]
+    columns = list(gam.coefficients().columns)
+    first = float(table.split("\t")[columns.index("estimate")])
+    assert first == pytest.approx(gam.coefficients().estimate.iloc[0], rel=1e-5)
+
+
+def test_a_file_is_not_replaced_unasked(gam, tmp_path):
+    path = tmp_path / "model.html"
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+        gam.report(path)
+    assert path.read_text() == "mine"
+    gam.report(path, overwrite=True)
+    assert "Methods" in path.read_text(encoding="utf-8")
+
+
+def test_engines_and_classes_have_methods_of_their_own(tmp_path):
+    data = DATA.assign(c=np.where(DATA.x + 0.3 * RNG.normal(size=N) > 0.5, "yes", "no"))
+    gam = gg.GAM("c ~ s(x, k=8)", "bernoulli", engine="iterncgp").fit(data, max_sweeps=5)
+    gam.report(tmp_path / "a.html")
+    text = Page((tmp_path / "a.html").read_text(encoding="utf-8")).text
+    assert "Newton steps with a probabilistic linear solver" in text
+    assert "Adam" not in text
+    assert f"no ({np.sum(data.c == 'no')}), yes" in text
+
+
+def test_style_of_a_journal_is_of_one_figure(gam):
+    before = gam.draw("s(x)")
+    figure = gam.draw("s(x)", style="paper")
+    assert figure.get_figwidth() < 0.7 * before.get_figwidth()
+    (curve,) = (line for line in figure.axes[0].lines if len(line.get_xdata()) > 2)
+    assert curve.get_color() == "#0072b2"
+    assert gam.draw("s(x)").get_figwidth() == before.get_figwidth()
+    with pytest.raises(ValueError, match="style must be one of paper"):
+        gam.draw(style="Nature")
