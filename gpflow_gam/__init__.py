@@ -67,6 +67,7 @@ with _docstrings_as_written():
     )
     from .gam import GAM, comparison, effects, families, screening, summaries, terms
     from .gam.comparison import anova_test, compare, stack
+    from .gam.forecast import backtest
     from .gam.screening import anova
     from .gam.survival import cumulative_incidence
     from .gam.terms import Surv, factor, lag, linear, random_effect, s, te, ti
@@ -95,6 +96,7 @@ __all__ = [
     "__version__",
     "anova",
     "anova_test",
+    "backtest",
     "compare",
     "comparison",
     "covariances",

@@ -1,4 +1,4 @@
-"""Scores of predicted class probabilities."""
+"""Scores of predicted class probabilities, of draws and of quantiles."""
 
 from __future__ import annotations
 
@@ -52,6 +52,44 @@ def ece(labels: TensorType, probabilities: TensorType, num_bins: int = 10) -> fl
         inside = bins == b
         gap += float(inside.mean()) * abs(float(confidence[inside].mean() - right[inside].mean()))
     return gap
+
+
+def crps(observed: TensorType, draws: TensorType) -> AnyNDArray:
+    r"""
+    Continuous ranked probability score of each observation, in its unit; lower is better.
+
+    :math:`E|X - y| - E|X - X'| / 2` (Gneiting & Raftery 2007), X and X' being independent draws:
+    means over the draws and over all pairs of different ones, which is unbiased. It is the
+    integral of twice the pinball loss over all quantiles.
+
+    :param observed: y, [N].
+    :param draws: of their predictive distributions, [S, N].
+    :return: [N].
+    :raises ValueError: other shapes, or fewer than two draws.
+    """
+    y, x = np.asarray(observed, dtype=float), np.sort(np.asarray(draws, dtype=float), axis=0)
+    if y.ndim != 1 or x.shape != (len(x), len(y)) or len(x) < 2:
+        raise ValueError(
+            f"observed must be [N] and draws [S, N], S at least 2; got {y.shape} and {x.shape}."
+        )
+    number = len(x)
+    pairs = 2.0 * np.arange(1, number + 1) - number - 1.0  # the sum of x_j - x_i, i < j
+    return np.abs(x - y).mean(axis=0) - pairs @ x / (number * (number - 1.0))
+
+
+def pinball(observed: TensorType, quantile: TensorType, level: float) -> AnyNDArray:
+    """
+    Pinball (quantile) loss of each observation, in its unit; lower is better.
+
+    It is least, on average, of the true quantile (Gneiting & Raftery 2007).
+
+    :param observed: [N].
+    :param quantile: predicted, [N].
+    :param level: its probability.
+    :return: [N].
+    """
+    above = np.asarray(observed, dtype=float) - np.asarray(quantile, dtype=float)
+    return np.maximum(level * above, (level - 1.0) * above)
 
 
 def _checked(labels: TensorType, probabilities: TensorType) -> tuple[AnyNDArray, AnyNDArray]:

@@ -80,6 +80,42 @@ def test_added_rows_give_the_fit_to_all_rows(family, data):
     assert_same(gam, whole, data.head(30))
 
 
+@pytest.mark.parametrize("family", ["gaussian", "poisson", "binomial"])
+def test_forgetting_is_a_fit_with_weights(family, data, tmp_path):
+    """Also twice, by way of a file, and whether or not the GAM has weights of its own."""
+    y, options = CASES[family]
+    parts = data.head(100), data.iloc[100:170], data.tail(70)
+    age = np.repeat([2, 1, 0], [100, 70, 70])
+    gam = fresh(family).fit(parts[0], y=y, **FINE).update(parts[1], forget=0.6, **FINE)
+    gam.save(tmp_path / "gam")
+    gam = gg.GAM.load(tmp_path / "gam").update(parts[2], forget=0.6, **FINE)
+    weights = 0.6**age * (data["w"] if "weights" in options else 1.0)
+    np.testing.assert_allclose(gam.fitted.weights, weights)
+    terms = s("x", k=8) + linear("z") + factor("g")
+    whole = gg.GAM(terms, family, **{**options, "weights": "v"})
+    whole.fit(data.assign(v=weights), y=y, **FINE)
+    assert gam.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-2)
+    assert_same(gam, whole, data.head(30))
+    plain = fresh(family).fit(data, y=y, **FINE)
+    with pytest.raises(AssertionError):
+        assert_same(gam, plain, data.head(30))
+    # without a word about it nothing is forgotten, and what was stays forgotten
+    gam.update(parts[2], **FINE)
+    np.testing.assert_allclose(gam.fitted.weights[:240], weights)
+    with pytest.raises(ValueError, match="forget must be above 0 and at most 1; got 1.1"):
+        gam.update(parts[2], forget=1.1)
+
+
+def test_a_gam_that_forgot_is_fitted_anew_like_any(data, tmp_path):
+    gam = fresh("poisson").fit(data.head(100), y="count").update(data.tail(140), forget=0.5)
+    assert len(gam.log_density(data)) == 240
+    assert gam.avg_predictions(num_samples=16)["estimate"].notna().all()
+    gam.save(tmp_path / "gam")
+    for again in (gam, gg.GAM.load(tmp_path / "gam"), copy.deepcopy(gam)):
+        again.refit(data, **FINE)
+        np.testing.assert_array_equal(again.fitted.weights, 1.0)
+
+
 def test_going_on_is_short(data):
     """From the end of a fit there is next to nothing left to do, and from the start there is."""
     gam = fresh("poisson").fit(data.head(230), y="count")

@@ -393,15 +393,10 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
 def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
     likelihood = unwrapped(fit.model.likelihood)
     weights = np.concatenate([w for _, w in fit.data.weights()])
-    rows = None if fit.solution is None else fit.solution.rows
     pointwise, bad = np.zeros(fit.number), np.zeros(fit.number, dtype=bool)
     log_likelihood = 0.0
     for which, cavity in _cavities(fit, folds):
-        if rows is not None:
-            X, Y, mean = rows.X[which], rows.Y[which], rows.mean[which]
-        else:
-            X, Y = fit.X[which], fit.Y[which]
-            mean = np.asarray(fit.model.mean_function(X))
+        X, Y, mean = rows_of(fit, which)
         Y = checked_observations(tf.constant(Y), likelihood)
         density = likelihood.predict_log_density(X, cavity.mean + mean, cavity.var, Y)
         log_prob = np.asarray(likelihood.log_prob(X, cavity.posterior + mean, Y))
@@ -426,16 +421,7 @@ def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
 
 
 def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
-    solution = fit.solution
-    if solution is not None:
-        rows = solution.rows
-        given = rows, _weighted(fit), solution.values, solution.q
-        try:
-            sites, q = sites_of(*given)
-        except NotPositiveDefinite:  # as may be where the fit has not converged
-            sites, q = sites_of(*given, signed=False)
-        posterior = RowPosterior.of_rows(rows, solution.values, q)
-    elif isinstance(fit.model, IterNCGP):
+    if isinstance(fit.model, IterNCGP):
         if folds is not None:
             raise ValueError(
                 "groups: engine='iterncgp' leaves out single rows only; fit with "
@@ -443,8 +429,7 @@ def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
             )
         yield np.arange(fit.number), _laplace(fit)
         return
-    else:
-        posterior, sites = _dense(fit)
+    posterior, sites = row_posterior(fit)
     if fit.shaped is not None:
         rules = [fit.shaped.projected.inequalities(i) for i in range(fit.num_predictors)]
         shaped = ShapedCavities(posterior, sites, rules)
@@ -453,6 +438,28 @@ def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
         yield from posterior.one_by_one(sites)
     else:
         yield from posterior.by_neighbourhood(sites, folds)
+
+
+def row_posterior(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
+    """The predictor at the rows, and their sites."""
+    solution = fit.solution
+    if solution is None:
+        return _dense(fit)
+    given = solution.rows, _weighted(fit), solution.values, solution.q
+    try:
+        sites, q = sites_of(*given)
+    except NotPositiveDefinite:  # as may be where the fit has not converged
+        sites, q = sites_of(*given, signed=False)
+    return RowPosterior.of_rows(solution.rows, solution.values, q), sites
+
+
+def rows_of(fit: FittedGAM, which: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+    """X, Y and the known part of the predictor of some rows."""
+    if fit.solution is None:
+        X = fit.X[which]
+        return X, fit.Y[which], np.asarray(fit.model.mean_function(X))
+    rows = fit.solution.rows
+    return rows.X[which], rows.Y[which], rows.mean[which]
 
 
 def _weighted(fit: FittedGAM) -> Likelihood:

@@ -17,7 +17,7 @@ from .families import family as as_family
 from .fits import FittedGAM
 from .fits.fit import check_same_criterion, fit_gam, refit, update
 from .fits.reading import as_written, with_response, with_response_as
-from .fits.specification import ENGINES, VARIATIONAL, Request, check_names
+from .fits.specification import ENGINES, FADING, VARIATIONAL, Request, check_names
 from .inspector import Inspector
 from .summaries.checks import calibrated, check_fit
 from .terms import (
@@ -254,7 +254,7 @@ class GAM(Inspector):
         given = with_response(data, y, start.spec.response_spec)
         return self._accept(self._fitted(*given, start=start, **options), options)
 
-    def update(self, data: Any, y: Any = None, **options: Any) -> GAM:
+    def update(self, data: Any, y: Any = None, *, forget: float = 1.0, **options: Any) -> GAM:
         """
         Add rows to those of the last fit, and fit on from where it ended.
 
@@ -265,6 +265,11 @@ class GAM(Inspector):
 
         :param data: further rows, as for :meth:`fit`, however many; they are read into memory.
         :param y: their response: values, or the name of a column; the same as before by default.
+        :param forget: the factor by which the weights of the last fit's rows, all of them, are
+            multiplied before the new rows join with their own weights (1, or those of the GAM's
+            column). A row that was there k updates ago counts ``forget ** k`` times: exponential
+            forgetting, one step a call, however many rows it brings. The result is that of a fit
+            with these weights, as which they are kept. Rows stay in memory.
         :param options: as for :meth:`fit`.
         :return: itself.
         :raises NotFittedError: there is no fit to go on from.
@@ -281,7 +286,7 @@ class GAM(Inspector):
             )
         table = with_response_as(data, y, start.spec.response)
         request = self._request(start.spec.response)
-        return self._accept(update(start, request, table, **options), options)
+        return self._accept(update(start, request, table, forget, **options), options)
 
     # --- files -------------------------------------------------------------------------------
 
@@ -328,7 +333,7 @@ class GAM(Inspector):
             as_written(spec.terms, spec.design),
             spec.family,
             offset=spec.offset,
-            weights=spec.weights,
+            weights=None if spec.weights == FADING else spec.weights,
             trials=spec.trials,
             **options,
         )

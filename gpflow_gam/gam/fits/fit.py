@@ -55,6 +55,7 @@ from .reading import (
     with_variables,
 )
 from .specification import (
+    FADING,
     VARIATIONAL,
     Model,
     Request,
@@ -580,16 +581,29 @@ def refit(last: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     return fit(rows, spec, last, seed=seed, **options)
 
 
-def update(last: FittedGAM, request: Request, data: Table, **options: Any) -> FittedGAM:
+def update(
+    last: FittedGAM, request: Request, data: Table, forget: float = 1.0, **options: Any
+) -> FittedGAM:
     """Fit to the rows of a fit and further ones, from where it ended."""
     # Inducing inputs, levels and what effects are centred by are those of all rows, as of a first
     # fit to them.
-    spec, (table, fills) = last.spec, joined(last, data)
+    if not 0.0 < forget <= 1.0:
+        raise ValueError(f"forget must be above 0 and at most 1; got {forget!r}.")
+    spec, weights = last.spec, last.spec.weights
+    if forget < 1.0 and weights is None:
+        weights = FADING
+    if weights == FADING:
+        data = Table({**data.columns(), FADING: np.ones(data.num_rows)})
+    table, fills = joined(last, data)
+    if weights is not None and forget < 1.0:
+        new = data.counted(spec.counting).values(weights)
+        faded = {weights: _concatenated(forget * last.weights, new)}
+        table = Table({**table.columns(), **faded})
     check_same_criterion(last, options, "update()")
     # nothing is left to stand in for
     missing = "error" if request.missing == "impute" else request.missing
-    same = ("terms", "family", "response", "offset", "weights", "trials")
-    same_as_before = {name: getattr(spec, name) for name in same}
+    same = ("terms", "family", "response", "offset", "trials")
+    same_as_before = {"weights": weights} | {name: getattr(spec, name) for name in same}
     request = dataclasses.replace(request, missing=missing, **same_as_before)
     new = fit_gam(request, table, last, **options)
     spec = dataclasses.replace(new.spec, fills=fills)

@@ -51,6 +51,8 @@ from ..terms.base import column_of
 Model = AdditiveSGPR | AdditiveSVGP | IterNCGP
 
 ENGINES = ("variational", "iterncgp")  # methods by which the posterior is found
+FADING = "(weight by update)"
+"""Column of weights of a fit that forgets, where its GAM has none."""
 
 MAX_SITES = 5000
 """

@@ -382,9 +382,10 @@ def autocorrelations(fit: FittedGAM) -> dict[Column, float]:
     residuals = _quantile_residuals(fit, fit.sample_means(len(fit.X))[1], 0)
     if residuals is None or np.mean(np.square(residuals)) < _INTERPOLATING:
         return {}
-    result = {}
+    residuals, result = residuals * np.sqrt(fit.weights), {}
     for name, order in columns.items():
         e = residuals[counted[order]]
+        e = e - e.mean()
         result[name] = float(2.0 * e[1:] @ e[:-1] / (e[1:] @ e[1:] + e[:-1] @ e[:-1]))
     return result
 

@@ -1,0 +1,141 @@
+"""Forecasts from rolling origins, and their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+
+from ..metrics import crps, pinball
+from .fits.reading import in_memory
+from .terms import Column
+
+__all__ = ["backtest"]
+
+
+_JOINTLY = 500  # rows that are drawn together: scores are of each by itself
+
+
+def backtest(
+    gam: Any,
+    data: Any,
+    y: Column | None = None,
+    *,
+    time: Column,
+    horizon: Any,
+    origins: int | Iterable[Any] = 10,
+    window: Any = None,
+    forget: float = 1.0,
+    quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+    num_samples: int = 1000,
+    seed: int = 0,
+    **options: Any,
+) -> pd.DataFrame:
+    """
+    Score forecasts from rolling origins: fit up to a time, predict what follows, move on.
+
+    At each origin the GAM is fitted to the rows up to it, from where the last fit ended, and
+    predicts the rows after it and at most ``horizon`` later. These have told it nothing: with
+    origins at every time this is leave-future-out cross-validation (Bürkner, Gabry & Vehtari
+    2020), by fits in place of weights. Columns are taken as they are in the rows that are
+    predicted: score with what is known at the origin, such as a forecast of the weather.
+
+    Forecasts take the hyperparameters of the fit as known. Quantiles and CRPS are of draws.
+
+    :param gam: a :class:`~gpflow_gam.GAM`, fitted or not; it stays as it is.
+    :param data: all rows, in any order, as of :meth:`gpflow_gam.GAM.fit`; read into memory.
+    :param y: the response's column; that of the formula, or of the fit, by default.
+    :param time: a column of numbers or dates.
+    :param horizon: how far from an origin is predicted: a number in the column's unit, or of
+        dates what ``pandas.Timedelta`` takes, as ``"7D"``.
+    :param origins: times, or how many: the last is a horizon before the last row, and the
+        others are a horizon apart.
+    :param window: rows before ``origin - window`` are left out of the fit; None for none.
+    :param forget: factor of the weights of earlier rows at each further origin, by
+        :meth:`gpflow_gam.GAM.update`.
+    :param quantiles: probabilities of quantiles, increasing; the first and the last are the ends
+        of an interval.
+    :param num_samples: draws of each response.
+    :param seed: of draws.
+    :param options: of :meth:`gpflow_gam.GAM.fit`.
+    :return: a line a forecast: ``origin``, ``time``, ``row`` (its number in ``data``),
+        ``observed``, ``estimate`` (the mean of draws), ``lower``, ``upper``, ``covered`` (whether
+        within), ``crps`` and ``pinball_0.05`` and so on (lower is better), and ``log_density``, the
+        log score (higher is better). Take means of these, by origin or by distance from it. With
+        ``missing="drop"`` rows that lack a value are left out.
+    :raises ValueError: naming the argument; a response that is no number; origins without rows to
+        fit to, or none with rows to predict.
+    """
+    levels = [float(q) for q in quantiles]
+    if len(levels) < 2 or not np.all(np.diff([0.0, *levels, 1.0]) > 0.0):
+        raise ValueError(f"quantiles must increase, between 0 and 1, two or more; got {levels}.")
+    if forget != 1.0 and window is not None:
+        raise ValueError("window and forget are two ways to let rows go; give one of them.")
+    table = in_memory(data)
+    times: Any = pd.Series(table.values(time))
+    dates = pd.api.types.is_datetime64_any_dtype(times)
+    if times.isna().any() or not (dates or pd.api.types.is_numeric_dtype(times)):
+        raise ValueError(f"time: column {time!r} must hold numbers or dates, in every row.")
+    ahead = pd.Timedelta(horizon) if dates else horizon
+    back = pd.Timedelta(window) if dates and window is not None else window
+    begins: list[Any]
+    if isinstance(origins, int):
+        begins = [times.max() - (i + 1) * ahead for i in reversed(range(origins))]
+    else:
+        begins = sorted(pd.Timestamp(t) if dates else t for t in origins)
+    model = object.__new__(type(gam))
+    vars(model).update(vars(gam), _fit=None)
+    if y is None and gam.is_fitted:
+        y = gam.fitted.spec.response_spec
+    frames: list[pd.DataFrame] = []
+    last: Any = None
+    for number, origin in enumerate(begins):
+        past, future = times <= origin, (times > origin) & (times <= origin + ahead)
+        if back is not None:
+            past &= times > origin - back
+        if not past.any():
+            raise ValueError(f"origins: there are no rows to fit to at {origin}.")
+        if last is not None and forget != 1.0:
+            new = past & (times > last)
+            if new.any():
+                model.update(table.rows(new.to_numpy()), y, forget=forget, **options)
+        else:
+            fit = model.fit if last is None else model.refit
+            fit(table.rows(past.to_numpy()), y, **options)
+        last = origin
+        spec = model.fitted.spec
+        if spec.levels is not None or spec.censoring is not None:
+            raise ValueError(
+                "backtest scores responses that are numbers, neither classes nor Surv."
+            )
+        if not future.any():
+            continue
+        rows = table.rows(future.to_numpy())
+        parts = [rows.part(i, i + _JOINTLY) for i in range(0, rows.num_rows, _JOINTLY)]
+        asked: dict[str, Any] = {"type": "observation", "seed": seed + number}
+        draws = np.concatenate([model.sample(p, num_samples, **asked) for p in parts], axis=1)
+        scores = _scored(np.asarray(rows.values(spec.response), dtype=float), draws, levels)
+        given = {"origin": origin, "time": times[future].array, "row": np.flatnonzero(future)}
+        frame = pd.DataFrame(given | scores | {"log_density": model.log_density(rows)})
+        frames.append(frame.dropna(subset="estimate"))
+    if not frames:
+        raise ValueError("origins: there are no rows to predict after any of them.")
+    return pd.concat(frames, ignore_index=True)
+
+
+def _scored(observed: AnyNDArray, draws: AnyNDArray, levels: list[float]) -> dict[str, AnyNDArray]:
+    """Summaries and scores of draws [S, N] of a response [N]."""
+    ends = np.quantile(draws, levels, axis=0)
+    lower, upper = ends[0], ends[-1]
+    return {
+        "observed": observed,
+        "estimate": draws.mean(axis=0),
+        "lower": lower,
+        "upper": upper,
+        "covered": (lower <= observed) & (observed <= upper),
+        "crps": crps(observed, draws),
+        **{f"pinball_{q:g}": pinball(observed, end, q) for q, end in zip(levels, ends)},
+    }
