@@ -57,7 +57,7 @@ TOPICS = {
     ),
     "extrapolation": (
         "Extrapolation and autocorrelated noise",
-        "extrapolation_curves extrapolation_co2 ncv",
+        "extrapolation_curves extrapolation_co2 ncv forecast",
     ),
     "p-values": ("P-values and selection of effects", "pvalues pvalues_real lines_selection"),
     "scaling": (
