@@ -67,6 +67,7 @@ with _docstrings_as_written():
     )
     from .gam import GAM, comparison, effects, families, screening, summaries, terms
     from .gam.comparison import anova_test, compare, stack
+    from .gam.conformal import conformal
     from .gam.forecast import backtest
     from .gam.screening import anova
     from .gam.survival import cumulative_incidence
@@ -99,6 +100,7 @@ __all__ = [
     "backtest",
     "compare",
     "comparison",
+    "conformal",
     "covariances",
     "cumulative_incidence",
     "curvatures",
