@@ -120,7 +120,7 @@ def backtest(
         scores = _scored(np.asarray(rows.values(spec.response), dtype=float), draws, levels)
         given = {"origin": origin, "time": times[future].array, "row": np.flatnonzero(future)}
         frame = pd.DataFrame(given | scores | {"log_density": model.log_density(rows)})
-        frames.append(frame.dropna(subset="estimate"))
+        frames.append(frame.dropna(subset=["observed", "estimate"]))
     if not frames:
         raise ValueError("origins: there are no rows to predict after any of them.")
     return pd.concat(frames, ignore_index=True)
