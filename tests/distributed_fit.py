@@ -1,6 +1,6 @@
 """
-Fits that test_distribute compares, and, run in processes of its own, fits on two devices and those
-of workers that are killed.
+Fits that test_distribute compares, and, run in processes of its own, those of workers that are
+killed.
 """
 
 from __future__ import annotations
@@ -242,16 +242,9 @@ def workers(strategy: tf.distribute.Strategy, path: str) -> None:
     disagree(strategy)
 
 
-def main(mode: str, path: str, *more: str) -> None:
+def main(path: str, folder: str, kill_at: str) -> None:
     keras.config.set_floatx("float64")
-    if mode == "mirrored":
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        two = [tf.config.LogicalDeviceConfiguration()] * 2
-        tf.config.set_logical_device_configuration(cpu, two)
-        save(path, fits(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])))
-    else:
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        interrupted(strategy, path, more[0], int(more[1]))
+    interrupted(tf.distribute.MultiWorkerMirroredStrategy(), path, folder, int(kill_at))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, ti
-from gpflow_gam.gam.effects import inducing_moments
 from gpflow_gam.gam.effects.posterior import joint_moments
 
 QUICK = {"max_iterations": 12}
@@ -90,15 +89,6 @@ def test_groups_and_settings(poisson, data):
     pd.testing.assert_frame_equal(blocks, result)
 
 
-def test_rows_that_lack_a_value_are_left_out_where_the_gam_drops(data):
-    gam = gg.GAM(s("x", k=5) + linear("z"), missing="drop").fit(data, y="y", **QUICK)
-    holes = data.assign(z=data["z"].where(np.arange(90) > 9))
-    result = gam.avg_predictions(holes, num_samples=64)
-    assert result["estimate"].item() == pytest.approx(gam.predict(data.tail(80)).mean())
-    with pytest.raises(ValueError, match="no complete rows"):
-        gam.avg_predictions(holes.head(5), num_samples=64)
-
-
 # --- their uncertainty ---------------------------------------------------------------------------
 
 
@@ -129,25 +119,6 @@ def test_an_average_of_one_row_is_its_prediction(poisson, data):
             result[["lower", "upper"]], expected[["lower", "upper"]], rtol=0.04
         )
         assert result["estimate"].item() == pytest.approx(expected["estimate"].item())
-
-
-def test_what_inducing_values_leave_open(poisson, data):
-    """The factor is that of the dense covariance; of more than it holds the variance is left."""
-    gam = gg.GAM(s("x", k=4, bs="matern32") + s("z", k=20)).fit(data, y="y", **QUICK)
-    moments, X = inducing_moments(gam.fitted), gam.fitted.X.copy()
-    X[::7, 0] += 1.5
-    for name in ("s(x)", "s(z)", "intercept"):
-        phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
-        root, rest = moments.residual_factor(name, X, phi, prior, moments.residual_pivots(name, X))
-        dense = moments.residual_covariance([(name, X)])
-        np.testing.assert_allclose(root @ root.T + np.diag(rest), dense, atol=2e-5 * prior.max())
-    levels = gg.GAM(random_effect("g")).fit(data, y="y", **QUICK)
-    moments, name = inducing_moments(levels.fitted), "random_effect(g)"
-    X = np.arange(3.0, 303.0)[:, None]  # levels that were not there
-    phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
-    root, rest = moments.residual_factor(name, X, phi, prior, moments.residual_pivots(name, X))
-    assert root.shape == (300, 100)
-    np.testing.assert_allclose(np.sum(root**2, axis=1) + rest, prior)
 
 
 def test_each_parameter_has_the_uncertainty_of_its_own_terms(data):

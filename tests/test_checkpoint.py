@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -188,17 +187,3 @@ def test_a_full_disk_does_not_end_a_fit(tmp_path: Path, monkeypatch: pytest.Monk
     calls[0] = 9
     with pytest.raises(OSError, match="No space left"):
         gam("negative_binomial").fit(df, "count", checkpoint=tmp_path / "other")
-
-
-def test_no_state_is_written_too_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    times, write = [0], archive.write
-
-    def counted(*args: Any, **options: Any) -> None:
-        times[0] += 1
-        write(*args, **options)
-
-    monkeypatch.setattr(archive, "write", counted)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        gam("negative_binomial").fit(table(), "count", checkpoint=tmp_path)
-    assert times[0] == 2  # where it begins, and where it ends

@@ -207,20 +207,6 @@ def test_intervals_are_quantiles_of_events(table):
 
 
 @pytest.mark.slow
-def test_many_intervals_are_learnt_to_the_end(table):
-    """Where the prior of steps tells more than the rows of an interval do."""
-    some = table.iloc[:150]
-    own = gg.GAM(linear("z"), family=fam.Cox(48)).fit(some, STATED)
-    likelihood, posterior = own.fitted.likelihood, own.fitted.posterior
-    mean, var = posterior.predict_f(own.fitted.X)
-    with tf.GradientTape() as tape:
-        expected = likelihood.variational_expectations(own.fitted.X, mean, var, own.fitted.Y)
-        total = tf.reduce_sum(expected) + likelihood.steps.log_prior_density()
-    slope = tape.gradient(total, likelihood.steps.unconstrained_variable)
-    assert np.abs(slope).max() < 0.02
-
-
-@pytest.mark.slow
 def test_the_truth_is_found(table, gam):
     grid = pd.DataFrame({"x": np.linspace(0.03, 0.97, 40), "z": 0.0})
     truth = np.sin(6.0 * grid["x"])
@@ -313,18 +299,6 @@ def test_rows_in_blocks_are_the_rows(table, gam, monkeypatch):
     a, b = (g.fitted.likelihood.edges.numpy() for g in (other, gam))
     np.testing.assert_allclose(a, b, rtol=1e-12)
     np.testing.assert_allclose(other.predict(table, "link"), gam.predict(table, "link"), atol=0.03)
-
-
-@pytest.mark.slow
-def test_curves_begin_at_one_and_end_with_the_data(table, gam, tmp_path):
-    few = table.iloc[:2]
-    for unconditional in (False, True):
-        start = gam.survival(few, 0.0, unconditional=unconditional)
-        np.testing.assert_array_equal(start[["estimate", "lower", "upper"]], 1.0)
-    gam.save(tmp_path / "gam", data=False)  # the baseline knows its end
-    for known in (gam, gg.GAM.load(tmp_path / "gam")):
-        times = known.survival(few)["time"]
-        np.testing.assert_allclose(times[:101], np.linspace(0.0, table["time"].max(), 101))
 
 
 def test_what_no_hazard_has_is_said(table, gam):

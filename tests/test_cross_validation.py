@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
-from gpflow_gam.gam.fits.fit import _neighbourhoods
-from gpflow_gam.gam.frames import Table
 from gpflow_gam.optimizers.binned.cavities import Neighbourhoods, RowPosterior, sites_of
 from gpflow_gam.optimizers.binned.cross_validation import LeftOutDensity
 
@@ -148,36 +143,6 @@ def test_standard_errors_allow_for_the_mean_product_of_neighbours_residuals(fami
     np.testing.assert_allclose(solution.between[0], expected, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("family", "y"),
-    [
-        pytest.param("poisson", "count", marks=pytest.mark.slow),
-        ("negative_binomial", "count"),
-    ],
-)
-def test_counts_are_predicted_better_than_at_the_elbos_optimum(family, y):
-    data = table(60)
-    terms = s("x", k=5) + linear("z")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", gg.DispersionWarning)
-        elbo = gg.GAM(terms, family).fit(data, y)
-        ncv = gg.GAM(terms, family).fit(data, y, criterion="ncv", groups="g", tolerance=0.1)
-    result = ncv.fitted.result
-    assert result.converged
-    assert result.method == "left-out rows"
-    assert result.elbo < elbo.fitted.result.elbo + 0.02
-    prior = [g.fitted.trained.log_prior_density().numpy() for g in (elbo, ncv)]
-    labels = data["g"]
-    before, after = (g.loo(labels).elpd + p for g, p in zip((elbo, ncv), prior))
-    assert after > before + 0.05
-    # the posterior is that of the hyperparameters found
-    q = ncv.fitted.solution
-    np.testing.assert_allclose(
-        sites_of(q.rows, ncv.fitted.model.likelihood, q.values, q.q)[1].mean, q.q.mean, atol=0.01
-    )
-
-
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 def test_a_saved_fit_has_the_same_bands(tmp_path):
     data, _ = autocorrelated(80, 1)
@@ -187,31 +152,6 @@ def test_a_saved_fit_has_the_same_bands(tmp_path):
     gam.save(tmp_path / "one.gam")
     loaded = gg.GAM.load(tmp_path / "one.gam")
     pd.testing.assert_frame_equal(loaded.effects("s(t)"), gam.effects("s(t)"))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
-def test_labels_and_neighbours_follow_rows_that_are_dropped():
-    data = table(30)
-    data["site"] = np.arange(30) // 5
-    data.loc[[3, 20, 21], "x"] = np.nan
-    near = windows(30, 2)
-    kept = data.drop([3, 20, 21])
-    number = {old: new for new, old in enumerate(kept.index)}
-    left = [[number[i] for i in near[n] if i in number] for n in kept.index]
-
-    def fit(rows, groups):
-        gam = gg.GAM(s("x", k=5), missing="drop")
-        gam.fit(rows, "y", criterion="ncv", groups=groups, max_iterations=3)
-        return gam.fitted.solution.optimum
-
-    np.testing.assert_allclose(fit(data, near), fit(kept, left), atol=1e-10)
-    given = Table(data)
-    complete = given.rows(~data["x"].isna().to_numpy())
-    expected = Neighbourhoods.of_labels(kept["site"])
-    reading = SimpleNamespace(given=given, complete=complete)
-    for groups in ("site", data["site"], data["site"].to_numpy(), list(data["site"])):
-        assert _neighbourhoods(groups, reading).digest == expected.digest
 
 
 @pytest.mark.parametrize(

@@ -94,13 +94,6 @@ def _precisions(rng, Q=3):
     }
 
 
-def test_dense_blocks_are_summed_some_data_at_a_time(rng, monkeypatch):
-    W, T = _precisions(rng)["dense"], rng.normal(size=(3, N, 5))
-    whole = W.gram(T)
-    monkeypatch.setattr(gg.curvatures, "_ENTRIES", 3 * 5 * 3)
-    np.testing.assert_allclose(W.gram(T), whole, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["diagonal", "softmax", "dense", "singular"])
 def test_products_equal_those_of_the_blocks(name, rng):
     W = _precisions(rng)[name]
@@ -133,22 +126,3 @@ def test_likelihoods_that_are_not_log_concave_say_so(rng):
     result = curvature(poisson, F, F + 800.0, tf.abs(tf.round(Y)))
     with pytest.raises(ValueError, match="Poisson has no finite value"):
         checked_curvature(result, poisson)
-
-
-def test_dense_blocks_are_inverted_once(rng, monkeypatch):
-    """However many products there are, in compiled loops too."""
-    original, calls = tf.linalg.pinv, []
-    monkeypatch.setattr(tf.linalg, "pinv", lambda *a, **k: (calls.append(1), original(*a, **k))[1])
-    A = rng.normal(size=(5, 3, 3))
-    precision = DensePrecision(tf.constant(A @ A.transpose(0, 2, 1)))
-    V = tf.constant(rng.normal(size=(3, 5, 2)))
-    expected = precision.solve(V)
-    tensors = precision.tensors
-
-    @tf.function
-    def loop(*tensors):
-        own = DensePrecision(*tensors)
-        return tf.while_loop(lambda i, _: i < 3, lambda i, _: (i + 1, own.solve(V)), (0, V))[1]
-
-    np.testing.assert_allclose(loop(*tensors), expected)
-    assert len(calls) == 1

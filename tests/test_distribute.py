@@ -141,22 +141,6 @@ def test_a_stream_is_read_in_its_order_and_in_turns() -> None:
         )
 
 
-def test_the_union_of_shares_is_the_batch_of_one_device() -> None:
-    one = gg.distribute.workers.batches_of(DATA, 40, 1, [0], 7)
-    four = gg.distribute.workers.batches_of(DATA, 40, 4, [2, 3], 7)
-    seen = []
-    for step in range(10):
-        whole = one.shares(step, [0])[0]
-        seen.append(whole[0].numpy())
-        for replica in range(4):
-            share = four.shares(step, [replica])[replica]
-            for a, b in zip(share, whole):
-                np.testing.assert_array_equal(a, b[10 * replica : 10 * replica + 10])
-    for epoch in (seen[:5], seen[5:]):
-        np.testing.assert_array_equal(np.sort(np.concatenate(epoch), 0), np.sort(script.X, 0))
-    assert not np.array_equal(seen[0], seen[5])
-
-
 def test_a_callback_sees_steps_and_ends_the_fit(tmp_path: Path) -> None:
     seen = []
 
@@ -371,16 +355,6 @@ def _free_port() -> int:
         return int(result.getsockname()[1])
 
 
-@pytest.mark.slow  # beside the head's, which runs the loop on two devices
-def test_two_devices_are_one(
-    on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
-) -> None:
-    path = tmp_path / "found.npz"
-    ((code, output),) = run(["mirrored", str(path)], seconds=120)
-    assert code == 0, output
-    assert_file_equal(path, on_one_device)
-
-
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where two workers wrote what they had found, and a head on two devices."""
@@ -407,18 +381,6 @@ def test_two_workers_are_one(
 ) -> None:
     for i in range(2):
         assert_file_equal(workers / f"fits {i}.npz", on_one_device)
-
-
-def test_two_workers_train_components_without_inducing_inputs(
-    on_one_device: dict[str, gg.distribute.DistributedFit], workers: Path
-) -> None:
-    """Their empty variables, sent by the chief, had ended the process in TensorFlow."""
-    one = on_one_device["parametric"]
-    assert any(v.shape.num_elements() == 0 for v in one.model.variables)
-    for i in range(2):
-        with np.load(workers / f"fits {i}.npz") as result:
-            for j, value in enumerate(script.values(one)):
-                np.testing.assert_allclose(result[f"parametric {j}"], value, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.slow
@@ -449,7 +411,6 @@ def test_a_worker_dies_and_all_are_started_again(
             *(
                 # the folder of worker 1 is its own: the chief's is the only one used
                 [
-                    "interrupted",
                     str(tmp_path / f"{i}.npz"),
                     str(tmp_path / f"folder {i}"),
                     str(kill_at if i == victim else 0),

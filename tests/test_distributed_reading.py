@@ -13,7 +13,6 @@ import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
-from gpflow_gam.distribute.workers import Reader
 
 fit = gg.distribute.fit
 OPTIONS: dict[str, Any] = {"batch_size": 20, "save_every": 6}
@@ -82,16 +81,6 @@ def test_what_was_read_is_not_read_again(kind: str, files: list[str], tmp_path: 
 
 
 @pytest.mark.slow
-def test_places_hold_over_epochs(files: list[str], tmp_path: Path) -> None:
-    """Four steps into the second epoch, which is in another order than the first."""
-    few = lambda: stream(files[:1])  # 50 rows, two batches an epoch
-    whole = fit(network, few(), num_steps=9, **OPTIONS)
-    result = resumed(few, tmp_path, 9)
-    np.testing.assert_array_equal(result.history, whole.history)
-    assert len(np.unique(whole.history)) == 9
-
-
-@pytest.mark.slow
 def test_what_python_makes_is_read_up_to_the_place(tmp_path: Path) -> None:
     reads = []
 
@@ -107,19 +96,3 @@ def test_what_python_makes_is_read_up_to_the_place(tmp_path: Path) -> None:
     result = resumed(data, tmp_path, 8)
     np.testing.assert_array_equal(result.history, whole.history)
     assert reads[-1] >= 160  # from the first row on
-
-
-def numbers(size: int = 5) -> tf.data.Dataset:
-    return tf.data.Dataset.range(size)
-
-
-def test_a_place_that_cannot_be_found_is_read_up_to() -> None:
-    read = Reader(numbers())
-    read(0)
-    place = read.position()
-    for other in (place[: len(place) // 2], b"", b"12345678"):
-        reader = Reader(numbers())
-        assert not reader.restore(1, other)
-        assert int(reader(1)) == 1
-    shuffled = Reader(numbers().shuffle(3).batch(2))
-    assert not shuffled.restore(1, place)  # of another dataset

@@ -59,26 +59,6 @@ def test_reports_are_those_of_keras(of_keras, reported):
 
 
 @pytest.mark.slow
-def test_validation_data_are_evaluated(reported: gg.distribute.DistributedFit) -> None:
-    """At the state of an epoch's end, whatever they come in."""
-    result = fit(script.reporting, rows(), **{**OPTIONS, "num_steps": 10})
-    one = {"batch_size": 80, "sample_weight": VALIDATION[2], "verbose": 0, "return_dict": True}
-    expected = result.model.evaluate(*VALIDATION[:2], **one)
-    for name, value in expected.items():
-        assert result.epochs[f"val_{name}"][-1] == pytest.approx(value, rel=1e-10)
-        assert result.epochs[f"val_{name}"][-1] == reported.epochs[f"val_{name}"][1]
-    data = tf.data.Dataset.from_tensor_slices(VALIDATION)
-    for form in (data, data.batch(9)):
-        again = fit(
-            script.reporting, rows(), **{**OPTIONS, "num_steps": 5, "validation_data": form}
-        )
-        assert_equal(
-            {n: v for n, v in again.epochs.items() if n.startswith("val_")},
-            {n: v[:1] for n, v in result.epochs.items() if n.startswith("val_")},
-        )
-
-
-@pytest.mark.slow
 def test_a_resumed_fit_reports_what_the_whole_one_does(reported, tmp_path):
     """Also of the epoch in whose middle it was interrupted."""
     options = {**OPTIONS, "checkpoint": tmp_path, "save_every": 4}
@@ -121,19 +101,6 @@ def test_the_steps_of_an_epoch() -> None:
     # nothing to report but the loss
     one = fit(script.network, (script.X, script.Y), batch_size=80, num_steps=4)
     np.testing.assert_allclose(one.epochs["loss"], one.history.reshape(2, 2).mean(1))
-
-
-@pytest.mark.slow
-def test_averaged_parameters_are_those_of_keras() -> None:
-    def build() -> keras.Model:
-        return script.network(use_ema=True, ema_momentum=0.5)
-
-    data = tf.data.Dataset.from_tensor_slices((script.X, script.Y))
-    result = fit(build, data, batch_size=50, num_steps=4)
-    model = build()
-    model.fit(data.batch(50), epochs=1, verbose=0)
-    for a, b in zip(result.model.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
 def bad(data: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -61,21 +60,6 @@ def test_effects_are_those_of_the_models_posterior(pair):
     column = gam.posterior.names.index("s(x)")
     np.testing.assert_allclose(effect["estimate"], mean[:, column], atol=5e-3)
     np.testing.assert_allclose(effect["se"], np.sqrt(var[:, column]), atol=5e-3)
-
-
-@pytest.mark.slow
-def test_summary_plots_and_densities(pair):
-    _, gam = pair
-    text = str(gam.summary())
-    assert "converged" in text
-    assert isinstance(gam.model, gg.models.IterNCGP)
-    assert np.all(gam.summary().table["edf"] > 0.0)
-    assert np.all(np.isfinite(gam.log_density(table().head(20), unconditional=True)))
-    gam.concurvity()
-    gam.draw()
-    gam.appraise()
-    plt.close("all")
-    assert gam.sample(table().head(3), 5, seed=1).shape[0] == 5
 
 
 def test_saved_and_loaded_predicts_the_same_bits(pair, tmp_path):

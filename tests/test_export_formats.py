@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
-import threading
 import warnings
 from typing import Any
 
@@ -176,36 +174,6 @@ def test_lite(answers, case):
         np.testing.assert_allclose(values[0], result["lite"][name][0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_missing_text_is_no_new_level_and_threads_take_turns(tmp_path):
-    """A level that is new has the prior's effect, empty text none; and logging stays as it was."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    data = columns()
-    gam = gg.GAM(gg.s("x", k=4) + gg.random_effect("Group of"))
-    gam.fit(data, predictor(data), max_iterations=8)
-    paths = [tmp_path / f"{i}.onnx" for i in range(2)]
-    threads = [threading.Thread(target=gg.serving.export, args=(gam, path)) for path in paths]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert logging.root.manager.disable == 0
-    new = pd.DataFrame({"x": [0.1, 0.2, 0.3], "Group of": ["b", "", "new"]})
-    known = gam.predict(new.iloc[[0, 2]])
-    for path in paths:
-        run = onnxruntime.InferenceSession(str(path)).run
-        columns_of = {"x": new["x"].to_numpy(), "Group_of": new["Group of"].to_numpy(object)}
-        (response,) = run(["response"], columns_of)
-        np.testing.assert_allclose(response[[0, 2]], known, rtol=1e-10)
-        assert np.isnan(response[1])
-    gg.serving.export(gam, tmp_path / "m.tflite")
-    lite = tf.lite.Interpreter(str(tmp_path / "m.tflite")).get_signature_runner("serving_default")
-    codes = np.array([1, -2, 7])  # -2 is missing
-    response = lite(x=new["x"].to_numpy(np.float32), Group_of=codes)["response"]
-    np.testing.assert_allclose(response[[0, 2]], known, rtol=1e-3)
-    assert np.isnan(response[1])
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_rows_that_cannot_be_taken_are_nan_alone(answers, case):
     _, _, result = answers[case]
@@ -256,27 +224,6 @@ def newton() -> Any:
     return model
 
 
-def newton_head() -> keras.Model:
-    rng = np.random.default_rng(6)
-    X = rng.uniform(size=(80, 2))
-    head = gg.layers.IterNCGP(gg.s(0) + gg.s(1), "gaussian")
-    head.fit(X, np.sin(6.0 * X[:, 0]) + 0.01 * rng.normal(size=80), hyperparameters=False)
-    inputs = keras.Input((2,), name="inputs", dtype="float64")
-    return keras.Model(inputs, head(inputs))
-
-
-def network() -> keras.Model:
-    rng = np.random.default_rng(6)
-    inputs = keras.Input((2,), name="inputs", dtype="float64")  # tf2onnx drops casts to and fro
-    hidden = keras.layers.Dense(2, "tanh", dtype="float64")(inputs)
-    head = AdditiveGP(gg.s(0) + gg.s(1), "poisson", num_data=60, num_inducing=4)
-    model = keras.Model(inputs, head(hidden))
-    head.adapt(rng.normal(size=(60, 2)))
-    q_mu = head.parameters["variational.site_shift"]
-    q_mu.assign(rng.normal(size=q_mu.shape))
-    return model
-
-
 @pytest.mark.slow
 def test_models(runtime, tmp_path):
     """As SavedModels serve them."""
@@ -284,9 +231,7 @@ def test_models(runtime, tmp_path):
     jobs, wanted = [], {}
     models = {
         "sgpr": sgpr(),
-        "network": network(),
         "newton": newton(),
-        "newton head": newton_head(),
     }
     for name, model in models.items():
         gg.serving.export(model, tmp_path / name)
@@ -343,44 +288,6 @@ def test_formulas(dtype):
     assert FORMULAS["IsNan"](None, odd).numpy().tolist() == [True, False, False, False]
     assert FORMULAS["IsFinite"](None, odd).numpy().tolist() == [False, False, False, True]
     assert FORMULAS["IsInf"](None, odd).numpy().tolist() == [False, True, True, False]
-
-
-@pytest.mark.parametrize(
-    "index",
-    [
-        (slice(None), None, slice(None)),
-        (Ellipsis, None),
-        (None, 1, Ellipsis, None, slice(0, 2)),
-        (Ellipsis, 0),
-        (None,),
-        (slice(1, None), None, slice(None, -1), None),
-    ],
-)
-def test_slices(index):
-    x = np.random.default_rng(0).normal(size=(3, 4, 5))
-    graph = tf.Graph()
-    with graph.as_default():
-        op = tf.constant(x)[index].op
-    bounds = [tf.constant(tf.get_static_value(b)) for b in op.inputs[1:]]
-    np.testing.assert_array_equal(FORMULAS["StridedSlice"](op, tf.constant(x), *bounds), x[index])
-
-
-@pytest.mark.parametrize(
-    "equation", ["gmn,gml->gnl", "ab,b->a", "gmn,gml->gln", "nc,nc->n", "lgm,gmn->ln", "a,b->ba"]
-)
-def test_sums_of_products(equation):
-    left, _ = equation.split("->")
-    sizes = dict(zip("abcglmn", (2, 3, 4, 2, 3, 4, 5)))
-    factors = [np.random.default_rng(0).normal(size=[sizes[i] for i in t]) for t in left.split(",")]
-    graph = tf.Graph()
-    with graph.as_default():
-        op = tf.raw_ops.Einsum(inputs=[tf.constant(f) for f in factors], equation=equation).op
-    if equation == "lgm,gmn->ln":  # two indices to sum over
-        with pytest.raises(ValueError, match="sums by lgm,gmn->ln"):
-            FORMULAS["Einsum"](op, *factors)
-        return
-    result = FORMULAS["Einsum"](op, *(tf.constant(f) for f in factors))
-    np.testing.assert_allclose(result, np.einsum(equation, *factors), rtol=1e-13)
 
 
 def test_files_that_say_something_else_are_refused():
@@ -505,22 +412,6 @@ def test_layers_in_half_precision_are_refused(tmp_path):
     with pytest.raises(ValueError, match="computes in float16 .*give its layers dtype='float32'"):
         gg.serving.export(model, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_gam_of_iterncgp(runtime, tmp_path):
-    data = columns()
-    y = predictor(data) + 0.1 * np.random.default_rng(2).standard_normal(N)
-    terms = gg.s("x", k=20) + gg.factor("Group of", shrink=True)  # rounding is of the prior's size
-    gam = gg.GAM(terms, engine="iterncgp").fit(data, y)
-    jobs = []
-    for name in ("double.onnx", "single.tflite"):
-        path = tmp_path / name
-        gg.serving.export(gam, path, level=0.9)
-        jobs.append((path, arguments(path, data[:9]), path.with_suffix(f"{path.suffix}.npz")))
-    run(jobs)
-    same(gam, dict(np.load(jobs[0][-1])), data[:9], 1e-10)
-    same(gam, dict(np.load(jobs[1][-1])), data[:9], 1e-3, prior=prior_variance(gam))
 
 
 NAMES = [

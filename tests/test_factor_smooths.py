@@ -136,17 +136,6 @@ def test_drawn_saved_and_in_blocks(fits, data, tmp_path):
     np.testing.assert_allclose(blocks.predict(data), gam.predict(data), atol=1e-6)
 
 
-@pytest.mark.slow
-def test_served(fits, data, tmp_path):
-    gg.serving.export(fits["fs"], tmp_path / "served")
-    served = gg.serving.load(tmp_path / "served")
-    rows = data[["x", "g"]].iloc[:7].copy()
-    rows.iloc[6, 1] = "another"
-    np.testing.assert_allclose(
-        np.ravel(served.predict(rows)["mean"]), fits["fs"].predict(rows), atol=1e-9
-    )
-
-
 @pytest.fixture(scope="module")
 def varying(data):
     """Coefficients of a number that are a curve for each level, not zero on average."""
@@ -172,14 +161,6 @@ def test_coefficients_that_are_curves(varying, bs, tmp_path):
     gam.save(tmp_path / "gam")
     loaded = gg.GAM.load(tmp_path / "gam")
     np.testing.assert_array_equal(loaded.predict(varying), gam.predict(varying))
-
-
-def test_coefficients_of_new_levels_are_about_those_of_all(varying):
-    gam = gg.GAM(s("x", "g", bs="fs", by="z")).fit(varying, "y")
-    new = pd.DataFrame({"x": [0.5, 0.5], "g": "level 9", "z": [0.0, 2.0]})
-    mean, se = gam.predict(new, "link", se=True)
-    assert abs(mean[1] - mean[0] - 2.0 * (1.5 + 1.0)) < 2.0
-    assert se[1] > 10.0 * se[0]  # nothing is multiplied by zero
 
 
 def test_curves_of_two_factors(varying):

@@ -39,20 +39,6 @@ def link(gam: gg.GAM, data: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt(var)
 
 
-def test_a_column_is_binned_once(monkeypatch):
-    seen: list[int] = []
-    original = gg.optimizers.binned.bins.bin_columns
-
-    def counted(values: np.ndarray, *others: object) -> object:
-        if values.shape[1]:
-            seen.append(len(values))
-        return original(values, *others)
-
-    monkeypatch.setattr(gg.optimizers.binned.bins, "bin_columns", counted)
-    gg.GAM(TERMS + s("x", by="z", k=6), family="poisson").fit(table(300), y="y")
-    assert len(seen) == 3
-
-
 def scalars(gam: gg.GAM) -> np.ndarray:
     """Hyperparameters that are one number, variances as standard deviations."""
     result = []
@@ -136,36 +122,6 @@ def test_rough_curves_are_those_of_a_node_at_every_value(monkeypatch, family, te
     assert gam.fitted.result.elbo == pytest.approx(every.fitted.result.elbo, abs=0.05)
     (mean, sd), (other, _) = link(gam, data), link(every, data)
     assert np.max(np.abs(mean - other) / sd) < 0.05
-
-
-@pytest.mark.slow
-def test_fine_nodes_are_kept_in_files_and_where_a_fit_goes_on(tmp_path):
-    data = narrow(300, "poisson")
-    gam = gg.GAM("s(x) + s(z, k=8)", family="poisson").fit(data, y="y")
-    effects, number = gam.effects("s(x)"), gam.fitted.result.num_iterations
-    for keep in (True, False):
-        gam.save(tmp_path / str(keep), data=keep)
-        loaded = gg.GAM.load(tmp_path / str(keep))
-        assert loaded.fitted.spec.refined == gam.fitted.spec.refined == ("s(x)",)
-        assert loaded.fitted.result.interpolation == gam.fitted.result.interpolation
-        assert loaded.fitted.result.interpolation_by == gam.fitted.result.interpolation_by
-        assert loaded.fitted.result.interpolation_shift == gam.fitted.result.interpolation_shift
-        pd.testing.assert_frame_equal(loaded.effects("s(x)"), effects)
-    elbo = gam.fitted.result.elbo
-    again = gam.refit().fitted.result
-    assert again.elbo == pytest.approx(elbo, abs=0.05)
-    assert again.num_iterations < number
-
-
-def test_the_nats_of_components_are_those_of_all(monkeypatch):
-    """Where one alone is interpolated the two measures meet."""
-    data = narrow(400, "poisson")
-    monkeypatch.setattr("gpflow_gam.gam.fits.fit.MAX_INTERPOLATED", np.inf)
-    with pytest.warns(gg.ConvergenceWarning, match="effects are rougher than the nodes"):
-        result = gg.GAM("s(x) + linear(z)", family="poisson").fit(data, y="y").fitted.result
-    assert result.interpolation_by["s(x)"] == pytest.approx(result.interpolation, rel=1e-10)
-    assert result.interpolation > 100.0
-    assert result.interpolation_by["linear(z)"] < 1e-9
 
 
 def jagged(number: int) -> pd.DataFrame:

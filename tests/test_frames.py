@@ -417,26 +417,6 @@ def test_blocks_of_parquet(tmp_path):
         blocks_of(tmp_path, ["grp"], 7)
 
 
-def test_only_the_named_columns_of_a_file_are_read(tmp_path, monkeypatch):
-    pq.write_table(pa.Table.from_pandas(frame_of(20)), tmp_path / "f.parquet")
-    opened = pa.dataset.dataset(tmp_path / "f.parquet")
-    asked = []
-
-    class Watched:
-        schema = opened.schema
-
-        def scanner(self, columns, **options):
-            asked.append(columns)
-            return opened.scanner(columns=columns, **options)
-
-    for _ in blocks_of(Watched(), ["x"], 8):
-        pass
-    assert asked == [["x"]]
-    for _ in blocks_of(Watched(), ["x", "g"], 8):
-        pass
-    assert asked[1:] == [["g"], ["x", "g"]]
-
-
 def test_parquet_without_pyarrow_and_paths_of_other_things(tmp_path, monkeypatch):
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "pyarrow", None)

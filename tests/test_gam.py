@@ -316,13 +316,6 @@ def test_own_kernel_is_used_as_it_is_and_copied(data):
     assert gam.effects("s(x)").shape[0] == 100
 
 
-def test_model_inside_is_gpflows(gaussian, poisson):
-    assert isinstance(gaussian.model, gg.models.AdditiveSGPR)
-    assert isinstance(poisson.model.variational, gg.variational.OptimalPrecision)
-    assert isinstance(poisson.model.likelihood, gpflow.likelihoods.Poisson)
-    assert poisson.posterior.names == ("intercept", "s(x)", "linear(z)", "factor(g)")
-
-
 @pytest.mark.slow
 def test_other_families_begin_where_sums_over_rows_end(data):
     """At the dense optimum, which block precision holds: L-BFGS has next to nothing to do."""
@@ -361,50 +354,6 @@ def test_refused_fit_leaves_the_last_one(data):
     np.testing.assert_array_equal(gam.predict(data), before)
     with pytest.raises(ValueError, match="not fitted yet"):
         gg.GAM(s("x")).predict(data)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [np.int32, np.str_])
-def test_column_names_of_numpy(kind, tmp_path):
-    """Columns that numbers name are those of that name; names are Python's own from then on."""
-    rng = np.random.default_rng(0)
-    whole = rng.uniform(size=(80, 6))
-    whole[:, 2] = rng.integers(0, 3, 80)
-    whole[:, 3] = rng.integers(1, 4, 80)
-    names = [kind(number) for number in (1, 2, 3, 4, 5, 6)]
-    own = [str(name) if kind is np.str_ else int(name) for name in names]
-    frame = pd.DataFrame(whole, columns=own)
-    x, g, y = names[0], names[2], names[5]
-    frame[own[5]] = np.sin(6.0 * frame[own[0]]) + frame[own[2]] + 0.1 * rng.normal(size=80)
-
-    def fitted(x, z, g, w, offset, y):
-        terms = gg.s(x, k=5, by=z) + gg.factor(g) + gg.te(x, z, k=3) + gg.random_effect(g, by=z)
-        options = {"offset": offset, "weights": w}
-        return gg.GAM(terms, **options).fit(frame, y, max_iterations=1)
-
-    gam, plain = fitted(*names), fitted(*own)
-    assert gam.terms == plain.terms
-    assert repr(gam.terms) == repr(plain.terms)
-    expected = plain.predict(frame)
-    columns = [c for term in gam.terms for c in term.columns] + [*gam.offset, gam.weights]
-    assert {type(c) for c in columns} == {type(own[0])}
-    keyed = {name: frame[o].to_numpy() for name, o in zip(names, own)}
-    for data in (frame, frame[own[::-1]], keyed):
-        np.testing.assert_array_equal(gam.predict(data), expected)
-    gam.save(tmp_path / "gam")
-    again = gg.GAM.load(tmp_path / "gam")
-    np.testing.assert_array_equal(again.predict(frame), expected)
-    assert again.terms == gam.terms
-    for use in ("partial_dependence", "avg_comparisons"):
-        one, other = (getattr(m, use)(c, num_samples=9) for m, c in ((gam, x), (plain, own[0])))
-        pd.testing.assert_frame_equal(one, other)
-    by = gam.avg_comparisons([x], by=g, num_samples=9)
-    pd.testing.assert_frame_equal(by, plain.avg_comparisons([own[0]], by=own[2], num_samples=9))
-    groups = [m.loo(groups=name).elpd for m, name in ((gam, g), (plain, own[2]))]
-    assert groups[0] == groups[1]
-    few = {"data": frame, "max_iterations": 2}
-    result = gg.anova(columns=[x, g], y=y, **few)
-    assert str(result) == str(gg.anova(columns=[own[0], own[2]], y=own[5], **few))
 
 
 def test_numbers_are_names_before_they_are_places(rng):

@@ -109,23 +109,3 @@ def test_a_graph_with_custom_gradients_is_let_go_and_computes_on(rng):
     forget_gradients(graph)  # once more does no harm
     expected = 2.0 * 0.7 * -np.expm1(-0.7)
     assert float(slope()) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.slow
-def test_transforms_are_what_they_were_after_a_fit(rng):
-    model = sparse(rng)
-    before = [(p._bijector, p._transform_fn, p.transform) for p in model.parameters]
-    X, Y = data(rng)
-    gg.optimizers.fit(model, (X, Y), max_iterations=2)
-    for parameter, (bijector, function, transform) in zip(model.parameters, before):
-        assert parameter._bijector is bijector
-        assert parameter._transform_fn is function
-        assert parameter.transform is transform
-    with without_bijector_cache(model):
-        values = [p.numpy() for p in model.parameters]
-        assert all(p.transform is not t for p, (*_, t) in zip(model.parameters, before))
-    for parameter, value in zip(model.parameters, values):
-        np.testing.assert_array_equal(parameter.numpy(), value)
-    with pytest.raises(ZeroDivisionError), without_bijector_cache(model):
-        raise ZeroDivisionError
-    assert all(p.transform is t for p, (*_, t) in zip(model.parameters, before))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP
-from gpflow_gam.layers.head import HeadInput, trace_heads
-from gpflow_gam.serving.portable import portable_function
 from gpflow_gam.serving.servable import Rows, servable
 
 N = 30
@@ -45,24 +42,6 @@ def test_keras_and_tensorflow_write_heads(tmp_path: Path) -> None:
     loaded = tf.saved_model.load(str(tmp_path / "m"))
     for a, b in zip(loaded.serve(X), model(X), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_keras_writes_what_is_around_heads(tmp_path: Path) -> None:
-    """Tables before them, layers behind and beside them, several inputs."""
-    x, g = keras.Input((2,), name="x"), keras.Input((1,), dtype="string", name="g")
-    codes = keras.layers.StringLookup(vocabulary=["a", "b"], num_oov_indices=1)(g)
-    features = keras.layers.Concatenate()([x, keras.ops.cast(codes, "float32") - 1.0])
-    one = head(gg.s(0) + gg.factor(2), num_levels={2: 2}, normalization=None)
-    after = keras.layers.Dense(1)(keras.layers.Flatten()(one(features)))
-    model = keras.Model([x, g], [after, keras.layers.Dense(2)(features)])
-    data = X[:4, :2], np.array([["a"], ["b"], ["b"], ["a"]])
-    model.export(str(tmp_path / "m"), verbose=False)
-    loaded = tf.saved_model.load(str(tmp_path / "m"))
-    result = loaded.serve([tf.constant(v) for v in data])
-    want = model([tf.constant(v) for v in data])
-    for a, b in zip(result, want, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
 # --- as we write them ----------------------------------------------------------------------------
@@ -240,19 +219,6 @@ def test_several_heads(tmp_path: Path) -> None:
         assert bad.tolist() == [i == 1 for i in range(N)], name
 
 
-@pytest.mark.slow
-def test_outputs_of_one_name_are_refused() -> None:
-    inputs = keras.Input((3,))
-    result = servable(keras.Model(inputs, [head(name=n)(inputs) for n in ("a", "a_component")]))
-    with pytest.raises(ValueError, match="two outputs would be called 'a_component_mean'; rename"):
-        portable_function(result.inputs, result, 0.9, single=False)
-    classes = {"likelihood": "softmax", "num_classes": 3}
-    two = [head(name="a", **classes), head(name="a_mean")]
-    result = servable(keras.Model(inputs, [h(inputs) for h in two]))
-    with pytest.raises(ValueError, match="two outputs would be called 'a_mean_lower'; rename"):
-        portable_function(result.inputs, result, 0.9, single=False)
-
-
 def test_heads_that_are_called_again() -> None:
     inputs = keras.Input((3,))
     one = head()
@@ -278,18 +244,6 @@ def test_heads_that_are_called_again() -> None:
 def moments_are_predictions(one: AdditiveGP) -> bool:
     """Whatever was asked of it before."""
     return isinstance(one(X), tf.Tensor) and isinstance(tf.function(one)(X), tf.Tensor)
-
-
-def test_others_predict_while_features_are_asked_for() -> None:
-    one = head()
-    want, result = one(X).numpy(), []
-    with trace_heads():
-        assert isinstance(one(X), HeadInput)
-        thread = threading.Thread(target=lambda: result.append(one(X).numpy()))
-        thread.start()
-        thread.join()
-    np.testing.assert_array_equal(result[0], want)
-    np.testing.assert_array_equal(one(X), want)
 
 
 @pytest.mark.slow

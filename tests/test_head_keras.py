@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,21 +56,6 @@ def test_what_says_nothing_of_features_does_not_move_their_scaling(strange: str)
         other(more, training=True)
     assert float(one.scaling.count) == float(other.scaling.count)
     np.testing.assert_allclose(one(X), other(X), rtol=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
-def test_batches_of_one_row_and_of_none() -> None:
-    one = head(normalization="running")
-    assert np.isfinite(network(one).fit(X, Y, batch_size=1, verbose=0).history["loss"][0])
-    np.testing.assert_allclose(one.scaling.location, X[:, :2].mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(one.scaling.variance, X[:, :2].var(axis=0), rtol=1e-6)
-    for output, shape in (
-        ("moments", (0, 1, 2)),
-        ("components", (0, 3, 1, 2)),
-        ("interval", (0, 3)),
-    ):
-        assert one(X[:0], output=output).shape == shape
 
 
 @pytest.mark.slow_but_first
@@ -165,35 +149,3 @@ def test_ways_to_run_are_one() -> None:
         losses.append(result.history["loss"])
     assert losses[0][-1] < losses[0][0]
     np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_heads_of_two_precisions_predict_at_once() -> None:
-    models = [network(head()), network(head(dtype="float32"))]
-    want = [m.predict(X, verbose=0) for m in models]
-    away: list[tuple[int, float]] = []
-
-    def ask(i: int) -> None:
-        for _ in range(3):
-            result = models[i].predict(X, batch_size=7, verbose=0)
-            away.append((i, float(np.max(np.abs(result - want[i])))))
-
-    threads = [threading.Thread(target=ask, args=(i,)) for i in (0, 1, 0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(away) == 12
-    assert max(d for i, d in away if i == 0) < 1e-12
-    assert max(d for i, d in away if i == 1) < 1e-5
-
-
-@pytest.mark.slow
-def test_steps_of_a_sequence() -> None:
-    one = head()
-    rows = RNG.normal(size=(2, 4, 3)).astype("float32")
-    inputs = keras.Input((4, 3))
-    model = keras.Model(inputs, keras.layers.TimeDistributed(one)(inputs))
-    assert model.output_shape == (None, 4, 1, 2)
-    want = np.array(one(rows.reshape(-1, 3))).reshape(2, 4, 1, 2)
-    np.testing.assert_allclose(model.predict(rows, verbose=0), want, rtol=1e-12)

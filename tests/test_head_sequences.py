@@ -58,25 +58,6 @@ def test_rows_are_rows_whatever_their_dimensions() -> None:
 
 
 @pytest.mark.slow
-def test_labels_of_places() -> None:
-    """One-hot labels of every place, and codes of the rows one by one."""
-    labels = (X[..., 0] > 0.0).astype(int) + (X[..., 1] > 1.0)
-    losses = []
-    for leading, y in [((60, 5), np.eye(3)[labels]), ((300,), labels.ravel())]:
-        options = {"num_classes": 3, "num_data": 300, "num_inducing": 5}
-        head = gg.layers.AdditiveGP(gg.s(0) + gg.s(1), "softmax", **options)
-        inputs = keras.Input((*leading[1:], 2), dtype="float64")
-        model = keras.Model(inputs, head(inputs))
-        kinds = ("accuracy", "categorical_accuracy")
-        model.compile("adam", loss=head.loss, metrics=[head.metric(kind) for kind in kinds])
-        history = model.fit(X.reshape(*leading, 2), y, batch_size=1000, epochs=3, verbose=0).history
-        assert history["accuracy"] == history["categorical_accuracy"]
-        assert history["accuracy"][-1] > 0.8
-        losses.append(history["loss"])
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
-
-
-@pytest.mark.slow
 def test_masked_steps_are_not_there() -> None:
     """Training, loss and metrics are those of the other steps alone, whatever stands in these."""
     mask = RNG.uniform(size=Y.shape) < 0.7

@@ -106,19 +106,6 @@ def test_graphs_follow_the_weights(head: AdditiveGP) -> None:
 
 
 @pytest.mark.slow
-def test_training_sees_any_shape(head: AdditiveGP) -> None:
-    moments = head(X, training=True)
-    mean, var = head.model.predict_f(head.scaled(X))
-    np.testing.assert_allclose(moments[..., 0], mean, atol=1e-9)
-    np.testing.assert_allclose(moments[..., 1], var, atol=1e-9)
-    head.trainable = False  # then it is as it will be, and so what is before it is trained
-    try:
-        np.testing.assert_array_equal(head(X, training=True), head(X))
-    finally:
-        head.trainable = True
-
-
-@pytest.mark.slow
 def test_files_have_the_same_numbers(model: keras.Model, head: AdditiveGP, tmp_path: Path) -> None:
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
@@ -142,12 +129,6 @@ def test_exports_have_the_same_numbers(
         **{name: tf.constant(GRID)}, num_samples=tf.constant(64), seed=tf.constant(3, tf.int64)
     )
     assert violation(drawn["predictor"]) < 1e-9
-
-
-@pytest.mark.slow
-def test_what_keras_writes_holds_no_shape(model: keras.Model, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="which gpflow_gam.serving.export writes and nothing"):
-        tf.saved_model.save(model, str(tmp_path / "other"))
 
 
 @pytest.mark.slow_but_first

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP, SpectralBound
@@ -191,28 +190,6 @@ def test_tempered_natural_gradients_are_those_of_rows_that_count_more(weight: fl
     np.testing.assert_allclose(both[0], both[1], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
-def test_natural_gradients_climb_the_bound() -> None:
-    """Where they stop, the gradient of the tempered loss in q is zero."""
-    head = AdditiveGP(
-        gg.s(0), "poisson", num_data=N, num_inducing=5, kl_weight=0.3, normalization=None
-    )
-    features, y = X.astype(float), np.arange(N) % 3
-    for _ in range(60):
-        head.loss(y, head(features, training=True))
-    mean = head.parameters["variational.site_shift"]
-    settled = mean.numpy()
-    direction = RNG.normal(size=settled.shape)
-
-    def loss(by: float, weight: float) -> float:
-        mean.assign(settled + by * direction)
-        misfit = tf.reduce_sum(tf.cast(head.loss.call(y, head(features)), tf.float64))
-        return float(misfit + weight * head.model.prior_kl())
-
-    slopes = {w: (loss(1e-3, w) - loss(-1e-3, w)) / 2e-3 for w in (0.3, 1.0)}
-    assert abs(slopes[0.3]) < 1e-4 * abs(slopes[1.0])
-
-
 # --- beside other losses, under other optimisers, in other threads --------------------------------
 
 
@@ -237,19 +214,6 @@ def test_a_heads_weight_is_that_of_its_kl_too() -> None:
     assert AdditiveGP.from_config(head.get_config()).loss_weight == 0.25
     with pytest.raises(ValueError, match="loss_weight must be a positive number; got 0"):
         build(loss_weight=0.0)
-
-
-def test_weight_decay_can_leave_a_head_alone() -> None:
-    """A prior is what shrinks its parameters, and towards something else than raw zeros."""
-    model, head = build()
-    optimizer = keras.optimizers.AdamW(0.1, weight_decay=0.1)
-    optimizer.exclude_from_weight_decay(head.weights)
-    before, dense = numbers(head), np.array(model.get_layer("dense").kernel)
-    weights = model.trainable_weights
-    optimizer.apply([tf.zeros_like(v.value) for v in weights], weights)
-    assert np.max(np.abs(np.array(model.get_layer("dense").kernel) - dense)) > 1e-3
-    for path, value in numbers(head).items():
-        np.testing.assert_array_equal(value, before[path], err_msg=path)
 
 
 # --- which head a loss reads ---------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -189,16 +188,6 @@ def later(clock: Clock) -> Any:
     return callback
 
 
-def test_a_time_budget_ends_a_pass_over_rows() -> None:
-    clock = Clock()
-    tracker = Tracker([], "", TimeBudget(10.0, clock), None, False)
-    clock.now = 20.0
-    tracker.watch(100)(50)  # nothing to fall back to yet
-    tracker.append(1.0, "")
-    with pytest.raises(StopFit, match="time budget of 10 s used up"):
-        tracker.watch(100)(50)
-
-
 def test_a_time_budget_ends_the_first_iteration_of_lbfgs() -> None:
     x, calls = tf.Variable([3.0, -2.0], dtype=tf.float64), tf.Variable(0)
 
@@ -213,23 +202,3 @@ def test_a_time_budget_ends_the_first_iteration_of_lbfgs() -> None:
     assert int(calls) == 2
     assert tracker.history == []
     np.testing.assert_array_equal(x.numpy(), [3.0, -2.0])
-
-
-def test_no_lbfgs_if_the_start_took_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The budget is one for the start from the dense optimum and what follows."""
-    fit_module = sys.modules["gpflow_gam.optimizers.fits"]  # by its name the function is found
-    clock, sites = Clock(), fit_module.fit_sites
-
-    def slow(*arguments: Any) -> Any:
-        clock.now += 100.0
-        return sites(*arguments)
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("time was up")
-
-    monkeypatch.setattr(fit_module, "fit_sites", slow)
-    monkeypatch.setattr(LBFGS, "converge", refuse)
-    model, data = svgp(vi.MeanField())
-    result = gg.optimizers.fit(model, data, max_seconds=TimeBudget(50.0, clock))
-    assert result.message == "time budget of 50 s used up"
-    assert result.elbo == pytest.approx(float(model.elbo(data) + model.log_prior_density()))

@@ -619,31 +619,6 @@ def test_left_out_rows_predict_as_refits_do(rng):
     assert (means[0.0] > means[1.0]) == (ours[0.0] > ours[1.0])
 
 
-# compiled by XLA it is traced as without
-@pytest.mark.slow
-@pytest.mark.parametrize("jit", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_compiled_probabilities_follow_the_next_fit(jit, rng):
-    result, Xnew = classes(rng, 3.0), tf.constant(rng.uniform(-1, 1, (9, 2)))
-    compiled = tf.function(lambda x: result.predict_y(x)[0], jit_compile=jit)
-    np.testing.assert_allclose(compiled(Xnew), result.predict_y(Xnew)[0], atol=1e-10)
-    before = result._cache.share.numpy()
-    other = classes(rng, 2000.0, 0.5)
-    result.data = tuple(t.numpy() for t in other.data)
-    with pytest.raises(ValueError, match="data"):
-        result.predict_y(Xnew)[0]
-    result.kernel.variance.assign(2000.0)
-    fit(result)
-    expected = other.predict_y(Xnew)[0]
-    np.testing.assert_allclose(result.predict_y(Xnew)[0], expected, atol=1e-6)
-    again = tf.function(lambda x: result.predict_y(x)[0], jit_compile=jit)
-    np.testing.assert_allclose(again(Xnew), expected, atol=1e-6)
-    assert result._cache.share.numpy() != before
-    result.kernel.variance.assign(3.0)
-    fit(result)  # of the same data: compiled functions follow
-    expected = result.predict_y(Xnew)[0]
-    np.testing.assert_allclose(again(Xnew), expected, atol=1e-10)
-
-
 def test_weights_count_rows(rng):
     """A row of weight two as the row twice; of weight zero as no row."""
     X, Y = data(rng)["classes"]

@@ -19,14 +19,11 @@ from gpflow_gam.newton import reduced_newton
 from gpflow_gam.newton.operators import KernelOperator, LatentKernels
 from gpflow_gam.newton.reduced_newton import Mode
 from gpflow_gam.newton.solvers import (
-    Informative,
     IterGP,
-    LaplaceProblem,
     ReducedNewton,
     Residual,
     Variational,
 )
-from gpflow_gam.newton.variational import ExpectedProblem
 from gpflow_gam.newton.weights import ActionWeights
 from gpflow_gam.optimizers import newton
 from gpflow_gam.posteriors import ActionPosterior
@@ -48,25 +45,6 @@ def bounds_of_calls(model, most, **options):
         if result.converged:
             return bounds, result
     return bounds, result
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("solver", ["variational", "itergp"])
-def test_small_budgets_add_up_to_a_large_one(solver, rng):
-    rows = data(rng)["counts"]
-
-    def fresh():
-        return IterNCGP(rows, kernel(), Poisson(), solver=SOLVERS[solver])
-
-    whole = fresh()
-    assert fit(whole).converged
-    small, result = bounds_of_calls(fresh(), 40, max_sweeps=1)
-    assert result.converged
-    model = fresh()
-    mixed = [*bounds_of_calls(model, 1, max_sweeps=1)[0], *bounds_of_calls(model, 3)[0]]
-    for bounds in (small, mixed):
-        assert np.all(np.diff(bounds) >= -1e-9)
-        assert bounds[-1] >= whole.objective() - 1e-3
 
 
 MORE = [{"max_sweeps": 1}, {"max_sweeps": 6}, {"callback": lambda progress: True}]
@@ -322,34 +300,6 @@ def test_products_of_some_rows_are_columns_of_the_matrix(rng):
     np.testing.assert_array_equal(operator.spread(tf.constant(rows), tf.constant(V)), wide)
 
 
-@pytest.mark.parametrize("averaged", [False, True])
-def test_a_problem_of_some_rows_is_that_of_their_data(averaged, rng):
-    whole, _ = problem("softmax", rng)
-    if averaged:
-        run, _, _ = run_to_the_end(ReducedNewton(num_actions=9), whole)
-        whole = ExpectedProblem(whole, *run.finish_with_products())
-    whole.pivoted(12)
-    rows = tf.constant(whole.order()[:20])
-    some = whole.of_rows(rows)
-    g = tf.constant(rng.normal(size=(3, 60)))
-    own = tf.gather(g, rows, axis=1)
-    all_, here = whole.curvature(g), some.curvature(own)
-    np.testing.assert_allclose(here.log_prob, tf.gather(all_.log_prob, rows))
-    np.testing.assert_allclose(here.gradient, tf.gather(all_.gradient, rows, axis=1))
-    blocks = tf.gather(all_.precision.blocks(), rows)
-    np.testing.assert_allclose(here.precision.blocks(), blocks, atol=1e-12)
-    plain = LaplaceProblem(some.operator, whole.likelihood, some.Y, whole.mean_function)
-    one, other = some.pivoted(12), plain.pivoted(12)
-    np.testing.assert_allclose(
-        one.factor @ tf.transpose(one.factor, [0, 2, 1]) + tf.linalg.diag(one.left),
-        tf.linalg.set_diag(one.factor @ tf.transpose(one.factor, [0, 2, 1]), plain.operator.diag()),
-        atol=1e-12,
-    )
-    assert one.rank == other.rank == 12
-    triangle = tf.gather(one.factor[0], one.pivots[0]).numpy()
-    np.testing.assert_allclose(triangle, np.tril(triangle), atol=1e-12)
-
-
 # --- the search ----------------------------------------------------------------------------------
 
 
@@ -378,18 +328,6 @@ def test_a_search_that_begins_with_some_rows_ends_at_the_same_mode(name, coarse,
     monkeypatch.setattr(reduced_newton, "_MANY", 161)
     without = run_to_the_end(ReducedNewton(num_pivots=4, max_steps=1), few)[1]
     assert full.log_posterior > without[0].log_posterior
-
-
-def test_sweeps_of_some_rows_are_known_beforehand(rng, coarse):
-    """Two sweeps pay for all searches on some rows and the posterior, and are not gone over."""
-    one = of_classes(rng, solver=ReducedNewton(Informative(4), num_pivots=4))
-    result = gg.optimizers.fit(one, hyperparameters=False, max_sweeps=2)
-    assert result.num_iterations == 4
-    assert "budget" in result.message
-    assert 1.0 < result.sweeps <= 2.0
-    again = gg.optimizers.fit(one, hyperparameters=False, max_sweeps=2.5)  # the first of all rows
-    assert again.num_iterations == 1
-    assert again.sweeps == pytest.approx(2.0)
 
 
 # --- posteriors to ask for -----------------------------------------------------------------------
@@ -444,28 +382,6 @@ def test_every_posterior_on_the_way_can_be_had(solver, rng):
     assert away[-1] <= 1e-6 < away[0]
     if isinstance(solver, ReducedNewton):
         assert np.mean(moments[-1][1]) > np.mean(var)  # what was not asked is variance
-
-
-@pytest.mark.slow
-def test_posteriors_on_the_way_of_searches_on_some_rows(rng, coarse):
-    X, errors = rng.uniform(-1, 1, (40, 2)), []
-    watched = of_classes(rng)
-
-    def preview(progress: gg.optimizers.FitProgress) -> bool:
-        mean, var = progress.posterior().predict_f(X)
-        assert np.all(var > 0.0)
-        assert np.all(var <= 3.0)
-        errors.append(mean.numpy())
-        return progress.iteration == 3  # before the first sweep of all rows
-
-    result = gg.optimizers.fit(watched, hyperparameters=False, callback=preview)
-    assert result.message == "stopped by the callback"
-    early = watched.predict_f(X)[0].numpy()
-    np.testing.assert_allclose(early, errors[-1], atol=1e-10)
-    assert gg.optimizers.fit(watched, hyperparameters=False).converged
-    mode = watched.predict_f(X)[0].numpy()
-    away = [np.abs(mean - mode).max() for mean in errors]
-    assert away[2] < away[0]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -628,29 +544,3 @@ def test_actions_that_are_residuals_are_not_known_before(at_once):
     assert bought == [None] * len(reports)
     assert run.closing == 1.0
     np.testing.assert_allclose(run.g, plain.g, atol=1e-8)
-
-
-@pytest.mark.slow
-def test_fits_that_are_ended_have_the_early_covariance(at_once, rng):
-    X = rng.uniform(-1, 1, (160, 2))
-    Y = rng.poisson(np.exp(np.sin(5.0 * X[:, :1]))).astype(float)
-
-    def fitted(solver, stop):
-        data, kernel = (X, Y), gpflow.kernels.Matern32(1.0, 0.4)
-        model = IterNCGP(data, kernel, gpflow.likelihoods.Poisson(), solver=solver)
-        seen = []
-
-        def preview(progress):
-            seen.append(progress.posterior().predict_f(X)[1].numpy().mean())
-            return progress.iteration == stop
-
-        result = gg.optimizers.fit(model, hyperparameters=False, callback=preview)
-        return seen, model.predict_f(X)[1].numpy().mean(), result
-
-    seen, var, result = fitted(EARLY, 4)
-    assert "callback" in result.message
-    assert result.sweeps == result.steps[-1]["sweeps"]  # it was the posterior's, too
-    assert seen[3] < 0.9 * seen[2]
-    assert var == pytest.approx(seen[3], rel=1e-3)
-    _, late, _ = fitted(LATE, 3)
-    assert var == pytest.approx(late, rel=1e-3)

@@ -7,7 +7,6 @@ import copy
 import pickle
 import subprocess
 import sys
-import threading
 
 import gpflow
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 import tensorflow as tf
 from gpflow.likelihoods import Poisson, Softmax
 from iterncgp_cases import additive, data, fit, fitted, kernel
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton import operators
@@ -201,67 +199,6 @@ def few(rng, name="counts", kernel=None, number=10):
     return fitted(name, rng, kernel, solver=ReducedNewton(num_actions=number))
 
 
-def _compiled_bound(model, jit):
-    """The bound and its gradient, compiled and as written."""
-
-    def numbers():
-        with tf.GradientTape() as tape:
-            value = model.elbo()
-        parameters = model.kernel.variance, model.kernel.lengthscales
-        variables = [p.unconstrained_variable for p in parameters]
-        slopes = tape.gradient(value, variables)
-        return [value, model.training_loss(), *slopes]
-
-    return tf.function(numbers, jit_compile=jit, autograph=False), numbers
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_compiled_bounds_follow_parameters_and_fits(jit, rng):
-    model = few(rng, number=5)
-    compiled, numbers = _compiled_bound(model, jit)
-
-    def agree():
-        result, expected = compiled(), numbers()
-        for a, b in zip(result, expected):
-            np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
-        return float(expected[0])
-
-    seen = [agree()]
-    model.kernel.lengthscales.assign(0.3)
-    seen.append(agree())
-    fit(model)  # other pseudo-observations
-    seen.append(agree())
-    model.solver = ReducedNewton(num_actions=20)  # another number of actions
-    model.forget_run()
-    fit(model)
-    seen.append(agree())
-    fit(model, hyperparameters=True)
-    seen.append(agree())
-    assert np.abs(np.diff(seen)).min() > 0.1
-
-
-@pytest.mark.slow_but_first
-@pytest.mark.parametrize("compiled", [False, True])
-def test_slopes_of_frozen_parameters_that_are_watched_are_whole(compiled, rng):
-    """By the weights, too: not by k(Xnew, X) alone."""
-    model = few(rng, number=5)
-    X, v = model.data[0][:5], model.kernel.lengthscales.unconstrained_variable
-
-    def slope():
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(v)
-            value = tf.reduce_sum(model.predict_f(X)[0])
-        return tape.gradient(value, v)
-
-    def result():
-        return float((tf.function(slope, autograph=False) if compiled else slope)())
-
-    free = result()
-    gpflow.set_trainable(model.kernel, False)
-    assert result() == pytest.approx(free, rel=1e-9)
-
-
 def _in_use(model):
     """Some of everything that a model keeps beside its parts."""
     X = tf.identity(model.data[0][:5])
@@ -357,50 +294,3 @@ def test_models_are_saved_with_functions_of_theirs(rng, tmp_path):
     kept = [tf.train.Checkpoint(model=m).save(str(tmp_path / "kept")) for m in (model, fresh)]
     first, second = ([key for key, _ in tf.train.list_variables(file)] for file in kept)
     assert first == second
-
-
-def test_snapshots_are_saved_and_frozen(rng, tmp_path):
-    model = few(rng)
-    X = model.data[0][:7]
-    module = tf.Module()
-    module.posterior = model.posterior()
-    module.predict = tf.function(
-        lambda x: module.posterior.predict_f(x),
-        input_signature=[tf.TensorSpec([None, 2], tf.float64)],
-        autograph=False,
-    )
-    expected = model.predict_f(X)
-    tf.saved_model.save(module, str(tmp_path / "saved"))
-    loaded = tf.saved_model.load(str(tmp_path / "saved"))
-    frozen = convert_variables_to_constants_v2(module.predict.get_concrete_function())
-    for result in (loaded.predict(X), frozen(tf.identity(X))):
-        for a, b in zip(result, expected):
-            np.testing.assert_allclose(a, b, atol=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("remembering")
-def test_a_snapshot_is_read_while_the_model_is_fitted(rng):
-    model = few(rng, number=5)
-    X, post = model.data[0][:7], model.posterior()
-    expected, done, result = post.predict_f(X), threading.Event(), []
-
-    def read():
-        while not done.is_set() or not result:
-            result.append(post.predict_f(X))
-
-    readers = [threading.Thread(target=read) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    try:
-        model.data = data(rng, 60)["counts"]
-        fit(model, hyperparameters=True)
-    finally:
-        done.set()
-        for reader in readers:
-            reader.join()
-    assert len(result) > 1
-    for moments in result:
-        for a, b in zip(moments, expected):
-            np.testing.assert_array_equal(a, b)
-    assert np.abs(model.predict_f(X)[0] - expected[0]).max() > 1e-3

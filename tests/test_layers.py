@@ -92,19 +92,6 @@ def test_the_reported_loss_is_the_negative_elbo(trained: tuple[keras.Model, Addi
     np.testing.assert_allclose(model.evaluate(X, Y, batch_size=30, verbose=0), want, rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_fit_moves_every_trainable_parameter() -> None:
-    head = additive()
-    before = {k: np.array(v) for k, v in head._state().items()}
-    compiled(network(head), head).fit(X, Y, epochs=2, batch_size=30, verbose=0)
-    for path, variable in head._adopted.variables.items():
-        moved = not np.array_equal(before[path], np.asarray(variable))
-        by_itself = path.startswith(("variational.", "mean_function."))
-        assert moved == (variable.trainable or by_itself), path
-    assert float(head.scaling.count) == 6.0
-    assert sum(v.trainable for v in head._adopted.variables.values()) >= 7
-
-
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_kl_counts_once(times: int) -> None:
     head = additive(normalization=None)
@@ -294,16 +281,6 @@ def test_adapt_starts_from_the_data() -> None:
     Z = np.sort(np.array(head.model.inducing_variable["s(0)"])[:, 0])
     scaled = head.scaled(raw).numpy()[:, 0]
     np.testing.assert_allclose(Z, np.quantile(scaled, np.linspace(0, 1, 6)), atol=1e-12)
-
-
-def test_a_dead_unit_does_no_harm() -> None:
-    head = additive()
-    dead = np.column_stack([X[:, 0], np.zeros(N)])
-    head.adapt(dead)
-    np.testing.assert_array_equal(head.scaled(dead)[:, 1], 0.0)
-    mean, variance = np.moveaxis(head(dead, output="moments"), -1, 0)
-    assert np.all(np.isfinite(mean))
-    assert np.all(variance > 0.0)
 
 
 def test_levels_and_multipliers() -> None:

@@ -162,19 +162,6 @@ def test_rows_without_lags_are_missing(series, fitted):
     np.testing.assert_allclose(gone.predict(frame)[stay], own.predict({"x": histories[stay]}))
 
 
-@pytest.mark.slow
-def test_arrays_of_lags_need_neither_times_nor_groups(series):
-    frame, histories, _ = series
-    timed = gg.GAM(lag("x", 0, 4, time="day", group="g"), missing="drop")
-    timed.fit(frame.assign(g="a").sample(frac=1.0, random_state=1), "y")
-    plain = gg.GAM(lag("x", 0, 4), missing="drop").fit(frame, "y")
-    new = {"x": histories[4:]}
-    np.testing.assert_allclose(timed.predict(new), plain.predict(new), atol=1e-3)
-    assert len(timed.effects("lag(x)", new)) == 256
-    with pytest.raises(ValueError, match="no column 'day'"):
-        timed.predict({"x": frame["x"], "g": ["a"] * 260})
-
-
 def test_new_rows_need_their_lags(series, fitted):
     frame, histories, _ = series
     whole = fitted.predict(frame)
@@ -188,20 +175,6 @@ def test_new_rows_need_their_lags(series, fitted):
         strict.predict(frame)
     with pytest.raises(ValueError, match=r"'x' holds 3 values a row, where lag\(x, 0, 4\) has 5"):
         strict.predict({"x": histories[4:, :3]})
-
-
-def test_more_rows_than_a_block_of_predictions(monkeypatch, series, fitted):
-    from gpflow_gam.gam.fits import prediction
-
-    whole = fitted.predict(series[0])
-    monkeypatch.setattr(prediction, "BLOCK", 50)
-    np.testing.assert_allclose(
-        prediction.Prediction(fitted.fitted, drop=True).predict(series[0]), whole
-    )
-    parts = list(prediction.blocks(series[0], ["x"], 50))
-    lags = Lags.of("x", 0, 4, None, None, None)
-    joined = np.concatenate([table.array(lags) for _, table in parts])
-    np.testing.assert_array_equal(joined, series[1])
 
 
 # --- fits ----------------------------------------------------------------------------------------

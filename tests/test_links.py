@@ -155,19 +155,6 @@ def test_fits_find_the_curve_in_any_unit_and_files_hold_it(family, tmp_path):
         np.testing.assert_array_equal(loaded.predict(data), gam.predict(data))
 
 
-@pytest.mark.slow
-def test_both_engines_find_the_same_probabilities():
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-1.0, 1.0, 200)
-    frame = pd.DataFrame({"x": x, "y": rng.uniform(size=200) < MEAN["cloglog"](np.sin(3.0 * x))})
-    both = (
-        gg.GAM(s("x", k=8), "cloglog", **engine).fit(frame, "y")
-        for engine in ({}, {"engine": "iterncgp"})
-    )
-    one, other = (np.asarray(gam.predict(frame[:20])) for gam in both)
-    assert np.max(np.abs(one - other)) < 0.05
-
-
 @pytest.fixture(scope="module")
 def rates() -> gg.GAM:
     rng = np.random.default_rng(2)

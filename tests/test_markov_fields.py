@@ -203,16 +203,6 @@ def test_coefficients_that_vary_over_areas(data):
     gam.draw()
 
 
-def test_areas_for_each_level(data):
-    half = np.where(np.arange(len(data)) % 2, "u", "v")
-    y = np.where(half == "u", 1.0, -1.0) * data["f"]
-    term = s("area", bs="mrf", polygons=POLYGONS, by="half")
-    table = data.assign(half=half, y=y + 0.1 * np.cos(np.arange(len(data))))
-    gam = gg.GAM(term + factor("half")).fit(table, "y")
-    assert gam.names[:2] == ("s(area):half=u", "s(area):half=v")
-    np.testing.assert_allclose(gam.predict(table), y, atol=0.4)
-
-
 PAIR = {"a": ["b"], "b": ["a"]}
 
 

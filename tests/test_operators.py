@@ -18,7 +18,6 @@ from gpflow_gam.newton.operators import (
     KernelOperator,
     KernelProduct,
     LatentKernels,
-    Pivoting,
 )
 
 N = 90
@@ -65,41 +64,6 @@ def test_product_and_its_gradient_equal_the_dense_ones(name, rng, monkeypatch, l
     np.testing.assert_allclose(ours[0], dense[0], rtol=1e-10, atol=1e-10)
     for a, b in zip(ours[1], dense[1]):
         np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
-
-
-def test_nothing_is_compiled_for_a_small_matrix(rng, monkeypatch):
-    kernel, X, V = KERNELS["se"](), _inputs(rng), tf.constant(rng.normal(size=(N, 3)))
-    product, pivoting = KernelProduct(kernel), Pivoting(kernel)
-    diag = tf.fill([N], kernel.variance)
-
-    def result():
-        return product(X, X, V), *pivoting(X, diag, 9)
-
-    whole = result()
-    assert not product._compiled._concrete
-    assert not pivoting._compiled._concrete
-    monkeypatch.setattr(operators, "_SMALL", N * N - 1)
-    for a, b in zip(whole, result()):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
-    assert product._compiled._concrete
-    assert pivoting._compiled._concrete
-
-
-def test_product_inside_a_compiled_function_and_between_other_points(rng, large):
-    kernel, X, X2 = KERNELS["se"](), _inputs(rng), _inputs(rng, 31)
-    V = tf.constant(rng.normal(size=(31, 2)))
-    product = KernelProduct(kernel)
-
-    @tf.function(autograph=False)
-    def gradient():
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(product(X, X2, V) ** 2)
-        return tape.gradient(loss, kernel.trainable_variables)
-
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum((kernel(X, X2) @ V) ** 2)
-    for a, b in zip(gradient(), tape.gradient(loss, kernel.trainable_variables)):
-        np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
 @pytest.mark.slow

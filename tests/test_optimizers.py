@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
 import gpflow
@@ -244,33 +243,6 @@ def test_fit_equals_its_history_and_is_deterministic():
     assert runs[0].message == "epoch limit of 3 reached"
 
 
-def test_functions_that_run_eagerly_are_not_compiled(monkeypatch):
-    """Whoever debugs a fit with TensorFlow's switch steps through it, and ends where others do."""
-    compiled, data = poisson(vi.OptimalPrecision())
-    eager, _ = poisson(vi.OptimalPrecision())
-    for model in (compiled, eager):
-        gpflow.set_trainable(model.kernel, False)
-        gpflow.set_trainable(model.inducing_variable, False)
-    gg.optimizers.fit(compiled, data, progress=False)
-    ran_eagerly, own = [], tf.linalg.cholesky
-    monkeypatch.setattr(
-        tf.linalg,
-        "cholesky",
-        lambda *arguments, **more: (
-            ran_eagerly.append(tf.executing_eagerly()) or own(*arguments, **more)
-        ),
-    )
-    tf.config.run_functions_eagerly(True)
-    try:
-        gg.optimizers.fit(eager, data, progress=False)
-    finally:
-        tf.config.run_functions_eagerly(False)
-    assert ran_eagerly
-    assert all(ran_eagerly)
-    for one, other in zip(eager.predict_f(data[0]), compiled.predict_f(data[0])):
-        np.testing.assert_allclose(one, other, rtol=1e-9)
-
-
 def test_callback_and_time_budget_stop_a_fit():
     model, data = poisson(vi.OptimalPrecision())
     seen: list[gg.optimizers.FitProgress] = []
@@ -337,19 +309,6 @@ def test_lbfgs_steps_back_from_where_nothing_can_be_evaluated(wall):
     x.assign(3.0)
     with pytest.raises(tf.errors.InvalidArgumentError):
         LBFGS(_walled(x, wall), [x]).run(tracker, max_iterations=1, tolerance=1.0)
-
-
-def test_lbfgs_does_not_settle_where_nothing_can_be_evaluated():
-    x = tf.Variable(1.5, dtype=tf.float64)
-
-    def loss():  # what a slope like this promises is lost beside 1e10
-        with tf.control_dependencies([tf.debugging.assert_less(x, np.float64(2.05))]):
-            return 1e10 - 1e-7 * tf.identity(x)
-
-    with Tracker([x], "L-BFGS", None, None, progress=False) as tracker:
-        LBFGS(loss, [x]).converge(tracker, max_iterations=50, tolerance=1e-6)
-    assert x.numpy() == 1.5
-    assert len(tracker.history) == 0
 
 
 @pytest.mark.parametrize(("wrong", "converges"), [(1e-5, True), (0.5, False)])
@@ -424,35 +383,6 @@ def test_minibatches_reach_the_hyperparameters_of_all_data(monkeypatch):
     assert "; then, on all rows: the last round of site and hyper" in result.message
 
 
-@pytest.mark.parametrize("loses", [False, True])
-def test_negative_weights_count_in_minibatches_unless_they_lose(loses, monkeypatch):
-    """From where there is no trend any more, and no longer once the ELBO has fallen by them."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(size=(120, 1))
-    Y = np.sin(6.0 * X) + 0.2 * rng.standard_t(2.0, X.shape)
-    model = gg.models.AdditiveSVGP(
-        gg.kernels.AdditiveKernel([SquaredExponential(lengthscales=0.3)]),
-        gpflow.likelihoods.StudentT(0.2, 3.0),
-        gg.inducing_variables.AdditiveInducingVariables([np.linspace(0, 1, 9)[:, None]]),
-        variational=vi.OptimalPrecision(),
-    )
-    gpflow.set_trainable(model.kernel, False)
-    gpflow.set_trainable(model.likelihood, False)
-    signs, step = [], gg.optimizers.NaturalGradient.step
-
-    def told(self, *arguments):
-        seen = step(self, *arguments)
-        signs.append(self.signed)
-        return dataclasses.replace(seen, elbo=seen.elbo - 1e3) if loses and self.signed else seen
-
-    monkeypatch.setattr(gg.optimizers.NaturalGradient, "step", told)
-    options = {"max_iterations": 200, "batch_size": 60, "patience": 2}
-    result = gg.optimizers.fit(model, (X, Y), **options)
-    assert "minibatches ended without a trend" in result.message
-    turns = [sign for sign, before in zip(signs, [None, *signs]) if sign != before]
-    assert turns == ([False, True, False] if loses else [False, True])
-
-
 def test_a_budget_too_short_for_an_epoch_says_so():
     model, data = many_counts()
     start = float(model.elbo(data))
@@ -462,16 +392,6 @@ def test_a_budget_too_short_for_an_epoch_says_so():
     assert result.num_iterations == 0, "an epoch takes 10 000 steps"
     assert result.elbo > start
     assert model.num_data is None
-
-
-@pytest.mark.slow
-def test_noise_without_an_optimum_is_no_convergence(monkeypatch):
-    monkeypatch.setattr(sites, "POLISH_ROWS", 0)
-    monkeypatch.setattr(sites, "_SEEN", 1e-12)
-    model, data = poisson(vi.OptimalPrecision())
-    result = gg.optimizers.fit(model, data, batch_size=50, patience=2)
-    assert not result.converged
-    assert "improvements below that noise were not looked for" in result.message
 
 
 def test_an_interruption_within_an_epoch_leaves_the_best_epoch(monkeypatch):
@@ -554,35 +474,6 @@ def _model(
 def _fit_to(name: str, data: tuple, X: np.ndarray) -> None:
     model, more = _model(name, *data, X)
     gg.optimizers.fit(model, *more)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("name", ["svgp", "iterncgp"])
-def test_numbers_of_every_kind(name, rng):
-    """A matrix of whole numbers, lists and tables are those numbers, in fits and predictions."""
-    X, Y = rng.integers(0, 5, (20, 2)), rng.poisson(2.0, (20, 1))
-    kinds = [
-        (X, Y),
-        ((0.5 * X).tolist(), Y.astype(bool).tolist()),
-        (pd.DataFrame({"a": X[:, 0], "b": X[:, 1] > 2}), Y),
-    ]
-    for X, Y in kinds:
-        result = []
-        for x, y in ((np.asarray(X, float), np.asarray(Y, float)), (X, Y)):
-            model, data = _model(name, x, y)
-            if X is kinds[0][0] or name == "iterncgp":
-                gg.optimizers.fit(model, *data, max_iterations=1)
-            posterior = model.posterior()
-            values = [model.elbo(*data), *model.predict_f(x), *model.predict_components(x)]
-            values += [*model.predict_y(x), model.predict_log_density((x, y))]
-            values += [*model.predict_f([[1, 2]]), *posterior.predict_f(x)]
-            values += [posterior.sample_f(x, 2, seed=1), *posterior.predict_components(x)]
-            values += [*posterior.fused_predict_f(x), posterior.predict_component_covariance(x)]
-            assert model.predict_f_samples(x).dtype == tf.float64
-            result.append(values)
-        for one, other in zip(*result):
-            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.usefixtures("eagerly")

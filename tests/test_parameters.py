@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from response_cases import DENSITY
 from scipy.special import expit
 
 import gpflow_gam as gg
-from gpflow_gam import factor, likelihoods, s
+from gpflow_gam import likelihoods, s
 from gpflow_gam.gam.families import family as family_of
 from gpflow_gam.gam.terms import parse_parameters
 from gpflow_gam.likelihoods import predictive
@@ -155,36 +154,6 @@ def test_one_pass_route_is_that_of_any_model() -> None:
     before = float(model.elbo(data))
     prior = float(model.log_prior_density())
     assert before + prior == pytest.approx(gam.fitted.result.elbo, abs=1e-3)
-
-
-@pytest.mark.slow
-def test_levels_of_by_and_streams(tmp_path: Path) -> None:
-    frame, _ = _frame("gaussian")
-    frame["k"] = np.array(["a", "b"])[np.arange(N) % 2]
-    terms = {"mean": factor("k") + s("x", by="k", k=8), "scale": s("z", k=5)}
-    gam = gg.GAM(terms).fit(frame, y="y")
-    assert "mean:s(x):k=a" in gam.names
-    table = gam.differences("mean:s(x):k")
-    assert {"level_1", "level_2", "estimate_centred"} <= set(table.columns)
-    frame.to_parquet(tmp_path / "rows.parquet")
-    streamed = gg.GAM(terms).fit(tmp_path / "rows.parquet", y="y")
-    np.testing.assert_allclose(streamed.predict(frame[:9]), gam.predict(frame[:9]), atol=1e-6)
-
-
-@pytest.mark.slow
-def test_units_and_order_of_rows_change_nothing() -> None:
-    frame, _ = _frame("student_t")
-    frame = frame[:400]
-    terms = {"location": s("x", k=8), "scale": s("z", k=5)}
-    first = gg.GAM(terms, family="student_t").fit(frame, y="y")
-    for unit in (1e-6, 1e6):
-        other = gg.GAM(terms, family="student_t").fit(frame.assign(y=unit * frame["y"]), y="y")
-        np.testing.assert_allclose(
-            other.predict(frame[:9]), unit * np.asarray(first.predict(frame[:9])), rtol=1e-5
-        )
-        shift = np.asarray(other.predict(frame[:9], type="link"))[:, 1]
-        own = np.asarray(first.predict(frame[:9], type="link"))[:, 1]
-        np.testing.assert_allclose(shift - own, np.log(unit), rtol=1e-5)
 
 
 def test_formulas() -> None:

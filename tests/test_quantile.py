@@ -96,30 +96,6 @@ def test_where_noise_varies_the_limits_do(table, varying):
     assert varying.fitted.spec.predictor_names == ("quantile", "log scale")
 
 
-@pytest.mark.slow
-def test_draws_and_drawings(table, varying):
-    few = table.iloc[:5]
-    varying.appraise()
-    varying.draw()
-    draws = varying.sample(few, 500, "response", seed=1)
-    estimate, se = varying.predict(few, se=True, unconditional=False)
-    np.testing.assert_allclose(draws.mean(axis=0), estimate, atol=0.2 * se.max())
-
-
-@pytest.mark.slow
-def test_in_other_units_fits_are_the_same():
-    rng = np.random.default_rng(3)
-    x = rng.uniform(size=120)
-    result = []
-    for unit, shift in ((1.0, 0.0), (1e-4, 1.0)):
-        y = unit * (x + np.random.default_rng(5).standard_normal(120)) + shift
-        table = pd.DataFrame({"x": x, "y": y})
-        gam = gg.GAM(linear("x"), family=fam.Quantile(tau=0.3)).fit(table, "y")
-        estimate, se = gam.predict(table.iloc[:3], se=True)
-        result.append(np.array([(estimate - shift) / unit, se / unit]))
-    np.testing.assert_allclose(result[1], result[0], rtol=2e-3, atol=1e-3)
-
-
 def test_what_no_quantile_is_for_is_said(table, varying):
     with pytest.raises(ValueError, match="tau must be a probability between 0 and 1; got 1"):
         fam.Quantile(tau=1.0)

@@ -14,7 +14,6 @@ import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam import linear, s
-from gpflow_gam.optimizers.binned import bins
 
 PHI = 4.0
 
@@ -149,18 +148,6 @@ def test_it_is_drawn_and_loaded_ones_go_on(gam, tmp_path):
     np.testing.assert_allclose(after, before, rtol=0.02)
     gam.appraise()
     gam.draw("s(x)", residuals=True)
-
-
-def test_rows_in_blocks_are_the_rows(gam, monkeypatch):
-    table = counts(0)
-    monkeypatch.setattr(bins, "KEPT_ROWS", 90)
-    other = gg.GAM(s("x", k=10), family="quasipoisson")
-    other.fit([table.iloc[:110], table.iloc[110:]], "y")
-    assert not other.fitted.data.complete
-    assert learnt(other) == pytest.approx(learnt(gam), rel=0.01)
-    a, b = (np.array(g.predict(table, "link", se=True)) for g in (other, gam))
-    np.testing.assert_allclose(a[0], b[0], atol=0.1 * b[1].min())
-    np.testing.assert_allclose(a[1], b[1], rtol=0.03)
 
 
 def test_what_no_quasi_likelihood_has_is_said(gam):

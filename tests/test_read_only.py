@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable
 
 import gpflow
 import numpy as np
@@ -86,16 +84,6 @@ def test_what_becomes_of_the_model_changes_no_answer(original, change):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
-def test_a_saved_file_is_of_the_fit(tmp_path):
-    gam = fitted("negative_binomial")
-    replace_parts(gam.model)
-    gam.save(tmp_path / "gam")
-    loaded = gg.GAM.load(tmp_path / "gam")
-    for a, b in zip(answers(loaded), answers(gam), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.slow_but_first
 @pytest.mark.usefixtures("remembering")
 @pytest.mark.parametrize("family", ["gaussian", "negative_binomial", "student_t"])
@@ -115,44 +103,3 @@ def test_readers_share_no_memory_of_transforms(family, monkeypatch):
     monkeypatch.setattr(tfp.bijectors.Bijector.__dict__["_cache"], "storage", storage)
     for a, b in zip(answers(fresh), want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("remembering")
-def test_readers_in_threads_get_what_one_gets():
-    """Draws of hyperparameters are made while others predict, fit and draw."""
-    gam = fitted("negative_binomial")
-    want = reference("negative_binomial")
-    failures: list[str] = []
-
-    def repeated(task: Callable[[], None], times: int) -> threading.Thread:
-        def run() -> None:
-            try:
-                for _ in range(times):
-                    task()
-            except BaseException as error:
-                failures.append(repr(error))
-
-        return threading.Thread(target=run)
-
-    def read() -> None:
-        for a, b in zip(answers(gam), want, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
-
-    def predict() -> None:
-        np.testing.assert_allclose(
-            gam.predict(DATA, se=True)[0], want[0][:, 0], rtol=1e-9, atol=1e-12
-        )
-
-    def fit() -> None:
-        own = fitted("negative_binomial")
-        np.testing.assert_allclose(own.predict(DATA), want[0][:, 0], rtol=1e-9, atol=1e-12)
-
-    threads = [repeated(predict, 4) for _ in range(4)] + [repeated(read, 1) for _ in range(2)]
-    threads += [repeated(fit, 1) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    read()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gpflow
-import keras
 import numpy as np
 import pytest
 
@@ -50,24 +49,6 @@ def test_a_refit_with_all_rows_is_exact_regression(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
-def test_units_of_features_do_not_matter(features: np.ndarray, rng: np.random.Generator) -> None:
-    y = np.sin(features[:, 0]) + 0.1 * rng.normal(size=N)
-    result = []
-    for inputs in (features[:, :2], features[:, :2] * [1e-6, 1.0] + [0.0, 1e6]):
-        head = AdditiveGP(gg.s(0) + gg.s(1), num_data=N)
-        assert head.normalization == "running"
-        keras.utils.set_random_seed(0)
-        refit(head, inputs, y, epochs=2, batch_size=17)
-        result.append(head(inputs).numpy())
-        # a refit knows all rows: batches do not move what was taken from them
-        np.testing.assert_allclose(head.scaling.location, inputs.mean(axis=0), rtol=1e-12)
-        np.testing.assert_allclose(head.scaling.variance, inputs.var(axis=0), rtol=1e-12)
-        assert head.normalization == "running"
-    np.testing.assert_allclose(result[1], result[0], atol=1e-5)
-
-
-@pytest.mark.slow
 def test_weights_of_a_refit_count_rows(features: np.ndarray, rng: np.random.Generator) -> None:
     y = np.sin(features[:, 0]) + 0.1 * rng.normal(size=N)
     y[:20] += 5.0
@@ -79,38 +60,6 @@ def test_weights_of_a_refit_count_rows(features: np.ndarray, rng: np.random.Gene
     assert np.sqrt(np.mean(np.square(error))) < 0.5  # the rows without weight alone add 1.6
     with pytest.raises(ValueError, match=rf"sample_weight must be \[{N}\].*got shape \(3,\)"):
         refit(head, features, y, sample_weight=np.ones(3))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
-def test_away_from_all_features_is_the_prior(features: np.ndarray) -> None:
-    head = joint()
-    refit(head, features, features[:, 1] - 3.0, epochs=1, batch_size=N)
-    variance = head.parameters["kernel.components['s(0,1,2,3,4)'].base.variance"].numpy()
-    near, away = (head(X, output="components").numpy()[:, 1, 0] for X in (features, features + 1e3))
-    np.testing.assert_allclose(away[:, 0], 0.0, atol=1e-9)
-    np.testing.assert_allclose(away[:, 1], variance, rtol=1e-6)
-    assert np.all(near[:, 1] < 0.9 * variance)
-
-
-@pytest.mark.slow
-def test_a_network_and_its_refitted_head_are_one_model(rng: np.random.Generator) -> None:
-    keras.utils.set_random_seed(0)
-    X = rng.normal(size=(N, 3)).astype("float32")
-    labels = (X[:, 0] * X[:, 1] > 0.0).astype(int)
-    inputs = keras.Input((3,))
-    hidden = keras.layers.Dense(5, activation="tanh")(inputs)
-    body = keras.Model(inputs, hidden)
-    terms = gg.s(0) + gg.s(1)
-    head = AdditiveGP(terms, "bernoulli", num_data=N)
-    before = [np.array(w) for w in body.weights]
-    losses = refit(head, body.predict(X, verbose=0), labels, epochs=4, batch_size=30).history
-    assert losses["loss"][-1] < losses["loss"][0]
-    for now, then in zip(body.weights, before):
-        np.testing.assert_array_equal(now, then)
-    whole = keras.Model(inputs, head(hidden, output="response"))
-    alone = head(body.predict(X, verbose=0), output="response")
-    np.testing.assert_allclose(whole.predict(X, verbose=0), alone, atol=1e-6)
 
 
 def test_a_kernel_of_ones_own_keeps_its_measure(features: np.ndarray) -> None:

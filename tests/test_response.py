@@ -178,34 +178,6 @@ def test_any_batch_size_in_a_graph(name, rng, monkeypatch):
             np.testing.assert_allclose(a, b[:number], rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("rows", [5_000, 50_000])
-def test_blocks_of_draws_are_as_long_for_any_number_of_rows(rows, monkeypatch, rng):
-    """Of a response in one column, too, whose shape is that of the rows."""
-    lengths = []
-    monkeypatch.setattr(
-        "gpflow_gam.likelihoods.predictive._in_blocks",
-        lambda block, arrays, length, outputs: lengths.append(length) or [arrays[1]] * outputs,
-    )
-    for likelihood in (lk.ZeroInflated(), lk.Hurdle(), lk.FixedSoftmax(2)):
-        summarised_response(likelihood, *predictors(rng, 2, rows), 0.9)
-    assert lengths == 3 * [2**21 // 2_000]
-
-
-@pytest.mark.parametrize("name", ["bernoulli_probit", "categorical"])
-def test_xla(name, rng):
-    case = CASES[name]
-    likelihood = case.likelihood()
-    compiled = tf.function(
-        lambda X, m, v: summarised_response(likelihood, X, m, v, 0.9),
-        autograph=False,
-        jit_compile=True,
-    )
-    X, mean, var = predictors(rng, case.L)
-    got = compiled(X, mean, var)
-    for a, b in zip(got, summarised_response(likelihood, X, mean, var, 0.9)):
-        np.testing.assert_allclose(a, b, rtol=1e-9)
-
-
 def test_wrong_level(rng):
     with pytest.raises(ValueError, match="level must be a probability"):
         response_interval(gpflow.likelihoods.Poisson(), *predictors(rng, 1), 95)

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 import gpflow_gam as gg
-from gpflow_gam import factor, linear, s, te
+from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.effects import critical_values, simultaneous_bands
 from gpflow_gam.gam.effects.posterior import joint_moments
 
@@ -91,15 +91,6 @@ def test_the_truth_along_a_probability():
     truth = 1 / (1 + np.exp(-(0.5 + 1.5 * grid)))
     assert np.all((result["lower_simultaneous"] < truth) & (truth < result["upper_simultaneous"]))
     assert np.max(np.abs(result["estimate"] - truth)) < 0.04
-
-
-def test_maps_and_levels(data):
-    gam = gg.GAM(te("x", "z", k=10) + s("x", by="g", k=5), family="poisson")
-    gam.fit(data, y="count", **QUICK)
-    result = gam.effects("te(x,z)", num_points=6, scale="response")
-    assert len(result) == 36
-    assert (result[["estimate", "lower", "upper"]] > 0.0).all(axis=None)
-    assert len(gam.effects("s(x):g=a", GRID, scale="response")) == len(GRID)
 
 
 def test_simultaneous_limits_by_ranks():

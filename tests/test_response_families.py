@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import scipy.stats as st
 import shared_rows
-from response_cases import CASES, Case, Labels, each, svgp, weighted
+from response_cases import CASES, Case, Labels, each, weighted
 from scipy.special import expit, softmax
 
 import gpflow_gam as gg
@@ -200,31 +200,6 @@ def test_custom_wraps_and_never_changes_the_users_likelihood(rng):
 # --- fits --------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_but_first
-@pytest.mark.parametrize(
-    "name", ["negative_binomial", "beta", "student_t", "heteroskedastic", "ordinal", "categorical"]
-)
-def test_fit_converges(name: str, rng):
-    """From the family's own start; L-BFGS and the sites at work on a weighted likelihood."""
-    case = CASES[name]
-    x = rng.uniform(size=60)
-    F = np.column_stack([1.2 * np.sin(6 * x + i) for i in range(case.L)])
-    Y = case.Y(case.drawn(rng, F))
-    likelihood = lk.Weighted(case.family.likelihood(Y, case.levels), 1)
-    model = svgp(likelihood, gg.variational.OptimalPrecision())
-    assert model.num_latent_gps == case.family.num_predictors(case.levels) == case.L
-    data = (np.column_stack([x, np.ones(60)]), Y)
-    before = float(model.elbo(data))
-    result = gg.optimizers.fit(model, data, max_iterations=60)
-    assert np.isfinite(result.elbo)
-    assert result.elbo > before
-    assert result.converged
-    mean = np.asarray(model.predict_f(data[0])[0])
-    density = case.family.log_density(likelihood, Y, mean)
-    null = np.zeros_like(mean)
-    assert np.mean(density) > np.mean(case.family.log_density(likelihood, Y, null))
-
-
 @pytest.mark.parametrize(
     ("name", "shift"),
     [
@@ -327,17 +302,6 @@ def test_ordered_labels_keep_their_order(graded, source, many, tmp_path, monkeyp
         assert other.fitted.spec.levels == tuple(GRADES)
         assert np.array_equal(other.predict(graded), gam.predict(graded))
         assert np.array_equal(other.log_density(graded), gam.log_density(graded))
-
-
-def test_shares_keep_the_order_of_labels(graded, monkeypatch):
-    monkeypatch.setattr(bins, "KEPT_ROWS", 100)
-    parts = SOURCES["blocks"](graded, None)
-
-    def work(communicator: Communicator) -> gg.GAM:
-        gam = gg.GAM("s(x, k=6)", "ordinal")
-        return fit_share(gam, lambda: parts[communicator.place], "grade", communicator=communicator)
-
-    assert [gam.fitted.spec.levels for gam in shared_rows.run(2, work)] == [tuple(GRADES)] * 2
 
 
 @pytest.mark.parametrize(

@@ -414,22 +414,3 @@ def test_a_screen_that_cannot_be(small):
 
 
 # --- many columns --------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_sixty_columns():
-    """Binary data of the size of the sonar returns: 1770 pairs, and a GAM of what is chosen."""
-    rng = np.random.default_rng(1)
-    raw = rng.standard_normal((208, 64))
-    X = sum(raw[:, i : i + 60] for i in range(4)) / 2.0  # as neighbouring frequencies resemble
-    df = pd.DataFrame(X, columns=[f"x{i}" for i in range(60)])
-    f = 1.2 * df.x3 + 2.5 * df.x10 * df.x40
-    df["y"] = (rng.uniform(size=208) < 1 / (1 + np.exp(-2 * f))).astype(int)
-    terms = gg.anova(data=df, y="y", family="bernoulli")
-    interactions = [set(t.columns) for t in terms if len(t.columns) == 2]
-    assert len(terms) == 60 + len(interactions)
-    assert interactions
-    near = [{f"x{i}", f"x{j}"} for i, j in itertools.product(range(8, 13), range(38, 43))]
-    assert interactions[0] in near
-    gam = gg.GAM(terms, family="bernoulli").fit(df, "y", max_seconds=120)
-    assert np.mean((gam.predict(df) > 0.5) == df["y"]) > 0.8

@@ -92,20 +92,6 @@ def indexed(table: pd.DataFrame, kind: str) -> pd.DataFrame:
 # --- the decomposition ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_effects_of_zero_mean_components_are_the_components(model):
-    X, _ = observations(7, seed=3)
-    anova = functional_anova(model)
-    mean, var = (t.numpy() for t in model.predict_components(X))
-    for name, columns in (("x0", (0,)), ("x2", (2,)), ("x0:x1", (0, 1))):
-        c = model.kernel.names.index(name)
-        own, own_var = anova.effect(columns, X)
-        np.testing.assert_allclose(own[:, 0], mean[:, c], atol=1e-9)
-        np.testing.assert_allclose(own_var[:, 0], var[:, c], atol=1e-9)
-    with pytest.raises(ValueError, match=r"no component has an effect of columns \[0, 2\]"):
-        anova.effect((0, 2), X)
-
-
 def test_effects_of_any_component_have_zero_mean_and_add_up():
     """A function of two columns and one of one, taken apart and put together again."""
     model = sgpr(whole_kernel())
@@ -209,19 +195,6 @@ def test_indices_of_levels_do_not_depend_on_the_unit(rng):
         variance = indexed(result[-1], "first").loc["level", "variance"]
         assert variance == pytest.approx(p * (1 - p) * (f[1] - f[0]) ** 2, rel=2e-3)
     np.testing.assert_allclose(result[1]["estimate"], result[0]["estimate"], rtol=1e-4)
-
-
-def test_variance_left_open_is_counted():
-    """One inducing input pins next to nothing down: the prior's variance is what is left."""
-    kernel = AdditiveKernel({"f": ZeroMean(SquaredExponential(2.0, 0.1, active_dims=[0]), UNIFORM)})
-    moments = InducingMoments(
-        kernel, AdditiveInducingVariables([[[0.5]]]), np.zeros((1, 1)), np.eye(1)[None]
-    )
-    anova = FunctionalANOVA(moments, ProductGrid({0: UNIFORM}, [(0,)]))
-    nodes, weights = UNIFORM.nodes()
-    prior = weights @ kernel(nodes, full_cov=False).numpy()
-    variances = anova.variances(20_000).variances
-    assert variances.mean() == pytest.approx(prior, rel=0.02)
 
 
 def test_what_joint_functions_are_left_to_be_is_decomposed_as_they_are():
@@ -366,26 +339,3 @@ def test_no_variance_no_index():
         fit = gg.models.AdditiveSGPR((X[:, :1] * 0 + 0.3, Y), kernel, inducing)
         with pytest.raises(ValueError, match="Sobol indices are undefined: the predictor has zero"):
             functional_anova(fit).sobol()
-
-
-@pytest.mark.slow
-def test_a_vanished_component_does_not_end_draws_of_hyperparameters(rng):
-    X = rng.uniform(size=(60, 2))
-    Y = np.sin(6.0 * X[:, :1]) + 0.1 * rng.standard_normal((60, 1))
-    kernel = AdditiveKernel(
-        {
-            name: ZeroMean(SquaredExponential(active_dims=[i], lengthscales=0.3), Uniform(0, 1))
-            for i, name in enumerate("ab")
-        }
-    )
-    inducing = gg.inducing_variables.select(X, kernel, num_inducing=6)
-    model = gg.models.AdditiveSGPR((X, Y), kernel, inducing, noise_variance=0.01)
-    # where fits may leave it: exp(-350), and a little further its square is no number any more
-    kernel["b"].base.variance.unconstrained_variable.assign(-300.0)
-    kernel["b"].base.lengthscales.unconstrained_variable.assign(-350.0)
-    table = (
-        functional_anova(model, names=["a", "b"], unconditional=True).sobol().set_index("effect")
-    )
-    first = table[table["kind"] == "first"]
-    np.testing.assert_allclose(first["estimate"], [1.0, 0.0], atol=1e-12)
-    assert kernel["b"].base.lengthscales.unconstrained_variable.numpy() == -350.0

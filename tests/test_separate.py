@@ -152,27 +152,6 @@ def test_q_is_the_prior_where_a_component_does_not_enter(family: str) -> None:
     np.testing.assert_allclose(joint.prior_kl(), kl, rtol=1e-8)
 
 
-@pytest.mark.slow
-def test_fit_finds_what_separate_models_find() -> None:
-    """Under a likelihood that keeps outputs apart, one fit is two."""
-    X, y = _data()
-    Y = np.concatenate([y, y[::-1]], axis=1)
-    joint = _svgp("sites", gpflow.likelihoods.StudentT(df=5.0, scale=0.3))
-    gpflow.set_trainable(joint.likelihood, False)
-    result = optimizers.fit(joint, (X, Y), tolerance=1e-4)
-    total = 0.0
-    for i, (kernel, inducing) in enumerate(zip(_kernels(), _inducing())):
-        model = AdditiveSVGP(
-            kernel,
-            gpflow.likelihoods.StudentT(df=5.0, scale=0.3),
-            inducing,
-            variational=OptimalPrecision(),
-        )
-        gpflow.set_trainable(model.likelihood, False)
-        total += optimizers.fit(model, (X, Y[:, [i]]), tolerance=1e-4).elbo
-    assert result.elbo == pytest.approx(total, abs=0.02)
-
-
 def test_shared_component_has_one_name_and_one_kernel() -> None:
     shared = gpflow.kernels.Constant()
     kernel = SeparateAdditive.of(

@@ -465,17 +465,3 @@ def _operations(path: Path) -> dict[str, str]:
     return {
         key: t.name for part in (signature.inputs, signature.outputs) for key, t in part.items()
     }
-
-
-def test_seeds_of_tensors_draw_as_many(rng):
-    model = model_of("svgp")
-    posterior, X = model.posterior(), rng.uniform(size=(4, 2))
-
-    @tf.function(autograph=False)
-    def draw(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return posterior.sample_f(X, number, seed=seed)
-
-    result = draw(tf.constant(3), tf.constant(1, tf.int64))
-    np.testing.assert_allclose(
-        result, posterior.sample_f(X, tf.constant(3), seed=tf.constant(1, tf.int64))
-    )

@@ -80,19 +80,6 @@ def test_bad_rows_are_nan_and_others_are_not(served: gg.serving.Served) -> None:
     assert np.isnan(response).tolist() == [i in bad for i in range(6)]
 
 
-@pytest.mark.slow
-def test_models_of_a_matrix(tmp_path: Path) -> None:
-    head = gg.layers.AdditiveGP(gg.s(0) + gg.s(1), num_data=9, num_inducing=4)
-    gg.serving.export(head.model, tmp_path / "m", invalid="nan")
-    X = RNG.normal(size=(4, 2))
-    served = gg.serving.load(tmp_path / "m")
-    good = served.predict(X)["variance"]
-    X[2, 1] = np.inf
-    result = served.predict(X)["variance"]
-    assert np.isnan(result).tolist() == [False, False, True, False]
-    np.testing.assert_array_equal(np.delete(result, 2), np.delete(good, 2))
-
-
 def test_draws_have_a_limit_of_rows(gam: gg.GAM, served: gg.serving.Served, tmp_path: Path) -> None:
     assert served.sample({k: v[:10] for k, v in DATA.items()})["response"].shape == (1, 10)
     eleven = {k: v[:11] for k, v in DATA.items()}
@@ -105,12 +92,3 @@ def test_draws_have_a_limit_of_rows(gam: gg.GAM, served: gg.serving.Served, tmp_
     ):
         with pytest.raises(ValueError, match=message):
             gg.serving.export(gam, tmp_path / "m", **options)
-
-
-def test_every_output_has_a_row_for_a_row(gam: gg.GAM, served: gg.serving.Served) -> None:
-    """Batching servers and row-wise requests take no others."""
-    for name in ("predict", "predict_components"):
-        outputs = served.signatures[name](**served.arguments(GOOD))
-        assert {len(value) for value in outputs.values()} == {6}
-    assert list(served.predict_components(GOOD)["names"]) == ["intercept", *gam.names]
-    assert served.description["components"] == ["intercept", *gam.names]

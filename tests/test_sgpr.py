@@ -308,33 +308,3 @@ def test_trained_equals_the_sparse_model_with_inducing_inputs_at_the_data(rng):
     new = rng.uniform(size=(9, 2))
     for a, b in zip(full.predict_components(new), sparse.predict_components(new)):
         np.testing.assert_allclose(a, b, atol=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("scale", "tolerance", "of_sd"), [(10.0, 1e-6, 1e-3), (100.0, 3e-5, 0.03), (300.0, 2e-3, 0.5)]
-)
-def test_single_precision_equals_double_as_far_as_its_digits_go(scale, tolerance, of_sd, rng):
-    """Sites that see more than single precision does give the bound of less precise ones."""
-    N = 1000
-    X = rng.uniform(size=(N, 2))
-    Y = rng.poisson(np.exp(np.sin(6 * X[:, :1]) + X[:, 1:])).astype(float)
-    result = {}
-    for dtype in (np.float32, np.float64):
-        with gpflow.config.as_context(gpflow.config.Config(float=dtype)):
-            se = gpflow.kernels.SquaredExponential
-            kernel = gg.kernels.AdditiveKernel(
-                {"a": se(30.0, 1.0, active_dims=[0]), "b": se(1.0, 1.0, active_dims=[1])}
-            )
-            data = X.astype(dtype), Y.astype(dtype)
-            model = gg.models.AdditiveVGP(data, kernel, gpflow.likelihoods.Poisson())
-            model.q_lambda.assign(scale * model.q_lambda)
-            model.q_alpha.assign(1e-3 * np.sin(np.arange(N))[:, None].astype(dtype))
-            result[dtype] = [float(model.elbo()), *model.predict_f(data[0][:20])]
-            assert result[dtype][1].dtype == dtype
-            draws = model.posterior().sample_components(data[0][:5], 3, seed=0)
-            assert np.all(np.isfinite(draws))
-    (elbo, mean, var), (exact, exact_mean, exact_var) = result.values()
-    assert elbo == pytest.approx(exact, rel=tolerance)
-    np.testing.assert_allclose(mean, exact_mean, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(np.sqrt(var), np.sqrt(exact_var), rtol=of_sd)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -106,18 +104,6 @@ def test_whether_the_shape_is_right_is_asked_without_it(parabolas):
     assert 0.05 < p <= 1.0
 
 
-@pytest.mark.slow
-def test_files_hold_what_is_learnt_without_the_shape(parabolas, tmp_path):
-    gam = parabolas[0][0]
-    gam.save(tmp_path / "gam")
-    loaded = gg.GAM.load(tmp_path / "gam")
-    np.testing.assert_array_equal(loaded.fitted.solution.unshaped, gam.fitted.solution.unshaped)
-    bands = [g.effects("s(x)", {"x": GRID}) for g in (loaded, gam)]
-    np.testing.assert_array_equal(bands[0].se, bands[1].se)
-    tails = [g.summary().to_frame().loc["s(x)", "shape_p"] for g in (loaded, gam)]
-    assert tails[0] == tails[1]
-
-
 def test_where_no_inequality_holds_anything_nothing_moves():
     rng = np.random.default_rng(0)
     x = rng.uniform(size=100)
@@ -136,14 +122,3 @@ def test_a_wrong_shape_is_still_found_out():
     with pytest.warns(gg.ShapeWarning, match="speak against"):
         gam = gg.GAM(gg.s("x", shape="decreasing"), family="bernoulli").fit(data, "y")
     assert gam.summary().to_frame().loc["s(x)", "shape_p"] < 0.002
-
-
-def test_a_fit_that_is_ended_is_not_searched_on(parabolas):
-    _, data, _ = parabolas[0]
-    gam = gg.GAM(gg.s("x", shape="convex") + gg.s("z"), family="bernoulli")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit = gam.fit(data, "y", max_seconds=1e-3).fitted
-    assert not fit.result.converged
-    np.testing.assert_array_equal(fit.solution.optimum, fit.solution.unshaped)
-    assert np.all(np.isfinite(gam.predict(data)))

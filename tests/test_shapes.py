@@ -14,14 +14,12 @@ from scipy.stats import norm
 from test_tangents import compare
 
 import gpflow_gam as gg
-from gpflow_gam.gam.comparison import ShapedCavities
 from gpflow_gam.gam.terms.formula import parse_formula
 from gpflow_gam.kernels import Shaped, ZeroMean
 from gpflow_gam.kernels.fixed_inputs import _Known, fixed_input_kernel
 from gpflow_gam.kernels.shaped import SHAPES, SplineBasis, differences
 from gpflow_gam.likelihoods.expectations import expectations
 from gpflow_gam.measures import Discrete
-from gpflow_gam.optimizers.binned.cavities import RowPosterior, sites_of
 from gpflow_gam.posteriors.inducing import Projection
 
 DENSE = np.linspace(-0.2, 1.2, 701)
@@ -343,20 +341,6 @@ def test_beyond_the_data_it_is_said_to_be_a_line(fitted, data):
     assert ends[1] > ends[0]
 
 
-@pytest.mark.slow
-def test_draws_in_a_graph_have_the_shape(fitted):
-    rows = pd.DataFrame({"x": DENSE[::7], "z": 0.3})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", gg.ExtrapolationWarning)
-        X = tf.constant(fitted.fitted.encode(rows))
-    posterior = fitted.fitted.posterior
-    sample = tf.function(lambda seed: posterior.sample_f(X, 30, seed=seed))
-    one, same, other = (sample(tf.constant(s)).numpy()[..., 0] for s in (1, 1, 2))
-    assert violation(one, "increasing") < 1e-9
-    np.testing.assert_array_equal(one, same)
-    assert np.abs(one - other).max() > 0.0
-
-
 # --- what makes no sense --------------------------------------------------------------------------
 
 
@@ -440,22 +424,6 @@ def test_rows_are_left_out_under_their_shape(flat, y, family):
     groups = gam.loo(flat["g"]).pointwise
     expected = held_out(gam, np.flatnonzero(flat["g"] != 2))
     np.testing.assert_allclose(groups[flat["g"] == 2], expected, atol=0.1)
-
-
-def test_a_shape_that_binds_nothing_leaves_rows_out_as_without(data):
-    """By the same formula: with a shape that all draws have, to rounding."""
-    rng = np.random.default_rng(0)
-    x = rng.uniform(size=50)
-    table = pd.DataFrame({"x": x, "y": 50.0 * x + 0.1 * rng.normal(size=50)})
-    gam = gg.GAM(gg.s("x", shape="increasing", k=6)).fit(table, "y")
-    fit = gam.fitted
-    solution = fit.solution
-    sites, q = sites_of(solution.rows, fit.model.likelihood, solution.values, solution.q)
-    free = RowPosterior.of_rows(solution.rows, solution.values, q)
-    shaped = ShapedCavities(free, sites, [fit.shaped.projected.inequalities(0)])
-    for (_, a), (_, b) in zip(shaped.one_by_one(), free.one_by_one(sites)):
-        np.testing.assert_allclose(a.mean, b.mean, rtol=1e-7)
-        np.testing.assert_allclose(a.var, b.var, rtol=1e-7)
 
 
 def test_formulas_and_files_hold_terms_with_shapes():

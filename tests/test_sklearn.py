@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -293,20 +292,6 @@ def test_a_pipeline_that_drops_names_is_told_how_to_keep_them():
 
 
 @pytest.mark.slow
-def test_absent_columns_vanish_where_asked():
-    rng = np.random.default_rng(3)
-    X = rng.uniform(size=(300, 3))
-    y = np.sin(6.0 * X[:, 0]) + 0.6 * rng.standard_normal(300)
-    terms = [gg.s(i, k=8) for i in range(3)]
-    model = clone(GAMRegressor(terms).set_params(select=True)).fit(X, y)
-    gam = gg.GAM(terms, select=True).fit(pd.DataFrame(X).assign(y=y), "y")
-    np.testing.assert_array_equal(model.gam_.summary().table["edf"], gam.summary().table["edf"])
-    again = pickle.loads(pickle.dumps(model))
-    assert again.gam_.terms.select
-    np.testing.assert_array_equal(again.predict(X), model.predict(X))
-
-
-@pytest.mark.slow
 def test_ordered_classes_keep_their_order():
     """They were sorted, and so high < low < medium."""
     X, grades = np.random.default_rng(0).normal(size=(150, 2)), ["low", "medium", "high"]
@@ -328,15 +313,3 @@ def test_ordered_classes_keep_their_order():
     sorted_ = GAMClassifier("s(0)", "categorical").fit(X, y)
     assert sorted_.classes_.tolist() == sorted(grades)  # as all of scikit-learn's
     assert sorted_.score(X, text) > 0.8
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
-def test_text_through_a_pipeline_and_folds():
-    X, y = shops()
-    X.loc[X.index[0], "town"] = "York"  # in one fold only
-    scale = make_column_transformer(
-        (StandardScaler(), ["size"]), remainder="passthrough", verbose_feature_names_out=False
-    ).set_output(transform="pandas")
-    model = make_pipeline(scale, GAMRegressor())
-    assert cross_val_score(model, X, y, cv=2).min() > 0.5

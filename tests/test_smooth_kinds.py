@@ -160,14 +160,6 @@ def test_degrees_are_within_their_limits(fits, tmp_path):
         served.predict(bad)
 
 
-def test_maps_of_the_globe_have_longitude_across(fits):
-    gam, _ = fits["sos"]
-    ax = gam.draw().axes[0]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("lon", "lat")
-    assert ax.get_xlim()[0] < -150 < 150 < ax.get_xlim()[1]
-    assert -90 <= ax.get_ylim()[0] < -60
-
-
 # --- what is left in time ------------------------------------------------------------------------
 
 
@@ -290,18 +282,6 @@ def test_coefficients_and_levels_may_have_curves():
     assert np.sqrt(np.mean((shown - np.square(2.0 * x)) ** 2)) < 0.1
     each = gg.GAM(s("x", bs="iou", by="g") + factor("g")).fit(data, "h")
     assert np.sqrt(np.mean((each.predict(data) - beta) ** 2)) < 0.08
-
-
-def test_curves_of_many_values_stand_at_nodes():
-    rng = np.random.default_rng(0)
-    x = rng.uniform(size=1500)
-    data = pd.DataFrame({"x": x, "y": np.sin(8.0 * x) + x**2 + 0.3 * rng.normal(size=1500)})
-    own = gg.GAM(s("x", bs="iou")).fit(data, "y").fitted
-    (_, curve) = own.solution.rows.components
-    assert len(curve.interpolation.nodes) < 300
-    # the bound over rows, in TensorFlow
-    priors = sum(float(p.log_prior_density()) for p in own.model.trainable_parameters)
-    np.testing.assert_allclose(own.result.elbo, float(own.model.elbo()) + priors, atol=0.01)
 
 
 def test_curves_of_few_values():

@@ -43,14 +43,6 @@ def test_indices_of_a_gam_are_those_of_its_model(gam):
     assert pair["lower"] > 0.1
 
 
-@pytest.mark.slow
-def test_uncertain_hyperparameters_widen_intervals(gam):
-    known, uncertain = gam.sobol(unconditional=False), gam.sobol()
-    widths = [(t["upper"] - t["lower"]).to_numpy() for t in (known, uncertain)]
-    assert widths[1].sum() > widths[0].sum()
-    np.testing.assert_allclose(uncertain["estimate"], known["estimate"], atol=0.1)
-
-
 def test_indices_of_the_expected_response(gam):
     """Against the definition, on rows of predictions: E over the levels' means of exp(rho)."""
     result = gam.sobol(scale="response", unconditional=False, bootstrap=False, num_samples=64)
@@ -83,24 +75,6 @@ def test_shares_over_the_data(gam):
     contributions = gam.predict(table(), type="terms").iloc[:, 1:]
     plug_in = contributions.cov().sum() / contributions.cov().to_numpy().sum()
     np.testing.assert_allclose(parts["share"], plug_in[list(gam.names)], atol=0.05)
-
-
-@pytest.mark.slow
-def test_several_predictors_and_classes():
-    data = table()
-    data["y"] = data["x"] * data["count"]
-    both = gg.GAM(s("x", k=5) + s("z", k=4), family="heteroskedastic")
-    both.fit(data, y="y", max_iterations=15)
-    result = both.sobol(unconditional=False)
-    assert result["predictor"].nunique() == 2
-    for _, own in result[result["kind"].isin(["first", "interaction"])].groupby("predictor"):
-        assert own["estimate"].sum() == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="choose the rows of one"):
-        draw_sobol(result)
-    classes = gg.GAM(s("x", k=5) + s("z", k=4), family="categorical")
-    classes.fit(data, y="g", max_iterations=15)
-    result = classes.sobol(scale="response", unconditional=False, num_points=256)
-    assert sorted(result["class"].unique()) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("inputs", ["independent", "data"])
@@ -136,17 +110,6 @@ def test_bad_arguments_are_named(gam):
     ):
         with pytest.raises(ValueError, match=message):
             gam.sobol(unconditional=False, **arguments)
-
-
-@pytest.mark.slow
-def test_a_column_read_in_two_ways_is_no_independent_input():
-    data = table()
-    data["g"] = data["g"].map({"a": 0, "b": 1, "c": 2})
-    twice = gg.GAM(s("x", k=4) + s("g", k=3) + factor("g"), family="gaussian")
-    twice.fit(data, y="count", max_iterations=3)
-    with pytest.raises(ValueError, match="'g' is read both as numbers and as levels"):
-        twice.sobol(unconditional=False)
-    assert len(twice.sobol(inputs="data", unconditional=False)) == 9
 
 
 # --- what is known of the inputs' distribution ---------------------------------------------------
@@ -206,18 +169,6 @@ def test_shares_over_data_allow_for_the_rows_being_a_sample(lines):
         row, alone = (t.loc[(kind, "linear(a)")] for t in (result, known))
         assert row["upper"] - row["lower"] == pytest.approx(2.0 * 1.96 * sd, rel=0.25)
         assert alone["upper"] - alone["lower"] < 0.2 * sd
-
-
-def test_columns_are_uncertain_together():
-    """Of columns that are nearly the same one, rows vary the variances in proportion."""
-    data = sample_of_lines(np.random.default_rng(1), between=0.97)
-    gam = gg.GAM(gg.linear("a") + gg.linear("b")).fit(data, y="y")
-    fixed = {c: gam.fitted.encode(data)[:, i] for i, c in enumerate("ab")}
-    assert np.corrcoef(fixed["a"], fixed["b"])[0, 1] > 0.99
-    row = first_of_a(gam.sobol(unconditional=False))
-    known = first_of_a(gam.sobol(unconditional=False, bootstrap=False))
-    own = known["upper"] - known["lower"]
-    assert row["upper"] - row["lower"] < own + 0.3 * 2.0 * 1.96 * APART
 
 
 # --- pictures ------------------------------------------------------------------------------------

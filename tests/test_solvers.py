@@ -12,7 +12,7 @@ from gpflow.likelihoods import Gaussian, Poisson, Softmax
 
 import gpflow_gam as gg
 from gpflow_gam.newton.operators import KernelOperator, LatentKernels
-from gpflow_gam.newton.problem import Context, explained
+from gpflow_gam.newton.problem import Context
 from gpflow_gam.newton.solvers import (
     ActionPosteriorState,
     Informative,
@@ -213,23 +213,6 @@ def test_virtual_run(compression, rng):
     assert buffers.used == (compression or buffers.used)
 
 
-def test_compression_keeps_what_counts_without_noise(rng):
-    """Theorem A.6: W^+ = 0 and S eigenvectors, so the trace falls by that of M."""
-    _, K = problem("poisson", rng)
-    _, vectors = np.linalg.eigh(K)
-    S = tf.constant(vectors[:, -7:].T[:, None, :])
-    M = S[:, 0].numpy() @ K @ S[:, 0].numpy().T
-    state = gg.solvers.ActionPosteriorState(
-        tf.zeros([1, N], tf.float64),
-        S,
-        explained(tf.constant(M)),
-        tf.constant(M),
-        tf.zeros([7, 7], tf.float64),
-        tf.zeros([7], tf.float64),
-    )
-    assert np.trace(covariance(state, K)) == pytest.approx(np.trace(K) - np.trace(M), rel=1e-10)
-
-
 def test_subset_of_data_is_unit_vectors(rng):
     of, K = problem("poisson", rng)
     n = 15
@@ -263,38 +246,6 @@ def test_recycling_changes_no_answer_but_saves_products(rng):
     assert len(with_in) > 2
     assert len(of.operator.compiled) == 1  # both runs, whatever room is left, are traced once
     assert sum(r.inner_steps for r in with_in) < 0.6 * sum(r.inner_steps for r in with_out)
-
-
-def test_what_is_compiled_follows_parameters_and_white_noise(rng):
-    """Once for a kernel: the next problem has other values of its parameters, and other noise."""
-    X = X_(rng.uniform(-1, 1, (N, 2)))
-    Y = X_(rng.poisson(1.5, (N, 1)).astype(float))
-    kernel = gpflow.kernels.Matern32(1.0, 0.5) + gpflow.kernels.White(0.3)
-    solver = IterGP(max_steps=30, max_iterations=N, tolerance=1e-10, inner_tolerance=1e-11)
-    operator = KernelOperator(LatentKernels.of(kernel, 1), X)
-    run_to_the_end(solver, LaplaceProblem(operator, Poisson(), Y, Zero()))
-    kernel.kernels[0].lengthscales.assign(0.2)
-    kernel.kernels[1].variance.assign(3.0)
-    later = LaplaceProblem(operator.renewed(), Poisson(), Y, Zero())
-    run, _, _ = run_to_the_end(solver, later)
-    assert len(operator.compiled) == 1
-    y, K = Y.numpy()[:, 0], kernel(X).numpy()
-    mode, _, _ = laplace.binary_or_counts(
-        K, lambda f: (y * f - np.exp(f), y - np.exp(f), np.exp(f))
-    )
-    np.testing.assert_allclose(run.Kv[0], mode, atol=1e-6)
-
-
-def test_buffers_never_grow(rng):
-    of, _ = problem("softmax", rng)
-    run = IterGP(max_steps=6, max_iterations=5, compression=8).start(of)
-    shapes = set()
-    for _ in run.steps():
-        shapes.add((tuple(run.buffers.S.shape), tuple(run.buffers.T.shape)))
-        assert run.buffers.used <= 13
-    assert shapes == {((13, C, N), (13, C, N))}
-    run = ReducedNewton(num_actions=8, max_steps=15, tolerance=1e-12).start(of)
-    assert max(r.num_actions for r in run.steps()) <= 10
 
 
 # --- the safeguarded solver ----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from gpflow_gam import factor, linear, s, te
 from gpflow_gam.gam.components import build_kernel, learn_encoder, plan_columns
 from gpflow_gam.gam.fits.data import row_components
 from gpflow_gam.gam.frames import Table
-from gpflow_gam.kernels import Factor, Indicator
+from gpflow_gam.kernels import Indicator
 from gpflow_gam.kernels.correlation import parameters_of
 from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
 from gpflow_gam.optimizers.binned import bins, passes
@@ -32,7 +32,7 @@ from gpflow_gam.optimizers.binned.passes import Rows
 from gpflow_gam.optimizers.binned.rounds import Rounds
 from gpflow_gam.optimizers.binned.solution import CollapsedBound, present_posterior
 from gpflow_gam.optimizers.sites import sweep
-from gpflow_gam.threads import ahead, each
+from gpflow_gam.threads import each
 
 # --- bins ----------------------------------------------------------------------------------------
 
@@ -318,18 +318,6 @@ def test_residual_variance_of_a_smooth_of_one_level(first):
     assert -2.0 * value == pytest.approx(exact, rel=0.01)
 
 
-def test_levels_that_are_all_inducing_have_no_residual_variance():
-    points = np.arange(400.0)[:, None]
-    c = row_component(Factor(2.0), points, Bins(np.arange(400), points, True), (0,))
-    data = PseudoData(
-        np.zeros((1, c.places.nodes, c.places.nodes)),
-        np.zeros((c.places.nodes, 1)),
-        (np.bincount(c.residual_bins)[None].astype(float),),
-    )
-    value = EvidenceEvaluation(Evidence([c.places], 1e-12), data, lambda p: p.numpy()).value
-    assert value == pytest.approx(0.0, abs=1e-6)
-
-
 def test_variances_from_single_precision_are_those_from_double(rng, monkeypatch):
     components, kernel, X, Y = prepared()
     q = present_posterior(a_model(components, kernel, X.shape[1], LIKELIHOODS["poisson"](), rng))
@@ -343,17 +331,6 @@ def test_variances_from_single_precision_are_those_from_double(rng, monkeypatch)
     np.testing.assert_array_equal(moments[0][0], moments[1][0])
     np.testing.assert_allclose(moments[0][1], moments[1][1], rtol=1e-5)
     assert np.any(moments[0][1] != moments[1][1])
-
-
-def test_what_is_made_ahead_comes_in_order_with_its_errors():
-    def items():
-        yield from range(5)
-        raise ValueError("the sixth")
-
-    made = ahead(items())
-    assert [next(made) for _ in range(5)] == list(range(5))
-    with pytest.raises(ValueError, match="the sixth"):
-        next(made)
 
 
 def test_threads_have_the_callers_floating_point_errors():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import sys
 
 import numpy as np
 import pandas as pd
@@ -243,22 +242,6 @@ def test_predictions_from_files_are_those_from_tables(streamed, monkeypatch):
         gam.predict([data.iloc[:0]])
 
 
-def test_what_memory_holds(streamed):
-    fit = streamed[0].fitted
-    assert fit.number == np.sum(streamed[2]["w"] > 0)
-    assert 700 < len(fit.X) <= 1500
-    assert len(fit.X) == len(fit.Y) == len(fit.weights)
-    whole = fit.data
-    assert whole.responses.raw.dtype == np.uint8
-    codes = [b.codes.dtype for b in whole.columns.coded.values()]
-    assert set(codes) == {np.dtype(np.uint8), np.dtype(np.uint16)}  # of finer bins, of few rows
-    names = [name for name, _ in fit.spec.encoder.columns]
-    assert {names[c]: v.raw.dtype for c, v in whole.columns.X.columns.items()} == {
-        "o": np.float64,
-        "w": np.uint8,
-    }
-
-
 def test_a_saved_fit_of_many_rows_is_the_same(streamed, tmp_path):
     gam, _, data, _ = streamed
     gam.save(tmp_path / "a.gam")
@@ -283,16 +266,6 @@ def test_indices_are_those_of_all_rows(streamed):
             g.sobol(inputs=inputs, unconditional=False, num_samples=200) for g in (gam, same)
         )
         pd.testing.assert_frame_equal(one, other, rtol=1e-4)
-
-
-def test_drawings_of_a_streamed_fit(streamed):
-    import matplotlib.pyplot as plt
-
-    gam = streamed[0]
-    for figure in (gam.draw(residuals=True), gam.appraise()):
-        plt.close(figure)
-    assert np.all(gam.concurvity()["observed"].between(0.0, 1.0))
-    assert len(gg.plotting.quantile_residuals(gam.fitted)) == len(gam.fitted.X)
 
 
 # --- errors --------------------------------------------------------------------------------------
@@ -338,11 +311,6 @@ def test_one_sentence_says_what_is_wrong(case, few):
 
 def test_other_things_that_are_refused(few, monkeypatch):
     data = table()
-    for options in ({"engine": "iterncgp"}, {"variational": "block"}):
-        with pytest.raises(
-            ValueError, match=r"(engine='iterncgp'|variational='block') needs all r"
-        ):
-            gg.GAM(s("x"), "poisson", **options).fit(pieces(data), "count")
     with pytest.raises(ValueError, match="y must name the response's column"):
         gg.GAM(s("x")).fit(pieces(data), data["y"])
     with pytest.raises(ValueError, match="batch_size=100 needs all rows"):
@@ -355,21 +323,6 @@ def test_other_things_that_are_refused(few, monkeypatch):
         gg.GAM(s("x")).fit(pieces(data), "x")
     with pytest.raises(FileNotFoundError, match="no file or folder"):
         gg.GAM(s("x")).fit("nowhere.parquet", "y")
-
-
-def test_of_a_table_there_are_numbers_for_what_needs_them(few, monkeypatch):
-    taken: list[object] = []
-    fits = sys.modules["gpflow_gam.gam.fits.fit"]
-    monkeypatch.setattr(fits, "fit_from_null_model", lambda rows, *_, **__: taken.append(rows.data))
-    monkeypatch.setattr(sys.modules["gpflow_gam.gam.gam"], "check_fit", lambda fit: None)
-    monkeypatch.setattr(sys.modules["gpflow_gam.gam.gam"], "calibrated", lambda fit, *_: fit)
-    monkeypatch.setattr("gpflow_gam.gam.fits.specification.MAX_SITES", 1500)
-    data, many = table(), table().assign(r=np.arange(N) % 1600)
-    gg.GAM(s("x"), "poisson", variational="block").fit(data, "count")
-    gg.GAM(s("x"), "poisson").fit(data, "count", batch_size=100)
-    gg.GAM(s("x"), "poisson", engine="iterncgp").fit(data, "count")
-    gg.GAM(random_effect("r"), "poisson").fit(many, "count")  # more values than sites take
-    assert [(t.number, t.complete) for t in taken] == [(N, True)] * 4
 
 
 # --- pieces --------------------------------------------------------------------------------------

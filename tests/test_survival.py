@@ -14,7 +14,6 @@ import gpflow_gam as gg
 from gpflow_gam import Surv, factor, linear, s
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
-from gpflow_gam.gam.fits import prediction as rows_module
 from gpflow_gam.gam.plotting import quantile_residuals
 from gpflow_gam.optimizers.binned import bins
 
@@ -318,19 +317,6 @@ def test_the_truth_is_found_where_naive_fits_miss_it(table, weibull):
     assert abs(np.mean(weibull.predict(grid, "link") - truth)) < 0.1
 
 
-@pytest.mark.slow
-def test_intervals_lose_little(table):
-    exact = gg.GAM("full ~ s(x) + factor(g)", family="weibull").fit(table)
-    y = Surv("lower", "upper", type="interval")
-    rough = gg.GAM("s(x) + factor(g)", family="weibull").fit(table, y)
-    a, b = (gam.predict(table, "link", se=True) for gam in (exact, rough))
-    assert np.max(np.abs(a[0] - b[0]) / a[1]) < 1.5
-    np.testing.assert_allclose(a[1], b[1], rtol=0.25)
-    with pytest.raises(ValueError, match="every response is censored"):
-        rough.draw("s(x)", residuals=True)
-    rough.appraise()
-
-
 def test_densities_draws_and_residuals_are_those_of_what_is_known(table, weibull):
     few, fit = table.iloc[:6], weibull.fitted
     F, var = fit.predict_link(fit.encode(gg.gam.frames.Table(few)))
@@ -341,12 +327,6 @@ def test_densities_draws_and_residuals_are_those_of_what_is_known(table, weibull
     assert "scale" in str(weibull.summary())
     weibull.appraise()
     weibull.draw("s(x)", residuals=True)
-
-
-@pytest.mark.slow
-def test_left_out_rows_tell_the_families_apart(table, weibull):
-    other = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="lognormal").fit(table)
-    assert weibull.loo().elpd - other.loo().elpd > 10.0
 
 
 @pytest.mark.slow
@@ -373,21 +353,6 @@ def test_lives_over_many_orders_of_magnitude_are_fitted(table):
     wide = table.assign(time=1e-3 * table["time"] ** 8)
     gam = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull").fit(wide)
     assert learnt(gam) == pytest.approx(8 * 0.5, rel=0.1)
-
-
-@pytest.mark.slow
-def test_rows_in_blocks_are_the_rows(table, monkeypatch, weibull):
-    monkeypatch.setattr(bins, "KEPT_ROWS", 150)
-    monkeypatch.setattr(rows_module, "BLOCK", 170)
-    gam = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull")
-    gam.fit([table.iloc[:130], table.iloc[130:]])
-    assert not gam.fitted.data.complete
-    np.testing.assert_allclose(
-        gam.predict(table, "link"), weibull.predict(table, "link"), atol=0.02
-    )
-    assert gam.fitted.discrepancies().deviance == pytest.approx(
-        weibull.fitted.discrepancies().deviance, rel=0.02
-    )
 
 
 @pytest.mark.slow
@@ -503,17 +468,6 @@ def test_straight_lines_are_survregs(table, tmp_path):
             assert np.all(np.abs(slopes - known[:2]) < 0.35 * known[2:4])
 
 
-@pytest.mark.slow
-def test_fits_go_on_with_all_rows_only(table, weibull):
-    gam = gg.GAM("Surv(time, event) ~ s(x) + factor(g)", family="weibull").fit(table)
-    with pytest.raises(ValueError, match="update: rows of a censored response"):
-        gam.update(table.iloc[:5])
-    gam.refit(table)
-    np.testing.assert_allclose(
-        gam.predict(table, "link"), weibull.predict(table, "link"), atol=0.01
-    )
-
-
 # --- a scale that varies --------------------------------------------------------------------------
 
 
@@ -551,18 +505,6 @@ def test_survival_curves_are_those_of_both_predictors(times, both):
 
 
 @pytest.mark.slow
-def test_draws_axes_and_files_of_both_predictors(times, both, tmp_path):
-    few = times.iloc[:6]
-    draws = both.sample(few, 4000, "observation", seed=1)
-    np.testing.assert_allclose(draws.mean(axis=0), both.predict(few), rtol=0.08)
-    labels = [ax.get_ylabel().split(" [")[0] for ax in both.draw().axes]
-    assert labels == ["location of log time", "log scale of log time"]
-    both.save(tmp_path / "gam")
-    loaded = gg.GAM.load(tmp_path / "gam")
-    np.testing.assert_array_equal(loaded.survival(few, [1.0]), both.survival(few, [1.0]))
-
-
-@pytest.mark.slow
 def test_a_response_that_nothing_censors_is_that_of_the_plain_family(times):
     few = times.iloc[:300].assign(y=times["full"])
     terms = {"mean": s("x", k=8), "scale": s("z", k=5)}
@@ -570,17 +512,6 @@ def test_a_response_that_nothing_censors_is_that_of_the_plain_family(times):
     stated = gg.GAM(terms).fit(few.assign(all=1), Surv("y", "all"))
     assert stated.fitted.spec.family == fam.CensoredGaussian(varying=True)
     np.testing.assert_allclose(stated.predict(few, "link"), plain.predict(few, "link"), atol=2e-3)
-
-
-@pytest.mark.slow
-def test_intervals_of_a_varying_scale(times):
-    low = np.floor(2.0 * np.log(times["full"])) / 2.0
-    data = times.assign(low=low, high=low + 0.5)
-    gam = gg.GAM({"mean": s("x"), "scale": s("z", k=6)})
-    gam.fit(data, Surv("low", "high", type="interval"))
-    log_scale = np.asarray(gam.predict(times, "link"))[:, 1]
-    truth = times["g"] + np.log(np.sqrt(np.pi**2 / 6.0))  # the sd of e
-    assert np.sqrt(np.mean((log_scale - truth) ** 2)) < 0.15
 
 
 @pytest.mark.parametrize(

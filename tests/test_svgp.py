@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import unittest.mock
-
 import gpflow
 import numpy as np
 import problems
@@ -150,50 +148,6 @@ def test_optimal_precision_reaches_the_collapsed_bound_in_one_step(problem):
         np.testing.assert_allclose(a, b, atol=1e-8)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])
-def test_block_precision_is_never_worse_than_what_it_contains(seed):
-    """After training, for a likelihood that is not Gaussian and inputs that are correlated."""
-    rng = np.random.default_rng(seed)
-    latent = rng.standard_normal((150, 1))
-    X = 0.7 * latent + 0.5 * rng.standard_normal((150, 3))
-    Y = rng.poisson(np.exp(1 + np.sin(X).sum(axis=1, keepdims=True))).astype(float)
-    line = np.quantile(X[:, 0], np.linspace(0, 1, 4))[:, None]
-
-    def trained(family: vi.VariationalFamily) -> float:
-        kernel = gg.kernels.AdditiveKernel(
-            [SquaredExponential(1.0, 1.0, active_dims=[c]) for c in range(3)]
-        )
-        model = gg.models.AdditiveSVGP(
-            kernel,
-            gpflow.likelihoods.Poisson(),
-            gg.inducing_variables.AdditiveInducingVariables([line] * 3),
-            variational=family,
-        )
-        gpflow.set_trainable(kernel, False)
-        return gg.optimizers.fit(model, (X, Y), tolerance=1e-3, max_iterations=500).elbo
-
-    rank = 2
-    block = trained(vi.BlockPrecision(rank=rank, seed=seed))
-    assert block >= trained(vi.MeanField()) - 1e-3
-    assert block >= trained(vi.CoupledPrecision(rank=rank, seed=seed)) - 1e-3
-
-
-@pytest.mark.parametrize("whiten", [True, False])
-def test_a_whitened_kl_asks_for_no_prior(whiten, problem, rng, monkeypatch):
-    """Under the prior's own coordinates it is the same whatever the kernel."""
-    for family in (vi.MeanField, vi.CoupledPrecision, vi.BlockPrecision, vi.CoupledCovariance):
-        model = problem.svgp(variational=family(whiten=whiten))
-        problems.randomise(model.variational, rng)
-        cholesky = model.blocks.cholesky()
-        with monkeypatch.context() as patch:
-            asked = unittest.mock.Mock(return_value=cholesky)
-            patch.setattr(gg.covariances.InducingBlocks, "cholesky", asked)
-            result = model.prior_kl()
-        assert asked.called != whiten
-        np.testing.assert_allclose(result, model.variational.kl(cholesky), rtol=1e-12)
-
-
 def test_minibatch_elbo_is_unbiased(problem):
     model = problem.svgp(num_data=60)
     X, Y = problem.data
@@ -259,28 +213,6 @@ def test_mean_function_is_added_once(problem):
     np.testing.assert_allclose(shifted.predict_f(X)[0], plain.predict_f(X)[0] + 2.5, atol=1e-12)
     for a, b in zip(plain.predict_components(X), shifted.predict_components(X)):
         np.testing.assert_allclose(a, b, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_unknown_batch_size():
-    problem = problems.few()
-    model = problem.svgp()
-    signature = [tf.TensorSpec([None, 3], tf.float64), tf.TensorSpec([None, 1], tf.float64)]
-    elbo = tf.function(lambda X, Y: model.elbo((X, Y)), input_signature=signature)
-    components = tf.function(model.predict_components, input_signature=signature[:1])
-    for rows in (1, 5, 60):
-        data = problem.X[:rows], problem.Y[:rows]
-        np.testing.assert_allclose(elbo(*data), model.elbo(data), rtol=1e-10)
-        for a, b in zip(components(data[0]), model.predict_components(data[0])):
-            np.testing.assert_allclose(a, b, atol=1e-10)
-
-
-@pytest.mark.slow
-def test_elbo_compiles_under_xla(problem):
-    model = problem.svgp()
-    data = tf.constant(problem.X), tf.constant(problem.Y)
-    compiled = tf.function(model.elbo, jit_compile=True, autograph=False)
-    np.testing.assert_allclose(compiled(data), model.elbo(data), rtol=1e-9)
 
 
 @pytest.mark.parametrize("family", [vi.BlockPrecision, vi.OptimalPrecision])
@@ -461,13 +393,3 @@ def test_together_is_one_by_one() -> None:
         for v, g in zip(variables, tape.gradient(each, variables))
     ]
     np.testing.assert_allclose(slope, np.concatenate([np.ravel(g) for g in whole]), rtol=1e-12)
-
-
-def test_it_follows_the_parameters_and_their_priors_in_graphs() -> None:
-    own = parameters()[:3]
-    compiled = tf.function(lambda: log_prior_density(own), autograph=False)
-    before = float(compiled())
-    own[0].assign(7.0)
-    assert float(compiled()) != before
-    np.testing.assert_allclose(compiled(), sum(float(p.log_prior_density()) for p in own))
-    np.testing.assert_allclose(log_prior_density(parameters()[-1:]), 0.0)

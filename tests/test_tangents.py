@@ -18,8 +18,8 @@ from gpflow.kernels import (
 )
 
 import gpflow_gam as gg
-from gpflow_gam.kernels import CentredLinear, Factor, Indicator, OnColumns, ZeroMean, correlation
-from gpflow_gam.kernels.correlation import PROFILES, Averages, parameters_of, with_values
+from gpflow_gam.kernels import CentredLinear, Factor, Indicator, OnColumns, ZeroMean
+from gpflow_gam.kernels.correlation import parameters_of, with_values
 from gpflow_gam.kernels.fixed_inputs import _Automatic, fixed_input_kernel
 from gpflow_gam.measures import Discrete, Uniform
 
@@ -111,41 +111,6 @@ def grids(rng):
 def test_matrices_at_points_of_a_grid_are_those_of_the_kernel(name, grids, rng):
     kernel = KNOWN[name]()
     compare(fixed_input_kernel(kernel, *grids), kernel, grids, rng)
-
-
-def test_a_grid_costs_what_its_margins_do(rng, monkeypatch):
-    places = np.linspace(0.0, 1.0, 20)
-    X = np.c_[np.repeat(places, 20), np.tile(places, 20), np.zeros(400)]
-    Z = X[::40]
-    seen = []
-    gauss = PROFILES[SquaredExponential]
-    array = gauss.array
-    monkeypatch.setattr(gauss, "array", lambda s2, *of: seen.append(s2.size) or array(s2, *of))
-    for name in ("interaction", "surface"):
-        kernel = KNOWN[name]()
-        sizes = []
-        for points in (X, np.c_[rng.uniform(size=(len(X), 2)), X[:, 2]]):
-            tangents = fixed_input_kernel(kernel, Z, points)
-            seen.clear()
-            tangents.matrices(lambda p: p.numpy())
-            sizes.append(sum(seen))
-        assert sizes[0] < 0.5 * sizes[1]  # the rest is between points of the measure
-
-
-@pytest.mark.parametrize(
-    "name", ["matern32 centred", "matern52 centred", "two lengthscales", "isotropic"]
-)
-@pytest.mark.parametrize("part", [1, 16, 50])
-def test_large_matrices_are_averaged_part_by_part(name, part, inputs, rng, monkeypatch):
-    monkeypatch.setattr(correlation, "_BLOCK", part)
-    calls = []
-    averages = Averages.__call__
-    monkeypatch.setattr(
-        Averages, "__call__", lambda self, *of: calls.append(of) or averages(self, *of)
-    )
-    kernel = KNOWN[name]()
-    compare(fixed_input_kernel(kernel, *inputs), kernel, inputs, rng)
-    assert calls
 
 
 def compare(tangents, kernel, inputs, rng) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +9,7 @@ from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
-from gpflow_gam.gam.effects import averaged, hyperparameter_draws
+from gpflow_gam.gam.effects import hyperparameter_draws
 
 
 def make(n=120):
@@ -119,13 +117,6 @@ def test_predictions_of_terms_and_effects_are_the_same(gam, data):
         np.testing.assert_allclose(own[name], known["se"], rtol=2e-3)
 
 
-def test_estimates_do_not_depend_on_what_is_asked_beside_them(gam, data):
-    plain = gam.predict(data)
-    for asked in ({"se": True}, {"se": True, "unconditional": False}):
-        np.testing.assert_allclose(gam.predict(data, **asked)[0], plain, rtol=1e-6)
-    np.testing.assert_allclose(gam.predict(data, interval=0.9)["estimate"], plain, rtol=1e-6)
-
-
 def test_estimates_alone_cost_no_variances(gam, data, monkeypatch):
     link = [gam.predict(data, "link", se=True, unconditional=u)[0] for u in (True, False)]
     beside = [
@@ -156,20 +147,6 @@ def test_rows_do_not_depend_on_their_neighbours(gam, data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["terms", "link"])
-def test_rows_within_and_beyond_the_data_in_any_order(gam, data, monkeypatch, kind):
-    """Parts of rows are evaluated by themselves, those that draws are asked for afterwards."""
-    table = pd.concat([data.head(40), far_away(), data.tail(13)], ignore_index=True)
-    alone = [gam.predict(table.iloc[[i]], kind, se=True) for i in range(len(table))]
-    order = np.random.default_rng(0).permutation(len(table))
-    monkeypatch.setattr(importlib.import_module("gpflow_gam.gam.effects.posterior"), "_ROWS", 7)
-    together = gam.predict(table.iloc[order], kind, se=True)
-    for i, result in enumerate(together):
-        expected = np.concatenate([np.asarray(one[i]) for one in alone])[order]
-        np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-7, atol=1e-10)
-
-
-@pytest.mark.slow
 def test_classes_and_observations(data):
     gam = gg.GAM(s("x", k=6) + linear("z"), "categorical").fit(data, "kind")
     _, variance = by_draws(gam, data)
@@ -184,12 +161,3 @@ def test_classes_and_observations(data):
         normal.predict(data, "observation", se=True, unconditional=u)[1] for u in (True, False)
     )
     assert wide.mean() > narrow.mean()
-
-
-def test_where_nothing_is_known_of_other_hyperparameters(data, monkeypatch):
-    gam = gg.GAM(s("x", k=5)).fit(data, "y")
-    module = importlib.import_module("gpflow_gam.gam.effects.posterior")
-    monkeypatch.setattr(module, "hyperparameter_draws", lambda fit: [])
-    assert averaged(gam.fitted) is None
-    for a, b in zip(*(gam.predict(data, se=True, unconditional=u) for u in (True, False))):
-        np.testing.assert_array_equal(a, b)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -194,34 +193,6 @@ def test_models_by_hand(name, units):
     else:
         bounds = model.elbo(), other.elbo()
     assert float(bounds[1]) + NUMBER * np.log(u) == pytest.approx(float(bounds[0]), abs=1e-6)
-
-
-@functools.cache
-def learnt(units: Units) -> tuple[gg.models.AdditiveSGPR, gg.optimizers.FitResult]:
-    model = collapsed(units)
-    for k in (model.kernel["wave"].base, model.kernel["rough"]):
-        for name in ("variance", "lengthscales"):
-            start = float(tf.convert_to_tensor(getattr(k, name)))
-            setattr(k, name, gpflow.Parameter(start, transform=positive(base="exp")))
-    for part in ("level", "line"):
-        set_trainable(model.kernel[part], False)
-    return model, gg.optimizers.fit(model, tolerance=1e-6)
-
-
-@pytest.mark.slow_but_first
-@pytest.mark.parametrize("units", OTHERS)
-def test_hyperparameters_of_a_collapsed_model(units):
-    """Learnt in logarithms, they are those of the first units, times the unit."""
-    (model, result), (other, result2) = learnt(Units()), learnt(units)
-    assert result.converged
-    assert result2.converged
-    X = new_points()
-    for got, want, unit in zip(
-        other.predict_f(units.inputs(X)), model.predict_f(X), (units.y, units.y**2)
-    ):
-        same(got, want, unit, tolerance=1e-4)  # where L-BFGS stops is its own affair
-    noise, noise2 = (float(tf.convert_to_tensor(m.likelihood.variance)) for m in (model, other))
-    assert noise2 / units.y**2 == pytest.approx(noise, rel=1e-3)
 
 
 # --- jitter --------------------------------------------------------------------------------------

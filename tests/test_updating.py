@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import copy
 
-import gpflow
 import numpy as np
 import pandas as pd
 import pytest
-import tensorflow_probability as tfp
 
 import gpflow_gam as gg
-from gpflow_gam import factor, linear, random_effect, s, te
+from gpflow_gam import factor, linear, s
 from gpflow_gam.gam import NotFittedError
-from gpflow_gam.gam.fits.fit import marginals_at
-from gpflow_gam.optimizers.binned import bins, evidence
+from gpflow_gam.optimizers.binned import bins
 
 FINE = {"tolerance": 1e-5}
 
@@ -127,21 +124,6 @@ def test_going_on_is_short(data):
     assert gam.fitted.result.converged
 
 
-def test_marginals_at_the_same_rows_are_those_at_any(data, monkeypatch):
-    """A fit to the rows that it was to begins by its own bins: the posterior elsewhere, cheaply."""
-    gam = gg.GAM(s("x") + linear("z") + random_effect("g"), family="gaussian", offset="o")
-    gam.fit(data.assign(o=np.linspace(0.0, 1.0, len(data)), y=1e3 * data["y"]), "y", **FINE)
-    fit = gam.fitted
-    at = fit, fit.spec, fit.trained
-    with monkeypatch.context() as patch:
-        patch.setattr(type(fit), "predict_link", None)  # not called
-        same = marginals_at(*at, fit.X.copy())
-    order = np.random.default_rng(0).permutation(len(fit.X))
-    other = marginals_at(*at, fit.X[order])
-    for one, two in zip(same, other):
-        np.testing.assert_allclose(one[order], two, rtol=1e-9, atol=1e-9 * np.abs(two).max())
-
-
 def test_a_fit_that_was_cut_short_goes_on(data):
     for family in ("poisson", "gaussian"):
         y = CASES[family][0]
@@ -163,41 +145,6 @@ def test_other_rows_start_from_what_is_known(data):
     assert specified(gam) == specified(alone)
     assert_same(gam, alone, other.head(30))
     assert gam.fitted.result.num_iterations < alone.fitted.result.num_iterations
-
-
-def test_the_same_rows_are_not_planned_anew(data, monkeypatch):
-    """Nor are nodes chosen again, whatever has become of the response."""
-    terms = s("x") + te("x", "z", k=6) + random_effect("g")
-    gam = gg.GAM(terms, "poisson").fit(data, "count", **FINE)
-    other = data.assign(count=np.random.default_rng(1).binomial(data["count"], 0.7))
-    alone = gg.GAM(terms, "poisson").fit(other, "count", **FINE)
-    with monkeypatch.context() as patch:
-        patch.setattr("gpflow_gam.gam.fits.fit.plan_columns", None)  # not called
-        patch.setattr(evidence, "_nodes", None)
-        gam.refit(data, **FINE).refit(**FINE).refit(other, **FINE)
-    assert gam.fitted.spec.components == alone.fitted.spec.components
-    assert gam.fitted.result.elbo == pytest.approx(alone.fitted.result.elbo, abs=1e-3)
-    assert_same(gam, alone, data.head(30))
-    monkeypatch.setattr("gpflow_gam.gam.fits.fit.plan_columns", None)
-    with pytest.raises(TypeError, match="not callable"):
-        gam.refit(data.iloc[::-1], **FINE)
-    with pytest.raises(TypeError, match="not callable"):
-        gam.refit(data.assign(g=data["g"].replace("c", "d")), **FINE)
-
-
-def test_a_kernel_of_ones_own_has_its_nodes_anew(data):
-    """Its priors, for which they are chosen, may have changed since the last fit."""
-    kernel = gpflow.kernels.Matern52(lengthscales=0.3)
-    many = make(400)  # whose values are more than nodes
-    gam = gg.GAM(s("x", kernel=kernel), "gaussian").fit(many, "y", **FINE)
-    before = gam.fitted.solution.rows.components[-1].interpolation.nodes
-    kernel.lengthscales.prior = tfp.distributions.LogNormal(np.float64(-4.0), np.float64(0.5))
-    alone = gg.GAM(s("x", kernel=kernel), "gaussian").fit(many, "y", **FINE)
-    gam.refit(many, **FINE)
-    after = gam.fitted.solution.rows.components[-1].interpolation.nodes
-    expected = alone.fitted.solution.rows.components[-1].interpolation.nodes
-    assert len(before) != len(after)
-    np.testing.assert_array_equal(after, expected)
 
 
 def test_levels_and_ranges_may_be_new(data):
@@ -234,25 +181,6 @@ def test_levels_are_what_they_were(kind, data):
         assert gam.fitted.spec.encoder.levels("g") == ("c", "a", "b", "new")
 
 
-@pytest.mark.parametrize("unit", ["ns", "s"])
-def test_levels_that_are_times(unit, data):
-    """Of which numpy makes whole numbers of nanoseconds, or Python's own times."""
-    days = data["g"].map({"a": "2020-01-01", "b": "2020-01-02", "c": "2020-01-03"})
-    rows = data.assign(day=days.astype(f"datetime64[{unit}]"))
-    terms = s("x", k=6) + factor("day")
-    more = gg.GAM(terms).fit(rows[:200], "y", **FINE).update(rows[200:], **FINE)
-    whole = gg.GAM(terms).fit(rows, "y", **FINE)
-    np.testing.assert_allclose(more.predict(rows), whole.predict(rows), atol=2e-3)
-
-
-def test_random_effects_of_new_groups(data):
-    terms = s("x", k=6) + random_effect("g")
-    gam = gg.GAM(terms).fit(data[data["g"] != "b"], y="y", **FINE)
-    assert gam.coefficients().query("level == 'b'").empty
-    gam.update(data[data["g"] == "b"], **FINE)
-    assert len(gam.coefficients().query("level == 'b'")) == 1
-
-
 def test_rows_that_lack_values(data):
     holes = data.copy()
     holes.loc[[3, 200, 201], "z"] = np.nan
@@ -279,17 +207,6 @@ def test_rows_in_arrays_and_blocks(data):
     gam = fresh("poisson").fit(data.head(160), y="count", **FINE)
     gam.update([data.iloc[160:200], data.iloc[200:]], **FINE)
     assert gam.fitted.number == 240
-
-
-@pytest.mark.slow
-def test_the_other_engine_starts_from_the_hyperparameters(data):
-    gam = fresh("poisson", engine="iterncgp")
-    gam.fit(data.head(60), y="count", max_sweeps=1)
-    kept = gam.model.kernel["s(x)"].kernels[1].base.lengthscales.numpy()
-    gam.update(data.tail(20), hyperparameters=False)
-    assert gam.fitted.number == 80
-    assert np.isfinite(gam.predict(data.head(5))).all()
-    assert gam.model.kernel["s(x)"].kernels[1].base.lengthscales.numpy() == kept
 
 
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")

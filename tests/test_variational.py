@@ -211,21 +211,6 @@ def test_bad_ranks_are_refused(problem):
         problem.svgp(variational=vi.BlockPrecision(rank=1000))
 
 
-def test_default_ranks(problem):
-    """BlockPrecision's fits small models, CoupledPrecision's is the paper's."""
-    blocks = InducingBlocks(problem.inducing(), problem.kernel())
-    family = vi.CoupledPrecision()
-    family.build(blocks.layout, 1, blocks.cholesky)
-    assert family.B.shape == (1, blocks.layout.total, max(blocks.layout.sizes))
-    kernel = gg.kernels.AdditiveKernel([gpflow.kernels.Linear(active_dims=[0])])
-    model = gg.models.AdditiveSVGP(
-        kernel,
-        gpflow.likelihoods.Gaussian(),
-        gg.inducing_variables.AdditiveInducingVariables([[[1.0]]]),
-    )
-    assert model.variational.coupling.shape == (1, 1, 1)
-
-
 def test_a_family_belongs_to_one_model(problem):
     family = vi.MeanField()
     with pytest.raises(ValueError, match="has no sizes yet"):

@@ -13,8 +13,6 @@ from scipy.special import expit
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP, iterncgp
-from gpflow_gam.newton import variational
-from gpflow_gam.newton.curvatures import DensePrecision
 from gpflow_gam.newton.solvers import ReducedNewton, Variational
 
 N = 30
@@ -116,43 +114,6 @@ def test_separate_and_joint_rules_agree(rng):
         np.testing.assert_allclose(a[:, 0], b[:, 0], atol=2e-3)
 
 
-@pytest.mark.slow
-def test_rounds_go_on_from_a_posterior_of_other_hyperparameters(rng):
-    """One round after another, each from what was held: the same fixed point, in fewer steps."""
-    X = rng.uniform(-1, 1, (N, 2))
-    labels = np.floor(1.5 * (X[:, :1] + 1)) % 3
-    cold = fitted((X, labels), Softmax(3), rounds=12)
-    near = fitted((X, labels), Softmax(3), rounds=12, kernel=kernel(5.0))
-    solver = exact(rounds=1)
-    state = near.state
-    steps = []
-    for _ in range(10):
-        run = solver.start(cold.problem(), state)
-        steps.append(list(run.steps()))
-        state = run.finish()
-    np.testing.assert_allclose(state.weights, cold.state.weights, atol=1e-6)
-    laplace_first = list(solver.start(cold.problem()).steps())
-    assert len(steps[0]) < len(laplace_first)
-    assert all(each[-1].converged for each in steps)
-
-
-@pytest.mark.slow
-def test_rounds_before_the_last_are_rough(rng, monkeypatch):
-    X = rng.uniform(-1, 1, (N, 2))
-    Y = rng.poisson(np.exp(2.0 * np.sin(3 * X[:, :1]))).astype(float)
-    values = {}
-    for rough in (0.0, 1e4 / N):
-        monkeypatch.setattr(variational, "_ROUGH", rough)
-        solver = Variational(ReducedNewton(num_pivots=2, tolerance=1e-9), rounds=4)
-        model = IterNCGP((X, Y), kernel(), Poisson(), solver=solver)
-        result = gg.optimizers.fit(model, hyperparameters=False)
-        assert result.converged
-        values[rough] = result.sweeps, float(model.elbo())
-    exactly, roughly = values.values()
-    assert roughly[0] < exactly[0]
-    assert roughly[1] == pytest.approx(exactly[1], abs=1e-3)
-
-
 def test_averages_that_overflow_leave_the_round_before(rng):
     X = rng.uniform(-1, 1, (N, 2))
     Y = rng.poisson(2.0, (N, 1)).astype(float)
@@ -165,15 +126,6 @@ def test_averages_that_overflow_leave_the_round_before(rng):
     gg.optimizers.fit(mode, hyperparameters=False)
     for a, b in zip(model.predict_f(X), mode.predict_f(X)):
         np.testing.assert_allclose(a, b)
-
-
-def test_outputs_that_are_observed_one_by_one_take_no_square_of_the_rows(rng, monkeypatch):
-    """[N, 1] and its transpose make a matrix of N x N without a word."""
-    with pytest.raises(ValueError, match=r"M must be \[N, Q, Q\]; got shape \(5, 1\)"):
-        DensePrecision(tf.zeros([5, 1], tf.float64))
-    monkeypatch.setattr(variational, "DensePrecision", None)
-    model = fitted((rng.uniform(-1, 1, (N, 2)), rng.poisson(2.0, (N, 1)) + 0.0), Poisson())
-    assert np.all(np.isfinite(model.predict_f(model.data[0])[0]))
 
 
 def test_it_is_the_default_of_few_rows_whose_noise_is_not_normal(rng, monkeypatch):

@@ -70,13 +70,6 @@ def test_sane_models_are_left_in_peace(name):
     assert said(fit(SANE[name])) == []
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1e6])
-def test_units_are_no_reason(unit):
-    data = make()
-    data[["a", "z", "y"]] *= unit
-    assert said(fit(SANE["common"], data)) == []
-
-
 @pytest.mark.parametrize(
     ("terms", "pair"),
     [
@@ -130,11 +123,6 @@ def test_terms_of_one_column_that_are_not_the_same():
         assert said(fit(terms)) == []
     both = {"mean": s("a") + factor("g"), "scale": linear("a") + random_effect("g")}
     assert said(fit(both)) == []
-
-
-def test_few_rows_show_a_copy_of_a_line():
-    (text,) = said(fit(s("a", k=4) + s("b", k=4), make(15)), gg.IdentifiabilityWarning)
-    assert "s(a) and s(b)" in text
 
 
 def test_curves_by_level_without_the_levels_means():

@@ -13,7 +13,6 @@ from response_cases import LATENT, Amounts, D, zeros
 
 import gpflow_gam as gg
 from gpflow_gam import families, likelihoods, linear, s, ti
-from gpflow_gam.gam.families import family as family_of
 
 N = 1200
 
@@ -148,22 +147,6 @@ def test_impossible_responses(name: str, bad: float, message: str) -> None:
         gg.GAM(s("x"), family=name).fit(frame, y="y")
 
 
-@pytest.mark.slow
-def test_tweedie_fits_are_the_same_in_any_unit() -> None:
-    rng = np.random.default_rng(1)
-    x = rng.uniform(size=150)
-    y = rng.poisson(2.0 + x) * rng.gamma(2.0, 0.5 + x)
-    result = []
-    for unit in (1e-6, 1e6):
-        frame = pd.DataFrame({"x": x, "y": unit * y})
-        gam = gg.GAM(s("x", k=6), family="tweedie").fit(frame, y="y")
-        result.append(np.asarray(gam.predict(frame, "link")) - np.log(unit))
-        values = gam.fitted.spec.family.parameters(gam.fitted.likelihood, None)
-        result.append(np.log(values["dispersion"]) - (2.0 - values["power"]) * np.log(unit))
-    np.testing.assert_allclose(result[2], result[0], atol=1e-8)
-    np.testing.assert_allclose(result[3], result[1], atol=1e-6)
-
-
 @pytest.mark.parametrize(("seed", "column"), [(21, "o"), (16, "y")])
 def test_fits_that_find_no_optimum_have_numbers_or_say_which_do_not_do(seed, column):
     rng, rows = np.random.default_rng(seed), 90
@@ -185,10 +168,3 @@ def test_fits_that_find_no_optimum_have_numbers_or_say_which_do_not_do(seed, col
         except ValueError as error:
             refused = str(error)
     assert finite or f"{column!r} has 1e+0" in refused
-
-
-def test_counts_of_which_nothing_is_known_are_said_so() -> None:
-    """As of other exponentials."""
-    family = family_of("zero_inflated_poisson")
-    assert family.log_link
-    assert family.heavy_tailed

@@ -100,7 +100,6 @@ class Case:
     :param container: what the data come in.
     :param weighted: whether rows have weights.
     :param missing: the policy.
-    :param relation: which change of the data is to leave the answers alone; empty for none.
     """
 
     rows: int
@@ -113,7 +112,6 @@ class Case:
     container: str
     weighted: bool
     missing: str
-    relation: str
 
 
 def cases() -> st.SearchStrategy[Case]:
@@ -137,7 +135,6 @@ def cases() -> st.SearchStrategy[Case]:
             container=st.sampled_from(CONTAINERS),
             weighted=st.sampled_from((False, False, False, True)),
             missing=st.sampled_from(("error", "drop", "impute")),
-            relation=st.sampled_from(("", "", "", "order", "unit", "twice", "labels")),
         )
     )
 
@@ -259,7 +256,7 @@ class Outcome:
     :param kind: as they should be are ``refused``, ``fitted``, and ``fitted, tails``: the mean
         of an exponential of which next to nothing is known, with the warning that says so. Not so
         are ``raw error``, ``unnamed`` (an error of ours that names nothing), ``not finite``,
-        ``insane``, or a relation that did not hold.
+        or ``insane``.
     :param text: an error, or what was seen.
     """
 
@@ -295,10 +292,7 @@ def judged(case: Case) -> Outcome:
         wrong = _insane(case, table, mean)
         if wrong:
             return Outcome("insane", wrong)
-        try:
-            return _related(case, table, mean, se)
-        except Exception as error:
-            return Outcome(f"changed by {case.relation}", repr(error))
+        return Outcome("fitted")
 
 
 def _fitted(case: Case, table: pd.DataFrame, data: Any) -> tuple[gg.GAM, np.ndarray, np.ndarray]:
@@ -348,54 +342,6 @@ def _insane(case: Case, table: pd.DataFrame, mean: np.ndarray) -> str:
     return "" if inside else f"from {mean.min():g} to {mean.max():g}, of {low:g} to {high:g}"
 
 
-def _related(case: Case, table: pd.DataFrame, mean: np.ndarray, se: np.ndarray) -> Outcome:
-    """Whether a change of the data that should change nothing changes nothing."""
-    changed, unit = _changed(case, table)
-    if changed is None or case.missing == "drop" or table.isna().any().any():
-        return Outcome("fitted")
-    other = dataclasses.replace(case, weighted=case.weighted or case.relation == "twice")
-    _, again, _ = _fitted(other, changed, changed)
-    if case.relation == "order":
-        again = again[::-1]
-    if case.relation == "twice":
-        again = again[: len(mean)]
-    again = again / unit
-    off = np.abs(again - mean)
-    # fits stop where a hundredth of a nat is left to gain
-    allowed = 0.25 * se + 0.01 * (np.ptp(mean) + np.abs(mean).max() * 1e-3)
-    worst = np.unravel_index(np.argmax(off - allowed), off.shape)
-    if off[worst] > allowed[worst]:
-        return Outcome(
-            f"changed by {case.relation}",
-            f"{mean[worst]:g} became {again[worst]:g}, of standard error {se[worst]:g}",
-        )
-    return Outcome("fitted")
-
-
-def _changed(case: Case, table: pd.DataFrame) -> tuple[pd.DataFrame | None, float]:
-    """The data after a change, and what the answers are to be divided by."""
-    if case.relation == "order":
-        return table.iloc[::-1].reset_index(drop=True), 1.0
-    if case.relation == "twice" and not case.weighted:
-        both = pd.concat([table, table], ignore_index=True)
-        return both.assign(w=0.5), 1.0
-    if case.relation == "unit":
-        table, result = table.copy(), 1.0
-        for name, kind, term in zip(table.columns, case.columns, case.terms):
-            if kind in ("uniform", "normal", "skewed", "far", "single") and term != "factor":
-                table[name] = 1024.0 * table[name].astype(float)
-        if case.family in (*IDENTITY, "heteroskedastic"):
-            table["target"], result = 0.125 * table["target"], 0.125
-        return table, result
-    if case.relation == "labels":
-        table = table.copy()
-        for name, kind in zip(table.columns, case.columns):
-            if kind in ("letters", "rare"):
-                table[name] = table[name].map(lambda v: "zyx"["abc".find(v)] + v)
-        return table, 1.0
-    return None, 1.0
-
-
 RELATIONS = ("sign", "levels", "twice", "zero", "order")
 """Changes of the data that leave a fit as it is; :func:`pair_of` makes them."""
 SAME = 0.01
@@ -425,7 +371,6 @@ def mild_case(seed: int) -> Case:
         container="pandas",
         weighted=False,
         missing="error",
-        relation="",
     )
 
 

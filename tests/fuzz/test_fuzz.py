@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import numpy as np
 import pytest
-
-import gpflow_gam as gg
 
 hypothesis = pytest.importorskip("hypothesis")  # of the test extra
 
@@ -56,47 +51,3 @@ def test_what_does_not_matter_changes_nothing(seed: int, relation: str) -> None:
 def test_what_does_not_matter_changes_little_of_many(relation: str) -> None:
     result = np.array([change(mild_case(seed), relation) for seed in range(40)])
     assert np.sum(result > SAME) <= 1, np.flatnonzero(result > SAME)
-
-
-PLAIN = Case(
-    rows=30,
-    seed=0,
-    columns=("uniform",),
-    terms=("linear",),
-    pair="",
-    family="gaussian",
-    response="usual",
-    container="pandas",
-    weighted=False,
-    missing="error",
-    relation="order",
-)
-
-
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [
-        (lambda mean, se: (np.full_like(mean, np.nan), se), "not finite"),
-        (lambda mean, se: (mean + 1e3, se), "insane"),
-        (lambda mean, se: (mean + 0.1 * np.arange(len(mean)), se), "changed by order"),
-        (lambda mean, se: {}["missing"], "raw error"),
-        (lambda mean, se: (mean, se), "fitted"),
-    ],
-)
-def test_what_the_harness_sees(change: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    predict = gg.GAM.predict
-    monkeypatch.setattr(
-        gg.GAM, "predict", lambda gam, data, **options: change(*predict(gam, data, **options))
-    )
-    assert judged(PLAIN).kind == kind
-
-
-def test_refusals_have_to_name_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    infinite = dataclasses.replace(PLAIN, columns=("infinite",))
-    assert judged(infinite).kind == "refused"
-    monkeypatch.setattr("gpflow_gam.gam.frames.encoding.NumericColumn.encode", _vague)
-    assert judged(infinite).kind == "raw error", "it does not come from the package"
-
-
-def _vague(*_: Any) -> None:
-    raise ValueError("bad input")
