@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import norm
 
 import gpflow_gam as gg
-from gpflow_gam import factor, linear, random_effect, s, te
+from gpflow_gam import factor, linear, random_effect, s
 from gpflow_gam.gam.terms import parse_formula
 
 matplotlib.use("Agg")
@@ -287,20 +287,6 @@ def test_lines_of_levels_are_at_zero_of_the_reference(many):
     assert result["se"] == pytest.approx(se[0], rel=0.02)
 
 
-def test_each_predictor_has_an_intercept_of_references(many):
-    data = many.head(600)
-    terms = {"mean": linear("z") + factor("g"), "scale": factor("h")}
-    gam = gg.GAM(terms).fit(data, "y")
-    result = gam.coefficients({"g": "b", "h": "v"}, unconditional=False).iloc[:2]
-    row = pd.DataFrame({"z": [0.0], "g": "b", "h": "v"})
-    mean, se = gam.predict(row, "link", se=True, unconditional=False)
-    np.testing.assert_allclose(result["estimate"], mean[0], rtol=1e-6)
-    np.testing.assert_allclose(result["se"], se[0], rtol=1e-4)
-    # a factor whose levels have their own means has no intercept to move
-    own = gg.GAM(factor("g") - 1).fit(data, "y")
-    assert list(own.coefficients({"g": "a"})["term"]) == ["factor(g)"] * 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -343,23 +329,6 @@ def test_functions_that_are_none(gam):
         gam.effects("factor(g)", fun=np.sum)
     with pytest.raises(ValueError, match="fun is not a number at -"), np.errstate(all="ignore"):
         gam.effects("factor(g)", fun=np.sqrt)
-
-
-def test_drawn_through_a_function(data):
-    gam = gg.GAM(s("x", k=5) + factor("g") + te("x", "z", k=6), "poisson").fit(data, "count")
-    figure = gam.draw(fun=np.exp, num_points=8, residuals=True)
-    curve, points = figure.axes[:2]
-    frame = gam.effects("s(x)", num_points=8, fun=np.exp)
-    np.testing.assert_allclose(curve.lines[1].get_ydata(), frame["estimate"])
-    band = next(c for c in curve.collections if c.get_gid() == "pointwise")
-    ends = band.get_paths()[0].vertices[:, 1]
-    assert ends.min() == pytest.approx(frame["lower"].min())
-    assert ends.max() == pytest.approx(frame["upper"].max())
-    assert curve.lines[0].get_ydata()[0] == 1.0
-    levels = gam.effects("factor(g)", fun=np.exp)
-    bars = next(c for c in points.collections if c.get_segments())
-    ends = np.array([b[:, 1] for b in bars.get_segments()])
-    np.testing.assert_allclose(ends, levels[["lower", "upper"]], rtol=1e-6)
 
 
 # --- summaries -----------------------------------------------------------------------------------

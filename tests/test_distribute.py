@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -444,3 +445,209 @@ def test_wide_and_deep_on_two_workers(tmp_path: Path) -> None:
     for result in map(np.load, paths):
         for name, value in expected.items():
             np.testing.assert_allclose(result[name], value, rtol=1e-8, err_msg=name)
+
+
+# --- reports of epochs, against Keras's fit ------------------------------------------------------
+
+TRAINING, VALIDATION, REPORTS = script.TRAINING, script.VALIDATION, script.REPORTING
+
+
+def training() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(TRAINING)
+
+
+def assert_reports(result: Any, expected: Any) -> None:
+    assert list(result) == list(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(result[name], values, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def of_keras() -> tuple[dict[str, list[float]], list[np.ndarray]]:
+    model = script.reporting()
+    history = model.fit(
+        training().batch(24), epochs=2, validation_data=VALIDATION, verbose=0
+    ).history
+    return history, model.get_weights()
+
+
+@pytest.fixture(scope="module")
+def reported() -> gg.distribute.DistributedFit:
+    return fit(script.reporting, training(), **REPORTS)
+
+
+@pytest.mark.slow
+def test_reports_are_those_of_keras(of_keras, reported):
+    """Outputs with a loss each; weights; regularisation; a last validation batch of fewer rows."""
+    history, weights = of_keras
+    assert {"mean_rmse", "side_mse", "side_loss", "val_mean_mae", "val_loss"} <= set(history)
+    assert sorted(reported.epochs) == sorted(history)
+    # where batches differ in size Keras weighs those of an output's loss by what it has traced
+    for name in {*history} - {"val_mean_loss", "val_side_loss"}:
+        np.testing.assert_allclose(reported.epochs[name], history[name], rtol=1e-10, err_msg=name)
+    assert len(reported.history) == 12  # two epochs of five, and two steps
+    options = {**REPORTS, "num_steps": 10, "steps_per_epoch": 5}  # not known of batches
+    again = fit(script.reporting, training().batch(7), **options)
+    for a, b in zip(again.model.get_weights(), weights, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_resumed_fit_reports_what_the_whole_one_does(reported, tmp_path):
+    """Also of the epoch in whose middle it was interrupted."""
+    options = {**REPORTS, "checkpoint": tmp_path, "save_every": 4}
+    seen = {}
+
+    def callback(progress: gg.distribute.StepProgress) -> bool:
+        if progress.epoch:
+            seen[progress.step] = float(progress.epoch["val_loss"])
+        return progress.step == 8
+
+    first = fit(script.reporting, training(), **options, callback=callback)
+    assert len(first.history) == 8
+    assert len(first.epochs["loss"]) == 1
+    result = fit(script.reporting, training(), **options)
+    assert result.resumed_from == 8
+    assert_reports(result.epochs, reported.epochs)
+    assert seen == {5: pytest.approx(reported.epochs["val_loss"][0], rel=1e-10)}
+    for changed, message in (
+        ({"validation_data": TRAINING}, "its validation_data were others"),
+        ({"steps_per_epoch": 4}, "steps_per_epoch was 5, now it is 4"),
+        ({"validation_data": None}, "its validation_data were others"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(script.reporting, training(), **{**options, **changed})
+
+
+def test_the_steps_of_an_epoch() -> None:
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=["mae"])
+        return model
+
+    data = tf.data.Dataset.from_tensor_slices((script.X, script.Y))
+    unknown = data.filter(lambda x, y: True)
+    with pytest.raises(ValueError, match="how many rows they have: pass steps_per_epoch="):
+        fit(build, unknown, batch_size=40, num_steps=2)
+    result = fit(build, unknown, batch_size=40, num_steps=5, steps_per_epoch=2)
+    np.testing.assert_allclose(result.epochs["loss"], result.history[:4].reshape(2, 2).mean(1))
+    assert result.epochs["mae"].shape == (2,)
+    # nothing to report but the loss
+    one = fit(script.network, (script.X, script.Y), batch_size=80, num_steps=4)
+    np.testing.assert_allclose(one.epochs["loss"], one.history.reshape(2, 2).mean(1))
+
+
+def bad(data: tuple[Any, ...]) -> tuple[Any, ...]:
+    return data[0], {**data[1], "mean": data[1]["mean"][:-1]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        (
+            {"validation_data": bad(VALIDATION)},
+            ValueError,
+            r"validation_data: .*Y\['mean'\] has 79",
+        ),
+        ({"validation_data": training().repeat()}, ValueError, "without an end"),
+        (
+            {"validation_data": training().filter(lambda *_: False)},
+            ValueError,
+            "holds no rows",
+        ),
+    ],
+)
+def test_bad_validation(changed: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        fit(script.reporting, training(), **{**REPORTS, **changed})
+
+
+def test_validation_of_a_model_of_gpflow() -> None:
+    options = {"batch_size": 40, "num_steps": 1, "validation_data": (script.X, script.Y)}
+    with pytest.raises(ValueError, match="validation_data are of a keras.Model"):
+        fit(script.svgp, (script.X, script.Y), **options)
+
+
+# --- where a resumed fit goes on reading ---------------------------------------------------------
+
+READING: dict[str, Any] = {"batch_size": 20, "save_every": 6}
+
+
+def dense() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((script.X.shape[1],)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The rows, in four files of 50."""
+    folder = tmp_path_factory.mktemp("files")
+    paths = [str(folder / f"{i}.tfrecord") for i in range(4)]
+    for path, rows in zip(paths, np.split(np.hstack([script.X, script.Y]), 4)):
+        with tf.io.TFRecordWriter(path) as file:
+            for row in rows:
+                file.write(row.tobytes())
+    return paths
+
+
+def mixed_stream(paths: list[str]) -> tf.data.Dataset:
+    """Rows of files, mixed as one would, in another order each time they are read."""
+
+    def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        row = tf.ensure_shape(tf.io.decode_raw(record, tf.float64), (script.X.shape[1] + 1,))
+        return row[:-1], row[-1:]
+
+    tf.random.set_seed(0)  # the order depends on it too
+    records = tf.data.Dataset.from_tensor_slices(paths).flat_map(tf.data.TFRecordDataset)
+    return records.map(parse).shuffle(10, seed=1)
+
+
+def resumed(build_data: Any, folder: Path, num_steps: int, between: Any = lambda: None) -> Any:
+    """A fit that ends after six steps, and the one that goes on from there."""
+    fit(dense, build_data(), num_steps=6, checkpoint=folder, **READING)
+    between()
+    result = fit(dense, build_data(), num_steps=num_steps, checkpoint=folder, **READING)
+    assert result.resumed_from == 6
+    return result
+
+
+def batches_of(paths: list[str]) -> Any:
+    return lambda context: mixed_stream(paths).batch(20, drop_remainder=True)
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize("kind", ["rows", "function"])
+def test_what_was_read_is_not_read_again(kind: str, files: list[str], tmp_path: Path) -> None:
+    """The second file is gone by then: six steps are 120 rows, two files and some."""
+    copies = []
+    for path in files:
+        copies.append(str(tmp_path / Path(path).name))
+        Path(copies[-1]).write_bytes(Path(path).read_bytes())
+    data = mixed_stream if kind == "rows" else batches_of
+    whole = fit(dense, data(files), num_steps=10, **READING)
+    result = resumed(
+        lambda: data(copies), tmp_path / "state", 10, between=lambda: Path(copies[1]).unlink()
+    )
+    np.testing.assert_array_equal(result.history, whole.history)
+    with pytest.raises(tf.errors.NotFoundError):  # where the place is unknown it is read again
+        list(data(copies) if kind == "rows" else data(copies)(None))
+
+
+@pytest.mark.slow
+def test_what_python_makes_is_read_up_to_the_place(tmp_path: Path) -> None:
+    reads = []
+
+    def generate() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        reads.append(0)
+        for row in zip(script.X, script.Y):
+            reads[-1] += 1
+            yield row
+
+    spec = tuple(tf.TensorSpec(v.shape[1:], tf.float64) for v in (script.X, script.Y))
+    data = lambda: tf.data.Dataset.from_generator(generate, output_signature=spec)
+    whole = fit(dense, data(), num_steps=8, **READING)
+    result = resumed(data, tmp_path, 8)
+    np.testing.assert_array_equal(result.history, whole.history)
+    assert reads[-1] >= 160  # from the first row on

@@ -346,26 +346,11 @@ def test_numbers_that_are_levels_elsewhere_multiply_with_a_warning(visits):
         gg.GAM("y ~ s(x, by=site) + factor(site)").fit(visits)
 
 
-def test_the_intercept_alone_has_a_summary(visits):
-    gam = gg.GAM("y ~ 1").fit(visits)
-    assert gam.summary().coefficients["estimate"].item() == pytest.approx(visits["y"].mean())
-    assert "intercept" in str(gam.summary())
-
-
 def test_parameters_share_bare_columns(visits):
     both = {"mean": "y ~ s(log(x)) + class", "scale": "~ class + z"}
     names = gg.GAM(both).fit(visits).names
     assert names[:2] == ("mean:s(log(x))", "mean:factor(class)")
     assert names[2:] == ("scale:factor(class)", "scale:linear(z)")
-
-
-def test_random_effects_are_asked_for_as_they_were_typed(visits):
-    gam = gg.GAM("y ~ x + (1 | site:plot) + (1 | class)").fit(visits)
-    typed_names = {"(1 | class)": "random_effect(class)", "(1|site:plot)": gam.names[1]}
-    for typed, name in (typed_names | {"x": "linear(x)"}).items():
-        np.testing.assert_array_equal(
-            gam.predict(visits, exclude=typed), gam.predict(visits, exclude=name)
-        )
 
 
 def test_powers_bind_as_in_r(visits):

@@ -100,11 +100,11 @@ def test_heads_inside_of_other_models() -> None:
 
 
 class Opaque(keras.Model):
-    """A model that computes in TensorFlow, around its head too where ``way`` says so."""
+    """A model that computes in TensorFlow."""
 
-    def __init__(self, way: str = "") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.dense, self.way = keras.layers.Dense(2), way
+        self.dense = keras.layers.Dense(2)
         self.inner = head(name="inner", normalization=None)
         self.power = tf.Variable(1.5)  # that Keras does not know
         self.table = tf.lookup.StaticHashTable(
@@ -114,21 +114,7 @@ class Opaque(keras.Model):
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         codes = self.table.lookup(tf.cast(inputs[:, 2], tf.int32))
         features = tf.sin(self.power * self.dense(inputs)) + codes[:, None]
-        if self.way == "twice":
-            return self.inner(features) + self.inner(inputs)
-        if self.way == "loop":
-            return tf.while_loop(
-                lambda i, _: i < 2,
-                lambda i, _: (i + 1, self.inner(features)),
-                (0, tf.zeros((tf.shape(inputs)[0], 1, 2), tf.float64)),
-                shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 1, 2])),
-            )[1]
-        if self.way == "function":
-            return tf.function(self.inner)(features)
-        if self.way == "numpy":
-            return self.inner(tf.constant(features.numpy()))
-        result = self.inner(features)
-        return tf.exp(result) if self.way == "behind" else result
+        return self.inner(features)
 
     def compute_output_shape(self, shape: Any) -> Any:
         return shape[0], 1, 2
@@ -152,30 +138,6 @@ def test_heads_behind_functions_of_tensorflow(tmp_path: Path) -> None:
     want = np.sin(1.5 * opaque.dense(X).numpy()) + codes[:, None]  # scaled twice, by 2 and a half
     np.testing.assert_allclose(served_features(model, X), want[:, :1], rtol=1e-5)
     np.testing.assert_array_equal(model(X).numpy()[:, 0], moments)  # as it was
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("way", "message"),
-    [
-        ("twice", "each called once.*model.export.*HeadInput"),
-        ("loop", "outside of a tf.function, a loop or a condition.*model.export"),
-        ("function", "outside of a tf.function, a loop or a condition.*model.export"),
-        ("behind", "what comes behind.*model.export.*computed from what inner returns"),
-        ("numpy", "functions of TensorFlow.*numpy"),
-    ],
-)
-def test_what_cannot_be_taken_out_of_other_models(way: str, message: str, tmp_path: Path) -> None:
-    inputs = keras.Input((3,))
-    model = keras.Model(inputs, Opaque(way)(inputs))
-    with pytest.raises(ValueError, match=message):
-        servable(model)
-    with pytest.raises(ValueError, match=message):  # nothing that was traced is taken for a call
-        servable(model)
-    if way != "numpy":  # what is to be done instead
-        model.export(str(tmp_path / way), verbose=False)
-        loaded = tf.saved_model.load(str(tmp_path / way))
-        np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-6)
 
 
 @pytest.mark.slow

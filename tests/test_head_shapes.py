@@ -114,23 +114,6 @@ def test_files_have_the_same_numbers(model: keras.Model, head: AdditiveGP, tmp_p
     np.testing.assert_array_equal(*draws)
 
 
-@pytest.mark.slow  # six signatures are traced
-def test_exports_have_the_same_numbers(
-    model: keras.Model, head: AdditiveGP, tmp_path: Path
-) -> None:
-    gg.serving.export(model, tmp_path / "served", max_rows=None)
-    served = tf.saved_model.load(tmp_path / "served")
-    (name,) = served.signatures["predict"].structured_input_signature[1]
-    result = served.signatures["predict"](**{name: tf.constant(GRID)})
-    own = head(GRID).numpy()
-    np.testing.assert_allclose(result["mean"], own[:, 0, 0], atol=1e-10)
-    np.testing.assert_allclose(result["variance"], own[:, 0, 1], atol=1e-8)
-    drawn = served.signatures["sample"](
-        **{name: tf.constant(GRID)}, num_samples=tf.constant(64), seed=tf.constant(3, tf.int64)
-    )
-    assert violation(drawn["predictor"]) < 1e-9
-
-
 @pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("terms", "shape", "options"),

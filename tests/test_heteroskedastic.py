@@ -59,25 +59,6 @@ def test_the_mean_is_in_the_responses_unit_and_the_scale_its_logarithm(gam):
 
 
 @pytest.mark.slow
-def test_another_unit(gam):
-    unit = 1e6
-    other = fitted(unit)
-    for name in ("s(x)", "linear(z)"):
-        ours, theirs = (by_predictor(g.effects(name, unconditional=False)) for g in (gam, other))
-        for what in ("estimate", "se", "upper"):
-            np.testing.assert_allclose(theirs[0][what], unit * ours[0][what], rtol=1e-3)
-            np.testing.assert_allclose(theirs[1][what], ours[1][what], rtol=1e-3, atol=1e-4)
-    one, two = (g.predict(make(u), "link") for g, u in ((gam, 1.0), (other, unit)))
-    np.testing.assert_allclose(two - [0.0, np.log(unit)], one * [unit, 1.0], rtol=1e-3, atol=1e-4)
-    assert other.summary().deviance_explained == pytest.approx(
-        gam.summary().deviance_explained, abs=1e-5
-    )
-    shares = [g.sobol(unconditional=False, num_samples=50) for g in (gam, other)]
-    of_mean = [f[f["predictor"] == "mean"]["variance"].to_numpy() for f in shares]
-    np.testing.assert_allclose(of_mean[1], unit**2 * of_mean[0], rtol=1e-2)
-
-
-@pytest.mark.slow
 def test_what_is_explained_is_of_residuals_over_the_fitted_variance(gam, monkeypatch):
     data = make()
     link = gam.predict(data, "link")

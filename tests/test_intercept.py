@@ -112,12 +112,6 @@ def test_terms_sum_to_the_predictor(data, pair):
     np.testing.assert_array_equal(own.predict(data, intercept=False), own.predict(data))
 
 
-def test_effects_on_the_response_at_the_average_of_levels(pair):
-    whole, own = (gam.effects("s(x)", scale="response") for gam in pair)
-    np.testing.assert_allclose(own["estimate"], whole["estimate"], atol=1e-3)
-    np.testing.assert_allclose(own["se"], whole["se"], rtol=0.05)
-
-
 def test_files_pickles_and_more_rows(data, pair, tmp_path):
     _, own = pair
     own.save(tmp_path / "gam")
@@ -133,19 +127,6 @@ def test_what_is_served(data, pair):
     _, own = pair
     result = GAMServable(own).components(tf.constant(own.fitted.X[:5]))
     np.testing.assert_allclose(result["mean"], own.predict(data[:5], type="terms"), rtol=1e-6)
-
-
-def test_plots(data, pair):
-    _, own = pair
-    (ax,) = own.draw("factor(g)").axes
-    low, high = ax.get_ylim()
-    assert 40.0 < low < high < 60.0
-    text = str(own.summary())
-    assert "intercept" not in text
-    residuals = own.fitted.Y[:, 0] - own.predict(data)
-    partial = gg.plotting.partial_residuals(own.fitted, "factor(g)")
-    np.testing.assert_allclose(partial, residuals + own.predict(data, terms="factor(g)"), rtol=1e-6)
-    assert "s('x', k=8) + factor('g') - 1" in text
 
 
 def test_lines_are_zero_at_zero(data, tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import problems
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.kernels import (
     Constant,
     Exponential,
@@ -22,6 +23,7 @@ from gpflow.kernels import (
 )
 from gpflow.utilities import positive
 
+from gpflow_gam import bijectors
 from gpflow_gam.kernels import AdditiveKernel, Factor, Indicator, ZeroMean, kernel_columns
 from gpflow_gam.kernels.additive import stack_parameters
 from gpflow_gam.kernels.terms import CentredLinear
@@ -194,3 +196,23 @@ def test_parameters_read_together_are_those_read_one_by_one(transform, mixed):
     for p in made:
         slopes = (tape.gradient(v, p.unconstrained_variable) for v in (together, alone))
         np.testing.assert_allclose(*slopes, rtol=1e-14)
+
+
+# --- transforms ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (bijectors.exponential(), tfp.bijectors.Exp()),
+        (bijectors.softplus(), tfp.bijectors.Softplus()),
+        (bijectors.identity(), tfp.bijectors.Identity()),
+    ],
+    ids=lambda b: type(b).__name__,
+)
+def test_values_are_theirs(ours, theirs):
+    y = np.array([1e-12, 1e-3, 0.7, 10.0, 24.0, 50.0, 400.0])
+    np.testing.assert_allclose(ours.inverse(y), theirs.inverse(y), rtol=1e-13)
+    np.testing.assert_allclose(ours.forward(ours.inverse(y)), y, rtol=1e-13)
+    x = np.array([-50.0, -1.0, 0.0, 3.0, 50.0])
+    np.testing.assert_allclose(ours.forward(x), theirs.forward(x), rtol=1e-13)

@@ -118,41 +118,6 @@ def test_outputs_of_multioutput_kernels(name, rng):
     assert operator.sweeps == 1.0
 
 
-def test_pivoted_cholesky_is_exact_at_its_pivots_and_nested(rng):
-    kernel, X = KERNELS["ard matern"](), _inputs(rng)
-    operator = KernelOperator(LatentKernels.of(kernel, 1), X)
-    K = kernel(X).numpy()
-    whole = operator.pivoted(30)
-    assert operator.sweeps == pytest.approx(30 / N)
-    P, pivots = whole.factor[0].numpy(), whole.pivots[0]
-    assert len(set(pivots)) == 30
-    np.testing.assert_allclose((P @ P.T)[:, pivots], K[:, pivots], atol=1e-10)
-    np.testing.assert_allclose(whole.left[0], np.diag(K - P @ P.T), atol=1e-10)
-    assert np.linalg.eigvalsh(K - P @ P.T).min() > -1e-10
-    few = whole.first(10, operator.diag())
-    again = operator.pivoted(10)
-    np.testing.assert_array_equal(few.factor, again.factor)
-    np.testing.assert_allclose(few.left, again.left, atol=1e-12)
-    # where most variance is left
-    left = np.full(N, 0.7)
-    for j, i in enumerate(pivots[:10]):
-        assert left[i] == pytest.approx(left.max())
-        left = 0.7 - np.sum(P[:, : j + 1] ** 2, axis=1)
-
-
-def test_pivoted_cholesky_ends_where_the_rank_does(rng):
-    operator = KernelOperator(LatentKernels.of(gpflow.kernels.Linear(), 1), _inputs(rng))
-    assert operator.pivoted(20).rank == 3
-    kernels = [gpflow.kernels.Linear(), gpflow.kernels.Matern32()]
-    both = KernelOperator(
-        LatentKernels.of(gpflow.kernels.SeparateIndependent(kernels), 2), _inputs(rng)
-    )
-    result = both.pivoted(20)
-    assert result.rank == 20
-    assert np.sum(result.pivots[0] >= 0) == 3
-    np.testing.assert_array_equal(result.factor[0, :, 3:], 0.0)
-
-
 def _loop(K, number):
     """Pivots and factor, entry by entry."""
     left, rows, pivots = np.diag(K).copy(), [], []

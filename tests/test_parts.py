@@ -147,19 +147,6 @@ def test_all_terms_are_the_prediction(data, engine):
     assert (narrow != wide).all()
 
 
-def test_without_the_intercept_effects_are_left_in_any_unit(data):
-    """Also where the model measures its predictors in another unit than the response's."""
-    gam = gg.GAM(s("x", k=6) + linear("z"), family="heteroskedastic")
-    gam.fit(data.assign(y=50.0 * data["y"]), y="y", **QUICK)
-    effects = gam.predict(data, type="terms", intercept=False)
-    link = gam.predict(data, type="link", intercept=False)
-    for i, name in enumerate(("mean", "log scale")):
-        own = effects.xs(name, axis=1, level=1).sum(axis=1)
-        np.testing.assert_allclose(link[:, i], own, atol=1e-8)
-    mean, se = gam.predict(data, intercept=False, se=True)  # of 1000 draws of both predictors
-    np.testing.assert_allclose(mean, link[:, 0], atol=4 * se.max() / np.sqrt(1000))
-
-
 def test_the_response_of_a_part_is_its_mean_and_image(poisson, data):
     mean, sd = poisson.predict(data, type="link", terms="s(x)", se=True, unconditional=False)
     result = poisson.predict(data, terms="s(x)", interval=0.9, unconditional=False)
@@ -215,28 +202,6 @@ def test_levels_of_a_term_go_together(data):
         gam.predict(data, exclude=s("x", by="g")),
         gam.predict(data, exclude=["s(x):g=a", "s(x):g=b", "s(x):g=c"]),
     )
-
-
-def test_credible_intervals_of_terms(poisson, softmax, data):
-    estimates, errors = poisson.predict(data, type="terms", se=True)
-    frame = poisson.predict(data, type="terms", interval=0.9)
-    assert list(frame.columns[:4]) == [
-        ("intercept", what) for what in ("estimate", "se", "lower", "upper")
-    ]
-    z = norm.ppf(0.95)
-    for name in estimates:
-        np.testing.assert_array_equal(frame[name]["estimate"], estimates[name])
-        np.testing.assert_allclose(frame[name]["upper"], estimates[name] + z * errors[name])
-        np.testing.assert_allclose(frame[name]["lower"], estimates[name] - z * errors[name])
-    frame = softmax.predict(data, type="terms", interval=0.9, terms="s(x)", intercept=False)
-    assert frame.columns.nlevels == 3
-    assert (
-        list(frame["s(x)"].columns.get_level_values(0).unique()) == ["a", "b", "c"]
-        or len(frame["s(x)"].columns) == 12
-    )
-    assert softmax.predict(data, type="terms", interval=0.9, terms=[], intercept=False).shape == (
-        len(data), 0,
-    )  # fmt: skip
 
 
 def test_draws_of_a_part_have_its_moments(poisson, data):

@@ -15,7 +15,6 @@ import pytest
 from scipy.stats import kstest, norm
 
 from gpflow_gam import GAM, plotting
-from gpflow_gam.gam.families import Binomial
 from gpflow_gam.gam.plotting.appraise import binned, draw_qq, order_statistics
 
 N = 150
@@ -388,17 +387,6 @@ def test_quantile_residuals_of_the_model_s_own_data_are_standard_normal(name, re
         wrong.append(plotting.quantile_residuals(off, seed))
     assert kstest(np.concatenate(residuals), "norm").pvalue > 0.01
     assert kstest(np.concatenate(wrong), "norm").pvalue < 1e-4
-
-
-def test_working_residuals_of_binomial_are_of_shares(bernoulli):
-    fit = bernoulli.fitted
-    trials = np.arange(N) % 5 + 1.0
-    hits = np.minimum(np.arange(N) % 3, trials)
-    spec = dataclasses.replace(fit.spec, family=Binomial(), trials="n")
-    fit = dataclasses.replace(with_response(fit, np.stack([hits, trials], axis=1)), spec=spec)
-    p = 1.0 / (1.0 + np.exp(-fit.predict_link(fit.X)[0][:, 0]))
-    want = (hits / trials - p) / (p * (1.0 - p))
-    np.testing.assert_allclose(plotting.working_residuals(fit), want, rtol=1e-6, atol=1e-8)
 
 
 # --- appraise ------------------------------------------------------------------------------------

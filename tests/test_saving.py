@@ -24,7 +24,7 @@ from gpflow.utilities import parameter_dict
 from response_cases import ROWS, responses
 
 import gpflow_gam as gg
-from gpflow_gam import archive, factor, s, te
+from gpflow_gam import archive, factor, s
 from gpflow_gam.gam.frames.encoding import value_from_json, value_to_json
 
 QUICK = {"max_iterations": 3}
@@ -48,35 +48,6 @@ def saved(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("gam") / "count.gam"
     gam.save(path)
     return gam, path
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("family", "response", "options"),
-    [
-        ("gaussian", "y", {"weights": "w"}),
-        ("poisson", "count", {"offset": "z", "variational": "block"}),
-        pytest.param("bernoulli", "label", {}, marks=pytest.mark.slow),
-        pytest.param("negative_binomial", "count", {"weights": "w"}, marks=pytest.mark.slow),
-    ],
-)
-def test_predictions_are_equal_to_the_last_bit(family, response, options, data, tmp_path):
-    terms = s("x", k=5, bs="matern52") + te("x", "z", k=6) + factor("g")
-    gam = gg.GAM(terms, family=family, **options).fit(data, y=response, **QUICK)
-    gam.save(tmp_path / "a.gam")
-    again = gg.GAM.load(tmp_path / "a.gam")
-    assert again.terms == gam.terms
-    assert again.family == gam.family
-    for kind in ("link", "response"):
-        for one, other in zip(
-            gam.predict(data, kind, se=True), again.predict(data, kind, se=True), strict=True
-        ):
-            np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(gam.log_density(data), again.log_density(data))
-    assert str(again.summary()) == str(gam.summary())
-    for unconditional in (False, True):
-        one, other = (m.effects("s(x)", unconditional=unconditional) for m in (again, gam))
-        assert one.equals(other)
 
 
 @pytest.mark.slow_but_first

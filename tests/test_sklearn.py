@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
-import gpflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -157,20 +156,6 @@ def test_text_columns():
     assert str(again.gam_.summary()) == str(model.gam_.summary())
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
-def test_frames_and_matrices_of_the_same_numbers():
-    X, _, y = wave(40)
-    frame = pd.DataFrame(X, columns=["u", "v"])
-    places = GAMRegressor(gg.s(0, k=6) + gg.linear(1))
-    names = GAMRegressor("s(u, k=6) + v")
-    expected = places.fit(X, y).predict(X)
-    np.testing.assert_array_equal(places.fit(frame, y).predict(frame), expected)
-    np.testing.assert_array_equal(names.fit(frame, y).predict(frame), expected)
-    with pytest.warns(UserWarning, match="valid feature names"):
-        np.testing.assert_array_equal(names.predict(X), expected)
-
-
 @pytest.mark.usefixtures("eagerly")
 def test_missing_values():
     X, _, y = wave(40)
@@ -250,17 +235,6 @@ def test_clones(terms):
     assert twin.get_params() == model.get_params()
     assert not hasattr(twin, "gam_")
     assert twin.set_params(max_iterations=7).max_iterations == 7
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
-def test_own_kernels_are_cloned_and_copied():
-    X, _, y = wave(30)
-    terms = gg.s(0, kernel=gpflow.kernels.Matern12(variance=0.3)) + gg.linear(1)
-    fitted = clone(GAMRegressor(terms)).fit(X, y)
-    again = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
-    assert terms[0].kernel.variance.numpy() == pytest.approx(0.3)
 
 
 # --- what is refused -----------------------------------------------------------------------------

@@ -263,18 +263,6 @@ def test_log_posterior_never_falls(variance, rng):
     assert len(values) > 4
 
 
-def test_actions_of_the_search_are_orthonormal_in_the_kernel(rng):
-    of, K = problem("softmax", rng)
-    run = ReducedNewton(tolerance=1e-10).start(of)
-    list(run.steps())
-    for q in range(C):
-        S, T = run.S[q].numpy(), run.T[q].numpy()
-        np.testing.assert_allclose(T, K @ S, atol=1e-7)
-        gram = S.T @ T
-        used = np.diag(gram) > 0.5
-        np.testing.assert_allclose(gram, np.diag(used.astype(float)), atol=1e-6)
-
-
 def test_kernels_that_are_nearly_singular(rng):
     """Smooth kernels and duplicated rows: T stays K S, and the mode is still found."""
     X = rng.uniform(-1, 1, (40, 1))

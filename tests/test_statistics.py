@@ -8,6 +8,7 @@ import warnings
 import gpflow
 import numpy as np
 import pandas as pd
+import problems
 import pytest
 import tensorflow as tf
 from gpflow.kernels import Matern52, Product
@@ -343,3 +344,44 @@ def test_threads_have_the_callers_floating_point_errors():
             each(overflow, range(4))
         with pytest.raises(RuntimeWarning, match="overflow"):
             each(overflow, range(4))
+
+
+# --- second derivatives in hyperparameters -------------------------------------------------------
+
+STEP = 1e-5
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return problems.table(90)
+
+
+DERIVED = {
+    "gaussian": (s("x", k=8) + te("x", "z", k=9) + factor("g"), "gaussian", "y"),
+    "counts": (s("x", k=8) + te("x", "z", k=9) + factor("g"), "poisson", "count"),
+    # one wiggliness of several components
+    "shared": (s("x", "g", bs="sz", k=6) + s("z", k=6), "poisson", "count"),
+    # outputs of their own
+    "classes": ({"v": s("x", k=6) + s("z", k=6), "w": s("z", k=6)}, "categorical", "kind"),
+}
+
+
+@pytest.mark.parametrize("case", DERIVED)
+def test_second_derivatives_are_the_differences_of_first_ones(case, frame):
+    terms, family, response = DERIVED[case]
+    gam = gg.GAM(terms, family).fit(frame, response, max_iterations=2)
+    solution = gam.fitted.solution
+    # away from the optimum, where no first derivative vanishes
+    if solution.bound is not None:
+        at = solution.optimum + 0.1
+        gradient, result = lambda u: solution.bound.loss(u)[1], solution.bound.hessian(at)
+    else:
+        rounds = solution.rounds
+        at = solution.optimum[: len(rounds.hyperparameters)] + 0.1
+        loss = rounds.loss(solution.data)
+        gradient, result = lambda u: loss(u)[1], rounds.hessian(solution.data, at)
+    wanted = np.stack(
+        [(gradient(at + e) - gradient(at - e)) / (2 * STEP) for e in STEP * np.eye(len(at))]
+    )
+    size = np.max(np.abs(wanted))
+    np.testing.assert_allclose(result, wanted, rtol=2e-3, atol=2e-4 * size)

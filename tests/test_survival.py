@@ -504,16 +504,6 @@ def test_survival_curves_are_those_of_both_predictors(times, both):
         )
 
 
-@pytest.mark.slow
-def test_a_response_that_nothing_censors_is_that_of_the_plain_family(times):
-    few = times.iloc[:300].assign(y=times["full"])
-    terms = {"mean": s("x", k=8), "scale": s("z", k=5)}
-    plain = gg.GAM(terms).fit(few, "y")
-    stated = gg.GAM(terms).fit(few.assign(all=1), Surv("y", "all"))
-    assert stated.fitted.spec.family == fam.CensoredGaussian(varying=True)
-    np.testing.assert_allclose(stated.predict(few, "link"), plain.predict(few, "link"), atol=2e-3)
-
-
 @pytest.mark.parametrize(
     ("terms", "options", "message"),
     [

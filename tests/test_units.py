@@ -358,34 +358,6 @@ def test_fits_in_single_precision_end_where_those_in_double_do():
     np.testing.assert_allclose(variances[0], variances[1], rtol=0.1)
 
 
-def test_any_kernel_in_single_precision():
-    """Kernels that hold GPflow's default float, too."""
-    gpflow.config.set_default_float(np.float32)
-    X = np.linspace(0.1, 0.9, 9, dtype=np.float32)[:, None]
-    for own in (gpflow.kernels.ArcCosine(), gpflow.kernels.Matern12(lengthscales=0.3)):
-        kernel = gg.kernels.AdditiveKernel([own])
-        blocks = gg.covariances.InducingBlocks(
-            gg.inducing_variables.AdditiveInducingVariables([X[::2]]), kernel
-        )
-        (K,), (Kuf,) = blocks.kuu(), blocks.kuf(X)
-        assert K.dtype == Kuf.dtype == tf.float64
-        np.testing.assert_array_equal(Kuf[0][:, ::2], K[0])
-        np.testing.assert_allclose(np.diag(K[0]), own(X[::2], full_cov=False), rtol=1e-5)
-
-
-@pytest.mark.parametrize("variance", [1e-8, 30.0, 1e8])
-def test_large_variances_in_single_precision(variance):
-    gpflow.config.set_default_float(np.float32)
-    own = gg.kernels.AdditiveKernel([SquaredExponential(variance, 0.4, active_dims=[0])])
-    for M in (20, 50):
-        Z = np.linspace(0.0, 1.0, M, dtype=np.float32)[:, None]
-        variables = gg.inducing_variables.AdditiveInducingVariables([Z])
-        (L,) = gg.covariances.InducingBlocks(variables, own).cholesky()
-        L = L.numpy()[0].astype(np.float64)
-        K = own.kernels[0].K(tf.constant(Z, tf.float32)).numpy()
-        np.testing.assert_allclose(L @ L.T / variance, K / variance, atol=1e-3)
-
-
 def test_centres_and_levels_keep_their_digits():
     x = np.array([[0.3], [1e9 + 0.3]])
     for row in x:
