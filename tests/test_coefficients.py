@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib
 import warnings
 
 import matplotlib
@@ -285,6 +287,12 @@ def test_lines_of_levels_are_at_zero_of_the_reference(many):
     result = made.coefficients({"h": "v"}).iloc[0]
     assert result["estimate"] == pytest.approx(at_zero[0], abs=0.1 * se[0])
     assert result["se"] == pytest.approx(se[0], rel=0.02)
+
+
+def test_many_levels_are_the_same_in_parts(gam, monkeypatch):
+    whole = gam.coefficients({"r": "r7"})
+    monkeypatch.setattr(importlib.import_module("gpflow_gam.gam.effects.effect"), "_LEVELS", 7)
+    pd.testing.assert_frame_equal(gam.coefficients({"r": "r7"}), whole, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

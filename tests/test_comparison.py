@@ -248,14 +248,6 @@ def test_neighbourhoods_of_each_row_are_left_out_jointly():
         np.testing.assert_allclose(result[n], expected[0], atol=1e-7)
 
 
-@pytest.mark.parametrize("family", ["poisson", "categorical"])
-def test_groups_of_one_row_are_rows_by_themselves(family):
-    gam = fitted(family, table())
-    one = gam.loo().pointwise
-    np.testing.assert_allclose(gam.loo(np.arange(N)).pointwise, one, atol=1e-9)
-    np.testing.assert_allclose(gam.loo([[n] for n in range(N)]).pointwise, one, atol=1e-9)
-
-
 def test_groups_by_name_by_label_and_as_a_series_are_the_same():
     data = table()
     gam = fitted("gaussian", data, s("x", k=6) + factor("g"))

@@ -261,22 +261,6 @@ def test_straight_lines_are_those_of_coxph(table, tmp_path):
         np.testing.assert_allclose(survival[name], known.ravel(), atol=0.03)
 
 
-@pytest.mark.slow
-def test_what_is_a_gams_it_does(table, gam, tmp_path):
-    few = table.iloc[:5]
-    link = gam.predict(few, "link", interval=0.9)
-    response = gam.predict(few, interval=0.9)
-    np.testing.assert_allclose(response["lower"], np.exp(link["lower"]), rtol=1e-6)
-    assert "rows:                         350" in str(gam.summary())
-    assert np.isfinite(gam.loo().elpd)
-    gam.appraise()
-    gam.draw("s(x)")
-    curves = gam.survival(few, [0.5, 1.0], unconditional=False)
-    gam.save(tmp_path / "gam", data=False)
-    again = gg.GAM.load(tmp_path / "gam").survival(few, [0.5, 1.0], unconditional=False)
-    pd.testing.assert_frame_equal(again, curves)
-
-
 def test_weights_count_rows_in_the_baseline_too(table):
     """Intervals, their shares and how far the hazard steps are of rows as often as they count."""
     some = table.iloc[:150].assign(w=np.arange(150.0) % 4.0)

@@ -94,6 +94,13 @@ def _precisions(rng, Q=3):
     }
 
 
+def test_dense_blocks_are_summed_some_data_at_a_time(rng, monkeypatch):
+    W, T = _precisions(rng)["dense"], rng.normal(size=(3, N, 5))
+    whole = W.gram(T)
+    monkeypatch.setattr(gg.curvatures, "_ENTRIES", 3 * 5 * 3)
+    np.testing.assert_allclose(W.gram(T), whole, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["diagonal", "softmax", "dense", "singular"])
 def test_products_equal_those_of_the_blocks(name, rng):
     W = _precisions(rng)[name]

@@ -75,15 +75,6 @@ def test_saved_and_loaded_predicts_the_same_bits(pair, tmp_path):
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("family", "y"), [("bernoulli", "win"), ("gaussian", "real")])
-def test_other_families(family, y):
-    gam = gg.GAM(s("x", k=10) + s("z", k=6), family=family, engine="iterncgp").fit(table(), y=y)
-    other = gg.GAM(s("x", k=10) + s("z", k=6), family=family).fit(table(), y=y)
-    a, b = (g.predict(table(), type="link", interval=0.95) for g in (gam, other))
-    assert np.abs(a["estimate"] - b["estimate"]).max() < 0.7 * b["se"].max()
-
-
 @pytest.fixture(scope="module")
 def classes() -> tuple[gg.GAM, pd.DataFrame]:
     rng = np.random.default_rng(0)
@@ -130,20 +121,6 @@ def test_classes_are_predicted_by_all_predictors_together(classes):
     for unconditional in (False, True):
         density = gam.log_density(new, unconditional=unconditional)
         np.testing.assert_allclose(density, np.log(p[np.arange(20), codes]), atol=1e-12)
-
-
-@pytest.mark.slow
-def test_files_predict_classes_as_the_gam_does(classes, tmp_path):
-    gam, data = classes
-    gam.save(tmp_path / "a.gam")
-    p = gam.predict(data)
-    np.testing.assert_array_equal(gg.GAM.load(tmp_path / "a.gam").predict(data), p)
-    gg.serving.export(gam, tmp_path / "served")
-    served = gg.serving.load(tmp_path / "served").predict(data)
-    np.testing.assert_allclose(served["response"], p, rtol=1e-12)
-    limits = gam.predict(data, interval=0.95)
-    for k, label in enumerate("abc"):
-        np.testing.assert_allclose(served["lower"][:, k], limits[label]["lower"], rtol=1e-10)
 
 
 @pytest.mark.slow

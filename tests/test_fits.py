@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
 
 import gpflow
 import numpy as np
 import pandas as pd
 import pytest
-import tensorflow as tf
 from response_cases import responses
 
 import gpflow_gam as gg
@@ -195,19 +193,6 @@ def test_a_fit_that_begins_on_a_part_ends_where_the_whole_does(monkeypatch):
         assert np.max(np.abs(mean - same) / sd) < 0.05
         away = (other.fitted.solution.optimum - solution.optimum) / errors
         assert np.max(np.abs(away)) < 0.05
-
-
-def test_a_fit_compiles_nothing(monkeypatch):
-    """Graphs that are traced for every fit cost seconds, and memory that is not given back."""
-
-    def refuse(*_: object, **__: object) -> Callable[..., object]:
-        raise AssertionError("tf.function was called")
-
-    monkeypatch.setattr(tf, "function", refuse)
-    for family in ("gaussian", "poisson", "negative_binomial"):
-        gam = gg.GAM(TERMS, family=family).fit(table(200, family), y="y")
-        gam.summary()
-        gam.effects("s(x)")
 
 
 def test_what_is_open_in_a_sparse_tail_is_counted(monkeypatch):

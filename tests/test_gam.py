@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gpflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -303,17 +302,6 @@ def test_a_class_that_no_row_has_may_yet_come():
     frame["y"] = frame["y"].cat.remove_unused_categories()
     seen = gg.GAM("y ~ x", family="categorical").fit(frame, **QUICK)
     np.testing.assert_allclose(p[:, :2], seen.predict(frame), atol=0.03)
-
-
-@pytest.mark.slow
-def test_own_kernel_is_used_as_it_is_and_copied(data):
-    own = gpflow.kernels.RBF(lengthscales=0.2) + gpflow.kernels.Linear()
-    gam = gg.GAM(s("x", kernel=own, k=8) + linear("z")).fit(data, y="y", **QUICK)
-    inside = gam.model.kernel["s(x)"].base
-    assert isinstance(inside, gpflow.kernels.Sum)
-    assert own.kernels[0].lengthscales.numpy() == 0.2
-    assert inside.kernels[0].lengthscales.numpy() != 0.2
-    assert gam.effects("s(x)").shape[0] == 100
 
 
 @pytest.mark.slow

@@ -245,16 +245,6 @@ def test_a_loss_finds_the_head_whose_output_it_is_given() -> None:
         fresh(Y, np.array(one(X)))
 
 
-def test_a_kl_weight_is_kept(tmp_path: Path) -> None:
-    model, head = build(kl_weight=np.float32(0.25), name="tempered")
-    assert AdditiveGP.from_config(head.get_config()).kl_weight == 0.25
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
-    assert loaded.get_layer("tempered").kl_weight == 0.25
-    with pytest.raises(AttributeError):
-        head.kl_weight = 1.0
-
-
 # --- layers that do not stretch distances --------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
-import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam import s
@@ -87,21 +86,3 @@ def test_held_parameters_stay_held(fits, tmp_path):
         copy.deepcopy(held).update(table.head(20)),
     ):
         assert _held(refitted) == expected
-
-
-def test_holding_later_changes_no_file(fits, tmp_path):
-    table, _, free, _ = fits
-    own = copy.deepcopy(free)
-    expected = own.predict(table, "link", se=True)
-    gpflow.set_trainable(own.model, False)
-    own.save(tmp_path / "own.gam")
-    for a, b in zip(gg.GAM.load(tmp_path / "own.gam").predict(table, "link", se=True), expected):
-        np.testing.assert_allclose(a, b, rtol=1e-12)
-
-
-def test_a_posterior_that_a_function_asks_for_first_is_no_functions(fits):
-    own = copy.deepcopy(fits[2])
-    X = tf.constant(own.fitted.X)
-    compiled = tf.function(lambda X: own.posterior.predict_f(X))(X)
-    for a, b in zip(compiled, own.posterior.predict_f(X)):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)

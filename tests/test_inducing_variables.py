@@ -33,28 +33,6 @@ def test_dense_kuu_and_kuf_against_a_loop(problem):
     np.testing.assert_allclose(batched, kuf[:, :12].reshape(-1, 2, 6), atol=1e-12)
 
 
-def test_features_against_a_loop(problem):
-    kernel = problem.kernel()
-    blocks = InducingBlocks(problem.inducing(), kernel)
-    assert blocks.layout.component_order != list(range(kernel.num_components))
-    reference = problems.dense(list(kernel.kernels), list(problem.Z.values()), problem.X, 1e-6)
-    features = blocks.features(problem.X, blocks.cholesky())
-    for indices, phi, prior in zip(blocks.layout.groups, features.phi, features.prior):
-        for row, index in enumerate(indices):
-            np.testing.assert_allclose(phi[row], reference.phi[index], atol=1e-8)
-            np.testing.assert_allclose(prior[row], reference.prior[index], atol=1e-12)
-
-
-def test_blocks_are_never_densified(problem):
-    """No tensor of the elbo's graph is [P, P] under a family that has no dense matrix itself."""
-
-    model = problem.svgp()
-    graph = tf.function(lambda: model.elbo(problem.data)).get_concrete_function().graph
-    P = problem.total
-    shapes = [t.shape.as_list() for op in graph.get_operations() for t in op.outputs if t.shape]
-    assert not [s for s in shapes if s.count(P) >= 2]
-
-
 def test_residual_variance_is_what_inducing_inputs_cannot_see(problem):
     kernel = problem.kernel()
     blocks = InducingBlocks(problem.inducing(), kernel)
@@ -175,13 +153,3 @@ def test_singular_kernel_matrix_names_the_component(compiled):
     with pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(guilty)) as caught:
         tf.function(factor)() if compiled else factor()
     assert "inducing inputs (nearly) coincide" in str(caught.value)
-
-
-def test_gpflow_dispatch_refuses_other_kernels(problem):
-    other = SquaredExponential()
-    with pytest.raises(TypeError, match="need an AdditiveKernel"):
-        Kuu(problem.inducing(), other)
-    with pytest.raises(TypeError, match="need an AdditiveKernel"):
-        Kuf(problem.inducing(), other, problem.X)
-    with pytest.raises(TypeError, match="need an AdditiveKernel"):
-        gpflow.posteriors.get_posterior_class(other, problem.inducing())

@@ -8,12 +8,10 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
-import tensorflow as tf
 
 import gpflow_gam as gg
-from gpflow_gam import factor, linear, random_effect, s
+from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.terms import parse_formula, terms_from_json
-from gpflow_gam.serving.servable import GAMServable
 
 matplotlib.use("Agg")
 
@@ -123,12 +121,6 @@ def test_files_pickles_and_more_rows(data, pair, tmp_path):
     np.testing.assert_allclose(more.predict(data), own.predict(data), atol=1e-2)
 
 
-def test_what_is_served(data, pair):
-    _, own = pair
-    result = GAMServable(own).components(tf.constant(own.fitted.X[:5]))
-    np.testing.assert_allclose(result["mean"], own.predict(data[:5], type="terms"), rtol=1e-6)
-
-
 def test_lines_are_zero_at_zero(data, tmp_path):
     """As ``lm(line ~ x + z - 1)`` of R."""
     gam = gg.GAM("line ~ x + z - 1").fit(data)
@@ -194,8 +186,3 @@ def test_what_cannot_be_without(data):
             gg.GAM(terms).fit(data)
     with pytest.raises(ValueError, match="a layer has an intercept always"):
         gg.layers.AdditiveGP(s(0) - 1, num_data=10)
-
-
-def test_random_effects_carry_no_constant(data):
-    terms = gg.GAM(random_effect("g") + factor("h") + factor("g") - 1).terms
-    assert terms.carrier("") == factor("h")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import copy
 import pickle
 import subprocess
@@ -161,19 +160,6 @@ def test_parameters_may_be_frozen_and_set_free_again(rng, monkeypatch):
         np.testing.assert_allclose(a, b, atol=1e-9)
 
 
-@pytest.mark.usefixtures("remembering")
-def test_threads_predict_as_one(rng):
-    model = fitted("counts", rng)
-    X, post = model.data[0], model.posterior()
-    model.kernel.variance.assign(2.5)  # makes the first one compute anew
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        result = list(pool.map(lambda _: (model.predict_f(X), post.predict_f(X)), range(12)))
-    for pair in result:
-        for moments, expected in zip(pair, result[0]):
-            for a, b in zip(moments, expected):
-                np.testing.assert_array_equal(a, b)
-
-
 def test_float32(rng):
     double = fitted("classes", rng, solver=ReducedNewton(num_actions=50))
     X, Y = double.data
@@ -229,26 +215,6 @@ def test_copies_predict_the_same(rng):
         result = [*(part for use in uses for part in getattr(other, use)(X)), other.elbo()]
         for a, b in zip(result, expected):
             np.testing.assert_array_equal(a, b, err_msg=how)
-
-
-@pytest.mark.slow_but_first
-@pytest.mark.parametrize(("how", "what"), [("copy", "data"), ("deepcopy", "actions")])
-def test_fits_of_copies_do_not_move_the_model(how, what, rng):
-    model = few(rng)
-    X = model.data[0][:7]
-    compiled = tf.function(model.predict_f, autograph=False)
-    before, bound, kept = model.predict_f(X), float(model.elbo()), compiled(X)
-    other = COPIES[how](model)
-    if what == "data":
-        other.data = (model.data[0], model.data[1] + 3.0)
-    else:
-        other.solver = ReducedNewton(num_actions=40)
-        other.forget_run()
-    fit(other)
-    assert np.abs(other.predict_f(X)[1] - before[1]).max() > 1e-3
-    for a, b in zip((*model.predict_f(X), *compiled(X)), (*before, *kept)):
-        np.testing.assert_array_equal(a, b)
-    assert float(model.elbo()) == bound
 
 
 LOADED = """

@@ -376,12 +376,6 @@ def test_equal_scikit_learn(rng):
     assert metrics.nlpd(y[:, None], p) == pytest.approx(log_loss(y, p, labels=range(4)))
 
 
-def test_a_perfect_and_an_impossible_prediction():
-    assert metrics.nlpd([0, 1], np.eye(2)) == 0.0
-    assert metrics.ece([0, 1], np.eye(2)) == 0.0
-    assert metrics.nlpd([1, 0], np.eye(2)) == np.inf
-
-
 @pytest.mark.parametrize(
     ("labels", "probabilities", "message"),
     [

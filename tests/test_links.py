@@ -348,23 +348,6 @@ def test_fits_find_both_curves_in_any_unit(family: fam.Family) -> None:
         np.testing.assert_allclose(result, 1e6 * predicted, rtol=1e-3)
 
 
-def test_what_goes_with_it_is_in_the_predictors_units() -> None:
-    """Effects add up to the predictor; draws have its moments; offsets have no unit."""
-    family = fam.Gamma("inverse")
-    data, _, _ = scattered(family)
-    gam = gg.GAM(terms(family), family=family).fit(data, "y")
-    parts, link = gam.predict(data, "terms"), gam.predict(data, "link")
-    for predictor, name in enumerate(("mean", "log dispersion")):
-        own = [c for c in parts.columns if c[1] == name]
-        np.testing.assert_allclose(parts[own].sum(axis=1), link[:, predictor], rtol=1e-10)
-    assert family.of_all().axes("y") == ("1 / mean of y", "log dispersion of y")
-    with pytest.raises(ValueError, match="offset"):
-        gg.GAM(terms(family), family=family, offset="z").fit(data, "y")
-    both, negative = gg.GAM(terms(fam.Gaussian()), family=fam.Gaussian("log")), -data["y"]
-    with pytest.raises(ValueError, match="'log' is of positive means, and the mean response is -"):
-        both.fit(data, negative)
-
-
 # --- R -------------------------------------------------------------------------------------------
 
 GLM = """

@@ -15,7 +15,7 @@ from gpflow.kernels import SquaredExponential
 import gpflow_gam as gg
 from gpflow_gam.optimizers import fits, sites
 from gpflow_gam.optimizers.binned import rounds
-from gpflow_gam.optimizers.minimizers import LBFGS, Tracker, other_optimum
+from gpflow_gam.optimizers.minimizers import LBFGS, Tracker
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
 
 vi = gg.variational
@@ -248,21 +248,6 @@ def test_callback_and_time_budget_stop_a_fit():
     result = gg.optimizers.fit(model, data, max_seconds=1e-6)
     assert "time budget" in result.message
     assert result.num_iterations == 0
-
-
-def test_interruption_leaves_a_valid_model():
-    model, data = poisson(vi.OptimalPrecision())
-
-    def interrupt(progress: gg.optimizers.FitProgress) -> None:
-        if progress.iteration == 12:
-            raise KeyboardInterrupt
-
-    result = gg.optimizers.fit(model, data, callback=interrupt, on_interrupt="keep")
-    assert result.message == "interrupted; what was best so far is kept"
-    assert float(model.elbo(data)) == pytest.approx(max(result.history), rel=1e-8)
-    resumed = gg.optimizers.fit(model, data)
-    assert resumed.history[0] == pytest.approx(result.elbo, rel=1e-8), "it began again"
-    assert resumed.elbo > result.elbo
 
 
 def _walled(x, wall):
@@ -550,27 +535,6 @@ def test_noise_is_not_taken_for_quick_changes(family, seed, gain, monkeypatch):
         monkeypatch.setattr(module, "other_optimum", lambda *_: None)
     alone = gg.GAM(f"{family} ~ {terms}", family).fit(data).fitted.result.elbo
     assert result > alone + gain
-
-
-def test_a_coordinate_on_a_plateau_is_led_back():
-    """Far below zero there is no slope; a valley around 1, and one beyond that is not as deep."""
-
-    def loss(u):
-        valley = -0.3 * np.exp(-0.5 * (u[0] - 1.0) ** 2)
-        return valley, np.array([-valley * (u[0] - 1.0)])
-
-    at, trials = np.array([-12.0]), [(0, 0.0, 0.0)]
-    led = other_optimum(loss, at, trials, 1e-2, None, lambda _: None, lambda _: lambda _: None)
-    assert led == pytest.approx([1.0], abs=1e-2)
-
-    # where the point is worse nothing is searched
-    def hill(u):
-        return -loss(u)[0], -loss(u)[1]
-
-    assert (
-        other_optimum(hill, at, trials, 1e-2, None, lambda _: None, lambda _: lambda _: None)
-        is None
-    )
 
 
 @pytest.mark.parametrize("family", ["poisson", "heteroskedastic"])

@@ -255,18 +255,6 @@ def test_partial_residuals_of_a_varying_coefficient_scatter_around_it(poisson):
     np.testing.assert_allclose(got, want, atol=1e-8)
 
 
-def test_partial_residuals_of_a_level_are_on_its_rows(gaussian):
-    got = plotting.partial_residuals(gaussian.fitted, "s(x):g=a")
-    np.testing.assert_array_equal(np.isfinite(got), DATA["g"] == "a")
-
-
-def test_a_wild_residual_does_not_set_the_axis(poisson):
-    Y = poisson.fitted.Y.copy()
-    Y[0] = 1e6
-    figure = plotting.draw(with_response(poisson.fitted, Y), "s(x)", residuals=True)
-    assert figure.axes[0].get_ylim()[1] < 100.0
-
-
 def test_a_curve_for_each_level(bernoulli):
     (ax,) = bernoulli.draw("te(x,g)", num_points=7).axes
     frame = bernoulli.effects("te(x,g)", num_points=7)
@@ -301,17 +289,6 @@ def test_several_predictors_share_a_panel_of_curves(categorical):
         np.testing.assert_allclose(curve.get_ydata(), rows["estimate"])
         assert curve.get_label().startswith(f"{name} [edf ")
     assert len(marked(ax, "pointwise")) == 3
-
-
-def test_several_predictors_have_a_map_each(categorical):
-    titles = [ax.get_title() for ax in categorical.draw("te(x,z)", num_points=4).axes]
-    for name in ("cat", "cow", "dog"):
-        assert sum(title.startswith(f"te(x,z), {name} [edf") for title in titles) == 1
-    figure = categorical.draw("te(x,z)", num_points=4, predictor="cow")
-    frame = categorical.effects("te(x,z)", num_points=4)
-    mesh = next(c for c in figure.axes[0].collections if hasattr(c, "get_coordinates"))
-    want = frame.loc[frame["predictor"] == "cow", "estimate"].to_numpy().reshape(4, 4).T
-    np.testing.assert_allclose(np.reshape(mesh.get_array(), (4, 4)), want)
 
 
 def test_draws_into_axes(gaussian):

@@ -63,7 +63,6 @@ def replace_parts(model: gg.models.additive.AdditiveModel) -> None:
 CHANGES = {
     "assign": assign,
     "freeze": lambda model: gpflow.set_trainable(model, False),
-    "likelihood": lambda model: setattr(model, "likelihood", gpflow.likelihoods.StudentT()),
     "kernel": lambda model: setattr(model, "kernel", gpflow.kernels.SquaredExponential()),
     "parts": replace_parts,
 }

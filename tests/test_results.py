@@ -92,33 +92,7 @@ def test_losses_are_what_the_best_of_others_is_ahead_by(tmp_path):
     assert results_page.section(written(tmp_path)).count("\n- ") == 1
 
 
-def test_numbers_of_the_front_page_are_those_of_one_row(tmp_path, monkeypatch):
-    result, template = {"trial": written(tmp_path)}, tmp_path / "template.md"
-    monkeypatch.setattr(results_page, "TEMPLATE", template)
-    monkeypatch.setattr(results_page, "derived", lambda results: {"three": "3"})
-    template.write_text("{{three}} of {{trial | RMSE | truth=a | model=ours | %}}")
-    assert results_page.front(result).endswith("\n3 of 20 %\n")
-    template.write_text("{{trial | RMSE | truth=a}}")
-    with pytest.raises(ValueError, match="not one number"):
-        results_page.front(result)
-
-
 def test_intervals_of_ours_that_cover_too_little_are_counted(tmp_path):
     rows = [{**row, "coverage": 0.75 + row["RMSE"]} for row in ROWS]
     text = results_page.section(written(tmp_path, rows))
     assert "less than 90 %:* 1 of 2; the least, 0.850: truth b, model ours" in text
-
-
-def test_paths_are_not_recorded(tmp_path):
-    assert written(tmp_path)["settings"] == {"seeds": 3}
-
-
-def test_what_cannot_be_recorded_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no column 'speed'"):
-        written(tmp_path, better={"speed": "lower"})
-    with pytest.raises(ValueError, match="'less', not one of"):
-        written(tmp_path, better={"RMSE": "less"})
-    with pytest.raises(ValueError, match="JSON"):
-        written(tmp_path, [{**ROWS[0], "RMSE": float("nan")}])
-    with pytest.raises(TypeError, match="rows hold text"):
-        written(tmp_path, [{**ROWS[0], "RMSE": object()}])

@@ -89,6 +89,20 @@ def indexed(table: pd.DataFrame, kind: str) -> pd.DataFrame:
     return table[table["kind"] == kind].set_index("effect")
 
 
+@pytest.mark.slow
+def test_effects_of_zero_mean_components_are_the_components(model):
+    X, _ = observations(7, seed=3)
+    anova = functional_anova(model)
+    mean, var = (t.numpy() for t in model.predict_components(X))
+    for name, columns in (("x0", (0,)), ("x2", (2,)), ("x0:x1", (0, 1))):
+        c = model.kernel.names.index(name)
+        own, own_var = anova.effect(columns, X)
+        np.testing.assert_allclose(own[:, 0], mean[:, c], atol=1e-9)
+        np.testing.assert_allclose(own_var[:, 0], var[:, c], atol=1e-9)
+    with pytest.raises(ValueError, match=r"no component has an effect of columns \[0, 2\]"):
+        anova.effect((0, 2), X)
+
+
 # --- the decomposition ---------------------------------------------------------------------------
 
 

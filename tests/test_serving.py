@@ -120,12 +120,6 @@ def test_counts(counts, rows):
 
 
 @pytest.mark.slow
-def test_gaussian(simple):
-    gam, served, _ = simple
-    same(gam, served, {"x": [0.1, 0.2, 3.0], "g": ["a", "c", "b"]})
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("family", ["categorical", pytest.param("ordinal", marks=pytest.mark.slow)])
 def test_classes(family, folder):
     y = np.digitize(columns()["x 1"], [0.3, 0.7])

@@ -198,11 +198,6 @@ def test_between_splines_and_a_parabola():
         np.testing.assert_allclose(result, expected[:6, :6], atol=1e-4 * np.abs(expected).max())
 
 
-def test_errors_of_curves():
-    with pytest.raises(ValueError, match="three points or more of one column"):
-        IntegratedOU(Discrete(np.array([1.0, 2.0])))
-
-
 # --- warped lines --------------------------------------------------------------------------------
 
 
@@ -217,9 +212,3 @@ def test_warp_is_the_integral_of_its_slope():
     np.testing.assert_allclose(integrated_hats(x, KNOTS) @ speeds, expected, atol=1e-7)
     base = gpflow.kernels.SquaredExponential(1.3, 0.7)
     np.testing.assert_allclose(warped()(x[:, None]), base(np.array(expected)[:, None]), atol=1e-6)
-
-
-def test_equal_slopes_are_no_warp():
-    X = inputs(5)[:, :1]
-    expected = gpflow.kernels.SquaredExponential(1.3, 0.35)(X)
-    np.testing.assert_allclose(warped(speeds=[2.0] * 4)(X), expected, atol=1e-12)

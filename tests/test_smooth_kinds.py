@@ -211,19 +211,6 @@ def test_rough_functions_need_their_values(fits):
         gg.GAM(s("t", bs="ou")).fit(long, "y", max_iterations=1)
 
 
-def test_coefficients_may_walk():
-    rng = np.random.default_rng(0)
-    t = np.sort(rng.uniform(0.0, 10.0, 200))
-    data = pd.DataFrame({"t": t, "z": rng.normal(size=200), "g": rng.choice(["a", "b"], 200)})
-    beta = 2.0 + np.cumsum(np.sqrt(np.diff(t, prepend=0.0)) * rng.normal(size=200)) * 0.5
-    data["y"] = beta * data["z"] + 0.2 * rng.normal(size=200)
-    gam = gg.GAM(s("t", bs="rw", by="z")).fit(data, "y")
-    shown = gam.effects(gam.names[-1], grid=t)["estimate"]
-    assert np.sqrt(np.mean((shown - beta) ** 2)) < 0.25
-    each = gg.GAM(s("t", bs="rw", by="g") + factor("g")).fit(data, "y")
-    assert list(each.names[:2]) == ["s(t,rw):g=a", "s(t,rw):g=b"]
-
-
 # --- beyond the data -----------------------------------------------------------------------------
 
 

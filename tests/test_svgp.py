@@ -215,29 +215,6 @@ def test_mean_function_is_added_once(problem):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
-@pytest.mark.parametrize("family", [vi.BlockPrecision, vi.OptimalPrecision])
-def test_float32_agrees_with_float64(family):
-    X, Y, _, _ = problems.like(num_components=3, num_inducing=5)
-
-    def evaluate(dtype: type) -> tuple[np.ndarray, ...]:
-        gpflow.config.set_default_float(dtype)
-        _, _, kernel, inducing = problems.like(num_components=3, num_inducing=5)
-        model = gg.models.AdditiveSVGP(
-            kernel(), gpflow.likelihoods.Gaussian(0.3), inducing(), variational=family()
-        )
-        data = X.astype(dtype), Y.astype(dtype)
-        if family is vi.OptimalPrecision:
-            gg.optimizers.NaturalGradient().step(model, data)
-        elbo = model.elbo(data)
-        assert elbo.dtype == dtype
-        mean, var = model.posterior().predict_components(data[0])
-        return np.array(elbo), mean.numpy(), var.numpy()
-
-    gpflow.config.set_default_jitter(1e-5)
-    for a, b in zip(evaluate(np.float32), evaluate(np.float64)):
-        np.testing.assert_allclose(a, b, rtol=2e-3, atol=5e-3)
-
-
 @pytest.mark.slow
 def test_gpflow_tools_work(tmp_path, capsys):
     problem = problems.few()
@@ -269,7 +246,6 @@ def test_gpflow_tools_work(tmp_path, capsys):
     assert len(seen) > 2
     assert seen[-1] > seen[0]
 
-    copy = gpflow.utilities.deepcopy(model)
     fresh = problem.svgp()
     checkpoint = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(model=fresh).restore(checkpoint).assert_consumed()
@@ -277,17 +253,11 @@ def test_gpflow_tools_work(tmp_path, capsys):
     other = problem.svgp()
     gpflow.utilities.multiple_assign(other, values)
     expected = model.predict_f(problem.X)
-    for restored in (copy, fresh):
-        for mine, theirs in zip(restored.parameters, model.parameters):
-            np.testing.assert_array_equal(
-                mine.unconstrained_variable, theirs.unconstrained_variable
-            )
+    for mine, theirs in zip(fresh.parameters, model.parameters):
+        np.testing.assert_array_equal(mine.unconstrained_variable, theirs.unconstrained_variable)
+    for restored in (fresh, other):
         for a, b in zip(restored.predict_f(problem.X), expected):
             np.testing.assert_allclose(a, b, rtol=1e-11)  # threads add up in any order
-    for a, b in zip(other.predict_f(problem.X), expected):
-        np.testing.assert_allclose(a, b, rtol=1e-11)  # values went through their transforms
-    copy.variational.q_mu.assign(0.0 * copy.variational.q_mu)
-    assert not np.allclose(copy.predict_f(problem.X)[0], model.predict_f(problem.X)[0])
 
 
 def test_a_likelihood_that_tensorflow_cannot_compute_is_named(monkeypatch):

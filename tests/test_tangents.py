@@ -17,7 +17,6 @@ from gpflow.kernels import (
     SquaredExponential,
 )
 
-import gpflow_gam as gg
 from gpflow_gam.kernels import CentredLinear, Factor, Indicator, OnColumns, ZeroMean
 from gpflow_gam.kernels.correlation import parameters_of, with_values
 from gpflow_gam.kernels.fixed_inputs import _Automatic, fixed_input_kernel
@@ -158,20 +157,6 @@ def test_values_of_others_are_used_and_the_kernel_stays(inputs):
         np.testing.assert_allclose(shell(Z, X), other(Z, X), atol=1e-13)
         np.testing.assert_array_equal(kernel(Z, X), before)
         assert len(kernel.parameters) == len(other.parameters)
-
-
-def test_an_additive_kernel_takes_values_and_gradients_reach_them(inputs):
-    Z, X = inputs
-    kernel = gg.kernels.AdditiveKernel({name: make() for name, make in KNOWN.items()})
-    values = [tf.constant(p.numpy()) for p in parameters_of(kernel)]
-    with tf.GradientTape() as tape:
-        tape.watch(values)
-        total = tf.reduce_sum(with_values(kernel, values)(Z, X))
-    np.testing.assert_allclose(total, tf.reduce_sum(kernel(Z, X)))
-    gradients = tape.gradient(total, values)
-    trainable = [g for g, p in zip(gradients, parameters_of(kernel)) if p.trainable]
-    assert all(g is not None for g in trainable)
-    assert kernel.names == with_values(kernel, values).names
 
 
 @pytest.mark.parametrize("extreme", [0.0, 1e-200, 1e200])
