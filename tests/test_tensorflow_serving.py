@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -62,28 +61,6 @@ def test_messages(model: Any, signatures: Any) -> None:
     result = tf.make_ndarray(outputs["response"])
     expected = model[0].predict(NEW, unconditional=False)
     np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_rest(model: Any, signatures: Any, name: str) -> None:
-    """Rows and columns are the same request, and answers can be cut into rows."""
-    rows = [{"x": x, "g": g} for x, g in zip(NEW["x"], NEW["g"])]
-    by_row = json.loads(json.dumps({"signature_name": name, "instances": rows}))
-    by_column = json.loads(json.dumps({"signature_name": name, "inputs": NEW}))
-    columns = {k: [row[k] for row in by_row["instances"]] for k in by_row["instances"][0]}
-    call = signatures[name]
-    answers = []
-    for inputs in (columns, by_column["inputs"]):
-        specs = call.structured_input_signature[1]
-        assert set(inputs) == set(specs)
-        outputs = call(**{k: tf.constant(v, specs[k].dtype) for k, v in inputs.items()})
-        assert {len(v) for v in outputs.values()} == {len(rows)}
-        answers.append({k: v.numpy().tolist() for k, v in outputs.items()})
-    assert answers[0] == answers[1]
-    predictions = [{k: v[i] for k, v in answers[0].items()} for i in range(len(rows))]
-    one = call(**{k: tf.constant(v[1:2], specs[k].dtype) for k, v in NEW.items()})
-    for key, value in json.loads(json.dumps(predictions))[1].items():
-        np.testing.assert_allclose(value, one[key][0], rtol=1e-12, atol=1e-14)
 
 
 def test_warmup(model: Any, signatures: Any) -> None:
