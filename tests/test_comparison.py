@@ -248,15 +248,6 @@ def test_neighbourhoods_of_each_row_are_left_out_jointly():
         np.testing.assert_allclose(result[n], expected[0], atol=1e-7)
 
 
-def test_groups_by_name_by_label_and_as_a_series_are_the_same():
-    data = table()
-    gam = fitted("gaussian", data, s("x", k=6) + factor("g"))
-    by_name = gam.loo("g")
-    for groups in (data["g"], data["g"].to_numpy(), list(data["g"]), data["g"].astype("category")):
-        np.testing.assert_array_equal(gam.loo(groups).pointwise, by_name.pointwise)
-    assert "3 groups of" in str(by_name)
-
-
 def test_batches_of_folds_hold_every_fold_once(monkeypatch):
     gam = fitted("gaussian", table())
     labels = np.random.default_rng(0).integers(0, 9, N)
@@ -489,20 +480,6 @@ def test_predictions_are_of_the_mixture(stacked):
     draws = stack.sample(new, 1000, "observation", seed=3)
     np.testing.assert_array_equal(draws, stack.sample(new, 1000, "observation", seed=3))
     assert draws.shape == (1000, 5)
-
-
-def test_a_mixture_of_one_is_that_one():
-    data = table(60)
-    gam = fitted("poisson", data)
-    stack = gg.stack({"a": gam, "b": gam})
-    new = data.head(8)
-    np.testing.assert_allclose(stack.predict(new), gam.predict(new), rtol=1e-9)
-    got, own = stack.predict(new, interval=0.9), gam.predict(new, interval=0.9)
-    for column in ("lower", "upper"):
-        np.testing.assert_allclose(got[column], own[column], rtol=2e-3)
-    drawn = stack.predict(new, "observation", interval=0.9)
-    known = gam.predict(new, "observation", interval=0.9)
-    assert np.all(np.abs(drawn["upper"] - known["upper"]) <= 1.0)
 
 
 def test_an_effect_is_zero_where_a_fit_lacks_it(stacked):

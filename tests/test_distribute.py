@@ -133,15 +133,6 @@ def test_weights_that_are_none() -> None:
             fit(build_with, data, **OPTIONS)
 
 
-def test_a_stream_is_read_in_its_order_and_in_turns() -> None:
-    batches = gg.distribute.workers.batches_of(script.stream(), 80, 2, [0, 1], 0)
-    for step, start in ((0, 0), (1, 80), (2, 0), (5, 80)):  # 40 rows are left over
-        shares = batches.shares(step, [0, 1])
-        np.testing.assert_array_equal(
-            np.concatenate([shares[0][0], shares[1][0]]), script.X[start : start + 80]
-        )
-
-
 def test_a_callback_sees_steps_and_ends_the_fit(tmp_path: Path) -> None:
     seen = []
 

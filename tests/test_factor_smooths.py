@@ -82,12 +82,6 @@ def test_deviations_sum_to_zero_over_the_levels_and_are_found(fits, data):
     assert np.sqrt(np.mean(away**2)) < 0.5 * NOISE
 
 
-def test_random_curves_average_to_zero_over_the_data(fits, data):
-    # over nodes that stand for the rows
-    result = fits["fs"].effects("s(x,g)", grid=data[["x", "g"]])["estimate"]
-    assert abs(result.mean()) < 0.02
-
-
 def test_unseen_levels(fits, data):
     new = pd.DataFrame({"x": [0.5, 0.5], "g": ["level 1", "another"]})
     mean, se = fits["fs"].predict(new, "link", se=True, unconditional=False)
@@ -108,18 +102,6 @@ def test_codes_are_a_factor_by_their_place(fits, data):
     np.testing.assert_array_equal(gam.predict(data), fits["sz"].predict(data))
     first = gg.GAM(s("x") + s("g", "x", bs="fs")).fit(data, "y")
     np.testing.assert_allclose(first.predict(data), fits["fs"].predict(data), atol=1e-5)
-
-
-def test_differences_of_curves(fits, data):
-    gam = fits["sz"]
-    result = gam.differences("s(x,g)", grid=[0.25])
-    assert len(result) == LEVELS * (LEVELS - 1) // 2
-    one = result[(result["level_1"] == "level 0") & (result["level_2"] == "level 3")].iloc[0]
-    grid = pd.DataFrame({"x": [0.25, 0.25], "g": ["level 0", "level 3"]})
-    estimate = gam.effects("s(x,g)", grid=grid)["estimate"].to_numpy()
-    np.testing.assert_allclose(one["estimate"], estimate[0] - estimate[1], atol=1e-10)
-    truth = deviation(0.25, np.array([0, 3]))
-    assert abs(one["estimate"] - (truth[0] - truth[1])) < 4.0 * one["se"]
 
 
 def test_drawn_saved_and_in_blocks(fits, data, tmp_path):

@@ -15,7 +15,7 @@ from response_cases import responses
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s
-from gpflow_gam.gam.fits.fit import Attempt, finer_bins, fit_refined
+from gpflow_gam.gam.fits.fit import Attempt, fit_refined
 from gpflow_gam.optimizers import FitResult, TimeBudget
 from gpflow_gam.optimizers import fits as optimizers_rows
 from gpflow_gam.optimizers.binned import evidence, rounds
@@ -316,12 +316,6 @@ class Fits:
 
     def refined(self, numbers: tuple[int | None, ...], seconds: float | None = None) -> Attempt:
         return fit_refined(self.fit, self.rebin, (), numbers, TimeBudget(seconds, lambda: self.now))
-
-
-def test_what_is_smooth_is_fitted_once() -> None:
-    fits = Fits(0.05, 0.01, {"usual": 1e-4})
-    assert fits.refined(finer_bins(10**6)).result.converged
-    assert fits.asked == [("usual", (), None)]
 
 
 def test_nodes_are_refined_from_the_start_with_bins_and_bins_go_on() -> None:

@@ -82,9 +82,3 @@ def test_no_class_where_a_value_is_missing(holes):
     classes = gam.predict(holes, "class")
     assert classes[2] is None
     assert set(np.delete(classes, 2)) == {"high", "low"}
-
-
-def test_otherwise_missing_values_are_an_error(data, holes):
-    gam = gg.GAM(linear("x")).fit(data, y="y")
-    with pytest.raises(ValueError, match="new data has missing values: 1 in 'x'"):
-        gam.predict(holes)

@@ -144,16 +144,6 @@ class Source:
             yield block.assign(g=pd.Categorical(["a", "b"] * 12_000)) if self.labels else block
 
 
-@pytest.mark.parametrize("value", [0, float("nan"), True, "1"])
-def test_bad_time_budgets_are_refused_before_data_are_read(value: Any) -> None:
-    class Unread:
-        def __iter__(self) -> Iterator[pd.DataFrame]:
-            raise AssertionError("data are read")
-
-    with pytest.raises(ValueError, match="max_seconds must be positive; got"):
-        gg.GAM(s("x")).fit(Unread(), "y", max_seconds=value)
-
-
 @pytest.mark.parametrize(
     ("limit", "labels", "message"),
     [

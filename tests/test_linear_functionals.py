@@ -180,22 +180,6 @@ def test_new_rows_need_their_lags(series, fitted):
 # --- fits ----------------------------------------------------------------------------------------
 
 
-def test_design_rows_are_sums_of_the_surface(series, fitted):
-    """The term at rows is the sum over lags of the function at points."""
-    at = [7, 100, 203]
-    rows = series[1][at]
-    points = {"x": rows.ravel(), "lag": np.tile(LAGS, 3)}
-    function = fitted.effects("lag(x)", points)
-    sums = fitted.effects("lag(x)", {"x": rows})
-    np.testing.assert_allclose(
-        sums["estimate"], function["estimate"].to_numpy().reshape(3, -1).sum(axis=1), atol=1e-9
-    )
-    np.testing.assert_allclose(
-        fitted.predict(series[0], type="terms")["lag(x)"].to_numpy()[at], sums["estimate"]
-    )
-    assert fitted.fitted.X.shape[1] == 3 * len(LAGS)
-
-
 def test_one_evaluation_is_an_ordinary_smooth():
     draws = np.random.default_rng(3)
     V, T = draws.uniform(size=(90, 2)), draws.uniform(size=(90, 2))
@@ -245,14 +229,6 @@ def test_a_line_has_a_slope_for_each_lag():
     found = gam.effects("lag(x)", {"x": np.ones(5), "lag": LAGS}, reference={"x": 0.0})
     assert np.all(np.abs(found["estimate"] - slopes) < 3.0 * found["se"])
     assert np.all(found["se"] < 0.03)
-
-
-def test_predictions_have_the_truth_in_their_intervals(series, fitted):
-    frame, _, truth = series
-    link = fitted.predict(frame, interval=0.95).iloc[4:]
-    inside = (link["lower"] <= truth[4:]) & (truth[4:] <= link["upper"])
-    assert inside.mean() > 0.9
-    assert np.std(link["estimate"] - truth[4:]) < 0.05
 
 
 @pytest.mark.slow

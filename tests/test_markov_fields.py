@@ -110,11 +110,6 @@ def test_neighbours_help_and_speak_for_areas_without_data(gam, data):
     assert list(gam.effects("s(area)")["area"]) == AREAS
 
 
-def test_effects_average_to_zero_over_the_data(gam, data):
-    shown = gam.effects("s(area)").set_index("area")["estimate"]
-    np.testing.assert_allclose(shown[data["area"]].mean(), 0.0, atol=1e-5)
-
-
 def test_independent_areas_are_told_from_smooth_ones(data):
     rng = np.random.default_rng(1)
     effect = rng.normal(size=len(AREAS))
@@ -274,11 +269,3 @@ def test_areas_that_are_interpolated_all_the_same_are_warned_of():
     pairs = {a: [f"a{(int(a[1:]) + 2) % 25}", f"a{(int(a[1:]) - 2) % 25}"] for a in neighbours}
     with pytest.warns(gg.IdentifiabilityWarning, match="one row an area and goes through nearly"):
         gg.GAM(s("area", bs="mrf", neighbours=pairs)).fit(checks, "y")
-
-
-@pytest.mark.parametrize("bs", ["fs", "sz"])
-def test_a_curve_for_every_row_is_warned_of(bs):
-    data, _ = lattice(0)
-    data["x"] = np.random.default_rng(0).uniform(size=len(data))
-    with pytest.warns(gg.IdentifiabilityWarning, match="has a level for every row"):
-        gg.GAM(s("x", "area", bs=bs, k=4)).fit(data, "y")

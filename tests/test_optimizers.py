@@ -407,16 +407,6 @@ def test_trend_is_told_from_noise(rng):
     assert np.std(gains) == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=0.15)
 
 
-def test_progress_bar(capsys):
-    model, data = poisson(vi.OptimalPrecision())
-    gpflow.set_trainable(model.kernel, False)
-    gg.optimizers.fit(model, data, progress=True)
-    assert "ELBO" in capsys.readouterr().err
-    gg.optimizers.fit(model, data)
-    captured = capsys.readouterr()
-    assert captured.err == captured.out == ""
-
-
 def test_priors_enter_the_objective():
     import tensorflow_probability as tfp
 

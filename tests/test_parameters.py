@@ -13,11 +13,10 @@ from response_cases import DENSITY
 from scipy.special import expit
 
 import gpflow_gam as gg
-from gpflow_gam import likelihoods, linear, s
+from gpflow_gam import linear, s
 from gpflow_gam.gam.families import Custom
 from gpflow_gam.gam.families import family as family_of
 from gpflow_gam.gam.terms import parse_parameters
-from gpflow_gam.likelihoods import predictive
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
 
@@ -105,17 +104,6 @@ def test_answers_are_of_the_own_predictor(fitted, tmp_path):
     for copy in (gg.GAM.load(path), pickle.loads(pickle.dumps(gam))):
         assert copy.terms == gam.terms
         np.testing.assert_array_equal(copy.predict(rows, type="link"), link)
-
-
-def test_response_is_exact_where_the_first_predictor_sets_the_mean() -> None:
-    """No draws: E[exp(f)] in closed form."""
-    mean, var = np.array([[0.3, -0.7]]), np.array([[0.2, 0.1]])
-    likelihood = likelihoods.MeanGamma(varying=True)
-    result = predictive.expected_response(likelihood, np.zeros((1, 1)), mean, var)
-    np.testing.assert_allclose(result, np.exp(0.3 + 0.1), rtol=1e-12)
-    same = likelihoods.Heteroskedastic(2.0)
-    result = predictive.expected_response(same, np.zeros((1, 1)), mean, var)
-    np.testing.assert_allclose(result, 0.6, rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -25,7 +25,6 @@ from gpflow_gam import likelihoods as lk
 from gpflow_gam import linear, s
 from gpflow_gam.distribute.gam import fit_share
 from gpflow_gam.gam.families.discrete import constant_of
-from gpflow_gam.gam.families.encoding import Sample
 from gpflow_gam.likelihoods.expectations import constant_predictor
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.storage import Communicator
@@ -328,15 +327,6 @@ def test_numbers_and_truth_values_have_an_order(graded):
         assert of_order(graded.assign(grade=odd)).fitted.spec.levels == levels
 
 
-@pytest.mark.slow
-def test_levels_that_are_given_win(graded):
-    down = fam.Ordinal(levels=GRADES[::-1])
-    gam = of_order(graded.assign(grade=ordered(graded.grade)), family=down)
-    assert gam.fitted.spec.levels == tuple(GRADES[::-1])
-    up = of_order(graded.assign(grade=ordered(graded.grade)))
-    assert np.allclose(gam.predict(graded)[:, ::-1], up.predict(graded), atol=1e-3)
-
-
 def test_a_response_apart_keeps_its_order_beside_a_column_of_its_text(graded):
     y = pd.Series(ordered(graded.grade), name="grade")
     gam = gg.GAM("s(x, k=6)", "ordinal").fit(graded, y)
@@ -470,6 +460,14 @@ def test_proportions_that_are_none(trials):
     assert share.Y.tolist() == [[2.0, 8.0]]
 
 
+def test_weights_are_trials_of_shares_of_the_quasi_family_too(trials):
+    """As in R, where both ways to write it are one fit."""
+    shares = gg.GAM("p ~ s(x, k=6)", "quasibinomial", weights="n").fit(trials)
+    counts = gg.GAM("k ~ s(x, k=6)", "quasibinomial", trials="n").fit(trials)
+    for own, want in zip(*(g.predict(trials, "link", se=True) for g in (shares, counts))):
+        np.testing.assert_allclose(own, want, rtol=1e-5)
+
+
 def test_binomial_of_scikit_learn(trials):
     X, p, n = trials[["x"]], trials["p"], trials["n"]
     expected = gg.GAM("k ~ s(x, k=6)", "binomial", trials="n").fit(trials)
@@ -479,20 +477,7 @@ def test_binomial_of_scikit_learn(trials):
     assert classes.gam_.family == fam.Bernoulli()
 
 
-def test_weights_are_trials_of_shares_of_the_quasi_family_too(trials):
-    """As in R, where both ways to write it are one fit."""
-    shares = gg.GAM("p ~ s(x, k=6)", "quasibinomial", weights="n").fit(trials)
-    counts = gg.GAM("k ~ s(x, k=6)", "quasibinomial", trials="n").fit(trials)
-    for own, want in zip(*(g.predict(trials, "link", se=True) for g in (shares, counts))):
-        np.testing.assert_allclose(own, want, rtol=1e-5)
-
-
 # --- rows far from all others --------------------------------------------------------------------
-
-
-def test_where_most_rows_are_equal_their_width_is_the_standard_deviation() -> None:
-    y = np.where(np.arange(100) < 70, 3.0, np.arange(100.0))[:, None]
-    assert Sample(y).robust[1] == pytest.approx(np.std(y))
 
 
 @pytest.mark.slow_but_first

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -225,16 +224,6 @@ def test_pipelines_cross_validation_and_grids():
     search = GridSearchCV(model, grid, cv=2).fit(X, y)
     assert search.best_params_ == grid[0] | {"gamregressor__terms": gg.s(0, k=6) + gg.linear(1)}
     assert not np.isnan(search.cv_results_["mean_test_score"]).any()
-
-
-@pytest.mark.parametrize("terms", ["s(0) + s(1)", gg.s(0) + gg.te(0, 1)])
-def test_clones(terms):
-    model = GAMRegressor(terms, "student_t", random_state=3, missing="drop")
-    assert model.get_params()["terms"] is terms
-    twin = clone(model)
-    assert twin.get_params() == model.get_params()
-    assert not hasattr(twin, "gam_")
-    assert twin.set_params(max_iterations=7).max_iterations == 7
 
 
 # --- what is refused -----------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from gpflow_gam.optimizers import minimizers
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
 from gpflow_gam.optimizers.binned.bins import RowSample
-from gpflow_gam.storage import Stored
 
 N = 5000
 TERMS = (
@@ -322,29 +321,6 @@ def test_a_sample_is_even_whatever_period_rows_have(few):
     for period in (7, 8, 24):
         share = np.bincount(indices % period, minlength=period) / len(indices)
         assert share.max() < 1.5 / period
-
-
-def test_a_pass_reads_a_block_at_a_time(few, monkeypatch):
-    gam = gg.GAM(s("x", k=5), "poisson", **ROLES).fit(pieces(table()), "count")
-    fit = gam.fitted
-    largest = 0
-    original = Stored.__getitem__
-
-    def watched(self: Stored, which: object) -> np.ndarray:
-        nonlocal largest
-        result = original(self, which)
-        largest = max(largest, len(result))
-        return result
-
-    def refused(self: Stored, *_: object, **__: object) -> np.ndarray:
-        raise AssertionError("all rows were asked for at once")
-
-    monkeypatch.setattr(Stored, "__getitem__", watched)
-    monkeypatch.setattr(Stored, "__array__", refused)
-    solution = fit.solution
-    solution.rows.sweep(gam.model.likelihood, solution.values, solution.q)
-    assert fit.deviance() is not None
-    assert 0 < largest <= 1700
 
 
 # --- progress ------------------------------------------------------------------------------------

@@ -268,11 +268,6 @@ def test_what_cannot_be_fitted_is_said(table, gam, y, says):
         gam.fit(table.assign(none=0), y=y)
 
 
-def test_estimators_of_scikit_learn_take_no_surv(table):
-    with pytest.raises(TypeError, match="y: GAMRegressor takes numbers, not Surv.*GAM"):
-        gg.sklearn.GAMRegressor(family="weibull").fit(table[["x"]], Surv("time", "event"))
-
-
 # --- fits ----------------------------------------------------------------------------------------
 
 

@@ -319,18 +319,6 @@ def test_bad_arguments_are_refused(problem):
         SVGP(kernel, likelihood, inducing, num_data=0)
 
 
-def test_prior_kl_never_misreads_other_parameters(problem):
-    kernel, inducing, P = problem.kernel(), problem.inducing(), problem.total
-    from gpflow.kullback_leiblers import prior_kl
-
-    with pytest.raises(ValueError, match=f"P = {P}"):
-        prior_kl(inducing, kernel, tf.zeros([P - 1, 1], tf.float64), tf.eye(P - 1)[None])
-    with pytest.raises(ValueError, match="q_sqrt must be"):
-        prior_kl(inducing, kernel, tf.zeros([P, 1], tf.float64), tf.zeros([1, 3, 3]))
-    with pytest.raises(TypeError, match=r"model.prior_kl\(\)"):
-        prior_kl(inducing, kernel, vi.MeanField(), None)
-
-
 f64 = np.float64
 tfd = tfp.distributions
 

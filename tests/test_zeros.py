@@ -300,16 +300,6 @@ def test_shares_of_trials_are_successes():
     assert learnt(of_shares) < 0.2
 
 
-def test_it_is_drawn_and_loaded_ones_go_on(gam, tmp_path):
-    table = counts(0).iloc[:5]
-    gam.save(tmp_path / "gam")
-    loaded = gg.GAM.load(tmp_path / "gam").refit()
-    before, after = (g.predict(table, "link", se=True) for g in (gam, loaded))
-    np.testing.assert_allclose(after, before, rtol=0.02)
-    gam.appraise()
-    gam.draw("s(x)", residuals=True)
-
-
 def test_what_no_quasi_likelihood_has_is_said(gam):
     table = counts(0)
     for ask in (gam.loo, lambda: gam.log_density(table), lambda: gg.compare(gam, gam)):
