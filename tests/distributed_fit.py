@@ -12,7 +12,7 @@ import transforms  # noqa: F401
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
@@ -148,13 +148,18 @@ def per_replica(context: tf.distribute.InputContext) -> tf.data.Dataset:
     return mine.map(lambda _, pair: pair)
 
 
-def fits(strategy: tf.distribute.Strategy | None = None) -> dict[str, gg.distribute.DistributedFit]:
+KINDS = "svgp", "stream", "function", "keras", "clipped", "report", "parametric"
+
+
+def fits(
+    strategy: tf.distribute.Strategy | None = None, kinds: Sequence[str] = KINDS
+) -> dict[str, gg.distribute.DistributedFit]:
     def run(build: Callable[[], Any], data: Any = (X, Y), **changed: Any) -> Any:
-        return gg.distribute.fit(build, data, strategy=strategy, **{**OPTIONS, **changed})
+        return lambda: gg.distribute.fit(build, data, strategy=strategy, **{**OPTIONS, **changed})
 
     levels = np.column_stack([X[:, :2], np.arange(200) % 2])
 
-    return {
+    every = {
         "svgp": run(svgp),
         "stream": run(svgp, stream()),
         "function": run(svgp, per_replica),
@@ -163,6 +168,7 @@ def fits(strategy: tf.distribute.Strategy | None = None) -> dict[str, gg.distrib
         "report": run(reporting, TRAINING, learning_rate=None, **REPORTING),
         "parametric": run(parametric, (levels, Y), learning_rate=None, num_steps=5),
     }
+    return {kind: every[kind]() for kind in kinds}
 
 
 def values(fit: gg.distribute.DistributedFit) -> list[np.ndarray]:

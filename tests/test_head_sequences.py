@@ -90,6 +90,7 @@ def test_a_layer_before_the_loss_is_an_error(steps: int | None) -> None:
     assert model.evaluate(X, Y, verbose=0) > 0.0
 
 
+@pytest.mark.slow
 def test_gradient_descent_moves_hyperparameters_as_gpflow_would() -> None:
     """Whatever the coordinates that Adam's steps are right in."""
     model, head = build(())

@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
+from gpflow_gam.errors import NotPositiveDefinite
 from gpflow_gam.gam.effects import hyperparameter_draws
 from gpflow_gam.optimizers.laplace import Steps
 
@@ -189,6 +190,16 @@ def test_steps_go_as_far_as_the_objective_lets_them(rise, side):
     rising, flat = steps(np.array([side])), steps(np.array([-side]))
     assert side * rising[0] == pytest.approx(min(1.0 / np.sqrt(rise), 4.0), rel=1e-6)
     assert side * flat[0] == pytest.approx(-4.0, rel=1e-6)
+
+
+def test_steps_stay_where_the_objective_cannot_be_looked_at():
+    def value(u):
+        if np.any(u != 0.0):
+            raise NotPositiveDefinite
+        return 0.0
+
+    steps = Steps(value, np.zeros(1), np.array([[1e-9]]))
+    assert steps(np.array([1.0]))[0] == pytest.approx(1.0, rel=1e-6)
 
 
 @pytest.mark.slow
