@@ -282,9 +282,9 @@ def test_what_is_explained_is_of_residuals_over_the_fitted_variance(gam, monkeyp
 
 def test_each_parameter_has_a_panel_and_an_axis_of_its_own(gam):
     figure = gam.draw()
-    labels = [ax.get_ylabel().split(" [")[0] for ax in figure.axes]
+    labels = [ax.get_ylabel() for ax in figure.axes]
     assert labels == ["mean of y", "log sd of y"] * 2
-    titles = [ax.get_title() for ax in figure.axes]
+    titles = [ax.get_title().split(" [edf ")[0] for ax in figure.axes]
     assert titles[:2] == ["s(x), mean", "s(x), log scale"]
 
 

@@ -541,7 +541,7 @@ def test_draws_have_a_limit_of_rows(
         answers.sample(eleven)
     assert answers.predict(eleven)["mean"].shape == (11,)
     for options, message in (
-        ({"max_rows": 0}, "max_rows must be at least 1"),
+        ({"max_rows": 0}, "max_rows must be a whole number of at least 1"),
         ({"invalid": "drop"}, "invalid must be 'error' or 'nan'; got 'drop'"),
     ):
         with pytest.raises(ValueError, match=message):
