@@ -14,6 +14,7 @@ plot = ["matplotlib>=3.8"]
 parquet = ["pyarrow>=14,<26"]
 onnx = ["onnx>=1.16", "tf2onnx>=1.17"]
 duckdb = ["duckdb>=1.0"]
+mcmc = ["arviz>=0.17"]
 test = [
     *parquet,
     *onnx,
@@ -21,6 +22,7 @@ test = [
     "ai-edge-litert>=1.2",
     "tensorflow-serving-api>=2.18",
     *duckdb,
+    *mcmc,
     "openpyxl>=3.1",
     "hypothesis>=6.100",
     "joblib>=1.3",
@@ -78,6 +80,7 @@ setup(
         "plot": plot,
         "parquet": parquet,
         "onnx": onnx,
+        "mcmc": mcmc,
         "test": [*plot, *test],
         "docs": docs,
         "dev": [

@@ -20,7 +20,7 @@ from .fits import FittedGAM, prediction
 from .fits.prediction import Part, Selection, part_of
 from .fits.specification import Model
 from .summaries.checks import concurvity, pairwise_concurvity
-from .summaries.summary import Summary, anova, summarise, variance_components
+from .summaries.summary import Summary, anova, inference_data, summarise, variance_components
 from .survival import survival
 from .tables import ERROR, EditedGAM, Tables, edited
 from .terms import Column
@@ -515,6 +515,18 @@ class Inspector:
         :raises ValueError: ``level`` is no probability.
         """
         return variance_components(self.fitted, level)
+
+    def inference_data(self) -> Any:
+        """
+        Chains of the hyperparameters after ``fit(data, posterior="mcmc")``.
+
+        :return: an ``arviz.InferenceData``, for ``arviz.summary`` and its plots: variances and
+            lengthscales by the names of their effects, and of a gaussian response the residual
+            variance.
+        :raises ValueError: the fit has no chains.
+        :raises ImportError: arviz is not there.
+        """
+        return inference_data(self.fitted)
 
     def concurvity(self, full: bool = True) -> pd.DataFrame:
         """

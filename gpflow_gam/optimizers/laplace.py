@@ -29,7 +29,7 @@ from .minimizers import Loss, VectorLoss, descend
 
 Posterior = TypeVar("Posterior")
 
-_NUM_DRAWS = 32
+_NUM_DRAWS, _FROM_CHAINS = 32, 64
 _MAX_SD = 1.0  # deviation of a (logarithmic) hyperparameter up to which there is a parabola
 _TRIED = 2.0  # how far from the optimum it is looked at where it is flatter
 _FARTHEST_SD = 4.0  # where it is flat there, too, the draws go no further
@@ -157,11 +157,17 @@ def draw_hyperparameters(model: GPModel) -> list[HyperparameterDraw]:
 def draw_solutions(
     model: AdditiveSVGP | AdditiveSGPR, solution: Solution
 ) -> list[HyperparameterDraw]:
-    """Posteriors at draws of hyperparameters, from sums; the likelihood's are independent."""
+    """
+    Posteriors at draws of hyperparameters, from sums; the likelihood's are independent.
+
+    They are those of ``chains`` where there are some, and else of a Laplace approximation.
+    """
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
-        target = _Target(model, solution)
+        target = Target(model, solution)
         if not len(target.optimum):
             return []
+        if solution.chains is not None:
+            return target.draw_from(solution.chains.coordinates)
         if solution.unshaped is not None and solution.hessian is None:
             target.criterion = ShapeCriterion(model, solution)
         elif solution.hessian is None:
@@ -171,7 +177,7 @@ def draw_solutions(
         return [target.draw(steps(point)) for point in standard_normal(len(target.optimum))]
 
 
-class _Target:
+class Target:
     """The collapsed bound, or evidence of sites, at which the likelihood's parameters are held."""
 
     def __init__(self, model: AdditiveSVGP | AdditiveSGPR, solution: Solution) -> None:
@@ -180,27 +186,27 @@ class _Target:
         bound, rounds, data = solution.bound, solution.rounds, solution.data
         self._slopes = np.zeros(len(self.optimum))
         self._kernels = len(rounds.hyperparameters)
-        self._loss: Loss
+        self.loss: Loss
         if bound is not None:
-            self._number = len(self.optimum)
-            self._loss, self._value, self._metric = bound.loss, bound.value, bound.metric
+            self.number = len(self.optimum)
+            self.loss, self._value, self._metric = bound.loss, bound.value, bound.metric
         else:
-            self._number = self._kernels
-            self._loss = rounds.loss(data)
+            self.number = self._kernels
+            self.loss = rounds.loss(data)
             self._value = functools.partial(rounds.value, data)
             self._metric = functools.partial(rounds.metric, data)
 
     def recentre(self) -> None:
         """Move to where the density of the coordinates is highest."""
-        hyperparameters, n, m = self._solution.rounds.hyperparameters, self._kernels, self._number
+        hyperparameters, n, m = self._solution.rounds.hyperparameters, self._kernels, self.number
         self._slopes[:n] = hyperparameters.to_uniform_sd()
         start = np.concatenate([hyperparameters.off_zero(self.optimum[:n]), self.optimum[n:]])
-        centre = centre_of_draws(self._loss, start[:m], self._slopes[:m], self._metric)
+        centre = centre_of_draws(self.loss, start[:m], self._slopes[:m], self._metric)
         self.optimum = np.concatenate([centre, start[m:]])
 
     def value(self, u: AnyNDArray) -> float:
         gain = 0.0 if self.criterion is None else self.criterion.gain(u)
-        return self._value(u[: self._number]) - float(self._slopes @ u) - gain
+        return self._value(u[: self.number]) - float(self._slopes @ u) - gain
 
     def hessian(self) -> AnyNDArray:
         free = self._free_hessian()
@@ -224,8 +230,25 @@ class _Target:
             result[n:, n:] = -known - curvature
         return result
 
+    def factor(self) -> AnyNDArray:
+        """Root [K, K] of the Laplace approximation's covariance, around a new centre."""
+        self.recentre()
+        return _factor(self.hessian())
+
+    def draw_from(self, chains: AnyNDArray) -> list[HyperparameterDraw]:
+        """Posteriors at draws of chains [C, S, K], evenly spaced; what they hold is normal."""
+        draws = chains.reshape(-1, chains.shape[2])
+        draws = draws[np.linspace(0, len(draws) - 1, _FROM_CHAINS).astype(int)]
+        held = draws[:, self.number :]
+        if held.shape[1]:
+            root = _factor(self._free_hessian()[self._kernels :, self._kernels :])
+            z = qmc.MultivariateNormalQMC(np.zeros(len(root)), seed=0).random(len(draws))
+            held = held + z @ root.T
+        draws = np.concatenate([draws[:, : self.number], held], axis=1)
+        return [self.draw(u - self.optimum) for u in draws]
+
     def draw(self, step: AnyNDArray) -> HyperparameterDraw:
-        n, m = self._kernels, self._number
+        n, m = self._kernels, self.number
         u, (q, values) = _towards(self._solution.at, self.optimum, step)
         u = np.concatenate([u[:m], self.optimum[m:] + step[m:]])
 

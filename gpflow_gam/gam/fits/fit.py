@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from ...optimizers.binned import bins
 from ...optimizers.binned.bins import FEW_ROWS, FINE_BINS
 from ...optimizers.binned.cavities import Neighbourhoods
 from ...optimizers.binned.evidence import PseudoData
+from ...optimizers.mcmc import sample_chains
 from ...variational import OptimalPrecision
 from ..components import (
     Component,
@@ -299,6 +300,30 @@ def _recoded(X: AnyNDArray, encoder: Encoder, other: Encoder) -> AnyNDArray | No
 
 
 # --- rows ----------------------------------------------------------------------------------------
+
+
+def check_posterior(request: Request, posterior: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError if hyperparameters cannot be drawn in that way."""
+    if posterior == "laplace":
+        return
+    if posterior != "mcmc":
+        raise ValueError(f"posterior must be 'laplace' or 'mcmc'; got {posterior!r}.")
+    shaped = next((t.label for t in request.terms if getattr(t, "shape", None)), "")
+    reason = needs_all_rows(request, options) or (f"a shape of {shaped}" if shaped else "")
+    if reason:
+        raise ValueError(
+            f"posterior='mcmc' draws from the evidence at sums over rows, which a fit with "
+            f"{reason} does not have; leave one of the two out."
+        )
+
+
+def with_chains(fit: FittedGAM, seed: int) -> FittedGAM:
+    """The fit, with chains of its hyperparameters."""
+    solution, model = fit.solution, fit.model
+    assert solution is not None
+    assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
+    chains = sample_chains(model, solution, seed)
+    return dataclasses.replace(fit, _solution=dataclasses.replace(solution, chains=chains))
 
 
 def check_same_criterion(fit: FittedGAM, options: dict[str, Any], asked: str = "") -> None:

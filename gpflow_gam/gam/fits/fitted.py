@@ -34,6 +34,7 @@ from ...optimizers import (
 from ...optimizers.binned.cavities import between_predictors
 from ...optimizers.binned.evidence import GaussianPosterior, PseudoData
 from ...optimizers.binned.passes import Rows
+from ...optimizers.binned.solution import Chains
 from ...posteriors import (
     ActionPosterior,
     InducingMoments,
@@ -595,6 +596,8 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
         arrays["hessian"] = solution.hessian
     if solution.unshaped is not None:
         arrays["unshaped"] = solution.unshaped
+    if solution.chains is not None:
+        arrays |= {f"chains {k}": v for k, v in vars(solution.chains).items()}
     between = between_of(solution, model)
     if between is not None:
         arrays["between"] = between
@@ -615,6 +618,8 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
     # nothing where the file has none: it answers as when it was written
     none = None if error is not None else np.zeros_like(q.covariance)
     rest["between"] = arrays.get("between", none)
+    chains = {f.name: arrays.get(f"chains {f.name}") for f in dataclasses.fields(Chains)}
+    rest["chains"] = None if chains["coordinates"] is None else Chains(**chains)
     if not _same_places(arrays, rows):
         result = present_solution(model, rows, header["error"] is not None)
         return dataclasses.replace(result, q=q, **rest)

@@ -497,6 +497,9 @@ _CENTRED = ("smooth", "tensor", "line", "curves", "areas")
 Warned = Iterator[tuple[str, type[UserWarning]]]
 
 
+_RHAT, _DIVERGED = 1.05, 0.02  # above which chains have not mixed
+
+
 def check_fit(fit: FittedGAM) -> None:
     """Warn of what a fit shows to be wrong with it."""
     for text, kind in itertools.chain(_outcome(fit), _identifiability(fit), _terms(fit)):
@@ -512,6 +515,14 @@ def _outcome(fit: FittedGAM) -> Warned:
         yield (
             f"the fit did not converge: {result.message}. Estimates and their errors may be far "
             "off: fit again with a larger max_iterations or max_seconds, or fewer terms.",
+            ConvergenceWarning,
+        )
+    chains = None if fit.solution is None else fit.solution.chains
+    if chains is not None and (chains.rhat() > _RHAT or np.mean(chains.diverged) > _DIVERGED):
+        yield (
+            f"chains of hyperparameters do not agree (R-hat {chains.rhat():.2f}, "
+            f"{np.sum(chains.diverged)} divergent draws): look at inference_data(). Drop terms "
+            "that the data cannot tell apart, or take posterior='laplace'.",
             ConvergenceWarning,
         )
     scatter = sample_dispersion(fit)

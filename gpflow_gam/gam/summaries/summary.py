@@ -12,6 +12,7 @@ import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Constant, Kernel, Sum
+from gpflow.utilities import parameter_dict
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -251,6 +252,41 @@ def parts_of(fit: FittedGAM, component: Component) -> list[Part]:
             name, unit = _named(fit, component, leaves[0]) if several else ("", 1.0)
             parts.append(Part(name, variance, unit))
     return parts if len(parts) > 1 else [part._replace(name="") for part in parts]
+
+
+def inference_data(fit: FittedGAM) -> Any:
+    """Chains of the hyperparameters, as arviz has them."""
+    solution = fit.solution
+    if solution is None or solution.chains is None:
+        raise ValueError("there are no chains: fit with posterior='mcmc'.")
+    try:
+        import arviz
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"inference_data() needs arviz ({error}): pip install 'gpflow_gam[mcmc]'."
+        ) from None
+    names = {}
+    for component in fit.spec.components:
+        for part in parts_of(fit, component):
+            what = f"variance ({part.name})" if part.name else "variance"
+            names[id(part.variance)] = f"{component.name} {what}"
+        for parameter in lengthscales_of(fit.model.kernel[component.name]):
+            names[id(parameter)] = f"{component.name} lengthscale"
+    for path, parameter in parameter_dict(fit.model.kernel).items():
+        names.setdefault(id(parameter), path)
+    chains, learnt = solution.chains, [solution.rounds.hyperparameters]
+    if solution.bound is not None:
+        names[id(solution.bound.parameter)] = "residual variance"
+        learnt.append(solution.bound.noise)
+    draws, at, (C, S, _) = {}, 0, chains.coordinates.shape
+    for some in learnt:
+        rows = chains.coordinates[..., at : (at := at + len(some))].reshape(C * S, -1)
+        values = [some.values(u) for u in rows]
+        for key in map(id, some.parameters):
+            drawn = np.array([each[key] for each in values])
+            draws[names[key]] = drawn.reshape(C, S, *drawn.shape[1:])
+    stats = {"lp": chains.log_density, "diverging": chains.diverged}
+    return arviz.from_dict(posterior=draws, sample_stats=stats)
 
 
 def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, float]:

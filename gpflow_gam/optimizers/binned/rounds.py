@@ -55,7 +55,7 @@ class Hyperparameters:
         # in the coordinates of exponentials log-normal priors are normal, log-logistic ones
         # logistic: all of them at once
         size = len(self)
-        self._log_normal = np.zeros(size, dtype=bool)
+        self.log_normal = np.zeros(size, dtype=bool)
         self._log_logistic = np.zeros(size, dtype=bool)
         loc, scale = np.zeros(size), np.ones(size)
         self._others = []
@@ -63,7 +63,7 @@ class Hyperparameters:
             prior: Any = p.prior
             constrained = p.prior_on is PriorOn.CONSTRAINED
             kinds = {
-                _distributions.LogNormal: self._log_normal,
+                _distributions.LogNormal: self.log_normal,
                 _distributions.LogLogistic: self._log_logistic,
             }
             exponential = isinstance(p.transform, _bijectors.Exp)
@@ -74,7 +74,7 @@ class Hyperparameters:
                 kinds[type(prior)][at] = True
             elif prior is not None:
                 self._others.append(i)
-        self._loc, self._scale = loc[self._log_normal], scale[self._log_normal]
+        self._loc, self._scale = loc[self.log_normal], scale[self.log_normal]
         self._centre, self._width = loc[self._log_logistic], scale[self._log_logistic]
         self._normaliser = -float(
             np.sum(np.log(self._scale) + 0.5 * np.log(2.0 * np.pi)) + np.sum(np.log(self._width))
@@ -130,7 +130,7 @@ class Hyperparameters:
     def prior_modes(self, u: AnyNDArray) -> AnyNDArray:
         """Coordinates ``u``, those with log-normal priors moved to the modes of these, [K]."""
         result = np.array(u)
-        result[self._log_normal] = self._loc - np.square(self._scale)
+        result[self.log_normal] = self._loc - np.square(self._scale)
         return result
 
     def elsewhere(self, u: AnyNDArray) -> list[tuple[int, float, float]]:
@@ -138,7 +138,7 @@ class Hyperparameters:
         # Lengthscales at their priors' modes, if not much worse, or halved; vanished variances at
         # small ones.
         modes, result = self.prior_modes(u), []
-        for k in np.flatnonzero(self._log_normal):
+        for k in np.flatnonzero(self.log_normal):
             if u[k] < modes[k] - _APART:
                 result.append((int(k), float(modes[k]), _NEAR_TIE))
             result.append((int(k), float(u[k] - np.log(2.0)), 0.0))
@@ -150,7 +150,7 @@ class Hyperparameters:
     def prior_precision(self) -> AnyNDArray:
         """Precisions of priors that are normal in the coordinates, [K]; zero of others."""
         result = np.zeros(len(self))
-        result[self._log_normal] = 1.0 / np.square(self._scale)
+        result[self.log_normal] = 1.0 / np.square(self._scale)
         # log-logistic priors add at most 1 / (2 width^2), which is left out
         for i in self._others:
             prior: Any = self.parameters[i].prior
@@ -172,12 +172,12 @@ class Hyperparameters:
 
     def log_prior(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Log-density of the priors at coordinates [K], as GPflow counts it, and its gradient."""
-        x = u[self._log_normal]
+        x = u[self.log_normal]
         z = (x - self._loc) / self._scale
         # GPflow adds the density of the parameter, not of its logarithm
         total = self._normaliser - 0.5 * float(z @ z) - float(np.sum(x))
         slopes = np.zeros(len(u))
-        slopes[self._log_normal] = -z / self._scale - 1.0
+        slopes[self.log_normal] = -z / self._scale - 1.0
         x = u[self._log_logistic]
         z = (x - self._centre) / self._width
         total += float(np.sum(z - 2.0 * np.logaddexp(0.0, z) - x))

@@ -172,6 +172,25 @@ class CollapsedBound:
             self.parameter.assign(self.least)
 
 
+@dataclasses.dataclass(frozen=True)
+class Chains:
+    """Draws of hyperparameters: after warm-up, and what the sampler says of them."""
+
+    coordinates: AnyNDArray  # unconstrained, [C, S, K]
+    log_density: AnyNDArray  # of the coordinates, [C, S], up to a constant
+    diverged: AnyNDArray  # truth values, [C, S]
+
+    def rhat(self) -> float:
+        """The largest split R-hat of a coordinate (Gelman et al. 2013, section 11.4)."""
+        C, S, K = self.coordinates.shape
+        halves = self.coordinates[:, : S // 2 * 2].reshape(2 * C, S // 2, K)
+        within = np.mean(np.var(halves, axis=1, ddof=1), axis=0)
+        between = np.var(np.mean(halves, axis=1), axis=0, ddof=1)
+        drawn = within > 0.0  # a likelihood's parameters are held
+        ratio = between[drawn] / within[drawn]
+        return float(np.sqrt(np.max((S // 2 - 1) / (S // 2) + ratio, initial=1.0)))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
     """
@@ -193,6 +212,7 @@ class Solution:
     hessian: AnyNDArray | None = None  # of minus the criterion, [K, K], if it was no evidence
     unshaped: AnyNDArray | None = None  # the optimum without shapes, if a term has one
     between: AnyNDArray | None = None  # beyond q, as a file has it, [L, P, P]
+    chains: Chains | None = None  # draws of what was learnt
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
