@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import multivariate_normal
 
 import gpflow_gam as gg
 from gpflow_gam import s, te
@@ -120,3 +121,70 @@ def test_heads_hold_to_it() -> None:
             float(p.prior.log_prob(1.0)) for p in kernel.parameters if p.prior is not None
         ]
     assert modes["again"] == modes[True] != modes[False]
+
+
+def test_probabilities_of_absent_straight_and_curved_are_the_evidence() -> None:
+    """By dense Gaussian densities, at the fitted noise, over the same standard deviations."""
+    rng = np.random.default_rng(0)
+    x = np.repeat(np.linspace(0.0, 1.0, 10), 4)
+    y = 0.4 * np.sin(6.0 * x) + 0.3 * rng.normal(size=40)
+    gam = gg.GAM(s("x", k=10)).fit(pd.DataFrame({"x": x, "y": y}), "y")
+    line, bend = (part for part in gam.fitted.model.kernel["s(x)"].kernels)
+    intercept = float(gam.fitted.model.kernel["intercept"].variance.numpy())
+    noise = float(gam.fitted.likelihood.variance.numpy())
+    prior, X = bend.base.lengthscales.prior, x[:, None]
+    line.variance.assign(1.0 / np.var(x))
+    bend.base.variance.assign(1.0)
+    sizes = np.linspace(-3.6, 1.2, 7)
+    weights = np.exp(sizes) / (1.0 + np.exp(2.0 * sizes))
+    weights /= weights.sum()
+    evidence = np.zeros(3)
+    scale = np.var(y)
+
+    def density(a: float, b: float) -> float:
+        cov = a * scale * np.asarray(line(X)) + b * scale * np.asarray(bend(X))
+        cov = cov + intercept + noise * np.eye(40)
+        return float(np.exp(multivariate_normal.logpdf(y - y.mean(), cov=cov)))
+
+    evidence[0] = density(0.0, 0.0)
+    evidence[1] = sum(w * density(np.exp(2.0 * a), 0.0) for w, a in zip(weights, sizes))
+    for third in (1.0 / 6.0, 0.5, 5.0 / 6.0):
+        bend.base.lengthscales.assign(prior.quantile(third))
+        for v, a in zip(weights, sizes):
+            for w, b in zip(weights, sizes):
+                evidence[2] += v * w * density(np.exp(2.0 * a), np.exp(2.0 * b)) / 3.0
+    table = gam.term_probabilities()
+    np.testing.assert_allclose(table.loc["s(x)"], evidence / evidence.sum(), atol=0.01)
+
+
+@pytest.mark.slow
+def test_probabilities_of_absent_straight_and_curved_are_calibrated() -> None:
+    """Truths drawn from the prior: what is said with p is so in a share p of the cases."""
+    said, truth = [], []
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        data, f = pd.DataFrame(rng.uniform(size=(150, 3)), columns=list("abc")), np.zeros(150)
+        for name in data:
+            x, kind = data[name].to_numpy(), rng.integers(3)
+            truth.append(kind)
+            sizes = np.abs(rng.standard_cauchy(100))
+            line, bend = sizes[(sizes > 0.03) & (sizes < 3.3)][:2]
+            if kind > 0:
+                f += line * rng.normal() * (x - x.mean()) / x.std()
+            if kind > 1:
+                length = np.exp(np.log(0.45) + 0.9**2 + 0.9 * rng.normal())
+                K = np.exp(-0.5 * ((x[:, None] - x) / length) ** 2)
+                K = K - np.outer(K.mean(0), K.mean(0)) / K.mean()
+                f += bend * np.linalg.cholesky(K + 1e-8 * np.eye(150)) @ rng.normal(size=150)
+        gam = gg.GAM([s(name, k=12) for name in data])
+        gam.fit(data.assign(y=f + 0.8 * rng.normal(size=150)), "y")
+        said += gam.term_probabilities().to_numpy().tolist()
+    p, was = np.array(said), np.eye(3)[truth]
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    for k in range(3):  # on average, and where it is said to be likely
+        assert abs(np.mean(p[:, k] - was[:, k])) < 3.0 * np.sqrt(
+            np.mean(p[:, k] * (1 - p[:, k])) / 75
+        )
+    of_truth = np.sum(p * was, axis=1)
+    expected = np.sum(np.square(p), axis=1)
+    assert abs(np.mean(of_truth - expected)) < 3.0 * np.std(of_truth - expected) / np.sqrt(75)

@@ -20,7 +20,14 @@ from .fits import FittedGAM, prediction
 from .fits.prediction import Part, Selection, part_of
 from .fits.specification import Model
 from .summaries.checks import concurvity, pairwise_concurvity
-from .summaries.summary import Summary, anova, inference_data, summarise, variance_components
+from .summaries.summary import (
+    Summary,
+    anova,
+    inference_data,
+    summarise,
+    term_probabilities,
+    variance_components,
+)
 from .survival import survival
 from .tables import ERROR, EditedGAM, Tables, edited
 from .terms import Column
@@ -489,6 +496,23 @@ class Inspector:
             ``ref_df``, the statistic's expectation where the effect is zero; ``statistic``; ``p``.
         """
         return anova(self.fitted)
+
+    def term_probabilities(self) -> pd.DataFrame:
+        """
+        Posterior probabilities that a smooth of one column is absent, a straight line, or curved.
+
+        The three have a third each before the data are seen. Standard deviations of the straight
+        part and of the deviation from it are half-Cauchy, of scale one in the predictor's natural
+        unit (the response's standard deviation; one behind a link), if they are there: a spike and
+        slab for each part, as Bach & Klein (2024, arXiv 2401.00840) have it. They are integrated
+        out, and with them the lengthscale; all other hyperparameters are the fitted ones. Under
+        other odds multiply the columns and divide by their sum.
+
+        :return: columns ``absent``, ``straight`` and ``curved``, which add up to one; a row for
+            each smooth of one column without ``shape`` and ``id``, and without a number for ``by``.
+        :raises ValueError: the fit has no marginal likelihood.
+        """
+        return term_probabilities(self.fitted)
 
     def variance_components(self, level: float = 0.95) -> pd.DataFrame:
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from gpflow.kernels import Constant, Kernel, Sum
 from gpflow.utilities import parameter_dict
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
+from scipy.special import logsumexp
 from scipy.stats import norm
 from tabulate import tabulate
 
@@ -23,6 +24,7 @@ from ...kernels import CentredLinear, Summed, kernel_columns
 from ...kernels.correlation import leaves_of, lengthscales_of
 from ...measures import NUM_NODES
 from ...newton.curvatures import curvature
+from ...optimizers import Solution
 from ...optimizers.binned.rounds import Profile
 from ...optimizers.minimizers import Loss
 from ...posteriors import InducingMoments
@@ -365,6 +367,66 @@ def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, f
         return float(lower), float(upper)
 
     return interval
+
+
+# --- is a smooth absent, a line, or curved? -------------------------------------------------------
+
+
+_SIZES = np.linspace(-3.6, 1.2, 7)  # logarithms of standard deviations, in the predictor's unit
+_ABSENT = np.log(1e-6)
+_LENGTHS = norm.ppf([1.0 / 6.0, 0.5, 5.0 / 6.0])  # of standardised lengthscales, in thirds
+
+
+@one_blas_thread()
+def term_probabilities(fit: FittedGAM) -> pd.DataFrame:
+    """Posterior probabilities that a smooth is absent, a straight line, or curved."""
+    if fit.solution is None:
+        raise ValueError(
+            "term_probabilities: a fit with this engine or variational= has no marginal "
+            "likelihood; fit with the defaults."
+        )
+    rows = {}
+    for component in fit.spec.effects:
+        parts = parts_of(fit, component)
+        shared = fit.spec.term(component.term).id is not None
+        if [p.name for p in parts] == ["straight", "deviation"] and not (component.shape or shared):
+            (length,) = lengthscales_of(fit.model.kernel[component.name])
+            evidence = _hypotheses(fit.solution, parts, length, fit.spec.scale)
+            rows[component.name] = np.exp(evidence - logsumexp(evidence))
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["absent", "straight", "curved"])
+
+
+def _hypotheses(
+    solution: Solution, parts: Sequence[Part], length: Parameter, scale: float
+) -> AnyNDArray:
+    """Log evidence [3] without a smooth, with its straight part, and with both."""
+    # Standard deviations of both parts are half-Cauchy, of scale one in the predictor's unit, and
+    # the lengthscale has its prior; all other hyperparameters are the fitted ones.
+    bound, kernels = solution.bound, solution.rounds.hyperparameters
+    keys = [id(p) for p, _ in kernels.moved(np.zeros(len(kernels)), 0.0)]
+    line, bend, at = (keys.index(id(p)) for p in (*(part.variance for part in parts), length))
+    units = [2.0 * np.log(scale) - np.log(part.unit) for part in parts]
+    prior: Any = length.prior
+
+    def evidence(first: float, second: float, z: float) -> float:
+        u = np.array(solution.optimum if bound is not None else solution.optimum[: len(kernels)])
+        u[line], u[bend] = units[0] + 2.0 * first, units[1] + 2.0 * second
+        u[at] = float(prior.loc + z * prior.scale)
+        loss = bound.value(u) if bound is not None else solution.rounds.value(solution.data, u)
+        return -loss - kernels.log_prior(u[: len(kernels)])[0]
+
+    weights = np.exp(_SIZES) / (1.0 + np.exp(2.0 * _SIZES))
+    weights = np.log(weights / weights.sum())
+    sizes = list(zip(weights, _SIZES))
+    straight = [w + evidence(a, _ABSENT, 0.0) for w, a in sizes]
+    curved = [v + w + evidence(a, b, z) for v, a in sizes for w, b in sizes for z in _LENGTHS]
+    return np.array(
+        [
+            evidence(_ABSENT, _ABSENT, 0.0),
+            logsumexp(straight),
+            logsumexp(curved) - np.log(len(_LENGTHS)),
+        ]
+    )
 
 
 # --- the summary ----------------------------------------------------------------------------------
