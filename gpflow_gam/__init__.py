@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -146,21 +145,9 @@ _LAZY = {"plotting": ".gam.plotting", "sklearn": ".sklearn"}
 """Modules whose imports are dear, or not everybody's: matplotlib and scikit-learn's machinery."""
 
 
-_RENAMED = {
-    "CavityWarning": "LeaveOneOutWarning",
-    "TailWarning": "HeavyTailWarning",
-    "UnitWarning": "ScaleMismatchWarning",
-}
-"""Old names of this version."""
-
-
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(_LAZY[name], __name__)
-    if name in _RENAMED:
-        new = _RENAMED[name]
-        warnings.warn(f"{name} is now {new}.", DeprecationWarning, stacklevel=2)
-        return globals()[new]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
