@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import difflib
 import functools
-import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -66,37 +65,19 @@ def named_distinct(values: AnyNDArray, name: object) -> Distinct:
 
 
 def merged_categories(parts: Sequence[pd.CategoricalDtype], name: object) -> pd.CategoricalDtype:
-    """The categories of all parts of a column, in their common order if all are ordered."""
+    """The categories of all parts of a column; if ordered, those of the part with all of them."""
     stated = list(dict.fromkeys(tuple(part.categories) for part in parts))
     result = list(dict.fromkeys(level for order in stated for level in order))
     ordered = all(part.ordered for part in parts)
     if ordered and len(stated) > 1:
-        result = _common_order(stated, name)
+        longest = max(stated, key=len)
+        result = list(longest)
+        if any([level for level in result if level in order] != list(order) for order in stated):
+            raise ValueError(
+                f"column {name!r} is ordered, and its parts state other categories, or other "
+                "orders; give all parts all categories, in order."
+            )
     return pd.CategoricalDtype(pd.Index(result, dtype=object).infer_objects(), ordered)
-
-
-def _common_order(stated: list[tuple[Any, ...]], name: object) -> list[Any]:
-    lower: dict[Any, set[Any]] = {level: set() for order in stated for level in order}
-    for order in stated:
-        for one, next_one in itertools.pairwise(order):
-            lower[next_one].add(one)
-    result: list[Any] = []
-    while lower:
-        lowest = [level for level, below in lower.items() if not below.difference(result)]
-        if not lowest:
-            raise ValueError(
-                f"column {name!r} is ordered, and its parts state contradictory orders, of "
-                f"{', '.join(map(repr, lower))}; give all parts the same categories."
-            )
-        if len(lowest) > 1:
-            raise ValueError(
-                f"column {name!r} is ordered, and its parts state different categories, which do "
-                f"not say which of {lowest[0]!r} and {lowest[1]!r} is lower; give all parts all "
-                "categories, in order."
-            )
-        result += lowest
-        del lower[lowest[0]]
-    return result
 
 
 def plain(value: Any) -> Any:
