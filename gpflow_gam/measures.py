@@ -570,7 +570,4 @@ def _checked_parts(measures: Sequence[Measure]) -> tuple[Measure, ...]:
     parts = tuple(measures)
     if not parts:
         raise ValueError("measures is empty; give at least one.")
-    for part in parts:
-        if not isinstance(part, Measure):
-            raise TypeError(f"measures must be measures; got {part!r}.")
     return parts

@@ -117,7 +117,6 @@ def test_mixture_transport_is_its_distribution(rng):
         (lambda: Empirical([1.0, 2.0], [0.0, 0.0]), "not all zero"),
         (lambda: Mixture([]), "measures is empty"),
         (lambda: Mixture([Uniform(0, 1), Discrete([[0, 1]])]), "as many columns"),
-        (lambda: Product([Uniform(0, 1), 3]), "must be measures"),
     ],
 )
 def test_bad_measures_are_refused(make, message):

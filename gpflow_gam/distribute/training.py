@@ -218,11 +218,6 @@ def _optimizer(model: Model, learning_rate: LearningRate) -> keras.optimizers.Op
         optimizer = learning_rate()
     else:
         optimizer = keras.optimizers.Adam(0.01 if learning_rate is None else learning_rate)
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise TypeError(
-            "learning_rate must be a number or a function that returns a keras.optimizers."
-            f"Optimizer; it returned {type(optimizer).__name__}."
-        )
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         raise ValueError(
             "the optimizer scales the loss for float16, which is not distributed here; train in "
@@ -318,11 +313,6 @@ class Validation:
         if isinstance(data, (tuple, list)):
             arrays = arrays_of(data, "validation_data")
             data = tf.data.Dataset.from_tensor_slices(arrays)
-        if not isinstance(data, tf.data.Dataset):
-            raise TypeError(
-                "validation_data must be arrays (X, Y) or (X, Y, sample_weight), or a "
-                f"tf.data.Dataset of those, the same on all workers; got {type(data).__name__}."
-            )
         rows = rows_of(data, "validation_data")
         if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise ValueError("validation_data is a dataset without an end; leave its repeat() out.")
@@ -714,8 +704,6 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
     """
     if isinstance(build, GAM):
         return fit_gam(build, data, **arguments)
-    if "y" in arguments:
-        raise TypeError("y is of a GAM; of other models data hold both X and Y.")
     return _fit_model(build, data, _Options(**arguments))
 
 
@@ -746,8 +734,6 @@ class _Options:
 
 def _fit_model(build: Callable[[], Model], data: Data, options: _Options) -> DistributedFit:
     start = time.perf_counter()
-    if not callable(build):
-        raise TypeError(f"build must be a function that makes a model; got {type(build).__name__}.")
     workers = workers_of(options.strategy, options.timeout)
     batches = batches_of(data, options.batch_size, workers.replicas, workers.local, options.seed)
     whole_batches = None if batches.num_data is None else batches.num_data // options.batch_size

@@ -33,8 +33,6 @@ _FEW, _MANY = 64, 4096  # lengths up to which vectors are padded, as each is com
 
 def workers_of(strategy: object, timeout: float) -> Workers:
     """This process among those of a strategy; None for that of the scope, or one device."""
-    if strategy is not None and not isinstance(strategy, tf.distribute.Strategy):
-        raise TypeError(f"strategy must be of tf.distribute; got {type(strategy).__name__}.")
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         raise TypeError(
             "strategy must be synchronous: a MirroredStrategy or MultiWorkerMirroredStrategy; got "
@@ -413,11 +411,6 @@ class FunctionBatches(Batches):
             num_replicas_in_sync=replicas,
         )
         dataset = function(context)
-        if not isinstance(dataset, tf.data.Dataset):
-            raise TypeError(
-                "data must return a tf.data.Dataset of one replica's batches; it returned "
-                f"{type(dataset).__name__}."
-            )
         specs = _checked_spec(dataset)
         rows = tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape[1:], s.dtype), specs)
         super().__init__(rows, batch_size, replicas)

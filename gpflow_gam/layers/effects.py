@@ -38,8 +38,6 @@ def head_effects(
     check_level(level)
     if term is not None:
         return _effect(head, _named(head, term), grid, level, num_points)
-    if grid is not None and not (isinstance(grid, Mapping) or hasattr(grid, "columns")):
-        raise ValueError("grid of all effects must be a dict or DataFrame of features by index.")
     tables = []
     for component in head.structure.components:
         if component.margins and (grid is not None or len(component.margins) in _NUM_POINTS):

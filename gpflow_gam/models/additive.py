@@ -414,10 +414,6 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
         num_latent_gps: int | None = None,
     ) -> None:
         kernel = check_kernel(kernel)
-        if not isinstance(likelihood, Likelihood):
-            raise TypeError(
-                f"likelihood must be a gpflow likelihood; got {type(likelihood).__name__}."
-            )
         if num_latent_gps is None:
             outputs = 1 if kernel.members is None else len(kernel.members)
             num_latent_gps = likelihood.latent_dim or outputs
@@ -428,11 +424,6 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
         self.inducing_variable = check_inducing(inducing_variable, kernel)
         if variational is None:
             variational = BlockPrecision()
-        if not isinstance(variational, VariationalFamily):
-            raise TypeError(
-                "variational must be a family such as gpflow_gam.variational.BlockPrecision(); "
-                f"got {type(variational).__name__}."
-            )
         self.variational = variational
         blocks = self.blocks
         variational.build(blocks.layout, num_latent_gps, blocks.cholesky, kernel.members)

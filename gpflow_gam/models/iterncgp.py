@@ -101,10 +101,6 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         solver: str | Solver | None = None,
         seed: int = 0,
     ) -> None:
-        if not isinstance(likelihood, Likelihood):
-            raise TypeError(
-                f"likelihood must be a gpflow likelihood; got {type(likelihood).__name__}."
-            )
         likelihood = _smooth(likelihood)
         outputs = likelihood.latent_dim
         if outputs is None:

@@ -75,8 +75,6 @@ class LatentKernels:
 
     @classmethod
     def of(cls, kernel: Kernel, num_outputs: int) -> LatentKernels:
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"kernel must be a gpflow kernel; got {type(kernel).__name__}.")
         if isinstance(kernel, SeparateAdditive):
             kernel = SeparateIndependent(list(kernel.latent_kernels))
         if not isinstance(kernel, MultioutputKernel):

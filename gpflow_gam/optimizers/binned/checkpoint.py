@@ -50,8 +50,6 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | os.PathLike[str], save_every: float = 60.0) -> None:
-        if not isinstance(folder, (str, os.PathLike)):
-            raise TypeError(f"checkpoint must be the path of a folder; got {folder!r}.")
         if not save_every >= 0.0:
             raise ValueError(f"save_every must be seconds, not negative; got {save_every!r}.")
         self.folder = Path(folder)
