@@ -82,26 +82,6 @@ def test_components_of_gaussian_data_equal_the_closed_form(rng):
         np.testing.assert_allclose(var[:, c], np.diag(expected), atol=1e-6)
 
 
-def test_components_add_up_and_their_draws_have_their_moments(rng):
-    model = fitted("classes", rng, additive())
-    posterior, Xnew = model.posterior(), rng.uniform(-1, 1, (5, 2))
-    mean, var = posterior.predict_f(Xnew)
-    part, part_var = posterior.predict_components(Xnew)
-    between = posterior.predict_component_covariance(Xnew)
-    np.testing.assert_allclose(np.sum(part, axis=1), mean, atol=1e-10)
-    np.testing.assert_allclose(np.einsum("nccl->ncl", between), part_var, atol=1e-10)
-    np.testing.assert_allclose(np.sum(between, axis=(1, 2)), var, atol=1e-9)
-    draws = posterior.sample_components(Xnew, 20_000, seed=1).numpy()
-    assert draws.shape == (20_000, 5, 2, 3)
-    np.testing.assert_allclose(draws.mean(axis=0), part, atol=0.05)
-    np.testing.assert_allclose(draws.var(axis=0), part_var, rtol=0.05)
-    total = posterior.sample_f(Xnew, 20_000, seed=1).numpy()
-    np.testing.assert_allclose(total, draws.sum(axis=2), atol=1e-10)
-    _, whole = posterior.predict_f(Xnew, full_cov=True, full_output_cov=True)
-    flat = np.cov(total.reshape(20_000, 15), rowvar=False)
-    np.testing.assert_allclose(flat, np.reshape(whole, (15, 15)), atol=0.1)
-
-
 def test_coregionalised_outputs_equal_a_dense_laplace_posterior(rng):
     """Two Poisson-like outputs of one latent function, the second twice the first."""
     X = rng.uniform(-1, 1, (30, 2))

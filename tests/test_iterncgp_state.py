@@ -59,26 +59,6 @@ def test_parts_that_were_replaced(what, rng):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
-def test_a_cached_posterior_is_a_snapshot(rng):
-    """Of kernel and mean function too, until it is brought up to date."""
-    model = fitted("counts", rng, mean_function=constant(0.3))
-    X = model.data[0]
-    before = model.predict_f(X)
-    kept = {kind: model.posterior(kind) for kind in ("tensor", "variable")}
-    model.kernel.lengthscales.assign(0.4)
-    model.mean_function.c.assign(1.0)
-    after = model.predict_f(X)
-    assert np.abs(after[0] - before[0]).max() > 0.1
-    for posterior in kept.values():
-        for a, b in zip(posterior.predict_f(X), before):
-            np.testing.assert_allclose(a, b, atol=1e-12)
-        for a, b in zip(posterior.fused_predict_f(X), after):
-            np.testing.assert_allclose(a, b, atol=1e-12)
-        posterior.update_cache()
-        for a, b in zip(posterior.predict_f(X), after):
-            np.testing.assert_allclose(a, b, atol=1e-12)
-
-
 # compiled by XLA they are traced as without
 @pytest.mark.slow
 @pytest.mark.parametrize("jit", [pytest.param(False, marks=pytest.mark.slow), True])

@@ -139,19 +139,6 @@ def test_some_rows_are_scored_given_the_others(small):
     np.testing.assert_allclose(gain, expected, rtol=1e-8)
 
 
-def test_a_component_more_is_the_model_with_it(small):
-    rows = np.flatnonzero(small.fitted.weights > 0)
-    error, K = dense(small, rows)
-    B, C = (interaction(small, *names)[1].values[rows] for names in (("x1", "x2"), ("x0", "x1")))
-    with_one = expand(small.fitted, rows).extended(B, 2.0)
-    gain, variance = evidence_gain(*with_one.project(C))
-    scores, curvatures = with_one.project(C)
-    P = np.linalg.inv(K + 2.0 * B @ B.T)
-    np.testing.assert_allclose(curvatures, np.linalg.eigvalsh(C.T @ P @ C), rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(np.sum(scores**2), np.sum((C.T @ P @ error) ** 2), rtol=1e-8)
-    assert gain == 0.0 or variance > 0.0
-
-
 @pytest.mark.slow
 def test_negative_precisions_count():
     """Beside the formula written out, W and main effects' precision in full."""

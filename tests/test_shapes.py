@@ -146,20 +146,6 @@ def test_rounding_changes_no_draw():
     np.testing.assert_allclose(*draws, atol=1e-9)
 
 
-@pytest.mark.parametrize("touched", ["none", "not touched"])
-def test_inequalities_that_nothing_touches_change_nothing(touched):
-    """As of a parameter none of whose terms has a shape."""
-    mean, S, A = gaussian(0)
-    A = A[:0] if touched == "none" else A
-    mean = mean + np.linalg.lstsq(A, 60.0 - A @ mean, rcond=None)[0]
-    projection = Projection(mean, S, A)
-    np.testing.assert_allclose(projection.mean, mean)
-    np.testing.assert_allclose(projection.covariance(50), S, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(projection.derivative, np.eye(len(mean)), atol=1e-12)
-    draws = projection.draws(50)
-    np.testing.assert_array_equal(draws.projected, draws.free)
-
-
 # --- GAMs -----------------------------------------------------------------------------------------
 
 

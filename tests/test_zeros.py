@@ -56,16 +56,6 @@ def test_counts_and_zeros_are_found(kind, link, tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.predict(frame), gam.predict(frame))
 
 
-def test_they_are_compared_with_other_counts() -> None:
-    """All of them have probabilities."""
-    rng = np.random.default_rng(0)
-    data = pd.DataFrame({"x": rng.normal(size=300)})
-    data["n"] = rng.poisson(3.0, 300) * rng.binomial(1, 0.6, 300)
-    names = ("poisson", "zero_inflated_poisson")
-    fits = {name: gg.GAM("n ~ x", name).fit(data) for name in names}
-    assert gg.compare(fits).table.index[0] == "zero_inflated_poisson"
-
-
 @pytest.mark.slow
 def test_terms_without_a_parameter_are_of_the_count() -> None:
     frame, _ = _frame(families.ZeroInflatedPoisson)
