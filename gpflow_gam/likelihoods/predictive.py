@@ -8,7 +8,9 @@ TensorFlow only, so that all of it can be compiled and exported with a model.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import gpflow
@@ -31,6 +33,8 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # type: ignore[no-unt
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _DRAWS = 1000
 _ENTRIES = 2**21  # numbers of a kind that are held at a time where predictors are drawn
+
+_AT_ONCE: ContextVar[bool] = ContextVar("at_once", default=False)
 
 Arrays = tuple[tf.Tensor, ...]
 Block = Callable[[Arrays], Arrays]
@@ -265,13 +269,12 @@ def summarised_response(
     level: float | None = None,
     *,
     seed: int = 0,
-    in_blocks: bool = True,
 ) -> ResponseSummary:
     """The expected response under predictors rho(x_n) ~ N(mean_n, diag(var_n) or var_n)."""
     # One predictor, or the first of likelihoods with mean_of_first, by quadrature and the inverse
     # link at the ends of its interval; several by draws, of the same seed for every row, and
     # classes behind a softmax by MacKay's approximation (1992). level is the intervals', None for
-    # none; not in_blocks all draws are in memory at once.
+    # none.
     if level is not None and not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
     likelihood = unwrapped(likelihood)
@@ -289,7 +292,7 @@ def summarised_response(
         moves = tf.constant([1.0] + [0.0] * (mean.shape[-1] - 1), dtype=sd.dtype)
         return _integrated(likelihood, X, mean, sd * moves, level)
     columns = max(mean.shape[-1], width[-1] or 1) if width.rank > 1 else mean.shape[-1]
-    rows = max(1, _ENTRIES // (_DRAWS * columns)) if in_blocks else None
+    rows = max(1, _ENTRIES // (_DRAWS * columns))
     if mean.shape[-1] > 1:
         # the same for every row: what is predicted of one does not depend on the others
         normals = np.random.default_rng(seed).standard_normal((_DRAWS, mean.shape[-1]))
@@ -329,7 +332,7 @@ def _drawn(
     var: tf.Tensor,
     level: float | None,
     normals: AnyNDArray,
-    rows: int | None,
+    rows: int,
 ) -> ResponseSummary:
     """At standard normals [S, L]."""
     normals = tf.constant(normals, dtype=mean.dtype)
@@ -347,29 +350,38 @@ def _drawn(
         return moments if level is None else moments + _interval(draws, level)
 
     outputs = 2 if level is None else 4
-    arrays = (X, mean, var)
-    parts = block(arrays) if rows is None else _in_blocks(block, arrays, rows, outputs)
+    parts = in_blocks(block, (X, mean, var), rows, [mean.dtype] * outputs)
     return ResponseSummary(*parts, *[None] * (4 - outputs))
 
 
-def _in_blocks(block: Block, arrays: Arrays, rows: int, outputs: int) -> Arrays:
+@contextmanager
+def rows_at_once() -> Iterator[None]:
+    """A context in which :func:`in_blocks` makes no loop, which some file formats lack."""
+    token = _AT_ONCE.set(True)
+    try:
+        yield
+    finally:
+        _AT_ONCE.reset(token)
+
+
+def in_blocks(block: Block, arrays: Arrays, rows: int, dtypes: Sequence[tf.DType]) -> Arrays:
     """``block`` of the arrays [N, ...], so many rows at a time; N need not be known."""
     number = arrays[0].shape[0]
-    if number is not None and number <= rows:
+    if _AT_ONCE.get() or (number is not None and number <= rows):
         return block(arrays)
     if tf.executing_eagerly():
         starts = range(0, number, rows)
         done = [block(tuple(a[i : i + rows] for a in arrays)) for i in starts]
         return tuple(tf.concat(parts, axis=0) for parts in zip(*done))
-    step = rows
-    if number is None:
-        number = tf.shape(arrays[0])[0]
-        step = tf.clip_by_value(number, 1, rows)
-    blocks = tf.maximum((number + step - 1) // step, 1)  # none would have no shape
-    more = [0, blocks * step - number]
-    padded = [tf.pad(a, [more, *[[0, 0]] * (a.shape.rank - 1)]) for a in arrays]
+    number = tf.shape(arrays[0])[0] if number is None else number
+    blocks = (number + rows - 1) // rows
+    blocks = blocks if isinstance(blocks, int) else tf.maximum(blocks, 1)
+    # blocks of one size, as XLA has to know it: together a few rows more than there are
+    step = (number + blocks - 1) // blocks
+    spare = blocks * step - number
+    padded = [tf.concat([a, tf.repeat(a[:1], spare, axis=0)], axis=0) for a in arrays]
     stacked = tuple(tf.reshape(a, [blocks, step, *a.shape[1:]]) for a in padded)
-    parts = tf.map_fn(as_written(block), stacked, fn_output_signature=(arrays[1].dtype,) * outputs)
+    parts = tf.map_fn(as_written(block), stacked, fn_output_signature=tuple(dtypes))
     return tuple(tf.reshape(p, [blocks * step, *p.shape[2:]])[:number] for p in parts)
 
 

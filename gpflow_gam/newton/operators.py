@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +22,7 @@ from gpflow.kernels import (
 from gpflow.utilities import deepcopy, set_trainable
 
 from ..kernels import AdditiveKernel, SeparateAdditive
+from ..likelihoods.predictive import Arrays, in_blocks
 
 __all__ = [
     "KernelOperator",
@@ -394,7 +393,6 @@ def _pivoted(
 
 _CROSS_ENTRIES = 2**24  # entries of k(Xnew, X) that are held at a time
 _WHITE_BLOCK = 64
-_AT_ONCE: ContextVar[bool] = ContextVar("at_once", default=False)
 
 
 @dataclass(frozen=True)
@@ -567,16 +565,6 @@ def cross_product(latents: LatentKernels, Xnew: tf.Tensor, X: tf.Tensor, V: tf.T
     return over_rows(block, Xnew, int(X.shape[0]), V.dtype, axis=1)
 
 
-@contextmanager
-def rows_at_once() -> Iterator[None]:
-    """A context in which :func:`over_rows` makes no loop, which some file formats lack."""
-    token = _AT_ONCE.set(True)
-    try:
-        yield
-    finally:
-        _AT_ONCE.reset(token)
-
-
 def over_rows(
     block: Callable[[tf.Tensor], tf.Tensor],
     Xnew: tf.Tensor,
@@ -585,24 +573,17 @@ def over_rows(
     axis: int,
 ) -> tf.Tensor:
     """``block(rows of Xnew)`` put together along ``axis``, as many rows at a time as fit."""
+
+    def rows_first(arrays: Arrays) -> Arrays:
+        result = block(arrays[0])
+        order = [axis, *(i for i in range(result.shape.rank) if i != axis)]
+        return (tf.transpose(result, order),)
+
     most = max(1, _CROSS_ENTRIES // max(num_columns, 1))
-    rows = Xnew.shape[0]
-    if _AT_ONCE.get() or (rows is not None and rows <= most):
+    if Xnew.shape[0] is not None and Xnew.shape[0] <= most:
         return block(Xnew)
-    size = tf.shape(Xnew)[0] if rows is None else rows
-    # blocks of one size, as XLA has to know it: together a few rows more than there are
-    number = (size + most - 1) // most
-    number = tf.maximum(number, 1) if rows is None else number
-    each = (size + number - 1) // number
-    spare = tf.repeat(Xnew[:1], number * each - size, axis=0)
-    blocks = tf.reshape(tf.concat([Xnew, spare], axis=0), [number, each, Xnew.shape[1]])
-    result = tf.map_fn(block, blocks, parallel_iterations=1, fn_output_signature=dtype)
-    rank = result.shape.rank
-    order = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
-    shape = tf.shape(result)
-    merged = tf.concat([shape[1 : axis + 1], [number * each], shape[axis + 2 :]], axis=0)
-    result = tf.reshape(tf.transpose(result, order), merged)
-    return tf.gather(result, tf.range(size), axis=axis)
+    (result,) = in_blocks(rows_first, (Xnew,), most, [dtype])
+    return tf.transpose(result, [*range(1, axis + 1), 0, *range(axis + 1, result.shape.rank)])
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.framework.op_def_library import apply_op
 
-from ..newton.operators import rows_at_once
+from ..likelihoods.predictive import rows_at_once
 from ..version import __version__
 from .servable import MEANINGS, MISSING_CODE, Input, Rows, Servable
 
@@ -359,7 +359,7 @@ def portable_function(
             for name, value in servable.components(X).items():
                 head, kind = servable.split_head(name, MEANINGS["predict_components"])
                 parts[head + COMPONENT + kind] = value
-            predictions = servable.predict(X, level, plain=True)
+            predictions = servable.predict(X, level)
         twice = sorted(set(predictions) & set(parts))
         if twice:
             raise ValueError(f"model: two outputs would be called {twice[0]!r}; rename a head.")

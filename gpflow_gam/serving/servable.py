@@ -169,13 +169,11 @@ class Servable(abc.ABC):
         """X [N, D], finite; several of them in a tuple where other methods take such."""
 
     @abc.abstractmethod
-    def predict(self, X: Any, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
+    def predict(self, X: Any, level: float) -> dict[str, tf.Tensor]:
         """
         ``mean`` and ``variance`` of the predictor, [N] or [N, L]; ``response``, ``lower`` and
         ``upper``, the expected response and its credible interval, [N] or [N, K]; of several
         predictors ``mean_lower`` and ``mean_upper``, intervals of each, [N, L].
-
-        ``plain`` is without loops, which not every format has.
         """
 
     @abc.abstractmethod
@@ -261,16 +259,14 @@ class PosteriorAnswers:
     def _single(self, values: tf.Tensor) -> tf.Tensor:
         return values[..., 0] if self.num_predictors == 1 else values
 
-    def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
+    def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
         joint = self.posterior.couples_outputs
         mean, cov = self.posterior.predict_f(X, full_output_cov=joint)
         var = _rounded(tf.linalg.diag_part(cov) if joint else cov)
         shape = [None, self.num_predictors]
         mean, var = tf.ensure_shape(mean, shape), tf.ensure_shape(var, shape)
         cov = tf.ensure_shape(cov, [*shape, self.num_predictors]) if joint else var
-        summary = summarised_response(
-            self.likelihood, X, mean, cov, level, seed=self.seed, in_blocks=not plain
-        )
+        summary = summarised_response(self.likelihood, X, mean, cov, level, seed=self.seed)
         response = summary.mean
         if self.share != 1.0:
             response = expected_response(self.likelihood, X, mean, self.share * cov, seed=self.seed)
@@ -572,8 +568,8 @@ class GAMServable(PosteriorAnswers, Servable):
 
     # predictors are in the response's unit, as in the GAM's own answers
 
-    def predict(self, X: tf.Tensor, level: float, plain: bool = False) -> dict[str, tf.Tensor]:
-        outputs = super().predict(X, level, plain)
+    def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
+        outputs = super().predict(X, level)
         factor, shift = self._units
         moved = {k: _scaled(outputs[k], factor, shift) for k in LINES if k in outputs}
         return outputs | moved | {"variance": _scaled(outputs["variance"], factor**2)}
@@ -714,10 +710,8 @@ class NetworkServable(Servable):
             if isinstance(value, tf.saved_model.experimental.TrackableResource)
         ]
 
-    def predict(
-        self, X: tuple[tf.Tensor, ...], level: float, plain: bool = False
-    ) -> dict[str, tf.Tensor]:
-        return self._named(h.predict(x, level, plain) for h, x in zip(self._heads, X))
+    def predict(self, X: tuple[tf.Tensor, ...], level: float) -> dict[str, tf.Tensor]:
+        return self._named(h.predict(x, level) for h, x in zip(self._heads, X))
 
     def components(self, X: tuple[tf.Tensor, ...]) -> dict[str, tf.Tensor]:
         return self._named(h.components(x) for h, x in zip(self._heads, X))
