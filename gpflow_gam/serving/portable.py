@@ -217,37 +217,6 @@ def product(x: Any, y: Any) -> Any:
     return tf.matmul(x, y)
 
 
-@_stands_for("StridedSlice")
-def _strided_slice(op: tf.Operation, x: tf.Tensor, *bounds: tf.Tensor) -> tf.Tensor:
-    """LiteRT's adds no axes where ranks grow beyond what it knows: they are added behind it."""
-    names = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-    masks = {name: int(op.get_attr(name)) for name in names}
-    places = range(bounds[0].shape[0])
-    new = [
-        i for i in places if masks["new_axis_mask"] >> i & 1 and not masks["ellipsis_mask"] >> i & 1
-    ]
-    if not new:
-        return tf.strided_slice(x, *bounds, **masks)
-    kept = [i for i in places if i not in new]
-    others = {
-        name: sum((mask >> i & 1) << k for k, i in enumerate(kept)) for name, mask in masks.items()
-    }
-    others["new_axis_mask"] = 0
-    rest = np.asarray(kept, np.int32)
-    result = tf.strided_slice(x, *(tf.gather(b, rest) for b in bounds), **others)
-    whole = bool(masks["ellipsis_mask"])
-    place = 0
-    for i in places:
-        if i in new:
-            result = tf.expand_dims(result, place)
-            place += 1
-        elif masks["ellipsis_mask"] >> i & 1:
-            place += x.shape.rank - (len(kept) - whole)
-        elif not masks["shrink_axis_mask"] >> i & 1:
-            place += 1
-    return result
-
-
 @_stands_for("UpperBound", "LowerBound")
 def _place(op: tf.Operation, bounds: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """Number of sorted ``bounds``, [B, K], below (UpperBound: at most) each ``x``, [B, M]."""
