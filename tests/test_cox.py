@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,7 +20,7 @@ from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.gam.families import encoding
 from gpflow_gam.gam.families.continuous import step_sd
-from gpflow_gam.gam.plotting import quantile_residuals
+from gpflow_gam.gam.plotting import draw_survival, quantile_residuals
 from gpflow_gam.likelihoods.base import Batch
 from gpflow_gam.likelihoods.continuous import Intervals
 from gpflow_gam.likelihoods.expectations import expectations
@@ -238,6 +239,31 @@ m <- coxph(Surv(time, event) ~ x + z, d)
 s <- summary(survfit(m, d[1:2, ], conf.type="log-log"), times=c(0.3, 0.8))
 cat(coef(b), sqrt(diag(vcov(b))), coef(m), sqrt(diag(vcov(m))), s$surv, s$lower, s$upper, "\n")
 """
+
+
+def test_pictures_have_kaplan_meier_beside_the_fit_and_curves_with_bands(table, gam):
+    ax = gam.appraise().axes[2]
+    F = gam.predict(table, "link")
+    for k, rows in enumerate(np.array_split(np.argsort(F, kind="stable"), 3)):
+        there = table.iloc[rows]
+        seen = there["event"]
+        km = st.ecdf(st.CensoredData(there["time"][seen], right=there["time"][~seen])).sf
+        x, observed = ax.lines[2 * k].get_data()
+        assert np.max(np.abs(observed - km.evaluate(x))) < 0.04
+        mean = gam.survival(there, x).groupby("time")["estimate"].mean()
+        assert np.max(np.abs(ax.lines[2 * k + 1].get_ydata() - mean)) < 0.06
+    curves = gam.survival(table.head(2), [0.0, 0.5, 1.0])
+    (ax,) = draw_survival(curves, labels=["one", "two"]).axes
+    for (_, want), line, band in zip(curves.groupby("row"), ax.lines, ax.collections):
+        np.testing.assert_allclose(line.get_xydata(), want[["time", "estimate"]])
+        got = band.get_paths()[0].vertices
+        assert want[["lower", "upper"]].isin(got[:, 1]).all(axis=None)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "two"]
+    with pytest.raises(ValueError, match="labels must be 2, one for each row; got 1"):
+        draw_survival(curves, labels=["one"])
+    with pytest.raises(ValueError, match="it has no 'time'"):
+        draw_survival(curves.drop(columns="time"))
+    plt.close("all")
 
 
 @pytest.mark.slow

@@ -136,6 +136,28 @@ def test_rug_has_the_rows_of_the_level_alone(gaussian):
     assert marked(ax, "simultaneous") == []
 
 
+def test_curves_of_levels_lie_in_one_panel_when_asked(gaussian):
+    (ax,) = gaussian.draw("s(x):g", num_points=5, overlay=True).axes
+    curves = {line.get_label(): line for line in ax.lines if len(line.get_xdata()) == 5}
+    assert set(curves) == {"a", "b"} == {t.get_text() for t in ax.get_legend().get_texts()}
+    for level, curve in curves.items():
+        frame = gaussian.effects(f"s(x):g={level}", num_points=5)
+        np.testing.assert_allclose(curve.get_xydata(), frame[["x", "estimate"]])
+    assert len({curve.get_color() for curve in curves.values()}) == 2
+    assert ax.get_title() == "s(x):g"
+
+
+def test_logarithmic_axes_have_even_points(gaussian):
+    (ax,) = gaussian.draw("s(x):g=a", num_points=6, log=["x"]).axes
+    (curve,) = [line for line in ax.lines if len(line.get_xdata()) == 6]
+    assert ax.get_xscale() == "log"
+    assert np.ptp(np.diff(np.log(curve.get_xdata()))) < 1e-9
+    want = gaussian.effects("s(x):g=a", curve.get_xdata())["estimate"]
+    np.testing.assert_allclose(curve.get_ydata(), want)
+    with pytest.raises(ValueError, match=r"log: factor\(g\) is not of positive numbers"):
+        gaussian.draw("factor(g)", log=["g"])
+
+
 def test_a_label_expands_and_every_effect_has_its_panel(gaussian):
     edf = gaussian.summary().table["edf"]
     named = {name: f"{name} [edf {value:.1f}]" for name, value in edf.items()}
@@ -166,6 +188,24 @@ def test_maps_are_the_estimate_and_its_error(gaussian):
     near = np.linalg.norm(from_row, axis=2).min(axis=1) <= 0.1
     assert high == pytest.approx(frame["estimate"][near].abs().max())
     np.testing.assert_allclose(marked(estimate, "data").get_xydata(), DATA[["x", "z"]])
+
+
+def test_maps_share_their_colours_which_are_faint_where_zero_is_in_the_interval():
+    data = DATA.assign(w=DATA["w"].abs() / 3.0)
+    gam = GAM("num ~ te(x, z, k=6) + ti(z, w, k=5)", seed=1).fit(data)
+    shown = panels(gam.draw(num_points=8))
+    del shown["standard error"]
+    limits, faint = [], []
+    for name, ax in zip(("te(x,z)", "ti(z,w)"), shown.values()):
+        limits.append(next(c for c in ax.collections if hasattr(c, "get_coordinates")).get_clim())
+        frame = gam.effects(name, num_points=8)
+        inner = frame[frame.iloc[:, :2].apply(lambda v: (v > v.min()) & (v < v.max())).all(axis=1)]
+        (over,) = (c for c in ax.collections if c.get_zorder() == 1.2)
+        covered = over.get_paths()[0].contains_points(inner.iloc[:, :2])
+        np.testing.assert_array_equal(covered, (inner["lower"] < 0.0) & (inner["upper"] > 0.0))
+        faint.append(covered.mean())
+    assert limits[0] == limits[1]
+    assert faint[1] == 1.0 > faint[0]
 
 
 def test_maps_are_blank_far_from_all_data(gaussian, monkeypatch):

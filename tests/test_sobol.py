@@ -181,10 +181,10 @@ def test_bars_are_the_indices(gam):
     (ax,) = figure.axes
     total = result[result["kind"] == "total"].sort_values("estimate", ascending=False)
     bars = [bar.get_width() for bar in ax.patches]
-    np.testing.assert_allclose(bars[:3], total["estimate"])
+    np.testing.assert_allclose(bars[3:6], total["estimate"])
     assert [t.get_text() for t in ax.get_yticklabels()] == [*total["effect"], "x:z"]
     assert bars[-1] == pytest.approx(result.set_index("effect").loc["x:z", "estimate"])
-    lower, upper = ax.collections[0].get_segments()[0][:, 0]
+    lower, upper = ax.collections[1].get_segments()[0][:, 0]
     assert (lower, upper) == pytest.approx(tuple(total.iloc[0][["lower", "upper"]]))
     figure = draw_cumulative_sobol(result)
     heights = figure.axes[0].lines[0].get_ydata()

@@ -45,10 +45,8 @@ others = {"age": 53, "log_pgr": np.log1p(32), "hormon": 0, "grade": 2}
 new = pd.DataFrame({"nodes": nodes, **others})
 curves = gam.survival(new, times=np.linspace(0.0, 6.0, 61))
 
-figure, ax = plt.subplots(figsize=(5.6, 3.8), layout="constrained")
-for row, curve in curves.groupby("row"):
-    ax.plot(curve["time"], curve["estimate"], label=f"{nodes[row]}")
-    ax.fill_between(curve["time"], curve["lower"], curve["upper"], alpha=0.25, linewidth=0)
+figure = gg.plotting.draw_survival(curves, labels=[str(number) for number in nodes])
+(ax,) = figure.axes
 ax.set(xlabel="years since surgery", ylabel="probability of no recurrence", ylim=(0, 1.02))
 ax.legend(title="positive nodes", frameon=False)
 plt.show()

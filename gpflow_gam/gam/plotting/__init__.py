@@ -8,7 +8,7 @@ except ModuleNotFoundError as error:
 from ..summaries.checks import quantile_residuals
 from .appraise import appraise, lift
 from .draw import draw, partial_residuals, working_residuals
-from .tables import draw_cumulative_sobol, draw_partial_dependence, draw_sobol
+from .tables import draw_cumulative_sobol, draw_partial_dependence, draw_sobol, draw_survival
 from .tables import styled as styled
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "draw_cumulative_sobol",
     "draw_partial_dependence",
     "draw_sobol",
+    "draw_survival",
     "lift",
     "partial_residuals",
     "quantile_residuals",

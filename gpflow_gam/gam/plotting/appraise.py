@@ -11,6 +11,8 @@ from matplotlib.figure import Figure
 from scipy.special import ndtr, ndtri
 from scipy.stats import beta
 
+from ...likelihoods.continuous import EXACT, entry
+from ..families import Cox
 from ..fits import FittedGAM
 from ..fits.fitted import encoded
 from ..fits.prediction import Prediction
@@ -165,6 +167,32 @@ def draw_observed(ax: Axes, fitted: AnyNDArray, observed: AnyNDArray) -> None:
     put_labels(ax, "fitted", "observed", f"observed against fitted{rows}")
 
 
+def draw_hazards(ax: Axes, fit: FittedGAM, F: AnyNDArray) -> None:
+    """
+    Survival in thirds of the rows by their predictor: of the events that came, and by the fit.
+
+    Both are ``exp(-H)``, of the events and of the sum of the hazards that the fit gives to the rows
+    that are at risk, in intervals between quantiles of the events' times.
+    """
+    Y, family = fit.Y, fit.spec.family
+    assert isinstance(family, Cox)
+    start, stop, event = entry(Y), Y[:, 0], Y[:, 2] == EXACT
+    times = np.unique([0.0, *np.quantile(stop[event], np.linspace(0.0, 1.0, 101))])
+    spent = np.minimum(stop[:, None], times[1:]) - np.maximum(start[:, None], times[:-1])
+    at_risk = np.clip(spent / np.diff(times), 0.0, 1.0)
+    S = family.survival(fit.likelihood, times, F[:, None, :])
+    expected = at_risk * np.diff(-np.log(S), axis=1)
+    thirds = np.array_split(np.argsort(F[:, 0], kind="stable"), 3)
+    for i, (rows, name) in enumerate(zip(thirds, ("lowest", "middle", "highest"))):
+        events = np.histogram(stop[rows][event[rows]], times)[0], expected[rows].sum(axis=0)
+        number = np.maximum(at_risk[rows].sum(axis=0), 1e-12)
+        for sums, style, label in zip(events, ("-", "--"), (f"{name} third", None)):
+            H = np.concatenate([[0.0], np.cumsum(sums / number)])
+            ax.plot(times, np.exp(-H), style, color=f"C{i}", linewidth=1.1, label=label)
+    ax.legend(title="hazard", fontsize="small", framealpha=0.7)
+    put_labels(ax, "time", "surviving", "observed survival and fitted (dashed)")
+
+
 def draw_pit(ax: Axes, uniform: AnyNDArray) -> None:
     """Histogram of residuals on the uniform scale (Dawid 1984), with 95 % intervals."""
     number = len(uniform)
@@ -228,6 +256,7 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
     - More classes: shares against probabilities and the confusion matrix; if they have no order,
       the residuals of each class and the probabilities of the observed one instead of the first
       two.
+    - Cox's family: observed and fitted survival in thirds of the rows, in place of the third.
     - A family without a distribution function: response residuals in place of quantile ones.
 
     Weights are left out. Fitted values are those of ``predict(type="response")``.
@@ -260,7 +289,10 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
             second.annotate(label, (0.02, 0.02), xycoords="axes fraction", fontsize="small")
     if levels is None:
         y = observed(fit)
-        draw_observed(third, fitted, y)
+        if isinstance(fit.spec.family, Cox):
+            draw_hazards(third, fit, F)
+        else:
+            draw_observed(third, fitted, y)
         if residuals is None:
             first.hist(y - fitted, int(np.clip(len(y) // 10, 5, 40)), color="C0", alpha=0.6)
             first.axvline(0.0, color="0.4", linewidth=0.8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -125,6 +125,7 @@ class Axis:
     levels: tuple[str, ...] | None  # the levels' names; None for numbers
     margin: Margin
     time: str = ""  # as NumericColumn has it: times or spans of time, in days
+    log: bool = False
 
     def write(self, axis: Any) -> None:
         """The column's name, and dates where it holds times, on an axis of matplotlib's."""
@@ -232,6 +233,7 @@ def view(
     fun: Transform | None = None,
     reference: Mapping[Column, Any] | None = None,
     labels: Mapping[Column, str] | None = None,
+    log: Collection[Column] = (),
 ) -> View:
     """A component to draw; columns after the second stay at their median or commonest level."""
     shown, fixed_margins = component.margins[:2], component.margins[2:]
@@ -243,20 +245,27 @@ def view(
         name, value = _middle(fit, component, margin)
         grid[name] = np.repeat(value, len(where.X))
         fixed.append(f"{name} = {value:.3g}" if isinstance(value, float) else f"{name} = {value}")
-    # without further columns the default grid is the same one
     names = {reader_of(fit, margin).name for margin in component.margins}
+    (along, *_), over = where.axes or (np.zeros(1),), tuple(where.axes or ())
+    logged = len(names) == 1 and names <= set(log)
+    if logged:
+        if isinstance(reader_of(fit, shown[0]), LevelColumn) or not along[0] > 0.0:
+            raise ValueError(f"log: {component.name} is not of positive numbers; leave it out.")
+        over = (np.geomspace(along[0], along[-1], len(along)),)
+        grid = dict.fromkeys(names, over[0])
+    # without further columns the default grid is the same one
     own = {name: value for name, value in (reference or {}).items() if name in names}
-    asked = grid if fixed_margins else None, level, num_points, seed
+    asked = grid if fixed_margins or logged else None, level, num_points, seed
     table = effect(fit, component.name, *asked, reference=own or None)
     axes = []
-    for margin, values in zip(shown, where.axes or ()):
+    for margin, values in zip(shown, over):
         reader = reader_of(fit, margin)
         levels = None
         if isinstance(reader, LevelColumn):
             levels = tuple(map(str, reader.shown(values)))
         time = reader.time if isinstance(reader, NumericColumn) else ""
         label = (labels or {}).get(reader.name, str(reader.name))
-        axes.append(Axis(label, values, levels, margin, time))
+        axes.append(Axis(label, values, levels, margin, time, logged))
     dof = effective_dof(fit, component)[component.predictors_of(fit.num_predictors)]
     against = ", ".join(f"{name} = {value}" for name, value in own.items())
     return View(component, table, tuple(axes), ", ".join(fixed), dof, fun, against)
@@ -281,23 +290,31 @@ def _middle(fit: FittedGAM, component: Component, margin: Margin) -> tuple[Colum
 # --- panels ---------------------------------------------------------------------------------------
 
 
-_TICKS = 500
-_BANDED = 8  # with more curves than these, bands hide one another
-_NAMED = 16  # with more curves than these, a legend hides them all
+_TICKS = 150  # more are a solid bar
+_BANDED = 4  # with more curves than these, bands are faint
+_DASHES = ("-", "--", ":", "-.")  # of curves beyond the number of colours
+_NAMED = 16  # with more curves than these, a legend and bands hide them all
 
 
-def draw_curves(ax: Axes, axis: Axis, series: list[Series], legend_title: str) -> None:
-    """A curve with its band for each series."""
+def draw_curves(
+    ax: Axes, axis: Axis, series: list[Series], legend_title: str, first: int = 0
+) -> None:
+    """A curve with its band for each series; ``first`` is the number of curves already there."""
     ax.axhline(series[0].shown(np.zeros(1))[0], color="0.6", linewidth=0.8, zorder=0)
-    alpha = 0.3 if len(series) == 1 else 0.18
-    for curve, color in zip(series, _colors(len(series))):
-        ax.plot(axis.values, curve.shown(curve.estimate), color=color, label=curve.label or None)
-        if len(series) > _BANDED:
+    alpha = 0.3 if len(series) == 1 and not first else 0.18 if len(series) <= _BANDED else 0.07
+    named, cycle = len(series) <= _NAMED, len(plt.rcParams["axes.prop_cycle"])
+    for i, curve in enumerate(series, first):
+        color, style = (color_of(i), _DASHES[i // cycle % len(_DASHES)]) if named else ("0.4", "-")
+        values, label = curve.shown(curve.estimate), curve.label or None
+        ax.plot(axis.values, values, style, color=color, label=label, alpha=None if named else 0.5)
+        if not named:
             continue
         if curve.simultaneous is not None:
             band(ax, axis.values, curve, curve.simultaneous, 0.5 * alpha, color, "simultaneous")
         band(ax, axis.values, curve, curve.pointwise, alpha, color, "pointwise")
     axis.write(ax.xaxis)
+    if axis.log:
+        ax.set_xscale("log")
     ax.margins(x=0.02)
     if 1 < len(series) <= _NAMED:
         columns = 1 if len(series) <= 6 else 2
@@ -312,14 +329,8 @@ def band(
     ax.fill_between(x, lower, upper, facecolor=color, alpha=alpha, linewidth=0.0, gid=gid)
 
 
-def _colors(number: int) -> list[object]:
-    if number <= _BANDED:
-        return [color_of(i) for i in range(number)]
-    return list(plt.get_cmap("viridis")(np.linspace(0.0, 0.95, number)))
-
-
 def draw_rug(ax: Axes, axis: Axis, values: AnyNDArray) -> None:
-    """A tick at the bottom for each value of the data, 500 at most."""
+    """A tick at the bottom for each value of the data, or even quantiles of them."""
     ticks = thinned(np.unique(axis.place(values)), _TICKS)
     ax.vlines(
         ticks, 0.0, 0.03, transform=ax.get_xaxis_transform(), color="0.2", linewidth=0.6,
@@ -425,37 +436,47 @@ def _name_levels(ax: Axes, names: tuple[str, ...]) -> None:
 
 
 _DOTS = 1000
+_FADED = 0.6  # how much white lies over estimates whose intervals have zero in them
 TOO_FAR = 0.1  # distance from the data up to which maps are drawn, as a share of the axes' lengths
 
 
 def _draw_surface(
-    ax: Axes, fit: FittedGAM, view: View, predictor: int, error: bool, too_far: float | None
+    ax: Axes,
+    fit: FittedGAM,
+    view: View,
+    predictor: int,
+    too_far: float | None,
+    shared: Normalize | None,
 ) -> None:
-    """The estimate in colours around zero, or its standard error, over two numbers or areas."""
+    """The estimate, in colours around zero that maps share, or its standard error."""
     polygons = polygons_of(fit, view.component)
     data = np.zeros((0, 2))
     if fit.data.available and not polygons:
         data = view.component.points(fit.X[acting(fit, view.component)])[:, :2]
     far = _far_from(view, data, too_far)
-    if error:
-        values = view.surface(view.table.se[:, predictor])
+    values = errors = view.surface(view.table.se[:, predictor])
+    strength = np.full(errors.shape, np.inf)  # estimates against the half width of their intervals
+    if shared is None:
         # the dark end of these colours would hide contours and data
         cmap: Colormap = ListedColormap(plt.get_cmap("YlOrBr")(np.linspace(0.0, 0.6, 256)))
-        low, high = 0.0, float(values[~far].max()) or 1.0
+        shared = Normalize(0.0, float(values[~far].max()) or 1.0)
         title = "standard error" if view.fun is None else "standard error on the link scale"
     else:
         values, middle = view.surface(view.table.estimate[:, predictor]), 0.0
+        width = view.critical(predictor, False)[0] * errors
+        strength = np.abs(values) / np.maximum(width, 1e-300)
         if view.fun is not None:
             values, middle = applied(view.fun, values), float(applied(view.fun, np.zeros(1))[0])
         cmap = plt.get_cmap("RdBu_r")
         size = float(np.abs(values - middle)[~far].max()) or 1.0
-        low, high = middle - size, middle + size
+        size = max(size, (shared.vmax or middle) - middle)
+        shared.vmin, shared.vmax = middle - size, middle + size
         title = f"{view.title(predictor)} [edf {view.dof[predictor]:.1f}]"
-    colors = {"cmap": cmap, "norm": Normalize(low, high)}
+    colors = {"cmap": cmap, "norm": shared}
     if polygons:
-        _fill_areas(ax, view.axes[0], values, polygons, colors)
+        _fill_areas(ax, view.axes[0], values, strength, polygons, colors)
     else:
-        _fill_map(ax, view.axes, values, data, far, colors)
+        _fill_map(ax, view.axes, values, strength, data, far, colors)
     put_title(ax, title)
 
 
@@ -480,6 +501,7 @@ def _fill_map(
     ax: Axes,
     axes: tuple[Axis, ...],
     Z: AnyNDArray,
+    strength: AnyNDArray,
     data: AnyNDArray,
     far: AnyNDArray,
     colors: dict[str, Any],
@@ -487,11 +509,15 @@ def _fill_map(
     first, second = axes
     if first.margin.kind == "sos":  # longitude goes across
         first, second, Z, far, data = second, first, Z.T, far.T, data[:, ::-1]
+        strength = strength.T
     x, y = first.values, second.values
     mesh = ax.pcolormesh(x, y, Z.T, shading="gouraud", rasterized=True, **colors)
     if np.ptp(Z[~far]) > 1e-9 * (colors["norm"].vmax - colors["norm"].vmin):  # else no contours
         lines = ax.contour(x, y, np.where(far, np.nan, Z).T, levels=6, colors="0.2", linewidths=0.7)
         ax.clabel(lines, fontsize="x-small")
+    if strength.min() < 1.0:
+        weak: dict[str, Any] = {"colors": ["1.0"], "alpha": _FADED, "zorder": 1.2}
+        ax.contourf(x, y, strength.T, levels=[-1.0, 1.0], **weak)
     if far.any():  # smooth shading has no holes: they are painted over
         ax.contourf(x, y, far.T.astype(float), levels=[0.5, 1.5], colors=["1.0"], zorder=1.5)
     dots = thinned(np.column_stack([first.place(data[:, 0]), second.place(data[:, 1])]), _DOTS)
@@ -515,11 +541,16 @@ def polygons_of(fit: FittedGAM, component: Component) -> Polygons:
 
 
 def _fill_areas(
-    ax: Axes, axis: Axis, values: AnyNDArray, polygons: Polygons, colors: dict[str, Any]
+    ax: Axes,
+    axis: Axis,
+    values: AnyNDArray,
+    strength: AnyNDArray,
+    polygons: Polygons,
+    colors: dict[str, Any],
 ) -> None:
     """Areas without data are hatched."""
     place = {name: i for i, name in enumerate(axis.levels or ())}
-    paths, shown, empty = [], [], []
+    paths, shown, empty, alpha = [], [], [], []
     for area, rings in polygons:
         if str(area) not in place:  # a polygon that is not among the neighbours
             continue
@@ -527,8 +558,10 @@ def _fill_areas(
         paths.append(Path.make_compound_path(*(Path(np.array(r), closed=False) for r in rings)))
         shown.append(values[i])
         empty.append(axis.margin.weights[i] == 0.0)
+        alpha.append(1.0 if strength[i] >= 1.0 else 1.0 - _FADED)
     edges: dict[str, Any] = {"edgecolors": "0.35", "linewidths": 0.5}
     filled = PathCollection(paths, array=np.array(shown), gid="areas", **colors, **edges)
+    filled.set_alpha(alpha)
     ax.add_collection(filled)
     if any(empty):
         bare = [path for path, is_empty in zip(paths, empty) if is_empty]
@@ -565,15 +598,18 @@ def draw(
     sharey: bool = False,
     reference: Mapping[Column, Any] | None = None,
     labels: Mapping[Column, str] | None = None,
+    log: Collection[Column] = (),
+    overlay: bool = False,
 ) -> Figure:
     """
     Draw the effects, a panel each.
 
     Functions of a number are curves with bands; of two numbers maps of the estimate and, beside
     it, of its standard error, as are effects of areas whose polygons are known; of levels points
-    with credible intervals; of a number and levels a curve a level. Columns of a function after its
-    second are held at their median or commonest level, as its title says. Several predictors share
-    a panel where they can, and have one each where they cannot.
+    with credible intervals; of a number and levels a curve a level. Maps of a figure share their
+    colours, which are faint where the credible interval has zero in it. Columns of a function after
+    its second are held at their median or commonest level, as its title says. Several predictors
+    share a panel where they can, and have one each where they cannot.
 
     :param fit: the fitted GAM.
     :param terms: names of effects, or labels of terms for all their effects (``"s(x):g"``); all
@@ -598,6 +634,8 @@ def draw(
     :param reference: values with which others are compared: with ``{"age": 50}`` effects of ``age``
         are differences from where it is 50, and under ``fun=numpy.exp`` ratios to there.
     :param labels: what axes call columns, such as ``{"age": "Age (years)"}``.
+    :param log: columns whose axes are logarithmic, where a curve is of one of them.
+    :param overlay: curves of a ``by=`` factor are in one panel.
     :return: a new figure, or the one that ``ax`` stands on.
     :raises ValueError: an unknown effect or predictor, or an option that cannot be, naming it.
     :raises TypeError: ``ax`` is no axes, or ``terms`` no names.
@@ -611,7 +649,7 @@ def draw(
     components = _components(fit, terms)
     plan = _panels(fit, components, _predictors(fit, predictor))
     names = {reader_of(fit, margin).name for c in components for margin in c.margins}
-    for option, given in (("reference", reference), ("labels", labels)):
+    for option, given in (("reference", reference), ("labels", labels), ("log", log)):
         if unknown := [name for name in given or {} if name not in names]:
             raise ValueError(
                 f"{option}: no effect that is drawn is of {unknown[0]!r}; they are of "
@@ -624,17 +662,24 @@ def draw(
     if residuals:
         working_residuals(fit)  # raises where there are none
 
-    def into(axes: list[Axes], component: Component, places: list[int]) -> None:
-        shown = view(fit, component, level, num_points, seed, fun, reference, labels)
+    colors: dict[int, Normalize] = {}
+
+    def into(axes: list[Axes], component: Component, places: list[int], number: int = 0) -> None:
+        shown = view(fit, component, level, num_points, seed, fun, reference, labels, log)
         if _is_wide(fit, component):
-            for where, error in zip(axes, (False, True)):
-                _draw_surface(where, fit, shown, places[0], error, too_far)
+            share = colors.setdefault(
+                component.predictors_of(fit.num_predictors)[places[0]], Normalize()
+            )
+            for where, norm in zip(axes, (share, None)):
+                _draw_surface(where, fit, shown, places[0], too_far, norm)
             return
         axis, legend_title, series = shown.series(places, simultaneous)
         if axis.levels is not None:
             draw_points(axes[0], axis, series, legend_title, not component.carries_constant)
         else:
-            draw_curves(axes[0], axis, series, legend_title)
+            if overlay and component.by is not None and len(series) == 1:
+                series = [dataclasses.replace(series[0], label=component.by.level)]
+            draw_curves(axes[0], axis, series, legend_title, number)
             column = axis.margin.column
             if residuals and len(component.margins) == 1:
                 partial = partial_residuals(fit, component.name)
@@ -653,17 +698,30 @@ def draw(
             )
         into([ax], *plan[0])
         return figure_of(ax)
-    spans = [2 if _is_wide(fit, component) else 1 for component, _ in plan]
+    groups: dict[object, list[tuple[Component, list[int]]]] = {}
+    for i, (component, places) in enumerate(plan):
+        curve = component.by is not None and component.by.level and len(component.margins) == 1
+        key = (component.term, *places) if overlay and curve and len(places) == 1 else i
+        groups.setdefault(key, []).append((component, places))
+    spans = [2 if _is_wide(fit, group[0][0]) else 1 for group in groups.values()]
     figure, axes = panels(spans, ncols, figsize)
     alike: dict[object, list[Axes]] = {}
-    for panel, row in zip(plan, axes):
-        into(row, *panel)
-        component = panel[0]
+    for group, row in zip(groups.values(), axes):
+        for number, panel in enumerate(group):
+            into(row, *panel, number)
+        component = group[0][0]
+        if len(group) > 1 and component.by is not None:
+            put_title(row[0], component.term)
+            row[0].legend(
+                title=str(fit.spec.encoder.readers[component.by.column].name),
+                fontsize="small",
+                framealpha=0.7,
+            )
         if not _is_wide(fit, component) and (sharey or component.by is not None):
-            alike.setdefault(sharey or (component.term, *panel[1]), []).append(row[0])
-    for group in alike.values():
-        low, high = zip(*(each.get_ylim() for each in group))
-        for each in group:
+            alike.setdefault(sharey or (component.term, *group[0][1]), []).append(row[0])
+    for same in alike.values():
+        low, high = zip(*(each.get_ylim() for each in same))
+        for each in same:
             each.set_ylim(min(low), max(high))
     return figure
 

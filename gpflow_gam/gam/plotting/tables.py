@@ -169,8 +169,7 @@ def draw_partial_dependence(
             f"{', '.join(map(repr, table.columns))}."
         )
     (column,) = columns
-    if ax is None:
-        _, ax = plt.subplots(figsize=(5.4, 3.6), layout="constrained")
+    ax = _axes(ax, (5.4, 3.6))
     by = next((name for name in _NAMES if name in table), None)
     groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
     for i, (name, part) in enumerate(groups):
@@ -198,6 +197,37 @@ def draw_partial_dependence(
     return figure_of(ax)
 
 
+def draw_survival(
+    table: pd.DataFrame, *, ax: Axes | None = None, labels: Sequence[str] | None = None
+) -> Figure:
+    """
+    A curve with its band for each row: survival, or the incidence of each cause.
+
+    :param table: what :meth:`gpflow_gam.GAM.survival` or
+        :func:`gpflow_gam.cumulative_incidence` returned.
+    :param ax: draw into this.
+    :param labels: what rows are called; by default their numbers.
+    :raises ValueError: another table, or not as many labels as rows.
+    """
+    if missing := [name for name in ("row", "time", "estimate", "lower") if name not in table]:
+        raise ValueError(f"table must be what GAM.survival() returned; it has no {missing[0]!r}.")
+    rows = table["row"].unique()
+    if labels is not None and len(labels) != len(rows):
+        raise ValueError(f"labels must be {len(rows)}, one for each row; got {len(labels)}.")
+    names = dict(zip(rows, labels if labels is not None else map(str, rows)))
+    ax, several = _axes(ax, (5.4, 3.6)), "cause" in table
+    for i, (key, part) in enumerate(table.groupby(["row", *["cause"] * several], sort=False)):
+        label = ", ".join([names[key[0]], *map(str, key[1:])])
+        ax.plot(part["time"], part["estimate"], color=color_of(i), label=label)
+        band = part["time"], part["lower"], part["upper"]
+        ax.fill_between(*band, color=color_of(i), alpha=0.2, linewidth=0.0)
+    ax.set_xlabel("time")
+    ax.set_ylabel("cumulative incidence" if several else "survival probability")
+    ax.margins(x=0.0)
+    ax.legend(fontsize="small", framealpha=0.7)
+    return figure_of(ax)
+
+
 _COLOURS = {
     "first": "#31688e",
     "total": "#b7c9d6",
@@ -218,9 +248,8 @@ def draw_sobol(table: pd.DataFrame, *, ax: Axes | None = None, limit: int = 20) 
     """
     Bars of Sobol indices with their credible intervals, the greatest first.
 
-    Inputs have two bars, one over the other: what they do alone within what they do in all;
-    interactions stand below. Of dependent inputs it draws components' shares, and their own
-    variances behind.
+    Inputs have two bars: what they do alone, and below it what they do in all; interactions stand
+    last. Of dependent inputs it draws components' shares, and below them their own variances.
 
     :param table: what :meth:`gpflow_gam.GAM.sobol` returned, of one predictor or class.
     :param ax: draw into this.
@@ -241,12 +270,12 @@ def draw_sobol(table: pd.DataFrame, *, ax: Axes | None = None, limit: int = 20) 
     rows = len(behind) + (0 if below is None else len(below))
     axes = _axes(ax, (6.4, 1.2 + 0.3 * rows))
     at = np.arange(len(behind), dtype=float)
-    _bars(axes, at, behind, back, 0.8, 0.14)
-    _bars(axes, at, fore, front, 0.4, -0.14)
+    _bars(axes, at - 0.2, fore, front)
+    _bars(axes, at + 0.2, behind, back)
     labels = list(behind.index)
     if below is not None and len(below):
         at = len(behind) + np.arange(len(below), dtype=float)
-        _bars(axes, at, below, "interaction", 0.4, 0.0)
+        _bars(axes, at, below, "interaction")
         axes.axhline(len(behind) - 0.5, color="0.8", linewidth=0.8)
         labels += list(below.index)
     axes.set_yticks(range(rows), labels)
@@ -290,13 +319,11 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     return ax
 
 
-def _bars(
-    ax: Axes, at: AnyNDArray, table: pd.DataFrame, kind: str, height: float, shift: float
-) -> None:
+def _bars(ax: Axes, at: AnyNDArray, table: pd.DataFrame, kind: str) -> None:
     value = table["estimate"].to_numpy()
-    ax.barh(at, value, height, color=_COLOURS[kind], label=_KINDS[kind])
+    ax.barh(at, value, 0.4, color=_COLOURS[kind], label=_KINDS[kind])
     low, high = table["lower"].to_numpy(), table["upper"].to_numpy()
-    ax.hlines(at + shift, low, high, color="0.15", linewidth=1.0)
+    ax.hlines(at, low, high, color="0.15", linewidth=1.0)
 
 
 def _check(table: pd.DataFrame) -> None:
