@@ -145,3 +145,83 @@ def test_rows_in_blocks_and_weights(monkeypatch):
     monkeypatch.undo()
     replicated = gg.GAM(s("x", k=6), "poisson").fit(twice, "count")
     assert dispersion(replicated.fitted).value == pytest.approx(one, rel=1e-3)
+
+
+# --- tests of residuals ---------------------------------------------------------------------------
+
+
+def rows_in_space(seed: int, number: int = 200) -> pd.DataFrame:
+    rng = np.random.default_rng([seed, 5])
+    data = pd.DataFrame(rng.uniform(size=(number, 3)), columns=["x", "u", "v"])
+    return data.assign(t=np.arange(number), mean=np.exp(0.5 + np.sin(5.0 * data["x"])))
+
+
+def test_zeros_are_tested_by_their_score() -> None:
+    """Of an intercept alone, van den Broek's statistic in closed form."""
+    rng = np.random.default_rng(0)
+    n = 3000
+    data = pd.DataFrame({"y": rng.poisson(1.3, n) * (rng.uniform(size=n) > 0.02)})
+    gam = gg.GAM("y ~ 1", "poisson").fit(data)
+    zeros = gam.residual_tests().loc["zeros"]
+    p0, mean = np.exp(-data["y"].mean()), data["y"].mean()
+    excess = np.sum(data["y"] == 0) - n * p0
+    z = excess / np.sqrt(n * p0 * (1.0 - p0) - n * mean * p0**2)
+    # the predictor's posterior mean is less than log(mean) by about 1 / (2 n mean)
+    assert st.norm.isf(0.5 * zeros["p"]) == pytest.approx(abs(z), abs=0.02)
+    assert zeros["statistic"] == pytest.approx(np.sum(data["y"] == 0) / (n * p0), rel=1e-3)
+
+
+def test_moran_and_its_p_are_those_of_permutations() -> None:
+    data = rows_in_space(0)
+    gam = gg.GAM("y ~ s(x, k=8)", "poisson").fit(
+        data.assign(y=np.random.default_rng(1).poisson(data["mean"] * np.exp(0.5 * data["u"])))
+    )
+    e = gg.plotting.quantile_residuals(gam.fitted)
+    e = e - e.mean()
+    near = []
+    for i in range(len(data)):  # by hand
+        distance = np.hypot(data["u"] - data["u"][i], data["v"] - data["v"][i])
+        near.append(np.argsort(distance)[1:9])
+
+    def moran(z: np.ndarray) -> float:
+        return float(np.mean(z[:, None] * z[np.array(near)]) / np.mean(z**2))
+
+    space = gam.residual_tests(space=data[["u", "v"]]).loc["space"]
+    assert space["statistic"] == pytest.approx(moran(e))
+    rng = np.random.default_rng(2)
+    drawn = np.array([moran(rng.permutation(e)) for _ in range(2000)])
+    centre = drawn.mean()
+    share = np.mean(np.abs(drawn - centre) >= abs(moran(e) - centre))
+    assert space["p"] == pytest.approx(share, abs=0.03)
+
+
+@pytest.mark.slow
+def test_tests_of_residuals_have_their_size_and_power() -> None:
+    p: dict[str, list[pd.Series]] = {"right": [], "zeros": [], "time": [], "space": []}
+    for seed in range(60):
+        rng, data = np.random.default_rng(seed), rows_in_space(seed)
+        wave = 0.5 * np.sin(np.arange(200) / 3.0)
+        hill = 0.8 * np.sin(4.0 * data["u"]) * np.sin(4.0 * data["v"])
+        for kind in p:
+            f = {"time": wave, "space": hill}.get(kind, 0.0)
+            y = rng.poisson(data["mean"] * np.exp(f))
+            y = y * (rng.uniform(size=200) > 0.2) if kind == "zeros" else y
+            gam = gg.GAM("y ~ s(x, k=8)", "poisson").fit(data.assign(y=y))
+            p[kind].append(gam.residual_tests(time=data["t"], space=data[["u", "v"]])["p"])
+    shares = {kind: (pd.DataFrame(rows) < 0.05).mean() for kind, rows in p.items()}
+    assert shares["right"].max() < 0.13  # of 60, .05 with three standard errors
+    for kind in ("zeros", "time", "space"):
+        assert shares[kind][kind] > 0.7
+
+
+def test_residual_tests_take_columns_and_say_what_they_need() -> None:
+    data = rows_in_space(3)
+    data["y"] = np.random.default_rng(3).poisson(data["mean"])
+    gam = gg.GAM("y ~ s(x, k=8) + s(t, k=8)", "poisson").fit(data)
+    by_name = gam.residual_tests(time="t", space=("x", "t"))
+    by_value = gam.residual_tests(time=data["t"], space=data[["x", "t"]])
+    pd.testing.assert_frame_equal(by_name, by_value)
+    with pytest.raises(ValueError, match=r"1 numeric column\(s\) of the model \(x, t\)"):
+        gam.residual_tests(time="day")
+    with pytest.raises(ValueError, match=r"or values \[200, 2\]"):
+        gam.residual_tests(space=np.zeros((5, 2)))

@@ -19,7 +19,7 @@ from .effects.effect import Transform
 from .fits import FittedGAM, prediction
 from .fits.prediction import Part, Selection, part_of
 from .fits.specification import Model
-from .summaries.checks import concurvity, pairwise_concurvity
+from .summaries.checks import concurvity, pairwise_concurvity, residual_tests
 from .summaries.summary import (
     Summary,
     anova,
@@ -551,6 +551,26 @@ class Inspector:
         :raises ImportError: arviz is not there.
         """
         return inference_data(self.fitted)
+
+    def residual_tests(
+        self, *, time: Any = None, space: Any = None, seed: int | None = None
+    ) -> pd.DataFrame:
+        """
+        Tests of randomised quantile residuals, as R's DHARMa has them.
+
+        :param time: when rows are: a numeric column of the model, or values [N] of the fitted rows.
+        :param space: where rows are: two numeric columns of the model, or values [N, 2].
+        :param seed: of the residuals' random part; the GAM's own by default.
+        :return: columns ``statistic`` and ``p`` (two-sided), and the rows ``uniformity``
+            (Kolmogorov-Smirnov distance from the normal distribution, conservative, as parameters
+            are those that fit best); ``dispersion`` (variance,
+            given the degrees of freedom of the fit); of counts ``zeros``, those observed over those
+            expected (a score test: van den Broek 1995); with ``time`` the correlation of successive
+            rows; with ``space`` Moran's I of the eight nearest rows (Cliff & Ord 1981).
+        :raises ValueError: a family without a distribution function; rows that are not in memory;
+            ``time`` or ``space`` of another shape.
+        """
+        return residual_tests(self.fitted, time, space, self._seed(seed))
 
     def concurvity(self, full: bool = True) -> pd.DataFrame:
         """

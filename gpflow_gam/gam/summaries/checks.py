@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
+from scipy.sparse import csr_array
+from scipy.spatial import cKDTree
 from scipy.special import ndtri
-from scipy.stats import rankdata
+from scipy.stats import kstest, norm, rankdata
 
 from ...errors import (
     AutocorrelationWarning,
@@ -30,6 +32,7 @@ from ...likelihoods import Quasi
 from ...likelihoods.base import unwrapped
 from ...likelihoods.continuous import SMOOTHING
 from ...posteriors import ShapedMoments
+from ...threads import one_blas_thread
 from ..components import Component
 from ..effects import inducing_moments
 from ..effects.effect import make_grid
@@ -388,6 +391,101 @@ def autocorrelations(fit: FittedGAM) -> dict[Column, float]:
         e = e - e.mean()
         result[name] = float(2.0 * e[1:] @ e[:-1] / (e[1:] @ e[1:] + e[:-1] @ e[:-1]))
     return result
+
+
+_NEAREST = 8  # rows that a row is compared with in space
+
+
+@one_blas_thread()
+def residual_tests(
+    fit: FittedGAM, time: Any = None, space: Any = None, seed: int = 0
+) -> pd.DataFrame:
+    """Tests of randomised quantile residuals: a row each, with its statistic and p-value."""
+    if not fit.data.complete or fit.data.shared:
+        raise ValueError("residual_tests: needs the rows of a fit in memory, 65 536 at most.")
+    F = fit.predict_link(fit.X)[0]
+    counted = fit.weights > 0.0
+    residuals = quantile_residuals(fit, seed)[counted]
+    number = len(residuals)
+    edf = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
+    dof = max(number - edf, 1.0)
+    scatter = float(residuals @ residuals) / dof
+    rows = {
+        "uniformity": tuple(kstest(residuals, "norm")[:2]),
+        "dispersion": (scatter, 2.0 * float(norm.sf(abs(scatter - 1.0) / np.sqrt(2.0 / dof)))),
+    }
+    zeros = _zeros(fit, F)
+    if zeros is not None:
+        rows["zeros"] = zeros
+    e = residuals - residuals.mean()
+    if time is not None:
+        order = np.argsort(_at_rows(fit, "time", time, 1)[counted, 0], kind="stable")
+        r = float(e[order][1:] @ e[order][:-1] / (e @ e))
+        rows["time"] = r, 2.0 * float(norm.sf(abs(r + 1.0 / number) * np.sqrt(number)))
+    if space is not None:
+        rows["space"] = _moran(e, _at_rows(fit, "space", space, 2)[counted])
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["statistic", "p"])
+
+
+def _at_rows(fit: FittedGAM, argument: str, given: Any, width: int) -> AnyNDArray:
+    """Values [N, width] at the rows of the fit: numeric columns of the model, or an array."""
+    names = [given] if isinstance(given, str) else given
+    known = {name: i for i, (name, kind) in enumerate(fit.spec.encoder.columns) if kind == "number"}
+    if isinstance(names, (list, tuple)) and len(names) == width and set(names) <= set(known):
+        return fit.X[:, [known[name] for name in names]]
+    values = np.zeros(0) if isinstance(given, str) else pd.DataFrame(given).to_numpy()
+    if values.shape != (len(fit.X), width):
+        columns = ", ".join(map(str, known))
+        raise ValueError(
+            f"{argument} must be {width} numeric column(s) of the model ({columns}), or values "
+            f"[{len(fit.X)}, {width}], one for each row that was fitted; got {given!r}."
+        )
+    return values.astype(np.float64)
+
+
+def _zeros(fit: FittedGAM, F: AnyNDArray) -> tuple[float, float] | None:
+    """Zeros over those that are expected; None where the response has no zeros to count."""
+    family, likelihood = fit.spec.family, fit.likelihood
+    if not family.discrete or fit.spec.levels is not None or fit.num_predictors > 1:
+        return None
+    none = fit.Y.copy()
+    none[:, 0] = 0.0
+
+    def probability(shift: float) -> AnyNDArray:
+        at = family.cdf(likelihood, none, F + shift)
+        assert at is not None
+        return at[1]
+
+    p, weights = probability(0.0), fit.weights
+    slope = (probability(_STEP) - probability(-_STEP)) / (2.0 * _STEP)
+    # the fit has taken up part of what is by chance, as in a score test (van den Broek 1995)
+    moments, along = inducing_moments(fit), weights * slope
+    v = np.concatenate([moments.features(c.name, fit.X) @ along for c in fit.spec.components])
+    taken = float(v @ moments.covariance[0] @ v)
+    excess = float(weights @ ((fit.Y[:, 0] == 0.0) - p))
+    variance = max(float(weights**2 @ (p * (1.0 - p))) - taken, 1e-12)
+    ratio = 1.0 + excess / max(float(weights @ p), 1e-12)
+    return ratio, 2.0 * float(norm.sf(abs(excess) / np.sqrt(variance)))
+
+
+_STEP = 1e-4
+
+
+def _moran(e: AnyNDArray, places: AnyNDArray) -> tuple[float, float]:
+    """Moran's I of residuals and their nearest neighbours, and its p-value (Cliff & Ord 1981)."""
+    number, k = len(e), min(_NEAREST, len(e) - 1)
+    near = cKDTree(places).query(places, k + 1)[1][:, 1:]
+    starts = np.arange(0, near.size + 1, k)
+    W = csr_array((np.ones(near.size), near.ravel(), starts), shape=(number, number))
+    total = float(W.sum())
+    both = W + W.T
+    first = 0.5 * float(both.multiply(both).sum())
+    second = float(np.sum(np.square(np.asarray(both.sum(axis=1)))))
+    moran = number / total * float(e @ (W @ e)) / float(e @ e)
+    expected = -1.0 / (number - 1.0)
+    variance = number**2 * first - number * second + 3.0 * total**2
+    variance = variance / ((number**2 - 1.0) * total**2) - expected**2
+    return moran, 2.0 * float(norm.sf(abs(moran - expected) / np.sqrt(variance)))
 
 
 # --- Pearson's dispersion, and quasi-likelihoods fitted at it -------------------------------------
