@@ -179,6 +179,9 @@ def kernel_variables(kernel):
         (lambda: gg.s("x", prior="narrow"), "prior must be one of SD(...), Edf(...)"),
         (lambda: gg.GAM("y ~ s(x, prior=Sd(1))"), "prior must be one of SD, Edf, Lengthscale"),
         (lambda: gg.s("x", bs="re", id="a"), "id='a' is of curves"),
+        (lambda: gg.s("x", edf=-1), "edf must be a positive number"),
+        (lambda: gg.s("x", edf=3, shape="increasing"), "without kernel, prior, id and shape"),
+        (lambda: fitted(gg.s("x", k=8, edf=12)), "s(x): edf=12 cannot be"),
         (lambda: fitted(gg.s("x", k=8, prior=Edf(40.0))), "s(x): Edf(median=40) cannot be"),
         (lambda: fitted(gg.s("x", k=8, prior=Edf(0.5))), "s(x): Edf(median=0.5) cannot be"),
         (lambda: fitted(gg.random_effect("g", prior=Edf(2.0))), "state SD() instead"),
@@ -189,7 +192,7 @@ def kernel_variables(kernel):
         ),
         (
             lambda: gg.layers.AdditiveGP(gg.s(0, prior=SD(1.0)), num_data=9),
-            "leave prior and id out",
+            "leave prior, id and edf out",
         ),
     ],
 )
@@ -197,3 +200,22 @@ def test_errors_name_what_is_wrong(make, message):
     with pytest.raises((TypeError, ValueError)) as error:
         make()
     assert message in str(error.value)
+
+
+def test_edf_is_that_of_the_smoother_matrix():
+    """Of two curves, by the dense traces of what takes responses to each of them."""
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame({"x": np.repeat(np.arange(10.0), 6), "z": np.tile(np.arange(12.0), 5)})
+    data["y"] = np.sin(data.x) + 0.1 * data.z + 0.3 * rng.normal(size=60)
+    gam = gg.GAM(gg.s("x", edf=4.0) + gg.s("z", edf=1.5)).fit(data, "y")
+    parts = {name: np.asarray(k(data[["x", "z"]].to_numpy())) for name, k in kernels(gam).items()}
+    noise = float(gam.fitted.likelihood.variance.numpy())
+    A = np.linalg.inv(sum(parts.values()) + noise * np.eye(60))
+    assert np.trace(parts["s(x)"] @ A) == pytest.approx(4.0, abs=0.01)
+    assert np.trace(parts["s(z)"] @ A) == pytest.approx(1.5, abs=0.01)
+    again = gam.refit(data.assign(y=np.random.default_rng(2).normal(size=60)), "y")
+    assert list(again.summary().table.edf) == pytest.approx([4.0, 1.5], abs=0.01)
+
+
+def kernels(gam):
+    return {name: gam.fitted.model.kernel[name] for name in gam.names}

@@ -19,7 +19,7 @@ from .fits.fit import check_posterior, check_same_criterion, fit_gam, refit, upd
 from .fits.reading import as_written, with_response, with_response_as
 from .fits.specification import ENGINES, FADING, VARIATIONAL, Request, check_names
 from .inspector import Inspector
-from .summaries.checks import calibrated, check_fit
+from .summaries.checks import calibrated, check_fit, smoothed_as_stated
 from .terms import (
     Column,
     Formula,
@@ -220,7 +220,8 @@ class GAM(Inspector):
 
     def _accept(self, result: FittedGAM, options: dict[str, Any]) -> GAM:
         """Keep a fit, once its dispersion is settled and what is amiss with it is said."""
-        self._fit = calibrated(result, self.seed, options)
+        result = calibrated(result, self.seed, options)
+        self._fit = smoothed_as_stated(result, self.seed, options)
         check_fit(self._fit)
         return self
 

@@ -291,10 +291,10 @@ class HeadSpecification:
                 f"terms: a layer has an intercept always; got {terms!r}. Leave - 1 out."
             )
         for term in terms:
-            if term.prior or term.id is not None:
+            if term.prior or term.id is not None or term.edf is not None:
                 raise ValueError(
                     f"{term!r}: a layer's priors are in units that are not known before it is "
-                    "trained, and its terms share nothing; leave prior and id out."
+                    "trained, and its terms share nothing; leave prior, id and edf out."
                 )
         if isinstance(likelihood, Mapping):
             likelihood = families.from_json(likelihood)

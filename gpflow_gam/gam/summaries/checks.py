@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
+from gpflow.utilities import parameter_dict, set_trainable
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 from scipy.special import ndtri
@@ -23,6 +24,7 @@ from ...errors import (
     DispersionWarning,
     IdentifiabilityWarning,
     MissingTermWarning,
+    NotPositiveDefinite,
     ScaleMismatchWarning,
     ShapeWarning,
     SmoothingWarning,
@@ -578,6 +580,52 @@ def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
         fit = refit(dataclasses.replace(fit), seed, settings)
         result = dataclasses.replace(fit.result, seconds=spent + fit.result.seconds)
         fit = dataclasses.replace(fit, result=result)
+    return fit
+
+
+_STEPS, _LONGEST, _REACHED = 25, 3.0, 0.005
+
+
+def smoothed_as_stated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
+    """The fit at which terms have the degrees of freedom that they state; others as they are."""
+    # Newton's steps in the logarithm of the variance of a term's last part, the deviation from its
+    # line. In whitened coordinates the slope of tr(I - S) is tr(S (I - S)), other terms being held.
+    spec = fit.spec
+    stated = {c: edf for c in spec.effects if (edf := spec.term(c.term).edf) is not None}
+    if stated and (fit.solution is None or fit.data.shared):
+        raise ValueError(
+            "edf: takes several fits to sums over rows, in one process; leave edf, or engine and "
+            "variational, out."
+        )
+    names = ("max_iterations", "tolerance", "callback", "progress", "on_interrupt")
+    settings = {name: value for name, value in options.items() if name in names}
+    for _ in range(_STEPS if stated else 0):
+        moments, missing = inducing_moments(fit), {}
+        for c, edf in stated.items():
+            has = float(effective_dof(fit, c)[c.predictors_of(fit.num_predictors)[0]])
+            missing[c] = edf - has
+        worst = max(stated, key=lambda c: abs(missing[c]))
+        if abs(missing[worst]) < _REACHED:
+            break
+        for c in stated:
+            learnt = parameter_dict(fit.trained.kernel[c.name])
+            learnt = {path: p for path, p in learnt.items() if p.prior is not None}
+            *_, variance = (p for path, p in learnt.items() if path.endswith(".variance"))
+            for p in learnt.values():
+                set_trainable(p, False)
+            S = moments.covariance[0, moments.block(c.name), moments.block(c.name)]
+            slope = max(float(np.trace(S) - np.sum(np.square(S))), 1e-3)
+            step = np.clip(missing[c] / slope, -_LONGEST, _LONGEST)
+            variance.assign(variance.numpy() * np.exp(step))
+        try:
+            fit = refit(fit, seed, settings)
+        except NotPositiveDefinite:
+            break
+    if stated and abs(missing[worst]) >= _REACHED:
+        raise ValueError(
+            f"{worst.name}: edf={stated[worst]:g} cannot be; at the lengthscale that suits the "
+            f"data it gets to {stated[worst] - missing[worst]:.1f}. State less, or take a larger k."
+        )
     return fit
 
 

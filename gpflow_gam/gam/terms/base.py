@@ -307,6 +307,8 @@ class Term(abc.ABC):
     """What is known of its hyperparameters; empty for the default priors."""
     id: str | None = dataclasses.field(default=None, kw_only=True)
     """Terms with the same one, and curves of all levels of a term, share their hyperparameters."""
+    edf: float | None = dataclasses.field(default=None, kw_only=True)
+    """Effective degrees of freedom that a curve is given; None where the data choose them."""
 
     @property
     @abc.abstractmethod

@@ -649,6 +649,7 @@ def s(
     at: Any = None,
     prior: Prior | tuple[Prior, ...] | None = None,
     id: str | None = None,
+    edf: float | None = None,
 ) -> Term:
     """
     A smooth function of a column, zero on average over the data.
@@ -696,6 +697,8 @@ def s(
         :mod:`gpflow_gam.priors`.
     :param id: a name that terms of the same kind have in common, which then share variances and
         lengthscales, in the columns' units, as the curves of a ``by`` do among themselves.
+    :param edf: effective degrees of freedom that each curve is to have, its straight line
+        included; the data do not choose its smoothness then, and bands take it as known.
     :raises TypeError, ValueError: naming the argument.
     """
     if id is not None and not isinstance(id, str):
@@ -705,6 +708,13 @@ def s(
         raise ValueError("s(): a kernel of your own has its own priors; leave prior out.")
     if at is not None and bs in ("mrf", "re", "sos", *FACTOR_SMOOTHS):
         raise ValueError(f"s(): at= is of a curve a row, which bs={bs!r} does not take.")
+    if edf is not None:
+        known = isinstance(edf, (int, float)) and 0.0 < edf < np.inf
+        if not known or bs in ("mrf", "re", *FACTOR_SMOOTHS) or kernel or priors or id or shape:
+            raise ValueError(
+                f"s(): edf must be a positive number, of a curve without kernel, prior, id and "
+                f"shape; got edf={edf!r}."
+            )
     if id is not None and (bs in ("mrf", "re", *FACTOR_SMOOTHS) or kernel is not None):
         raise ValueError(
             f"s(): id={id!r} is of curves; levels share their variance without one, and a kernel "
@@ -733,7 +743,9 @@ def s(
                 f"write random_effect({named}), for slopes random_effect({columns[0]!r}, by=...)."
             )
         return random_effect(*columns, by=by, prior=prior)
-    return Smooth(columns, bs, k, by, period, kernel, isotropic, shape, at, prior=priors, id=id)
+    return Smooth(
+        columns, bs, k, by, period, kernel, isotropic, shape, at, prior=priors, id=id, edf=edf
+    )
 
 
 def te(
