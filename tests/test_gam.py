@@ -378,3 +378,80 @@ def test_draws_beside_a_row_far_away_have_the_posteriors_moments(family, far):
         draws = gam.sample(frame, 1000, kind, seed=0)
         assert np.max(np.abs(draws.mean(axis=0) - mean) / se) < 4.0 / np.sqrt(1000)
         np.testing.assert_allclose(draws.std(axis=0), se, rtol=0.25)
+
+
+# --- rows that lack a value: NaN where others have an answer -------------------------------------
+
+HOLES = [2, 5, 6]
+
+
+@pytest.fixture(scope="module")
+def plain() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.uniform(size=80), "g": rng.choice(list("ab"), 80)})
+    frame["log_n"] = rng.normal(size=80)
+    frame["y"] = np.sin(5.0 * frame["x"]) + 0.1 * rng.normal(size=80)
+    frame["label"] = np.where(frame["y"] > 0.2, "high", "low")
+    frame["unused"] = np.nan
+    return frame
+
+
+@pytest.fixture(scope="module")
+def holes(plain) -> pd.DataFrame:
+    frame = plain.copy()
+    frame.loc[2, "x"] = np.nan
+    frame.loc[5, "g"] = None
+    frame.loc[6, "log_n"] = np.nan
+    return frame
+
+
+@pytest.fixture(scope="module")
+def dropping(holes) -> gg.GAM:
+    terms = s("x", k=6) + factor("g")
+    return gg.GAM(terms, offset="log_n", missing="drop").fit(holes, y="y")
+
+
+ANSWERS = {
+    "response": lambda dropping, rows: dropping.predict(rows),
+    "se": lambda dropping, rows: dropping.predict(rows, "link", se=True),
+    "interval": lambda dropping, rows: dropping.predict(rows, interval=0.9),
+    "terms": lambda dropping, rows: dropping.predict(rows, "terms"),
+    "observation": lambda dropping, rows: dropping.predict(rows, "observation"),
+    "sample": lambda dropping, rows: dropping.sample(rows, 3).T,
+    "density": lambda dropping, rows: dropping.log_density(rows),
+    "averaged": lambda dropping, rows: dropping.log_density(rows, unconditional=True),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_incomplete_rows_are_nan_and_the_others_as_without_them(dropping, holes, answer):
+    whole, alone = answer(dropping, holes), answer(dropping, holes.drop(index=HOLES))
+    for all_rows, complete in zip(
+        *((t if isinstance(t, tuple) else (t,)) for t in (whole, alone)), strict=True
+    ):
+        values = np.asarray(all_rows)
+        assert len(values) == len(holes)
+        assert np.isnan(values[HOLES]).all()
+        np.testing.assert_array_equal(np.delete(values, HOLES, axis=0), np.asarray(complete))
+        if isinstance(all_rows, pd.DataFrame):
+            assert list(all_rows.index) == list(range(len(holes)))
+
+
+def test_a_missing_response_has_no_density_and_a_prediction(dropping, holes):
+    rows = holes.assign(y=holes["y"].where(holes.index != 7))
+    assert np.flatnonzero(np.isnan(dropping.log_density(rows))).tolist() == [*HOLES, 7]
+    assert np.flatnonzero(np.isnan(dropping.predict(rows))).tolist() == HOLES
+
+
+def test_blocks_and_tables_of_holes_only(dropping, holes):
+    pieces = [holes.iloc[:20], holes.iloc[20:]]
+    np.testing.assert_array_equal(dropping.predict(pieces), dropping.predict(holes))
+    assert np.isnan(dropping.predict(holes.loc[HOLES])).all()
+    assert dropping.predict(holes.loc[HOLES], "terms").shape == (3, 4)  # the offset, too
+
+
+def test_no_class_where_a_value_is_missing(holes):
+    dropping = gg.GAM(linear("x"), family="bernoulli", missing="drop").fit(holes, y="label")
+    classes = dropping.predict(holes, "class")
+    assert classes[2] is None
+    assert set(np.delete(classes, 2)) == {"high", "low"}

@@ -8,14 +8,11 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
-import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
 import gpflow_gam as gg
 from gpflow_gam import s
-from gpflow_gam.bijectors import without_bijector_cache
-from gpflow_gam.optimizers.minimizers import forget_gradients
 
 
 def graphs() -> int:
@@ -74,24 +71,3 @@ def test_fits_leave_no_graph_and_no_rule(fitted, rng):
     fitted(rng)
     assert graphs() == before
     assert len(ops.gradient_registry._registry) == rules
-
-
-def test_a_graph_with_custom_gradients_is_let_go_and_computes_on(rng):
-    parameter = gpflow.Parameter(0.7, transform=gpflow.utilities.positive())
-
-    @tf.function(autograph=False)
-    def slope() -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            value = tf.square(tf.convert_to_tensor(parameter))
-        return tape.gradient(value, parameter.unconstrained_variable)
-
-    rules = len(ops.gradient_registry._registry)
-    with without_bijector_cache(gpflow.Module()) as nothing:
-        assert nothing is None
-    graph = slope.get_concrete_function().graph
-    assert len(ops.gradient_registry._registry) > rules
-    forget_gradients(graph)
-    assert len(ops.gradient_registry._registry) == rules
-    forget_gradients(graph)  # once more does no harm
-    expected = 2.0 * 0.7 * -np.expm1(-0.7)
-    assert float(slope()) == pytest.approx(expected, rel=1e-6)

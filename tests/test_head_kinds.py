@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
+import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te, ti
 from gpflow_gam.layers import AdditiveGP
 
@@ -130,3 +131,93 @@ def test_a_head_takes_all_other_kinds_at_once() -> None:
     result = head(data).numpy()
     assert np.all(np.isfinite(result))
     assert np.all(result[..., 1] > 0.0)
+
+
+# --- inside XLA, which drops assertions: what should have failed is NaN --------------------------
+
+FEW = 12
+DRAWS = np.random.default_rng(3)
+POINTS = np.column_stack([DRAWS.normal(size=FEW), np.arange(FEW) % 3])
+CODES = POINTS[:, 1]
+
+
+def compiled(head: AdditiveGP, **options: Any) -> Any:
+    return tf.function(lambda x: head(x, **options), jit_compile=True, autograph=False)
+
+
+def factors(**options: Any) -> AdditiveGP:
+    terms = gg.s(0) + gg.factor(1)
+    options = {"num_data": FEW, "num_inducing": 4, "num_levels": {1: 3}, **options}
+    return AdditiveGP(terms, **options)
+
+
+@pytest.fixture(scope="module")
+def fixed() -> AdditiveGP:
+    return factors(normalization=None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "output",
+    [
+        "moments",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("components", "response", "interval")),
+    ],
+)
+def test_unknown_levels(fixed: AdditiveGP, output: str) -> None:
+    head = fixed
+    strange = POINTS.copy()
+    strange[[1, 4, 7, 8], 1] = 3.0, -1.0, 0.5, np.nan
+    with pytest.raises(tf.errors.InvalidArgumentError, match="codes 0 to 2"):
+        head(strange, output=output)
+    result = np.asarray(compiled(head, output=output)(tf.constant(strange)))
+    bad = np.isin(np.arange(FEW), [1, 4, 7, 8])
+    assert np.all(np.isnan(result[bad]))
+    want = head(POINTS, output=output).numpy()[~bad]
+    np.testing.assert_allclose(result[~bad], want, rtol=1e-8, atol=1e-10)
+
+
+def test_infinite_features() -> None:
+    head = factors()
+    strange = POINTS.copy()
+    strange[2, 0] = np.inf
+    result = head(strange).numpy()
+    assert np.all(np.isnan(result[2]))
+    assert np.all(np.isfinite(np.delete(result, 2, axis=0)))
+
+
+@pytest.mark.slow
+def test_before_adapt() -> None:
+    head = AdditiveGP(gg.s(0), num_data=FEW, num_inducing=4, normalization="adapt")
+    run = compiled(head)
+    assert np.all(np.isnan(run(tf.constant(POINTS))))
+    head.adapt(POINTS)
+    assert np.all(np.isfinite(run(tf.constant(POINTS))))
+
+
+@pytest.mark.slow
+def test_batches_larger_than_num_data() -> None:
+    head = AdditiveGP(gg.s(0), num_data=FEW, num_inducing=4)
+    run = compiled(head, training=True)
+    assert np.all(np.isfinite(run(tf.constant(POINTS))))
+    result = run(tf.constant(np.concatenate([POINTS, POINTS]))).numpy()
+    assert np.all(np.isnan(result[..., 0]))
+
+
+@pytest.mark.slow
+def test_natural_gradients_of_bad_rows() -> None:
+    labels = POINTS[:, 1]
+    head = factors(likelihood="softmax", num_classes=3, normalization=None)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(features: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return head.loss(y, head(features, training=True))
+
+    start = {path: np.array(value) for path, value in head._state().items()}
+    for features, y in ((POINTS, labels + 1.0), (np.where(POINTS == 2.0, 3.0, POINTS), labels)):
+        for path, variable in head._state().items():
+            variable.assign(start[path])
+        step(tf.constant(POINTS), tf.constant(labels))
+        assert np.all(np.isfinite(head.parameters["variational.site_shift"].numpy()))
+        step(tf.constant(features), tf.constant(y))
+        assert np.all(np.isnan(head.parameters["variational.site_shift"].numpy()))

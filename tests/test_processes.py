@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 import gpflow_gam as gg
-from gpflow_gam import archive
 
 SCRIPT = """
 import os, signal, sys
@@ -83,33 +78,3 @@ def test_import_leaves_what_is_dear_and_what_is_others(fresh: list[str]) -> None
 
 def test_a_fork_computes_or_says_why_not(fresh: list[str]) -> None:
     assert fresh[3].strip() == "[0, 7, 7, 7, 7] (40,)"
-
-
-def test_a_folder_that_nothing_may_be_written_to() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        target = folder / "a.gam"
-        archive.write(target, {"kind": "test", "format": 1}, {"a": np.arange(3.0)}, False)
-        before = target.read_bytes()
-        os.chmod(folder, 0o555)
-        pid = os.fork()
-        if pid == 0:  # as somebody whom the mode binds
-            code = 1
-            try:
-                if os.geteuid() == 0:
-                    os.setuid(65534)
-                archive.write(target, {"kind": "test", "format": 1}, {}, overwrite=True)
-            except PermissionError:
-                code = 7
-            finally:
-                os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os.chmod(folder, 0o755)
-        assert code == 7
-        assert os.listdir(folder) == ["a.gam"]
-        assert target.read_bytes() == before
-        header, arrays = archive.read(target, "test", 1)
-        np.testing.assert_array_equal(arrays["a"], np.arange(3.0))
-        assert header["kind"] == "test"
-        with pytest.raises(ValueError, match="damaged"):
-            archive.read(target, "other", 1)

@@ -120,27 +120,6 @@ def test_predictions_of_terms_and_effects_are_the_same(gam, data):
         np.testing.assert_allclose(own[name], known["se"], rtol=2e-3)
 
 
-def test_estimates_alone_cost_no_variances(gam, data, monkeypatch):
-    link = [gam.predict(data, "link", se=True, unconditional=u)[0] for u in (True, False)]
-    beside = [
-        gam.predict(data, "terms", se=True, unconditional=unconditional)[0]
-        for unconditional in (True, False)
-    ]
-    known = gam.predict(data, "terms", interval=0.9)
-    for name in ("predict_components", "predict_link", "predict_sum"):
-        monkeypatch.setattr(type(gam.fitted), name, lambda *_: pytest.fail("variances"))
-    for other in link:
-        np.testing.assert_allclose(gam.predict(data, "link"), other, rtol=1e-6, atol=1e-8)
-    plain = gam.predict(data, "terms")
-    for other in beside:
-        pd.testing.assert_frame_equal(plain, other, rtol=1e-6, atol=1e-8)
-    for name in plain:
-        np.testing.assert_allclose(plain[name], known[name, "estimate"], rtol=1e-6, atol=1e-8)
-    chosen = list(gam.names[1::-1])
-    part = gam.predict(data, "terms", terms=chosen)
-    pd.testing.assert_frame_equal(part, plain[list(part)])
-
-
 def test_rows_do_not_depend_on_their_neighbours(gam, data):
     whole = gam.predict(data, interval=0.9)
     alone = pd.concat([gam.predict(data.iloc[[i]], interval=0.9) for i in (0, 50)])
