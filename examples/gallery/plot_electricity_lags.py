@@ -31,35 +31,30 @@ model.fit(hours)
 print(model.summary())
 
 # %%
-# The effect of a temperature against 18 degrees, lag by lag. Demand is a logarithm, and ``np.exp``
-# makes ratios of it:
+# The effect of a temperature against 18 degrees, lag by lag; and of two days at one temperature, as
+# values without ``lag`` are held at all lags. Demand is a logarithm, and ``np.exp`` makes ratios:
 
 reference, lags = {"Temperature": 18.0}, np.arange(17)
-figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.6), sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.4), layout="constrained")
+axes[0].sharey(axes[1])
 for ax, temperature in zip(axes, (36.0, 6.0)):
     grid = {"Temperature": np.full(17, temperature), "lag": lags}
     effect = model.effects("lag(Temperature)", grid, reference=reference, fun=np.exp)
     ax.vlines(3 * lags, effect["lower"], effect["upper"], color="C0", alpha=0.6)
     ax.plot(3 * lags, effect["estimate"], "o", color="C0", markersize=4)
-    ax.axhline(1.0, color="0.6", linewidth=0.8)
     ax.set(xlabel=f"hours after {temperature:.0f} °C")
+values = np.linspace(6, 34, 57)
+both = model.effects("lag(Temperature)", {"Temperature": values}, reference=reference, fun=np.exp)
+axes[2].plot(values, both["estimate"])
+axes[2].fill_between(values, both["lower"], both["upper"], alpha=0.25, linewidth=0)
+axes[2].set_xlabel("temperature on two days (°C)")
+for ax in axes:
+    ax.axhline(1.0, color="0.6", linewidth=0.8)
 axes[0].set_ylabel("demand, ratio to 18 °C")
 plt.show()
 
 # %%
-# Values without ``lag`` are held at all lags: two days at one temperature. Arrays of lags are any
-# history, such as two hot days with cool nights:
-
-values = np.linspace(6, 34, 57)
-cumulative = model.effects(
-    "lag(Temperature)", {"Temperature": values}, reference=reference, fun=np.exp
-)
-figure, ax = plt.subplots(figsize=(5.6, 3.6), layout="constrained")
-ax.plot(values, cumulative["estimate"])
-ax.fill_between(values, cumulative["lower"], cumulative["upper"], alpha=0.25, linewidth=0)
-ax.axhline(1.0, color="0.6", linewidth=0.8)
-ax.set(xlabel="temperature on two days (°C)", ylabel="demand, ratio to 18 °C")
-plt.show()
+# Arrays of lags are any history, such as two hot days with cool nights:
 
 clock = (15 - 3 * lags) % 24  # at three in the afternoon
 nights = {"hot days, hot nights": 28.0, "hot days, cool nights": 18.0}
