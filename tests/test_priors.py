@@ -179,6 +179,10 @@ def kernel_variables(kernel):
         (lambda: gg.s("x", prior="narrow"), "prior must be one of SD(...), Edf(...)"),
         (lambda: gg.GAM("y ~ s(x, prior=Sd(1))"), "prior must be one of SD, Edf, Lengthscale"),
         (lambda: gg.s("x", bs="re", id="a"), "id='a' is of curves"),
+        (
+            lambda: gg.GAM(gg.s("x", edf=3)).fit(DATA, "y", criterion="ncv"),
+            "criterion='ncv' chooses the smoothness that edf= of s(x) states",
+        ),
         (lambda: gg.s("x", edf=-1), "edf must be a positive number"),
         (lambda: gg.s("x", edf=3, shape="increasing"), "without kernel, prior, id and shape"),
         (lambda: fitted(gg.s("x", k=8, edf=12)), "s(x): edf=12 cannot be"),
@@ -215,6 +219,12 @@ def test_edf_is_that_of_the_smoother_matrix():
     assert np.trace(parts["s(z)"] @ A) == pytest.approx(1.5, abs=0.01)
     again = gam.refit(data.assign(y=np.random.default_rng(2).normal(size=60)), "y")
     assert list(again.summary().table.edf) == pytest.approx([4.0, 1.5], abs=0.01)
+
+
+def test_edf_of_several_predictors():
+    gam = gg.GAM({"mean": gg.s("x", k=8, edf=5), "sd": gg.s("z", k=8, edf=2)}, "heteroskedastic")
+    table = gam.fit(DATA, "y").summary().table
+    assert list(table.edf) == pytest.approx([5.0, 2.0], abs=0.01)
 
 
 def kernels(gam):

@@ -428,6 +428,12 @@ def check_criterion(request: Request, options: Mapping[str, Any]) -> None:
                 "groups: the ELBO leaves no rows out; add criterion='ncv', or leave groups out."
             )
         return
+    stated = next((t.label for t in request.terms if t.edf is not None), None)
+    if stated:
+        raise ValueError(
+            f"criterion='ncv' chooses the smoothness that edf= of {stated} states; leave one of "
+            "the two out."
+        )
     if request.engine != "variational":
         raise ValueError(needs_sites(f"engine={request.engine!r}"))
     if request.variational not in (None, "exact", "sites"):

@@ -602,8 +602,8 @@ def smoothed_as_stated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> Fi
     for _ in range(_STEPS if stated else 0):
         moments, missing = inducing_moments(fit), {}
         for c, edf in stated.items():
-            has = float(effective_dof(fit, c)[c.predictors_of(fit.num_predictors)[0]])
-            missing[c] = edf - has
+            first = c.predictors_of(fit.num_predictors)[0]
+            missing[c] = edf - float(effective_dof(fit, c)[first])
         worst = max(stated, key=lambda c: abs(missing[c]))
         if abs(missing[worst]) < _REACHED:
             break
@@ -613,7 +613,8 @@ def smoothed_as_stated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> Fi
             *_, variance = (p for path, p in learnt.items() if path.endswith(".variance"))
             for p in learnt.values():
                 set_trainable(p, False)
-            S = moments.covariance[0, moments.block(c.name), moments.block(c.name)]
+            first, at = c.predictors_of(fit.num_predictors)[0], moments.block(c.name)
+            S = moments.covariance[first, at, at]
             slope = max(float(np.trace(S) - np.sum(np.square(S))), 1e-3)
             step = np.clip(missing[c] / slope, -_LONGEST, _LONGEST)
             variance.assign(variance.numpy() * np.exp(step))
