@@ -114,3 +114,16 @@ def test_bad_arguments_are_named(data, change, message):
     given = {"y": "y", "time": "day", "horizon": 5, "origins": 2, **change}
     with pytest.raises(ValueError, match=message):
         gg.backtest(gg.GAM(s("x", k=8), family), table, **given)
+
+
+def test_spans_are_in_the_unit_of_time() -> None:
+    """Ten of a date would be ten nanoseconds."""
+    table = pd.DataFrame({"x": np.arange(40.0), "y": np.arange(40.0) % 7})
+    dated = table.assign(day=pd.date_range("2024-01-01", periods=40))
+    gam = gg.GAM(s("x", k=8))
+    with pytest.raises(TypeError, match="horizon must be of spans of time such as '7D', as 'day'"):
+        gg.backtest(gam, dated, "y", time="day", horizon=10, origins=2)
+    with pytest.raises(TypeError, match="window must be of numbers, as 'x' is; got '7D'"):
+        gg.backtest(gam, table, "y", time="x", horizon=10, origins=2, window="7D")
+    with pytest.raises(TypeError, match="backtest takes a GAM"):
+        gg.backtest("y ~ s(x)", table, time="x", horizon=10, origins=2)

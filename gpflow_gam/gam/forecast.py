@@ -74,11 +74,17 @@ def backtest(
         raise ValueError(f"quantiles must increase, between 0 and 1, two or more; got {levels}.")
     if forget != 1.0 and window is not None:
         raise ValueError("window and forget are two ways to let rows go; give one of them.")
+    if isinstance(gam, str):
+        raise TypeError(f"backtest takes a GAM, fitted or not: backtest(GAM({gam!r}), ...).")
     table = in_memory(data)
     times: Any = pd.Series(table.values(time))
     dates = pd.api.types.is_datetime64_any_dtype(times)
     if times.isna().any() or not (dates or pd.api.types.is_numeric_dtype(times)):
         raise ValueError(f"time: column {time!r} must hold numbers or dates, in every row.")
+    for name, span in (("horizon", horizon), ("window", window)):
+        if span is not None and dates == isinstance(span, (int, float)):
+            unit = "spans of time such as '7D'" if dates else "numbers"
+            raise TypeError(f"{name} must be of {unit}, as {time!r} is; got {span!r}.")
     ahead = pd.Timedelta(horizon) if dates else horizon
     back = pd.Timedelta(window) if dates and window is not None else window
     begins: list[Any]

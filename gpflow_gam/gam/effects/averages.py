@@ -23,7 +23,7 @@ from ..fits.fitted import CENTRAL, meaningful, warn_if_far
 from ..fits.prediction import Part, known_part
 from ..fits.reading import in_memory
 from ..frames import Element, Holes, LevelColumn, NumericColumn, Table, filled
-from ..terms import Column, as_columns, variables_of
+from ..terms import Column, as_column, as_columns, variables_of
 from ..terms.smooth import KINDS
 from .effect import STEP, simultaneous_bands, stacked_frame, with_outputs
 from .posterior import between_moments, inducing_moments, states
@@ -503,6 +503,8 @@ class Averaging:
         """The table of :meth:`gpflow_gam.GAM.avg_predictions`."""
         if data is None and (total or weights is not None):
             raise ValueError("weights and total are of the rows of data, which must be given.")
+        if weights is not None and as_column(weights) is None:
+            raise TypeError(f"weights must name a column of data; got {weights!r}.")
         points = combined(at)
         rows = population(self.fit, data, points, self.drop and not total, weights=weights)
         groups, counts = groups_of(self.fit, rows, by)

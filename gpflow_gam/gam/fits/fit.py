@@ -322,6 +322,8 @@ def with_chains(fit: FittedGAM, seed: int) -> FittedGAM:
     solution, model = fit.solution, fit.model
     assert solution is not None
     assert isinstance(model, (AdditiveSGPR, AdditiveSVGP))
+    if solution.bound is None and not len(solution.rounds.hyperparameters):
+        return fit  # there is nothing to draw
     chains = sample_chains(model, solution, seed)
     return dataclasses.replace(fit, _solution=dataclasses.replace(solution, chains=chains))
 
