@@ -66,6 +66,7 @@ def backtest(
         within), ``crps`` and ``pinball_0.05`` and so on (lower is better), and ``log_density``, the
         log score (higher is better). Take means of these, by origin or by distance from it. With
         ``missing="drop"`` rows that lack a value are left out.
+    :raises TypeError: no GAM; ``horizon`` or ``window`` in another unit than time.
     :raises ValueError: naming the argument; a response that is no number; origins without rows to
         fit to, or none with rows to predict.
     """
