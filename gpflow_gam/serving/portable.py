@@ -240,45 +240,6 @@ def _without(x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
 FORMULAS["AddN"] = lambda op, *x: functools.reduce(tf.add, x)
 
 
-@_stands_for("Einsum")
-def _einsum(op: tf.Operation, *factors: Any) -> Any:
-    """By matrix products, of at most one index to sum over: LiteRT's converter errs on others."""
-    equation = op.get_attr("equation").decode()
-    left, out = equation.split("->")
-    terms = left.split(",")
-    if len(terms) != 2 or any(len(set(t)) < len(t) for t in (*terms, out)) or "." in equation:
-        raise ValueError(f"model: {op.name} sums by {equation}, which only a SavedModel can do.")
-    a, b = terms
-    batch = [i for i in out if i in a and i in b]
-    inner = [i for i in a if i in b and i not in out]
-    # what one factor has alone and the result has not is summed at once
-    alone = [[i for i in t if i in out and i not in batch] for t in terms]
-    if max(len(inner), *map(len, alone)) > 1:
-        raise ValueError(f"model: {op.name} sums by {equation}, which only a SavedModel can do.")
-    x, y = (
-        _arranged(f, term, [*batch, *free, *inner]) for f, term, free in zip(factors, terms, alone)
-    )
-    x = x if alone[0] else tf.expand_dims(x, len(batch))
-    y = y if alone[1] else tf.expand_dims(y, len(batch))
-    x, y = (v if inner else tf.expand_dims(v, -1) for v in (x, y))
-    result = product(x, tf.transpose(y, _swapped(y.shape.rank)))
-    if not alone[1]:
-        result = result[..., 0]
-    if not alone[0]:
-        result = _without(result, [len(batch)])
-    return _arranged(result, "".join([*batch, *alone[0], *alone[1]]), list(out))
-
-
-def _arranged(x: tf.Tensor, indices: str, wanted: list[str]) -> tf.Tensor:
-    """A tensor with its axes in another order, summed over those that are not wanted."""
-    summed = [k for k, i in enumerate(indices) if i not in wanted]
-    if summed:
-        x = tf.reduce_sum(x, axis=summed)
-        indices = "".join(i for i in indices if i in wanted)
-    order = [indices.index(i) for i in wanted]
-    return x if order == sorted(order) else tf.transpose(x, order)
-
-
 def _swapped(rank: int) -> list[int]:
     return [*range(rank - 2), rank - 1, rank - 2]
 
