@@ -86,12 +86,14 @@ def build_model(spec: Specification, data: Data) -> Model:
         if isinstance(t, Smooth) and t.kernel is not None
     }
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
-    if isinstance(data, MissingData):
-        likelihood = spec.family.likelihood(data.response, spec.levels, None)
-    else:
-        weights = data.columns.weights
-        likelihood = spec.family.likelihood(data.responses, spec.levels, weights)
-    units = np.broadcast_to(spec.family.units(likelihood)[0], predictors)
+    exact, units = spec.variational == "exact", np.ones(predictors)
+    if not (exact and data.complete):  # a model of these has its own
+        if isinstance(data, MissingData):
+            likelihood = spec.family.likelihood(data.response, spec.levels, None)
+        else:
+            weights = data.columns.weights
+            likelihood = spec.family.likelihood(data.responses, spec.levels, weights)
+        units = np.broadcast_to(spec.family.units(likelihood)[0], predictors)
     priors = {t.label: t.prior for t in spec.terms if t.prior}
     stated = {
         c.term: Stated(priors[c.term], float(units[i]), spec.information[i])
@@ -103,7 +105,6 @@ def build_model(spec: Specification, data: Data) -> Model:
     fixed = spec.priors, spec.null_offset, stated, shared
     kernel = build_kernel(spec.components, spec.scale, users, predictors, *fixed)
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
-    exact = spec.variational == "exact"
     if exact:  # a noise variance in logarithms, as a response may be in any unit
         noise = Parameter(0.5 * spec.scale**2, transform=exponential())
         if data.complete:
