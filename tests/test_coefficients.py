@@ -288,6 +288,20 @@ def test_lines_of_levels_are_at_zero_of_the_reference(many):
     assert result["se"] == pytest.approx(se[0], rel=0.02)
 
 
+def test_each_predictor_has_an_intercept_of_references(many):
+    data = many.head(600)
+    terms = {"mean": linear("z") + factor("g"), "scale": factor("h")}
+    gam = gg.GAM(terms).fit(data, "y")
+    result = gam.coefficients({"g": "b", "h": "v"}, unconditional=False).iloc[:2]
+    row = pd.DataFrame({"z": [0.0], "g": "b", "h": "v"})
+    mean, se = gam.predict(row, "link", se=True, unconditional=False)
+    np.testing.assert_allclose(result["estimate"], mean[0], rtol=1e-6)
+    np.testing.assert_allclose(result["se"], se[0], rtol=1e-4)
+    # a factor whose levels have their own means has no intercept to move
+    own = gg.GAM(factor("g") - 1).fit(data, "y")
+    assert list(own.coefficients({"g": "a"})["term"]) == ["factor(g)"] * 3
+
+
 def test_many_levels_are_the_same_in_parts(gam, monkeypatch):
     whole = gam.coefficients({"r": "r7"})
     monkeypatch.setattr(importlib.import_module("gpflow_gam.gam.effects.effect"), "_LEVELS", 7)

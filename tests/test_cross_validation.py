@@ -196,3 +196,23 @@ def test_draws_of_quantities_have_the_standard_errors_of_predictions():
     np.testing.assert_allclose(drawn, wanted, rtol=0.05)
     given = gam.hypotheses(dict(enumerate(np.eye(3))), new, unconditional=False)["se"]
     np.testing.assert_allclose(given, known, rtol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
+def test_labels_and_neighbours_follow_rows_that_are_dropped():
+    data = table(30).assign(site=np.arange(30) // 5)
+    data.loc[[3, 20, 21], "x"] = np.nan
+    near = windows(30, 2)
+    kept = data.drop([3, 20, 21])
+    number = {old: new for new, old in enumerate(kept.index)}
+    left = [[number[i] for i in near[n] if i in number] for n in kept.index]
+
+    def fit(rows, groups):
+        gam = gg.GAM(s("x", k=5), missing="drop")
+        gam.fit(rows, "y", criterion="ncv", groups=groups, max_iterations=3)
+        return gam.fitted.solution.optimum
+
+    np.testing.assert_allclose(fit(data, near), fit(kept, left), atol=1e-10)
+    for groups in ("site", data["site"]):
+        np.testing.assert_allclose(fit(data, groups), fit(kept, "site"), atol=1e-10)

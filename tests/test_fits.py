@@ -126,6 +126,25 @@ def test_rough_curves_are_those_of_a_node_at_every_value(monkeypatch, family, te
     assert np.max(np.abs(mean - other) / sd) < 0.05
 
 
+@pytest.mark.slow
+def test_fine_nodes_are_kept_in_files_and_where_a_fit_goes_on(tmp_path):
+    data = narrow(300, "poisson")
+    gam = gg.GAM("s(x) + s(z, k=8)", family="poisson").fit(data, y="y")
+    effects, number = gam.effects("s(x)"), gam.fitted.result.num_iterations
+    for keep in (True, False):
+        gam.save(tmp_path / str(keep), data=keep)
+        loaded = gg.GAM.load(tmp_path / str(keep))
+        assert loaded.fitted.spec.refined == gam.fitted.spec.refined == ("s(x)",)
+        assert loaded.fitted.result.interpolation == gam.fitted.result.interpolation
+        assert loaded.fitted.result.interpolation_by == gam.fitted.result.interpolation_by
+        assert loaded.fitted.result.interpolation_shift == gam.fitted.result.interpolation_shift
+        pd.testing.assert_frame_equal(loaded.effects("s(x)"), effects)
+    elbo = gam.fitted.result.elbo
+    again = gam.refit().fitted.result
+    assert again.elbo == pytest.approx(elbo, abs=0.05)
+    assert again.num_iterations < number
+
+
 def jagged(number: int) -> pd.DataFrame:
     """A skewed column of 150 values as of distances of flights, each with a mean of its own."""
     rng = np.random.default_rng(0)

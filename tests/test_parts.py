@@ -147,6 +147,19 @@ def test_all_terms_are_the_prediction(data, engine):
     assert (narrow != wide).all()
 
 
+def test_without_the_intercept_effects_are_left_in_any_unit(data):
+    """Also where the model measures its predictors in another unit than the response's."""
+    gam = gg.GAM(s("x", k=6) + linear("z"), family="heteroskedastic")
+    gam.fit(data.assign(y=50.0 * data["y"]), y="y", **QUICK)
+    effects = gam.predict(data, type="terms", intercept=False)
+    link = gam.predict(data, type="link", intercept=False)
+    for i, name in enumerate(("mean", "log scale")):
+        own = effects.xs(name, axis=1, level=1).sum(axis=1)
+        np.testing.assert_allclose(link[:, i], own, atol=1e-8)
+    mean, se = gam.predict(data, intercept=False, se=True)  # of 1000 draws of both predictors
+    np.testing.assert_allclose(mean, link[:, 0], atol=4 * se.max() / np.sqrt(1000))
+
+
 def test_the_response_of_a_part_is_its_mean_and_image(poisson, data):
     mean, sd = poisson.predict(data, type="link", terms="s(x)", se=True, unconditional=False)
     result = poisson.predict(data, terms="s(x)", interval=0.9, unconditional=False)

@@ -306,6 +306,17 @@ def test_ordered_labels_keep_their_order(graded, source, many, tmp_path, monkeyp
         assert np.array_equal(other.log_density(graded), gam.log_density(graded))
 
 
+def test_shares_keep_the_order_of_labels(graded, monkeypatch):
+    monkeypatch.setattr(bins, "KEPT_ROWS", 100)
+    parts = SOURCES["blocks"](graded, None)
+
+    def work(communicator: Communicator) -> gg.GAM:
+        gam = gg.GAM("s(x, k=6)", "ordinal")
+        return fit_share(gam, lambda: parts[communicator.place], "grade", communicator=communicator)
+
+    assert [gam.fitted.spec.levels for gam in shared_rows.run(2, work)] == [tuple(GRADES)] * 2
+
+
 @pytest.mark.parametrize(
     "y", ["grade", pd.Categorical], ids=["text", "a categorical without order"]
 )

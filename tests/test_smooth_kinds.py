@@ -271,6 +271,18 @@ def test_coefficients_and_levels_may_have_curves():
     assert np.sqrt(np.mean((each.predict(data) - beta) ** 2)) < 0.08
 
 
+def test_curves_of_many_values_stand_at_nodes():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=1500)
+    data = pd.DataFrame({"x": x, "y": np.sin(8.0 * x) + x**2 + 0.3 * rng.normal(size=1500)})
+    own = gg.GAM(s("x", bs="iou")).fit(data, "y").fitted
+    (_, curve) = own.solution.rows.components
+    assert len(curve.interpolation.nodes) < 300
+    # the bound over rows, in TensorFlow
+    priors = sum(float(p.log_prior_density()) for p in own.model.trainable_parameters)
+    np.testing.assert_allclose(own.result.elbo, float(own.model.elbo()) + priors, atol=0.01)
+
+
 def test_curves_of_few_values():
     data = pd.DataFrame({"x": np.tile([0.0, 1.0, 2.0], 20)})
     data["y"] = np.square(data["x"]) + 0.1 * np.random.default_rng(0).normal(size=60)

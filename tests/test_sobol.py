@@ -43,6 +43,14 @@ def test_indices_of_a_gam_are_those_of_its_model(gam):
     assert pair["lower"] > 0.1
 
 
+@pytest.mark.slow
+def test_uncertain_hyperparameters_widen_intervals(gam):
+    known, uncertain = gam.sobol(unconditional=False), gam.sobol()
+    widths = [(t["upper"] - t["lower"]).to_numpy() for t in (known, uncertain)]
+    assert widths[1].sum() > widths[0].sum()
+    np.testing.assert_allclose(uncertain["estimate"], known["estimate"], atol=0.1)
+
+
 def test_indices_of_the_expected_response(gam):
     """Against the definition, on rows of predictions: E over the levels' means of exp(rho)."""
     result = gam.sobol(scale="response", unconditional=False, bootstrap=False, num_samples=64)
@@ -169,6 +177,18 @@ def test_shares_over_data_allow_for_the_rows_being_a_sample(lines):
         row, alone = (t.loc[(kind, "linear(a)")] for t in (result, known))
         assert row["upper"] - row["lower"] == pytest.approx(2.0 * 1.96 * sd, rel=0.25)
         assert alone["upper"] - alone["lower"] < 0.2 * sd
+
+
+def test_columns_are_uncertain_together():
+    """Of columns that are nearly the same one, rows vary the variances in proportion."""
+    data = sample_of_lines(np.random.default_rng(1), between=0.97)
+    gam = gg.GAM(gg.linear("a") + gg.linear("b")).fit(data, y="y")
+    fixed = {c: gam.fitted.encode(data)[:, i] for i, c in enumerate("ab")}
+    assert np.corrcoef(fixed["a"], fixed["b"])[0, 1] > 0.99
+    row = first_of_a(gam.sobol(unconditional=False))
+    known = first_of_a(gam.sobol(unconditional=False, bootstrap=False))
+    own = known["upper"] - known["lower"]
+    assert row["upper"] - row["lower"] < own + 0.3 * 2.0 * 1.96 * APART
 
 
 # --- pictures ------------------------------------------------------------------------------------

@@ -510,3 +510,9 @@ def test_survival_curves_are_those_of_both_predictors(times, both):
 def test_terms_that_no_scale_has(times, terms, options, message):
     with pytest.raises(ValueError, match=message):
         gg.GAM(terms, "weibull", **options).fit(times, Surv("time", "event"))
+
+
+def test_rows_of_a_censored_response_are_not_added(table):
+    gam = gg.GAM("Surv(time, event) ~ x", family="weibull").fit(table)
+    with pytest.raises(ValueError, match="update: rows of a censored response"):
+        gam.update(table.iloc[:5])

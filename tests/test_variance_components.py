@@ -119,6 +119,22 @@ def test_parts_of_terms_make_what_the_summary_prints(data):
 
 
 @pytest.mark.slow
+def test_each_predictor_has_its_rows(data):
+    terms = {"mean": [s("x", k=8), random_effect("g")], "scale": [random_effect("h")]}
+    gam = gg.GAM(terms, "heteroskedastic").fit(data, "y")
+    table = gam.variance_components()
+    far = gg.GAM(terms, "heteroskedastic").fit(data.assign(y=1e3 * data["y"]), "y")
+    names = ["mean", "mean", "mean", "scale"]
+    assert [n.split("(")[0] for n in table["predictor"].str.replace("log ", "")] == names
+    upper = far.variance_components()["upper"]
+    np.testing.assert_allclose(upper, [1e3, 1e3, 1e3, 1.0] * table["upper"], rtol=0.02)
+    classes = gg.GAM([random_effect("g")], "categorical").fit(data, "kind")
+    shared = classes.variance_components()
+    assert len(shared) == shared["predictor"].nunique() == 3
+    assert shared["sd"].nunique() == 1
+
+
+@pytest.mark.slow
 def test_no_limits_without_a_marginal_likelihood(data):
     terms = s("x", shape="increasing", k=8) + random_effect("g")
     shaped = gg.GAM(terms).fit(data, "y").variance_components().set_index("term")

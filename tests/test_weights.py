@@ -163,6 +163,20 @@ def test_further_rows_and_proposals_leave_rows_of_weight_zero_out():
     assert gg.anova(**given) == gg.anova(**{**given, "data": constant[constant["w"] > 0]})
 
 
+@pytest.mark.slow
+def test_groups_are_given_for_rows_of_weight_zero_too():
+    """Groups are given for all rows, those of weight zero among them."""
+    data, mixed = with_garbage()
+    labels = np.concatenate(
+        [np.repeat(-1, 3), np.arange(90) // 5, [-1, -1], np.arange(90, ROWS) // 5, [-1]]
+    )
+    gam = gg.GAM("y ~ s(x, k=5) + factor(g)", weights="w")
+    options = {"criterion": "ncv", "max_iterations": 2}  # the same way, wherever it ends
+    ours = gam.fit(mixed, groups=labels, **options).predict(data)
+    theirs = gam.fit(data, groups=np.arange(ROWS) // 5, **options)
+    np.testing.assert_allclose(ours, theirs.predict(data), rtol=1e-7)
+
+
 def test_weights_that_are_all_zero_are_an_error():
     data, _ = with_garbage()
     for source in (data.assign(w=0), [data.assign(w=0)]):
