@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -70,5 +71,24 @@ def _without_gpflow_pages(
     lines[:] = [re.sub(r":doc:`[^`]*`", "GPflow's documentation", line) for line in lines]
 
 
+# They stand here, and not in docstrings, so that the package stays small.
+_FILE = Path(__file__).with_name("reference") / "examples.txt"
+_EXAMPLES = dict(
+    re.findall(r"^(\S+)\n((?: {4}.*\n|\n)+)", _FILE.read_text(encoding="utf-8"), re.MULTILINE)
+)
+
+
+def _with_example(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """The reference shows an example of each name that has one, and the doctest builder runs it."""
+    app.env.note_dependency(str(_FILE))
+    if code := _EXAMPLES.get(name.removeprefix("gpflow_gam.")):
+        lines += ["", "*Example*", "", ".. testcode::", "", *code.rstrip().splitlines(), ""]
+        if "print" in code:  # what it prints is not shown, and may be anything
+            lines += [".. testoutput::", "    :hide:", "    :options: +ELLIPSIS", "", "    ...", ""]
+
+
 def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", _without_gpflow_pages)
+    app.connect("autodoc-process-docstring", _with_example)

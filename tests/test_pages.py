@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import operator
 import re
 import runpy
 import textwrap
@@ -48,6 +49,17 @@ def test_files_and_tests_that_a_page_names_exist(page):
         assert (ROOT / path).exists(), path
         if name:
             assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
+
+
+def test_what_users_call_has_an_example_in_the_reference():
+    """``tox -e docs`` runs them; a chain's needs arviz."""
+    text = (ROOT / "docs" / "reference" / "examples.txt").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^gam\.(\S+)\n(?= {4})", text, re.M))
+    methods = {f"GAM.{name}" for name in dir(gg.GAM) if not name.startswith("_")}
+    assert methods - shown == {"GAM.inference_data"}
+    called = {name for name in gg.__all__ if inspect.isfunction(getattr(gg, name))}
+    assert called <= {name.rpartition(".")[-1] for name in shown}
+    assert not [name for name in shown if not operator.attrgetter(name)(gg.gam)]
 
 
 def test_every_finding_names_a_test():

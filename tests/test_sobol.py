@@ -37,6 +37,8 @@ def test_indices_of_a_gam_are_those_of_its_model(gam):
     assert list(own["effect"]) == list(other["effect"])
     np.testing.assert_allclose(own["estimate"], other["estimate"], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(own["upper"], other["upper"], rtol=1e-6, atol=1e-9)
+    snapshot = functional_anova(gam.posterior, names=names).sobol(seed=4)
+    np.testing.assert_allclose(snapshot["estimate"], other["estimate"], rtol=1e-9, atol=1e-12)
     first = own[own["kind"] == "first"].set_index("effect")["estimate"]
     assert first.idxmax() == "x"
     pair = own[own["kind"] == "interaction"].set_index("effect").loc["x:z"]

@@ -18,7 +18,7 @@ from scipy.optimize import nnls
 from ..covariances import BlockLayout, Features, InducingBlocks
 from ..inducing_variables import AdditiveInducingVariables, pivots
 from ..kernels import AdditiveKernel
-from ..kernels.correlation import Values, lookup, parameters_of, with_values
+from ..kernels.correlation import Values, parameters_of, with_values
 from ..kernels.fixed_inputs import FixedInputKernel, fixed_input_kernel
 from ..kernels.shaped import shaped_part
 from ..variational import WhitenedGaussian
@@ -66,7 +66,9 @@ class InducingMoments:
         self._source = kernel
         if values is None:
             # now, and not when they are asked for: the parameters may have moved by then
-            values = lookup({id(p): p.numpy() for p in parameters_of(kernel)})
+            known = {id(p): p.numpy() for p in parameters_of(kernel)}
+            # the kernel of a snapshot has values in their place
+            values = lambda p: known[id(p)] if id(p) in known else np.asarray(p)  # noqa: E731
         self._values = values
         self.roots = inducing_roots(kernel, inducing_variable) if roots is None else list(roots)
         self._rows: dict[tuple[str, int], AnyNDArray] = {}
