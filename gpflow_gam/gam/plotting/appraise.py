@@ -171,8 +171,7 @@ def draw_hazards(ax: Axes, fit: FittedGAM, F: AnyNDArray) -> None:
     """
     Survival in thirds of the rows by their predictor: of the events that came, and by the fit.
 
-    Both are ``exp(-H)``, of the events and of the sum of the hazards that the fit gives to the rows
-    that are at risk, in intervals between quantiles of the events' times.
+    Both are ``exp(-H)``, of events and of fitted hazards of the rows at risk in short intervals.
     """
     Y, family = fit.Y, fit.spec.family
     assert isinstance(family, Cox)

@@ -221,9 +221,8 @@ def draw_survival(
         ax.plot(part["time"], part["estimate"], color=color_of(i), label=label)
         band = part["time"], part["lower"], part["upper"]
         ax.fill_between(*band, color=color_of(i), alpha=0.2, linewidth=0.0)
-    ax.set_xlabel("time")
-    ax.set_ylabel("cumulative incidence" if several else "survival probability")
-    ax.margins(x=0.0)
+    name = "cumulative incidence" if several else "survival probability"
+    ax.set(xlabel="time", ylabel=name, xmargin=0.0)
     ax.legend(fontsize="small", framealpha=0.7)
     return figure_of(ax)
 
