@@ -380,9 +380,14 @@ def in_blocks(block: Block, arrays: Arrays, rows: int, dtypes: Sequence[tf.DType
     step = (number + blocks - 1) // blocks
     spare = blocks * step - number
     padded = [tf.concat([a, tf.repeat(a[:1], spare, axis=0)], axis=0) for a in arrays]
-    stacked = tuple(tf.reshape(a, [blocks, step, *a.shape[1:]]) for a in padded)
+    stacked = tuple(tf.reshape(a, [blocks, step, *_sizes(a)[1:]]) for a in padded)
     parts = tf.map_fn(as_written(block), stacked, fn_output_signature=tuple(dtypes))
-    return tuple(tf.reshape(p, [blocks * step, *p.shape[2:]])[:number] for p in parts)
+    return tuple(tf.reshape(p, [blocks * step, *_sizes(p)[2:]])[:number] for p in parts)
+
+
+def _sizes(x: tf.Tensor) -> list[Any]:
+    """The sizes of a tensor's axes, as numbers where they are known."""
+    return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
 
 
 def _interval(draws: tf.Tensor, level: float) -> tuple[tf.Tensor, tf.Tensor]:
