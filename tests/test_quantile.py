@@ -131,3 +131,17 @@ def test_outliers_bend_the_loss_and_a_warning_has_the_remedy():
     assert less < 0.2 < off
     share = np.mean(data["y"] < narrow.predict(data))
     assert share == pytest.approx(tau, abs=3.0 * np.sqrt(tau * (1.0 - tau) / 800))
+
+
+@pytest.mark.slow
+def test_in_other_units_fits_are_the_same():
+    rng = np.random.default_rng(3)
+    x = rng.uniform(size=120)
+    result = []
+    for unit, shift in ((1.0, 0.0), (1e-4, 1.0)):
+        y = unit * (x + np.random.default_rng(5).standard_normal(120)) + shift
+        table = pd.DataFrame({"x": x, "y": y})
+        gam = gg.GAM(linear("x"), family=fam.Quantile(tau=0.3)).fit(table, "y")
+        estimate, se = gam.predict(table.iloc[:3], se=True)
+        result.append(np.array([(estimate - shift) / unit, se / unit]))
+    np.testing.assert_allclose(result[1], result[0], rtol=2e-3, atol=1e-3)

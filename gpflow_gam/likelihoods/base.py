@@ -358,12 +358,15 @@ class Log(NamedTuple):
     second: AnyNDArray
 
 
-def logits(g: AnyNDArray) -> tuple[Log, Log]:
-    """Log-probabilities of success and of failure at logits [...]."""
-    left, right = special.expit(-g), special.expit(g)
-    bend = -left * right
-    success = Log(-np.logaddexp(0.0, -g), left, bend)
-    return success, Log(-np.logaddexp(0.0, g), -right, bend)
+def log_probabilities(link: str, g: AnyNDArray) -> tuple[Log, Log]:
+    """Log-probabilities of success and of failure at predictors [...]."""
+    if link == "cloglog":
+        return _cloglog(g)
+    if link == "log":
+        return _log(g)
+    below = {"logit": _logit, "probit": _probit, "cauchit": _cauchit}[link]
+    value, first, second = below(-g)
+    return below(g), Log(value, -first, second)
 
 
 def predictor_of(link: str, p: AnyNDArray, q: AnyNDArray) -> AnyNDArray:
@@ -373,6 +376,52 @@ def predictor_of(link: str, p: AnyNDArray, q: AnyNDArray) -> AnyNDArray:
     if link == "probit":
         return np.where(p < 0.5, special.ndtri(p), -special.ndtri(q))
     return np.asarray(np.log(-np.log(q)) if link == "cloglog" else np.tan(np.pi * (p - 0.5)))
+
+
+def _logit(g: AnyNDArray) -> Log:
+    left = special.expit(-g)
+    return Log(-np.logaddexp(0.0, -g), left, -left * (1.0 - left))
+
+
+def _probit(g: AnyNDArray) -> Log:
+    value = special.log_ndtr(g)
+    ratio = np.exp(-0.5 * np.square(g) - 0.5 * np.log(2.0 * np.pi) - value)
+    return Log(value, ratio, -ratio * (g + ratio))
+
+
+def _cauchit(g: AnyNDArray) -> Log:
+    p, inverse = np.arctan2(1.0, -g) / np.pi, 1.0 / (1.0 + np.square(g))
+    ratio = inverse / (np.pi * p)
+    return Log(np.log(p), ratio, -ratio * (2.0 * g * inverse + ratio))
+
+
+def _cloglog(g: AnyNDArray) -> tuple[Log, Log]:
+    rate = np.exp(np.maximum(g, _LEAST))
+    p = -np.expm1(-rate)
+    ratio = rate * np.exp(-rate) / p
+    hazard = np.exp(g)
+    success = Log(np.log(p), ratio, ratio * (1.0 - rate / p))
+    return success, Log(-hazard, -hazard, -hazard)
+
+
+def _log(g: AnyNDArray) -> tuple[Log, Log]:
+    """With a line for the logarithm of failure beyond the edge, where success nears one."""
+    near, turn = g < _EDGE, LARGEST / (1.0 - LARGEST)
+    inside = np.minimum(g, _EDGE)
+    odds = np.exp(inside) / -np.expm1(inside)
+    line = np.log(1.0 - LARGEST) - turn * np.maximum(g - _EDGE, 0.0)
+    left = np.exp(line) / -np.expm1(line)
+    success = Log(
+        np.where(near, g, np.log1p(-np.exp(line))),
+        np.where(near, 1.0, left * turn),
+        np.where(near, 0.0, -left * (1.0 + left) * turn**2),
+    )
+    failure = Log(
+        np.where(near, np.log(-np.expm1(inside)), line),
+        np.where(near, -odds, -turn),
+        np.where(near, -odds * (1.0 + odds), 0.0),
+    )
+    return success, failure
 
 
 # --- terms of rows in numpy -----------------------------------------------------------------------

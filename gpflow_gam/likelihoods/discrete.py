@@ -35,9 +35,9 @@ from .base import (
     checked_link,
     expected_probability,
     log_failure,
+    log_probabilities,
     log_probability,
     logistic_terms,
-    logits,
     probability,
 )
 
@@ -274,12 +274,10 @@ class ZeroAltered(Dispersed, abc.ABC):
         """The log-density and its derivatives, given ``links`` (of P(zero)) and 1 / dispersion."""
 
     def row_terms(self, rows: Batch) -> Terms | None:
-        """Terms of ``rows``, by the likelihood's own nodes; under the logit link only."""
+        """Terms of ``rows``, by the nodes of the likelihood's own rule."""
         y, mean = rows.Y[:, 0], rows.mean
         rule = self.quadrature
-        if not isinstance(rule, NDiagGHQuadrature) or self.link != "logit":
-            return None
-        if rows.Y.shape[1] != 1 or not are_counts(y):
+        if not isinstance(rule, NDiagGHQuadrature) or rows.Y.shape[1] != 1 or not are_counts(y):
             return None
         alpha = None if self.alpha is None else PositiveParameter.of(self.alpha)
         known = None if self.alpha is None else self.alpha.unconstrained_variable
@@ -295,7 +293,7 @@ class ZeroAltered(Dispersed, abc.ABC):
             sd = np.sqrt(rows.var[at])
             f, g = (mean[at, i, None] + sd[:, i, None] * nodes[:, i] for i in (0, 1))
             with np.errstate(over="ignore", invalid="ignore"):  # the caller judges the result
-                slopes = self._slopes(f, logits(g), y[at, None], size)
+                slopes = self._slopes(f, log_probabilities(self.link, g), y[at, None], size)
             for into, term in zip(out, slopes):
                 into[at] = term @ weights
             bends = np.stack([out.ff[at], out.gg[at]], axis=1)

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 from ..measures import weighted_quantiles
-from .base import SURE, Batch, Quasi, Terms, Weighted, are_counts, unwrapped, weighted
+from .base import Batch, Quasi, Terms, Weighted, are_counts, unwrapped, weighted
 from .continuous import StudentT
 from .linked import MeanLink
 from .support import checked_observations
@@ -51,8 +51,7 @@ def expectations(
     if in_numpy is not None:
         return in_numpy
     X, Y = tf.constant(X), checked_observations(tf.constant(Y), likelihood)
-    # slopes in the variance are of its root, which has none at zero
-    mean, var = tf.constant(mean), tf.constant(np.maximum(var, SURE**2))
+    mean, var = tf.constant(mean), tf.constant(var)
 
     def slopes(sources: Sequence[tf.Tensor | tf.Variable]) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
