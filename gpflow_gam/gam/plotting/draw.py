@@ -317,8 +317,9 @@ def draw_curves(
         ax.set_xscale("log")
     ax.margins(x=0.02)
     if 1 < len(series) <= _NAMED:
-        columns = 1 if len(series) <= 6 else 2
-        ax.legend(title=legend_title or None, fontsize="small", ncols=columns, framealpha=0.7)
+        beside: Any = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False}
+        where = beside if len(series) > 6 else {"framealpha": 0.7}
+        ax.legend(title=legend_title or None, fontsize="small", **where)
 
 
 def band(
@@ -712,11 +713,8 @@ def draw(
         component = group[0][0]
         if len(group) > 1 and component.by is not None:
             put_title(row[0], component.term)
-            row[0].legend(
-                title=str(fit.spec.encoder.readers[component.by.column].name),
-                fontsize="small",
-                framealpha=0.7,
-            )
+            name = str(fit.spec.encoder.readers[component.by.column].name)
+            row[0].legend(title=name, fontsize="small", framealpha=0.7)
         if not _is_wide(fit, component) and (sharey or component.by is not None):
             alike.setdefault(sharey or (component.term, *group[0][1]), []).append(row[0])
     for same in alike.values():
