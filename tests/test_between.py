@@ -13,6 +13,8 @@ from scipy.special import log_softmax
 import gpflow_gam as gg
 from gpflow_gam import linear
 from gpflow_gam.gam.effects.posterior import between_moments
+from gpflow_gam.optimizers.binned import cavities
+from gpflow_gam.optimizers.binned.cavities import between_predictors
 
 NAMES = {"b": "b:linear(x)", "c": "c:linear(x)"}
 
@@ -125,6 +127,19 @@ def test_files_keep_covariances_between_predictors(gam, data, tmp_path):
         gam.save(tmp_path / "gam.gam", data=with_data, overwrite=True)
         result = gg.GAM.load(tmp_path / "gam.gam").effects(NAMES["b"], data[["x"]].head(5))["se"]
         np.testing.assert_array_equal(result, want)
+
+
+def test_a_sample_of_rows_stands_for_all(gam, monkeypatch):
+    fit = gam.fitted
+    solution, likelihood = fit.solution, fit.model.likelihood
+    given = solution.rows, likelihood, solution.values, solution.q
+    whole = between_predictors(*given)
+    monkeypatch.setattr(cavities, "_ROWS", 120)
+    part = between_predictors(*given)
+    assert not np.array_equal(part, whole)
+    assert np.trace(part[1]) == pytest.approx(np.trace(whole[1]), rel=0.1)
+    monkeypatch.setattr(cavities, "_MAX_BETWEEN", 1)
+    assert between_predictors(*given) is None
 
 
 def test_effects_of_classes_leave_out_what_classes_have_in_common(data):

@@ -19,6 +19,7 @@ from gpflow_gam.likelihoods.support import checked_observations
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned.cavities import (
     Neighbourhoods,
+    divided_out,
     sites_of,
 )
 
@@ -235,6 +236,23 @@ def test_negative_weights_leave_with_their_rows(convex, groups):
         own = np.flatnonzero(labels == label)
         frozen = refit(convex, without(60, own), own, frozen=True)
         np.testing.assert_allclose(result.pointwise[own], frozen, atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [3, 9])
+@pytest.mark.parametrize("signed", [True, False])
+def test_sites_of_either_sign_are_divided_out_as_written(k, signed):
+    rng = np.random.default_rng(k)
+    predicted, out, u = (rng.normal(size=shape) for shape in ((4, 2, 5), (4, k, 5), 5))
+    w, s = 0.03 * rng.normal(size=(4, k)), rng.normal(size=(4, k))
+    w = w if signed else np.abs(w)
+    spread, mean = divided_out(predicted, out, u, w, s, signed)
+    for f in range(4):
+        S = np.linalg.inv(np.eye(5) - (out[f].T * w[f]) @ out[f])
+        np.testing.assert_allclose(mean[f], S @ (u - s[f] @ out[f]), rtol=1e-9)
+        np.testing.assert_allclose(spread[f], S @ predicted[f].T, rtol=1e-9)
+    if signed:  # what is left is no precision
+        w[:, 0] = 9.0
+        assert np.all(np.isnan(divided_out(predicted, out, u, w, s, signed)[1]))
 
 
 def test_neighbourhoods_of_each_row_are_left_out_jointly():

@@ -137,6 +137,22 @@ def test_weights_that_are_none() -> None:
             fit(build_with, data, **OPTIONS)
 
 
+def test_the_union_of_shares_is_the_batch_of_one_device() -> None:
+    one = gg.distribute.workers.batches_of(DATA, 40, 1, [0], 7)
+    four = gg.distribute.workers.batches_of(DATA, 40, 4, [2, 3], 7)
+    seen = []
+    for step in range(10):
+        whole = one.shares(step, [0])[0]
+        seen.append(whole[0].numpy())
+        for replica in range(4):
+            share = four.shares(step, [replica])[replica]
+            for a, b in zip(share, whole):
+                np.testing.assert_array_equal(a, b[10 * replica : 10 * replica + 10])
+    for epoch in (seen[:5], seen[5:]):
+        np.testing.assert_array_equal(np.sort(np.concatenate(epoch), 0), np.sort(script.X, 0))
+    assert not np.array_equal(seen[0], seen[5])
+
+
 def test_a_callback_sees_steps_and_ends_the_fit(tmp_path: Path) -> None:
     seen = []
 
@@ -648,3 +664,16 @@ def test_what_python_makes_is_read_up_to_the_place(tmp_path: Path) -> None:
     result = resumed(data, tmp_path, 8)
     np.testing.assert_array_equal(result.history, whole.history)
     assert reads[-1] >= 160  # from the first row on
+
+
+@pytest.mark.slow
+def test_averaged_parameters_are_those_of_keras() -> None:
+    def build() -> keras.Model:
+        return script.network(use_ema=True, ema_momentum=0.5)
+
+    data = tf.data.Dataset.from_tensor_slices((script.X, script.Y))
+    result = fit(build, data, batch_size=50, num_steps=4)
+    model = build()
+    model.fit(data.batch(50), epochs=1, verbose=0)
+    for a, b in zip(result.model.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)

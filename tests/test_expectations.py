@@ -143,6 +143,15 @@ def test_rows_that_do_not_count_may_overflow():
         assert result.precision[0, 0] == 0.0
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_responses_that_cannot_be_are_an_error(case, rng):
+    kind, arguments, draw = CASES[case]
+    Y = draw(rng)
+    Y[3, 0] = 20.5
+    with pytest.raises(ValueError, match="20.5|counts|trials|0 and 1|0 or 1"):
+        expectations(kind(**arguments), np.ones((N, 1)), 0.0 * Y[:, :1], Y[:, :1], Y, [])
+
+
 @pytest.mark.parametrize("case", ["tobit, known", "lognormal, known", "weibull, known"])
 def test_one_censored_row_is_no_density(case, rng):
     kind, arguments, draw = LOCATED[case]

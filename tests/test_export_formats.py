@@ -176,6 +176,29 @@ def test_lite(answers, case):
         np.testing.assert_allclose(values[0], result["lite"][name][0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_missing_text_is_no_new_level(tmp_path):
+    """A level that is new has the prior's effect, empty text none."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    data = columns()
+    gam = gg.GAM(gg.s("x", k=4) + gg.random_effect("Group of"))
+    gam.fit(data, predictor(data), max_iterations=8)
+    gg.serving.export(gam, tmp_path / "m.onnx")
+    new = pd.DataFrame({"x": [0.1, 0.2, 0.3], "Group of": ["b", "", "new"]})
+    known = gam.predict(new.iloc[[0, 2]])
+    columns_of = {"x": new["x"].to_numpy(), "Group_of": new["Group of"].to_numpy(object)}
+    run = onnxruntime.InferenceSession(str(tmp_path / "m.onnx")).run
+    (response,) = run(["response"], columns_of)
+    np.testing.assert_allclose(response[[0, 2]], known, rtol=1e-10)
+    assert np.isnan(response[1])
+    gg.serving.export(gam, tmp_path / "m.tflite")
+    lite = tf.lite.Interpreter(str(tmp_path / "m.tflite")).get_signature_runner("serving_default")
+    codes = np.array([1, -2, 7])  # -2 is missing
+    response = lite(x=new["x"].to_numpy(np.float32), Group_of=codes)["response"]
+    np.testing.assert_allclose(response[[0, 2]], known, rtol=1e-3)
+    assert np.isnan(response[1])
+
+
 @pytest.mark.slow_but_first
 @pytest.mark.parametrize("case", CASES[::-1])
 def test_rows_that_cannot_be_taken_are_nan_alone(answers, case):

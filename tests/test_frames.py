@@ -237,6 +237,12 @@ def test_categories_that_do_not_occur():
     assert learn_fills(Table({"g": many}), ["g"])[0].value == "0"
 
 
+def test_the_most_frequent_level_and_among_equals_the_first():
+    for values in (["b", "a", "b", "a", "c"], [2, 1, 2, 1, 3], pd.Categorical(list("babac"))):
+        (fill,) = learn_fills(Table({"g": values}), ["g"], ["g"])
+        assert fill.value == pd.Series(values).mode().iloc[0]
+
+
 # --- Arrow and polars ---------------------------------------------------------------------------
 
 

@@ -153,3 +153,13 @@ def test_singular_kernel_matrix_names_the_component(compiled):
     with pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(guilty)) as caught:
         tf.function(factor)() if compiled else factor()
     assert "inducing inputs (nearly) coincide" in str(caught.value)
+
+
+def test_gpflow_dispatch_refuses_other_kernels(problem):
+    other = SquaredExponential()
+    with pytest.raises(TypeError, match="need an AdditiveKernel"):
+        Kuu(problem.inducing(), other)
+    with pytest.raises(TypeError, match="need an AdditiveKernel"):
+        Kuf(problem.inducing(), other, problem.X)
+    with pytest.raises(TypeError, match="need an AdditiveKernel"):
+        gpflow.posteriors.get_posterior_class(other, problem.inducing())

@@ -20,10 +20,12 @@ from gpflow_gam.newton.operators import KernelOperator, LatentKernels
 from gpflow_gam.newton.reduced_newton import Mode
 from gpflow_gam.newton.solvers import (
     IterGP,
+    LaplaceProblem,
     ReducedNewton,
     Residual,
     Variational,
 )
+from gpflow_gam.newton.variational import ExpectedProblem
 from gpflow_gam.newton.weights import ActionWeights
 from gpflow_gam.optimizers import newton
 from gpflow_gam.posteriors import ActionPosterior
@@ -298,6 +300,34 @@ def test_products_of_some_rows_are_columns_of_the_matrix(rng):
     wide = np.zeros((2, 30, 5))
     wide[:, rows] = V
     np.testing.assert_array_equal(operator.spread(tf.constant(rows), tf.constant(V)), wide)
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_a_problem_of_some_rows_is_that_of_their_data(averaged, rng):
+    whole, _ = problem("softmax", rng)
+    if averaged:
+        run, _, _ = run_to_the_end(ReducedNewton(num_actions=9), whole)
+        whole = ExpectedProblem(whole, *run.finish_with_products())
+    whole.pivoted(12)
+    rows = tf.constant(whole.order()[:20])
+    some = whole.of_rows(rows)
+    g = tf.constant(rng.normal(size=(3, 60)))
+    own = tf.gather(g, rows, axis=1)
+    all_, here = whole.curvature(g), some.curvature(own)
+    np.testing.assert_allclose(here.log_prob, tf.gather(all_.log_prob, rows))
+    np.testing.assert_allclose(here.gradient, tf.gather(all_.gradient, rows, axis=1))
+    blocks = tf.gather(all_.precision.blocks(), rows)
+    np.testing.assert_allclose(here.precision.blocks(), blocks, atol=1e-12)
+    plain = LaplaceProblem(some.operator, whole.likelihood, some.Y, whole.mean_function)
+    one, other = some.pivoted(12), plain.pivoted(12)
+    np.testing.assert_allclose(
+        one.factor @ tf.transpose(one.factor, [0, 2, 1]) + tf.linalg.diag(one.left),
+        tf.linalg.set_diag(one.factor @ tf.transpose(one.factor, [0, 2, 1]), plain.operator.diag()),
+        atol=1e-12,
+    )
+    assert one.rank == other.rank == 12
+    triangle = tf.gather(one.factor[0], one.pivots[0]).numpy()
+    np.testing.assert_allclose(triangle, np.tril(triangle), atol=1e-12)
 
 
 # --- the search ----------------------------------------------------------------------------------

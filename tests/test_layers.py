@@ -506,6 +506,13 @@ def test_impossible_labels(likelihood: str, classes: int | None, labels: Any) ->
             model.fit(X, labels, epochs=1, verbose=0)
 
 
+@pytest.mark.slow
+def test_a_batch_larger_than_num_data() -> None:
+    head = small(num_data=20)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="num_data=20 .* smaller"):
+        compiled(network(head), head).fit(X, Y, batch_size=30, verbose=0)
+
+
 def test_own_objects_cannot_be_saved(tmp_path: Path) -> None:
     head = additive(likelihood=gpflow.likelihoods.StudentT())
     assert np.all(np.isfinite(head(X)))

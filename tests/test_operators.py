@@ -66,6 +66,23 @@ def test_product_and_its_gradient_equal_the_dense_ones(name, rng, monkeypatch, l
         np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
 
 
+def test_product_inside_a_compiled_function_and_between_other_points(rng, large):
+    kernel, X, X2 = KERNELS["se"](), _inputs(rng), _inputs(rng, 31)
+    V = tf.constant(rng.normal(size=(31, 2)))
+    product = KernelProduct(kernel)
+
+    @tf.function(autograph=False)
+    def gradient():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(product(X, X2, V) ** 2)
+        return tape.gradient(loss, kernel.trainable_variables)
+
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum((kernel(X, X2) @ V) ** 2)
+    for a, b in zip(gradient(), tape.gradient(loss, kernel.trainable_variables)):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_product_never_holds_the_matrix(rng):
     """The largest tensor of the compiled program is far below N^2 entries."""

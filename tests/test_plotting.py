@@ -15,6 +15,7 @@ import pytest
 from scipy.stats import kstest, norm
 
 from gpflow_gam import GAM, plotting
+from gpflow_gam.gam.families import Binomial
 from gpflow_gam.gam.plotting.appraise import binned, draw_qq, order_statistics
 
 N = 150
@@ -295,6 +296,11 @@ def test_partial_residuals_of_a_varying_coefficient_scatter_around_it(poisson):
     np.testing.assert_allclose(got, want, atol=1e-8)
 
 
+def test_partial_residuals_of_a_level_are_on_its_rows(gaussian):
+    got = plotting.partial_residuals(gaussian.fitted, "s(x):g=a")
+    np.testing.assert_array_equal(np.isfinite(got), DATA["g"] == "a")
+
+
 def test_a_curve_for_each_level(bernoulli):
     (ax,) = bernoulli.draw("te(x,g)", num_points=7).axes
     frame = bernoulli.effects("te(x,g)", num_points=7)
@@ -404,6 +410,17 @@ def test_quantile_residuals_of_the_model_s_own_data_are_standard_normal(name, re
         wrong.append(plotting.quantile_residuals(off, seed))
     assert kstest(np.concatenate(residuals), "norm").pvalue > 0.01
     assert kstest(np.concatenate(wrong), "norm").pvalue < 1e-4
+
+
+def test_working_residuals_of_binomial_are_of_shares(bernoulli):
+    fit = bernoulli.fitted
+    trials = np.arange(N) % 5 + 1.0
+    hits = np.minimum(np.arange(N) % 3, trials)
+    spec = dataclasses.replace(fit.spec, family=Binomial(), trials="n")
+    fit = dataclasses.replace(with_response(fit, np.stack([hits, trials], axis=1)), spec=spec)
+    p = 1.0 / (1.0 + np.exp(-fit.predict_link(fit.X)[0][:, 0]))
+    want = (hits / trials - p) / (p * (1.0 - p))
+    np.testing.assert_allclose(plotting.working_residuals(fit), want, rtol=1e-6, atol=1e-8)
 
 
 # --- appraise ------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from gpflow_gam import likelihoods as lk
 from gpflow_gam import linear, s
 from gpflow_gam.distribute.gam import fit_share
 from gpflow_gam.gam.families.discrete import constant_of
+from gpflow_gam.gam.families.encoding import Sample
 from gpflow_gam.likelihoods.expectations import constant_predictor
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.storage import Communicator
@@ -337,6 +338,15 @@ def test_numbers_and_truth_values_have_an_order(graded):
         assert of_order(graded.assign(grade=odd)).fitted.spec.levels == levels
 
 
+@pytest.mark.slow
+def test_levels_that_are_given_win(graded):
+    down = fam.Ordinal(levels=GRADES[::-1])
+    gam = of_order(graded.assign(grade=ordered(graded.grade)), family=down)
+    assert gam.fitted.spec.levels == tuple(GRADES[::-1])
+    up = of_order(graded.assign(grade=ordered(graded.grade)))
+    assert np.allclose(gam.predict(graded)[:, ::-1], up.predict(graded), atol=1e-3)
+
+
 def test_a_response_apart_keeps_its_order_beside_a_column_of_its_text(graded):
     y = pd.Series(ordered(graded.grade), name="grade")
     gam = gg.GAM("s(x, k=6)", "ordinal").fit(graded, y)
@@ -516,3 +526,8 @@ def test_a_file_without_data_knows_the_width(tmp_path: Path) -> None:
     loaded = gg.GAM.load(tmp_path / "a.gam")
     np.testing.assert_array_equal(loaded.log_density(data), gam.log_density(data))
     assert loaded.fitted.likelihood.scale.numpy() == gam.fitted.likelihood.scale.numpy()
+
+
+def test_where_most_rows_are_equal_their_width_is_the_standard_deviation() -> None:
+    y = np.where(np.arange(100) < 70, 3.0, np.arange(100.0))[:, None]
+    assert Sample(y).robust[1] == pytest.approx(np.std(y))

@@ -534,3 +534,16 @@ def test_a_wrong_shape_is_still_found_out():
     with pytest.warns(gg.ShapeWarning, match="speak against"):
         gam = gg.GAM(gg.s("x", shape="decreasing"), family="bernoulli").fit(data, "y")
     assert gam.summary().to_frame().loc["s(x)", "shape_p"] < 0.002
+
+
+@pytest.mark.slow
+def test_files_hold_what_is_learnt_without_the_shape(tmp_path):
+    gam = gg.GAM(gg.s("x", shape="convex") + gg.s("z"), family="bernoulli")
+    gam.fit(binary(0, parabola)[0], "y")
+    gam.save(tmp_path / "gam")
+    loaded = gg.GAM.load(tmp_path / "gam")
+    np.testing.assert_array_equal(loaded.fitted.solution.unshaped, gam.fitted.solution.unshaped)
+    bands = [g.effects("s(x)", {"x": GRID}) for g in (loaded, gam)]
+    np.testing.assert_array_equal(bands[0].se, bands[1].se)
+    tails = [g.summary().to_frame().loc["s(x)", "shape_p"] for g in (loaded, gam)]
+    assert tails[0] == tails[1]

@@ -141,6 +141,12 @@ def test_walks_are_brownian_motion_about_its_mean():
     np.testing.assert_allclose(p @ np.asarray(walk()(points[:, None], x[:, None])), 0.0, atol=1e-12)
 
 
+def test_walks_with_a_level():
+    x = np.linspace(-2.0, 2.0, 5)[:, None]
+    both = RandomWalk(NODES, 1.7, level=2.0)
+    np.testing.assert_allclose(both(x), np.asarray(walk()(x)) + 3.4)
+
+
 # --- curves that go on ---------------------------------------------------------------------------
 
 

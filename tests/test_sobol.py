@@ -122,6 +122,16 @@ def test_bad_arguments_are_named(gam):
             gam.sobol(unconditional=False, **arguments)
 
 
+def test_a_column_read_in_two_ways_is_no_independent_input():
+    data = table()
+    data["g"] = data["g"].map({"a": 0, "b": 1, "c": 2})
+    twice = gg.GAM(s("x", k=4) + s("g", k=3) + factor("g"), family="gaussian")
+    twice.fit(data, y="count", max_iterations=3)
+    with pytest.raises(ValueError, match="'g' is read both as numbers and as levels"):
+        twice.sobol(unconditional=False)
+    assert len(twice.sobol(inputs="data", unconditional=False)) == 9
+
+
 # --- what is known of the inputs' distribution ---------------------------------------------------
 
 UNIFORM = gg.measures.Uniform(0.0, 1.0)

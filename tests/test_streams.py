@@ -255,6 +255,19 @@ def test_a_saved_fit_of_many_rows_is_the_same(streamed, tmp_path):
     pd.testing.assert_frame_equal(*indices, rtol=1e-6)
 
 
+def test_indices_are_those_of_all_rows(streamed):
+    gam, same, data, _ = streamed
+    values, weights = gam.fitted.marginal(1)
+    np.testing.assert_array_equal(values, np.arange(24))
+    expected = data.groupby("h")["w"].sum()
+    np.testing.assert_array_equal(weights, expected)
+    for inputs in ("independent", "data"):
+        one, other = (
+            g.sobol(inputs=inputs, unconditional=False, num_samples=200) for g in (gam, same)
+        )
+        pd.testing.assert_frame_equal(one, other, rtol=1e-4)
+
+
 # --- errors --------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -126,6 +128,16 @@ def test_rows_do_not_depend_on_their_neighbours(gam, data):
     pd.testing.assert_frame_equal(
         alone.reset_index(drop=True), whole.iloc[[0, 50]].reset_index(drop=True), rtol=1e-7
     )
+
+
+def test_rows_within_and_beyond_the_data_in_any_order(gam, data, monkeypatch):
+    """Rows are evaluated part by part, and those beyond the data by themselves."""
+    table = pd.concat([data.head(40), far_away(), data.tail(13)], ignore_index=True)
+    order = np.random.default_rng(0).permutation(len(table))
+    together = gam.predict(table, "link", se=True)
+    monkeypatch.setattr(importlib.import_module("gpflow_gam.gam.effects.posterior"), "_ROWS", 7)
+    for whole, parts in zip(together, gam.predict(table.iloc[order], "link", se=True)):
+        np.testing.assert_allclose(parts, whole[order], rtol=1e-7, atol=1e-10)
 
 
 @pytest.mark.slow
