@@ -360,6 +360,12 @@ def test_powers_bind_as_in_r(visits):
     np.testing.assert_allclose(gam.predict(visits), hand.predict(made), rtol=1e-9)
 
 
+def test_rows_are_not_added_to_what_is_computed(visits):
+    for formula in ("y ~ s(log(x))", "y ~ z + (1 | site:plot)"):
+        with pytest.raises(ValueError, match=r"refit\(data\) with all rows"):
+            gg.GAM(formula).fit(visits.head(200)).update(visits.tail(40))
+
+
 def test_spline_bases_warn_once_a_fit(visits):
     formula = "y ~ s(x, bs='tp') + s(z, bs='cr') + te(x, z, bs='ps', k=9)"
     with warnings.catch_warnings(record=True) as said:

@@ -248,6 +248,26 @@ def test_recycling_changes_no_answer_but_saves_products(rng):
     assert sum(r.inner_steps for r in with_in) < 0.6 * sum(r.inner_steps for r in with_out)
 
 
+def test_what_is_compiled_follows_parameters_and_white_noise(rng):
+    """Once for a kernel: the next problem has other values of its parameters, and other noise."""
+    X = X_(rng.uniform(-1, 1, (N, 2)))
+    Y = X_(rng.poisson(1.5, (N, 1)).astype(float))
+    kernel = gpflow.kernels.Matern32(1.0, 0.5) + gpflow.kernels.White(0.3)
+    solver = IterGP(max_steps=30, max_iterations=N, tolerance=1e-10, inner_tolerance=1e-11)
+    operator = KernelOperator(LatentKernels.of(kernel, 1), X)
+    run_to_the_end(solver, LaplaceProblem(operator, Poisson(), Y, Zero()))
+    kernel.kernels[0].lengthscales.assign(0.2)
+    kernel.kernels[1].variance.assign(3.0)
+    later = LaplaceProblem(operator.renewed(), Poisson(), Y, Zero())
+    run, _, _ = run_to_the_end(solver, later)
+    assert len(operator.compiled) == 1
+    y, K = Y.numpy()[:, 0], kernel(X).numpy()
+    mode, _, _ = laplace.binary_or_counts(
+        K, lambda f: (y * f - np.exp(f), y - np.exp(f), np.exp(f))
+    )
+    np.testing.assert_allclose(run.Kv[0], mode, atol=1e-6)
+
+
 # --- the safeguarded solver ----------------------------------------------------------------------
 
 
