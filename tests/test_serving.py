@@ -173,7 +173,9 @@ def test_missing(counts, folder):
 def test_matrix_and_fractions_as_levels(folder):
     rng = np.random.default_rng(3)
     X = np.column_stack([rng.uniform(size=N), rng.choice([0.1, 0.5, 2.0], N), rng.uniform(size=N)])
-    gam = fitted("gaussian", gg.s(0, k=5) + gg.factor(1), X[:, 0] + X[:, 1], X)
+    gam = fitted(
+        "gaussian", gg.s(0, k=5) + gg.factor(1), X[:, 0] + X[:, 1] + 0.1 * rng.normal(size=N), X
+    )
     served = exported(gam, folder / "matrix")
     same(gam, served, X[:6])
     np.testing.assert_array_equal(

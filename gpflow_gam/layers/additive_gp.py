@@ -403,7 +403,7 @@ class AdditiveGP(GPHead):
         moments = as_rows(moments, len(known))
         with self._precision():
             Y, possible = self._observed(y, len(known))
-            valid = tf.reduce_all(possible & self.readable(forward.inputs))
+            valid = fits & tf.reduce_all(possible & self.readable(forward.inputs))
         if starts:
             rows = of_all_replicas(tf.concat([tf.cast(Y, weight.dtype), weight], axis=1))
             with self._precision():
