@@ -42,7 +42,7 @@ HELPERS = (
 TOPICS = {
     "coverage": (
         "Coverage of credible intervals",
-        "calibration calibration_more calibration_peers coverage exact concurvity",
+        "calibration calibration_more calibration_peers coverage exact concurvity mcmc",
     ),
     "speed": (
         "Speed of fits, summaries and predictions",

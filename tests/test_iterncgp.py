@@ -267,7 +267,7 @@ def test_one_datum_one_class_and_no_variance(rng):
         solver="newton",
     )
     assert fit(one).converged
-    assert 0.5 < float(one.predict_y(np.zeros((1, 1)))[0]) < 1.0
+    assert 0.5 < one.predict_y(np.zeros((1, 1)))[0].numpy().item() < 1.0
     X = rng.uniform(size=(30, 1))
     same = IterNCGP((X, np.zeros((30, 1))), kernel(), Softmax(3), solver="newton")
     assert fit(same).converged

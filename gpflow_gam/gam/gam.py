@@ -188,9 +188,9 @@ class GAM(Inspector):
             None leaves every row out by itself.
         :param posterior: of hyperparameters, over which standard errors and predictions average:
             ``"laplace"`` around their optimum, or ``"mcmc"``, four chains of 250 draws of the
-            no-U-turn sampler at the evidence, which needs no rows (:meth:`inference_data`). For few
-            rows and weak effects, whose variances have skewed posteriors; it takes 1 000 times an
-            evaluation of the evidence and more. Estimates stay those of the optimum. ``refit`` and
+            no-U-turn sampler at the evidence, which needs no rows (:meth:`inference_data`): to look
+            at the posterior of variances and lengthscales. It takes some ten thousand evaluations
+            of the evidence. Estimates stay those of the optimum. ``refit`` and
             ``update`` go back to ``"laplace"``.
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_iterations``, ``batch_size``,
             ``tolerance``, ``max_seconds``, ``callback``, ``progress``, ``on_interrupt``, ...; with

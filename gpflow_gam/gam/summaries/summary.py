@@ -288,7 +288,9 @@ def inference_data(fit: FittedGAM) -> Any:
             drawn = np.array([each[key] for each in values])
             draws[names[key]] = drawn.reshape(C, S, *drawn.shape[1:])
     stats = {"lp": chains.log_density, "diverging": chains.diverged}
-    return arviz.from_dict(posterior=draws, sample_stats=stats)
+    groups: dict[str, Any] = {"posterior": draws, "sample_stats": stats}
+    named = str(arviz.__version__).startswith("0.")  # since version 1 it takes them as one
+    return arviz.from_dict(**groups) if named else arviz.from_dict(groups)
 
 
 def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, float]:
