@@ -199,7 +199,7 @@ def test_lags_find_the_surface_and_its_sums(series, fitted):
     points = pd.DataFrame(itertools.product([-1.0, 0.0, 1.0], [0, 2, 4]), columns=["x", "lag"])
     found = fitted.effects("lag(x)", points, reference={"x": 0.0})
     truth = surface(points["x"], points["lag"])
-    assert np.all(found["se"][points["x"] == 0.0] < 1e-9)
+    assert np.all(found["se"][points["x"] == 0.0] < 1e-7)  # the root of a variance of rounding
     inside = (found["lower_simultaneous"] - 1e-9 <= truth) & (
         truth <= found["upper_simultaneous"] + 1e-9
     )
