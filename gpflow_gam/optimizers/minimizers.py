@@ -333,7 +333,7 @@ class Options:
             raise ValueError(f"patience must be at least 2, to tell a trend; got {self.patience}.")
 
 
-_LEG = 20  # iterations of L-BFGS after which it begins anew in other coordinates
+_LEG = 8  # iterations of L-BFGS after which it begins anew in other coordinates
 _RECORDED_LEG = 8  # the same where each beginning is written down: an interrupted fit goes on there
 _FIRST_LEG = 3  # the same of the first, which leaves a start that may be far from all that follows
 _STEPS = 60  # iterations of a search for another optimum
