@@ -2,7 +2,7 @@
 Warnings of fits and predictions, a class each, so that each can be silenced or made an error.
 
 ``warnings.simplefilter("error", gpflow_gam.ConvergenceWarning)`` does the latter. All are
-``UserWarning``; what is said of a fit is said once. And the error of processes that cannot compute,
+``UserWarning``, and a fit warns of a thing once. Also the error of processes that cannot compute,
 and checks of arguments that many functions take.
 """
 

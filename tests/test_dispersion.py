@@ -225,3 +225,6 @@ def test_residual_tests_take_columns_and_say_what_they_need() -> None:
         gam.residual_tests(time="day")
     with pytest.raises(ValueError, match=r"or values \[200, 2\]"):
         gam.residual_tests(space=np.zeros((5, 2)))
+    few = data.head(6)
+    tests = gg.GAM("y ~ s(x, k=4)", "poisson").fit(few).residual_tests(space=few[["u", "v"]])
+    assert np.all(np.isfinite(tests))

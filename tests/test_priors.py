@@ -100,6 +100,20 @@ def test_edf_draws_the_fit_towards_it():
     assert edf[2] > edf[0] + 0.5
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_priors_follow_the_units_of_columns(unit):
+    edf, medians = [], []
+    for u in (1.0, unit):
+        terms = gg.s("x", k=8, prior=(SD(0.5 * u), Lengthscale(2.0 * u, 9.0 * u)))
+        terms = terms + gg.s("z", k=8, prior=Edf(3.0))
+        gam = gg.GAM(terms).fit(DATA.assign(x=u * DATA.x, y=u * DATA.y), "y")
+        edf.append(gam.summary().table.edf)
+        medians.append([float(p.prior.quantile(0.5)) for p in free(gam, "s(z)").values()])
+    np.testing.assert_allclose(edf[0], edf[1], atol=1e-3)
+    # variances of the line and of the deviation from it, and between them a lengthscale of z
+    np.testing.assert_allclose(medians[1], medians[0] * np.array([unit**2, 1.0, unit**2]))
+
+
 def test_lengthscale_is_in_the_columns_unit():
     gam = fitted(gg.s("x", k=8, prior=Lengthscale(1.0, 4.0, p=0.2)))
     (prior,) = (p.prior for path, p in free(gam, "s(x)").items() if "lengthscale" in path)

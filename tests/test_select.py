@@ -159,7 +159,7 @@ def test_probabilities_of_absent_straight_and_curved_are_the_evidence() -> None:
 
 @pytest.mark.slow
 def test_probabilities_of_absent_straight_and_curved_are_calibrated() -> None:
-    """Truths drawn from the prior: what is said with p is so in a share p of the cases."""
+    """Truths drawn from the prior: of effects with probability p, a share p is there."""
     said, truth = [], []
     for seed in range(25):
         rng = np.random.default_rng(seed)

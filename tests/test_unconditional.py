@@ -157,7 +157,7 @@ def test_classes_and_observations(data):
     assert wide.mean() > narrow.mean()
 
 
-# --- how far hyperparameters are taken to go, and whether limits hold the truth ------------------
+# --- how far hyperparameters are taken to go, and coverage of the intervals ----------------------
 
 
 def test_steps_in_a_parabola_are_those_of_its_hessian():

@@ -186,13 +186,13 @@ def _information(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArra
     Y = checked_observations(Y, likelihood)
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
     F, x, weight = np.asarray(mean(X)), tf.constant(X), 1.0 if weights is None else weights
-    step = 1e-3 * (spec.scale if np.ndim(spec.scale) == 0 else 1.0)
+    step = 1e-3 * spec.scale
     result = np.zeros(F.shape[1])
     for i in range(len(result)):
         there = [F + step * np.eye(len(result))[i] * sign for sign in (-1.0, 0.0, 1.0)]
         low, here, high = (np.asarray(likelihood.log_prob(x, f, Y)) for f in there)
         result[i] = -np.mean(weight * (low - 2.0 * here + high)) / step**2
-    return np.maximum(result, 1e-8)
+    return np.maximum(result, 1e-8 / spec.scale**2)
 
 
 # --- where an earlier fit ended -------------------------------------------------------------------

@@ -475,7 +475,8 @@ _STEP = 1e-4
 
 def _moran(e: AnyNDArray, places: AnyNDArray) -> tuple[float, float]:
     """Moran's I of residuals and their nearest neighbours, and its p-value (Cliff & Ord 1981)."""
-    number, k = len(e), min(_NEAREST, len(e) - 1)
+    number = len(e)
+    k = min(_NEAREST, max((number - 1) // 2, 1))  # of all with all, I is a constant
     near = cKDTree(places).query(places, k + 1)[1][:, 1:]
     starts = np.arange(0, near.size + 1, k)
     W = csr_array((np.ones(near.size), near.ravel(), starts), shape=(number, number))
