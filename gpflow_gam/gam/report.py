@@ -6,7 +6,6 @@ import html
 import io
 import platform
 import re
-import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +22,7 @@ from .families import Levels
 from .fits import FittedGAM
 from .frames import LevelColumn
 from .plotting import styled
-from .summaries.checks import check_fit
+from .summaries.checks import problems
 from .terms import Column, Smooth, Tensor
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def write_report(
         sections.append(_section("Checks", _warnings(fit), _figure(gam.appraise(), "checks")))
     papers = ["iterncgp"] if fit.spec.engine == "iterncgp" else ["sparse"]
     papers += ["exact"] if fit.spec.variational == "exact" else []
-    papers += ["tests", "residuals"]
+    papers += ["tests", *(["residuals"] if _has_residuals(fit) else [])]
     if others:
         compared = compare({"this model": gam, **others})
         sections.append(_section("Comparison with other models", compared._repr_html_()))
@@ -182,30 +181,33 @@ _CAPTION = (
 
 
 def _warnings(fit: FittedGAM) -> str:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        check_fit(fit)
-    if not caught:
-        return "<p>No check has found anything amiss.</p>"
-    texts = "".join(
-        f"<li class='warning'><b>{w.category.__name__}</b>: {html.escape(str(w.message))}</li>"
-        for w in caught
+    texts = [
+        f"<li class='warning'><b>{kind.__name__}</b>: {html.escape(text)}</li>"
+        for text, kind in problems(fit)
+    ]
+    return f"<ul>{''.join(texts)}</ul>" if texts else "<p>No check has found anything amiss.</p>"
+
+
+def _has_residuals(fit: FittedGAM) -> bool:
+    """True if there are quantile residuals."""
+    return (
+        fit.spec.family.cdf(fit.likelihood, fit.Y[:1], fit.predict_link(fit.X[:1])[0]) is not None
     )
-    return f"<ul>{texts}</ul>"
 
 
 def _methods(fit: FittedGAM, compared: bool) -> str:
     """What was done, as the methods section of an article says it."""
     spec = fit.spec
-    kinds = {
-        kind
-        for term in spec.terms
-        if isinstance(term, (Smooth, Tensor))
-        for kind in (term.kinds if isinstance(term, Tensor) else (term.kind,))
-    }
-    kernels = ", ".join(sorted(_KERNELS[kind] for kind in kinds))
+    kinds: set[str] = set()
+    for term in spec.terms:
+        if isinstance(term, Tensor):
+            kinds |= {_KERNELS[kind] for kind in term.kinds}
+        elif isinstance(term, Smooth):
+            kinds.add(_KERNELS[term.kind] if term.kernel is None else type(term.kernel).__name__)
+    kernels = ", ".join(sorted(kinds))
     left = f" ({fit.dropped:,} with missing values were left out)" if fit.dropped else ""
     link = getattr(spec.family, "link", "")
+    alone = spec.variational == "mean_field"
     text = (
         f"We modelled {spec.response} in {fit.number:,} observations{left} by a generalized "
         f"additive model with Gaussian process priors, with family {spec.family.name}"
@@ -224,10 +226,10 @@ def _methods(fit: FittedGAM, compared: bool) -> str:
         )
     else:
         exactly = " in its collapsed form (Titsias, 2009)" if spec.variational == "exact" else ""
+        joint = "independent Gaussians for" if alone else "a Gaussian that keeps correlations of"
         text += (
             "The posterior was found by sparse variational inference with inducing points for each "
-            f"effect and a Gaussian that keeps correlations between effects{exactly} (Adam et al., "
-            "2018). "
+            f"effect and {joint} the effects{exactly} (Adam et al., 2018). "
         )
     by = (
         "neighbourhood cross-validation"
@@ -237,14 +239,12 @@ def _methods(fit: FittedGAM, compared: bool) -> str:
     text += (
         f"Variances and lengthscales were chosen by {by}. Intervals are 95 % credible intervals. "
         "P-values test that an effect is zero (Wald tests of parametric terms; Wood, 2013, of "
-        "smooths and random effects). Fit was checked by randomised quantile residuals (Dunn and "
-        "Smyth, 1996)"
+        "smooths and random effects). "
     )
-    text += (
-        ", and models by leave-one-out cross-validation (Vehtari et al., 2017). "
-        if compared
-        else ". "
-    )
+    if _has_residuals(fit):
+        text += "Fit was checked by randomised quantile residuals (Dunn and Smyth, 1996). "
+    if compared:
+        text += "Models were compared by leave-one-out cross-validation (Vehtari et al., 2017). "
     packages = ", ".join(f"{p} {version(p)}" for p in ("gpflow", "tensorflow", "numpy"))
     return text + (
         f"We used gpflow_gam {__version__} with {packages} and Python {platform.python_version()}."

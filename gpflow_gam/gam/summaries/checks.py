@@ -650,8 +650,13 @@ _RHAT, _DIVERGED = 1.05, 0.02  # above which chains have not mixed
 
 def check_fit(fit: FittedGAM) -> None:
     """Warn of what a fit shows to be wrong with it."""
-    for text, kind in itertools.chain(_outcome(fit), _identifiability(fit), _terms(fit)):
+    for text, kind in problems(fit):
         warn_caller(text, kind)
+
+
+def problems(fit: FittedGAM) -> Warned:
+    """What a fit shows to be wrong with it, and the class of the warning."""
+    return itertools.chain(_outcome(fit), _identifiability(fit), _terms(fit))
 
 
 def _outcome(fit: FittedGAM) -> Warned:
