@@ -46,7 +46,7 @@ class SD(Prior):
 
     :param upper: in the unit of the linear predictor: .1 is about ten per cent under a log link.
     :param p: the probability.
-    :raises ValueError: a number that cannot be.
+    :raises ValueError: a number that is not positive and finite; ``p`` of 1 or more.
     """
 
     about: ClassVar[str] = "variance"
@@ -65,7 +65,7 @@ class Edf(Prior):
     prior is of the variance of the deviation from them (Ventrucci & Rue 2016, arXiv 1511.05748).
 
     :param median: more than the number of straight lines: one of ``s``, one a column of ``te``.
-    :raises ValueError: a number that cannot be.
+    :raises ValueError: ``median`` is not positive and finite.
     """
 
     about: ClassVar[str] = "variance"
@@ -75,7 +75,7 @@ class Edf(Prior):
 @dataclasses.dataclass(frozen=True)
 class Lengthscale(Prior):
     """
-    The lengthscale of a smooth of one column is between ``lower`` and ``upper``.
+    The lengthscale of a smooth is between two values with probability 1 - ``p``.
 
     Functions change little over a fraction of a lengthscale, and are unrelated beyond some of them.
     It is log-normal, with as much probability below as above the two.
@@ -83,7 +83,8 @@ class Lengthscale(Prior):
     :param lower: in the column's unit.
     :param upper: in the column's unit, more than ``lower``.
     :param p: probability that it is outside.
-    :raises ValueError: a number that cannot be.
+    :raises ValueError: a number that is not positive and finite; ``p`` of 1 or more; ends that do
+        not increase.
     """
 
     about: ClassVar[str] = "lengthscale"
