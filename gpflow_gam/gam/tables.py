@@ -23,6 +23,7 @@ from .components import Component, Margin
 from .effects import effect, joint_moments, transformed
 from .effects.effect import pivoted_root, stacked_frame
 from .fits import FittedGAM
+from .fits.specification import Specification
 from .frames import LevelColumn, NumericColumn, Table
 from .terms import Column, Expression
 
@@ -56,6 +57,20 @@ class Axis:
         }
 
 
+def check_columns(spec: Specification, holder: str) -> None:
+    """Raise ValueError if columns or terms are computed in Python, which no file holds."""
+    if spec.design is not None:
+        raise ValueError(
+            f"gam: its formula makes columns of others ({spec.design.text}) in Python, which no "
+            f"{holder} holds; make them in the data, and name them."
+        )
+    if summed := next((c.name for c in spec.components if c.slots), None):
+        raise ValueError(
+            f"gam: {summed} is a sum over lags or arrays, which no {holder} holds; leave the term "
+            "out, or predict in Python."
+        )
+
+
 Values = Callable[[Sequence[AnyNDArray]], AnyNDArray]
 """A function over the product of points of axes, [K, ..., L]."""
 
@@ -82,18 +97,8 @@ class Tables:
         self.axes = {c.name: self._axes(c) for c in self.components}
 
     def _check(self) -> None:
-        spec = self.fit.spec
-        if spec.design is not None:
-            raise ValueError(
-                f"tables: the formula makes columns of others ({spec.design.text}) in Python; make "
-                "them in the data, and name them."
-            )
+        check_columns(self.fit.spec, "table")
         for component in self.components:
-            if component.slots:
-                raise ValueError(
-                    f"tables: {component.name} is a sum over lags or arrays, which no table holds; "
-                    "leave the term out, or predict in Python."
-                )
             readers = [self.readers[m.column] for m in component.margins]
             numeric = [r for r in readers if not isinstance(r, LevelColumn)]
             if len(numeric) > 2:

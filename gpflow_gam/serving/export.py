@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,27 +18,11 @@ from ..archive import replacing
 from ..errors import check_choice, check_count, check_level
 from ..gam.frames import Table
 from ..gam.tables import ERROR
-from ..version import __version__
-from .portable import (
-    PORTABLE_MEANINGS,
-    check_litert,
-    litert_bytes,
-    onnx_bytes,
-    plain_function,
-    portable_function,
-    portable_graph,
-)
-from .servable import (
-    DESCRIPTION,
-    FORMAT,
-    MEANINGS,
-    Invalid,
-    Rows,
-    Servable,
-    argument_names,
-    servable,
-)
+from .portable import SIGNATURE, GraphFormat, graph_bytes
+from .servable import FORMAT, MEANINGS, Invalid, Rows, Servable, Signature, servable
 from .table_files import TableFormat, table_bytes, write_scorers
+
+DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"  # the description's place in a SavedModel
 
 
 class Served:
@@ -109,7 +91,13 @@ class Served:
         :param data: as of :meth:`predict`.
         :raises ValueError: a column that is not there or of another type.
         """
-        return arguments(self.description, data)
+        inputs = self.description["inputs"]
+        if self.description["kind"] == "keras":
+            return _tensors(data, inputs)
+        if len(inputs) == 1 and inputs[0]["column"] is None:
+            return {inputs[0]["name"]: _matrix(data, inputs[0])}
+        table = Table(data)
+        return {i["name"]: _column(table, i) for i in inputs}
 
 
 def load(path: str | Path) -> Served:
@@ -118,14 +106,12 @@ def load(path: str | Path) -> Served:
 
     :param path: the folder.
     :return: a model to predict from.
-    :raises FileNotFoundError: there is none.
-    :raises ValueError: no SavedModel, none of ours, or a newer one.
+    :raises FileNotFoundError: there is no SavedModel.
+    :raises ValueError: it is none of ours, or a newer one.
     """
     path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no folder {path}.")
     if not (path / "saved_model.pb").exists():
-        raise ValueError(f"{path} is no SavedModel: it has no saved_model.pb.")
+        raise FileNotFoundError(f"{path} is no SavedModel: there is no {path / 'saved_model.pb'}.")
     try:
         description = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
         newer = description["format"] > FORMAT
@@ -142,41 +128,23 @@ def load(path: str | Path) -> Served:
     return Served(tf.saved_model.load(str(path)), description)
 
 
-def arguments(description: Mapping[str, Any], data: Any) -> dict[str, tf.Tensor]:
-    """The inputs of a signature, by name, from data as :meth:`Served.predict` takes them."""
-    inputs = description["inputs"]
-    if description["kind"] == "keras":
-        return _tensors(data, inputs)
-    if len(inputs) == 1 and inputs[0]["column"] is None:
-        return {inputs[0]["name"]: _matrix(data, inputs[0])}
-    table = Table(data)
-    return {i["name"]: _column(table, i) for i in inputs}
+# --- data as arguments ---------------------------------------------------------------------------
 
 
-def _tensors(data: Any, specs: list[Mapping[str, Any]]) -> dict[str, tf.Tensor]:
+def _tensors(data: Any, specs: Sequence[Mapping[str, Any]]) -> dict[str, tf.Tensor]:
     """A network's inputs."""
     names = [spec["name"] for spec in specs]
     if isinstance(data, Mapping):
         keys = [s["column"] if s["column"] in data else s["name"] for s in specs]
-        missing = [key for key in keys if key not in data]
-        if missing:
-            raise ValueError(f"data has no {missing[0]!r}; the inputs are {', '.join(names)}.")
-        values = [data[key] for key in keys]
-    elif isinstance(data, (list, tuple)) and len(names) > 1:
-        values = list(data)
+        values = [data.get(key) for key in keys]
     else:
-        values = [data]
-    if len(values) != len(names):
-        raise ValueError(f"data must hold {len(names)} inputs, {', '.join(names)}.")
-    tensors = {}
-    for spec, value in zip(specs, values):
-        shape = np.shape(value)
-        if len(shape) != len(spec["shape"]) or any(
-            want not in (None, have) for want, have in zip(spec["shape"], shape)
-        ):
-            raise ValueError(f"{spec['name']} must be of shape {spec['shape']}; got {shape}.")
-        tensors[spec["name"]] = tf.cast(tf.constant(np.asarray(value)), spec["dtype"])
-    return tensors
+        values = list(data) if isinstance(data, (list, tuple)) and len(names) > 1 else [data]
+    if len(values) != len(names) or any(value is None for value in values):
+        raise ValueError(f"data must hold {len(names)} input(s), {', '.join(names)}.")
+    return {
+        spec["name"]: tf.cast(tf.constant(np.asarray(value)), spec["dtype"])
+        for spec, value in zip(specs, values)
+    }
 
 
 def _matrix(data: Any, spec: Mapping[str, Any]) -> tf.Tensor:
@@ -190,23 +158,23 @@ def _matrix(data: Any, spec: Mapping[str, Any]) -> tf.Tensor:
         hole = np.full(table.num_rows, np.nan)
         values = [hole if named and i not in named else table.values(i) for i in range(width)]
         data = np.stack(values, axis=1)
-    X = np.asarray(data)
+    X = np.asarray(data, np.float64)
     if X.ndim != 2 or X.shape[1] < width:
         raise ValueError(f"data must be a matrix with {width} columns; got shape {X.shape}.")
-    return tf.constant(X[:, :width].astype(np.float64))
+    return tf.constant(X[:, :width])
 
 
 def _column(table: Table, spec: Mapping[str, Any]) -> tf.Tensor:
-    column, fill = spec["column"], spec["fill"]
+    column, fill, dtype = spec["column"], spec["fill"], spec["dtype"]
     name = spec["name"] if column not in table and spec["name"] in table else column
-    values, missing, dtype = table.values(name), table.missing(name), spec["dtype"]
+    values, missing = table.values(name), table.missing(name)
     if dtype == "string":
         text = ["" if hole else value for value, hole in zip(values, missing)]
         other = next((v for v in text if not isinstance(v, (str, bytes))), None)
         if other is not None:
             raise ValueError(f"column {name!r} must hold text; got {other!r}.")
         return tf.constant(text, tf.string, shape=[len(text)])
-    if dtype in ("int64", "bool") and missing.any():
+    if dtype != "float64" and missing.any():
         if fill is None:
             raise ValueError(f"column {name!r} has missing values; leave those rows out.")
         values = np.where(missing, fill, values)
@@ -214,143 +182,17 @@ def _column(table: Table, spec: Mapping[str, Any]) -> tf.Tensor:
         numbers = values.astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"column {name!r} must hold numbers; it holds text.") from None
-    if dtype in ("int64", "bool"):
-        # a fraction is no level, and neither is a number that is no truth value
-        whole = np.where(numbers == np.round(numbers), numbers, np.iinfo(np.int32).min)
-        if dtype == "bool" and not np.isin(whole, (0.0, 1.0)).all():
-            raise ValueError(f"column {name!r} must hold truth values.")
-        return tf.constant(whole.astype(dtype))
-    return tf.constant(numbers)
+    if dtype == "bool" and not np.isin(numbers, (0.0, 1.0)).all():
+        raise ValueError(f"column {name!r} must hold truth values.")
+    if dtype == "int64":  # a fraction is no level
+        numbers = np.where(numbers == np.round(numbers), numbers, np.iinfo(np.int32).min)
+    return tf.constant(numbers.astype(dtype))
 
 
 # --- writing --------------------------------------------------------------------------------------
 
-
-DEFAULT = "serving_default"
-SINGLE = "_float32"  # ends the names of signatures in single precision
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Options of :func:`~gpflow_gam.serving.export`."""
-
-    level: float = 0.95
-    invalid: Invalid = "error"
-    max_rows: int | None = 1000
-
-    def __post_init__(self) -> None:
-        check_level(self.level)
-        check_choice("invalid", self.invalid, get_args(Invalid))
-        check_count("max_rows", self.max_rows)
-
-
-def signatures(servable: Servable, options: Options) -> dict[str, Any]:
-    """Concrete functions by name, in double and in single precision."""
-    # traced once for all: signatures differ in how they come to X
-    predict = tf.function(lambda X: servable.predict(X, options.level), autograph=False)
-    components = tf.function(servable.components, autograph=False)
-    sample = tf.function(servable.sample, autograph=False)
-    most = np.iinfo(np.int32).max if options.max_rows is None else options.max_rows
-
-    def drawn(X: Any, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        rows = tf.shape(tf.nest.flatten(X)[0])[0]
-        checks = [
-            tf.debugging.Assert(
-                num_samples >= 1, ["num_samples must be at least 1; got", num_samples]
-            ),
-            tf.debugging.Assert(
-                rows <= most,
-                [
-                    f"a request for draws may have {most} rows, whose joint covariance is "
-                    "factorised: send fewer, or export with a larger max_rows; got",
-                    rows,
-                ],
-            ),
-        ]
-        with tf.control_dependencies(checks):
-            X = tf.nest.map_structure(tf.identity, X)
-            outputs: dict[str, tf.Tensor] = sample(X, tf.identity(num_samples), seed)
-        return outputs
-
-    draws = [
-        tf.TensorSpec([], tf.int32, name="num_samples"),
-        tf.TensorSpec([], tf.int64, name="seed"),
-    ]
-    functions = {}
-    for single in (False, True):
-        suffix = SINGLE if single else ""
-        for name, function, more in (
-            ("predict", predict, []),
-            ("predict_components", components, []),
-            ("sample", drawn, draws),
-        ):
-            functions[name + suffix] = _traced(servable, function, more, single, options.invalid)
-    functions[DEFAULT] = functions["predict"]
-    return functions
-
-
-def _traced(
-    servable: Servable,
-    function: Callable[..., dict[str, tf.Tensor]],
-    more: list[tf.TensorSpec],
-    single: bool,
-    invalid: Invalid,
-) -> Any:
-    specs = [i.spec(single) for i in servable.inputs] + more
-
-    def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        others = {spec.name: inputs.pop(spec.name) for spec in more}
-        rows = Rows(invalid)
-        outputs = function(servable.features(inputs, rows), **others)
-        outputs = rows.shown(outputs, axis=1 if more else 0)
-        dtype = tf.float32 if single else tf.float64
-        return {name: tf.cast(value, dtype) for name, value in outputs.items()}
-
-    # nothing to convert, and autograph would go through all of check_shapes
-    compiled = tf.function(call, autograph=False)
-    return compiled.get_concrete_function(**{spec.name: spec for spec in specs})
-
-
-# --- warm-up -------------------------------------------------------------------------------------
-
-WARMUP = Path("assets.extra") / "tf_serving_warmup_requests"
-"""Path in a SavedModel of the warm-up requests of TensorFlow Serving."""
-
-
-def write_warmup(
-    path: Path, name: str, signatures: Sequence[str], arguments: Mapping[str, tf.Tensor]
-) -> None:
-    """Write a request a signature for TensorFlow Serving, as TFRecords of PredictionLog."""
-    predict_pb2, prediction_log_pb2 = messages()
-    with tf.io.TFRecordWriter(str(path / WARMUP)) as file:
-        for signature in signatures:
-            request = predict_pb2.PredictRequest()
-            request.model_spec.name = name
-            request.model_spec.signature_name = signature
-            for key, value in arguments.items():
-                request.inputs[key].CopyFrom(tf.make_tensor_proto(value.numpy(), value.dtype))
-            log = prediction_log_pb2.PredictLog(request=request)
-            file.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
-
-
-def messages() -> tuple[Any, Any]:
-    """The modules of TensorFlow Serving's messages."""
-    try:
-        from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
-    except ModuleNotFoundError:
-        raise ImportError(
-            "warmup requests are written with the package tensorflow-serving-api: "
-            "pip install tensorflow-serving-api."
-        ) from None
-    return predict_pb2, prediction_log_pb2
-
-
-Format = Literal["saved_model", "onnx", "litert", "json", "sql", "xlsx", "pmml"]
-SUFFIXES: dict[str, Format] = {
-    ".onnx": "onnx",
-    ".tflite": "litert",
-    **{f".{kind}": kind for kind in get_args(TableFormat)},
-}
+Format = Literal["saved_model", GraphFormat, TableFormat]
+SUFFIXES = {".onnx": "onnx", ".tflite": "litert"} | {f".{k}": k for k in get_args(TableFormat)}
 
 
 def export(
@@ -411,42 +253,39 @@ def export(
         predictions LiteRT's single precision changes by a hundredth of their size.
     :raises TypeError: a model of another kind.
     """
-    path = Path(path)
-    kind = _format(path, format)
-    if single and kind != "onnx":
-        raise ValueError(
-            "single is for ONNX files: a SavedModel has signatures of both precisions, a LiteRT "
-            f"file is in single precision anyhow, and tables are in double; got {path.name}."
-        )
-    if kind not in get_args(TableFormat) and (error, knots, table) != (ERROR, None, "data"):
-        raise ValueError(
-            f"error, knots and table are of tables (.json, .sql, ...); got {path.name}."
-        )
+    path, tables = Path(path), get_args(TableFormat)
+    kind: Any = SUFFIXES.get(path.suffix.lower(), "saved_model") if format is None else format
+    check_choice("format", kind, ("saved_model", *get_args(GraphFormat), *tables))
+    for options, formats in (
+        ({"single": single}, ("onnx",)),
+        ({"version": version, "warmup": warmup}, ("saved_model",)),
+        ({"error": None if error == ERROR else error, "knots": knots}, tables),
+        ({"table": None if table == "data" else table}, ("sql",)),
+        ({"invalid": None if invalid == "nan" else invalid}, ("saved_model",)),
+    ):
+        given = [name for name, value in options.items() if value not in (None, False)]
+        if given and kind not in formats:
+            of = " and ".join(map(repr, formats))
+            raise ValueError(
+                f"{given[0]} is an option of format {of}; {path.name} is {kind!r}: leave it out."
+            )
+    check_level(level)
     if kind == "saved_model":
-        name = path.name
+        check_choice("invalid", invalid or "error", get_args(Invalid))
+        check_count("max_rows", max_rows)
         check_count("version", version)
-        if version is not None:
-            path = path / str(version)
-        options = Options(level, invalid or "error", max_rows)
-        _export_folder(model, path, options, overwrite, None if warmup is None else (name, warmup))
+        target = path if version is None else path / str(version)
+        about = {"level": level, "invalid": invalid or "error", "max_rows": max_rows}
+        _write_folder(servable(model), target, about, overwrite, warmup)
         return
-    if version is not None or warmup is not None:
-        raise ValueError(
-            f"version and warmup are TensorFlow Serving's, for SavedModels; {path.name} is none."
-        )
-    if invalid not in (None, "nan"):
-        raise ValueError(
-            f"invalid={invalid!r}: {path.name} cannot fail a request; pass invalid='nan', or "
-            "export a SavedModel."
-        )
     if path.is_dir():
         raise FileExistsError(f"{path} is a folder, and will not be replaced by a file.")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
-    if kind == "onnx" or kind == "litert":
-        content = _graph_bytes(model, path, kind, Options(level, "nan", max_rows), single)
-    else:
+    if kind in tables:
         content = table_bytes(model, kind, error, knots, table)
+    else:
+        content = graph_bytes(servable(model), kind, level, single)
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "json":
         write_scorers(path.parent)
@@ -454,53 +293,19 @@ def export(
         file.write(content)
 
 
-def _format(path: Path, format: Format | None) -> Format:
-    if format is None:
-        return SUFFIXES.get(path.suffix.lower(), "saved_model")
-    if format not in get_args(Format):
-        *others, last = map(repr, get_args(Format))
-        raise ValueError(f"format must be {', '.join(others)} or {last}; got {format!r}.")
-    return format
+# --- SavedModels ----------------------------------------------------------------------------------
+
+SINGLE = "_float32"  # ends the names of signatures in single precision
+WARMUP = Path("assets.extra") / "tf_serving_warmup_requests"
+"""Path in a SavedModel of the warm-up requests of TensorFlow Serving."""
 
 
-# --- ONNX and LiteRT -----------------------------------------------------------------------------
-
-
-def _graph_bytes(model: Any, path: Path, kind: Format, options: Options, single: bool) -> bytes:
-    lacking = [name for name in ("onnx", "tf2onnx") if kind == "onnx" and find_spec(name) is None]
-    if lacking:
-        raise ImportError(
-            f"{path.name} is written with the package {lacking[0]}: pip install 'gpflow_gam[onnx]'."
-        )
-    source = servable(model)
-    coded = [i.coded() for i in source.inputs]
-    function = portable_function(coded, source, options.level, single or kind == "litert")
-    graph = portable_graph(function)
-    about = {"level": options.level, "invalid": options.invalid}
-    description = _description(source, {DEFAULT: (function, PORTABLE_MEANINGS)}, **about)
-    if kind == "litert":
-        description["inputs"] = [i.to_json() for i in coded]
-        content = litert_bytes(plain_function(graph, single=True), description)
-        check_litert(content, function, coded)
-        return content
-    # inputs and outputs of an ONNX graph are of one name space
-    names = argument_names(graph.inputs, graph.outputs)
-    graph = dataclasses.replace(graph, inputs={names[k]: t for k, t in graph.inputs.items()})
-    inputs = [dataclasses.replace(i, name=names[i.name]) for i in source.inputs]
-    description["inputs"] = [i.to_json() for i in inputs]
-    description["signatures"][DEFAULT]["inputs"] = {i.name: _type(i.spec(single)) for i in inputs}
-    return onnx_bytes(plain_function(graph), inputs, description)
-
-
-# --- SavedModel ----------------------------------------------------------------------------------
-
-
-def _export_folder(
-    model: Any, path: Path, options: Options, overwrite: bool, warmup: tuple[str, Any] | None
+def _write_folder(
+    source: Servable, path: Path, options: Mapping[str, Any], overwrite: bool, warmup: Any
 ) -> None:
+    """Write a SavedModel, which appears whole or not at all."""
     if warmup is not None:
-        messages()
-    source = servable(model)
+        _messages()
     if path.exists():
         if not overwrite:
             raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
@@ -513,9 +318,8 @@ def _export_folder(
         new, old = folder / "new", folder / "old"
         _write(source, new, options)
         if warmup is not None:
-            name, data = warmup
-            description = json.loads((new / DESCRIPTION).read_text(encoding="utf-8"))
-            write_warmup(new, name, list(MEANINGS)[:2], arguments(description, data))
+            name = path.parent.name if path.name.isdigit() else path.name
+            _write_warmup(new, name, load(new).arguments(warmup))
         if path.exists():
             os.rename(path, old)
         try:
@@ -528,21 +332,61 @@ def _export_folder(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write(source: Servable, path: Path, options: Options) -> None:
-    functions = signatures(source, options)
+def _write(source: Servable, path: Path, options: Mapping[str, Any]) -> None:
+    signatures = _signatures(source, **options)
+    functions = {name: function for name, (function, _, _) in signatures.items()}
     module = tf.Module()
     module.state = _state_copies(list(functions.values()))
     module.tables = source.resources()
     tf.saved_model.save(module, str(path), signatures=functions)
-    target = path / DESCRIPTION
-    target.parent.mkdir()
-    meant = {
-        name: (f, MEANINGS["predict" if name == DEFAULT else name.removesuffix(SINGLE)])
-        for name, f in functions.items()
-    }
-    about = {"tensorflow": tf.__version__, **dataclasses.asdict(options)}
-    text = json.dumps(_description(source, meant, **about), indent=1)
-    target.write_text(text + "\n", encoding="utf-8")
+    about = {"tensorflow": tf.__version__, **options}
+    description = source.described(signatures, source.inputs, **about)
+    (path / DESCRIPTION).parent.mkdir()
+    (path / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+
+
+def _signatures(
+    source: Servable, level: float, invalid: Invalid, max_rows: int | None
+) -> dict[str, Signature]:
+    """Concrete functions by name, in double and in single precision."""
+    # traced once for all: signatures differ in how they come to X
+    predict = tf.function(lambda X: source.predict(X, level), autograph=False)
+    components = tf.function(source.predict_components, autograph=False)
+    draw = tf.function(source.sample, autograph=False)
+    most = np.iinfo(np.int32).max if max_rows is None else max_rows
+
+    def sample(X: Any, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        rows = tf.shape(X[0])[0]
+        checks = [
+            tf.debugging.Assert(
+                num_samples >= 1, ["num_samples must be at least 1; got", num_samples]
+            ),
+            tf.debugging.Assert(
+                rows <= most,
+                [
+                    f"a request for draws may have {most} rows, whose joint covariance is "
+                    "factorised: send fewer, or export with a larger max_rows; got",
+                    rows,
+                ],
+            ),
+        ]
+        with tf.control_dependencies(checks):
+            X = [tf.identity(x) for x in X]
+            outputs: dict[str, tf.Tensor] = draw(X, tf.identity(num_samples), seed)
+        return outputs
+
+    draws = [
+        tf.TensorSpec([], tf.int32, name="num_samples"),
+        tf.TensorSpec([], tf.int64, name="seed"),
+    ]
+    signatures = {}
+    for kind, function in zip(MEANINGS, (predict, components, sample), strict=True):
+        more = draws if kind == "sample" else []
+        for single in (False, True):
+            specs = [*(i.spec(single) for i in source.inputs), *more]
+            traced = source.traced(function, source.inputs, lambda: Rows(invalid), single, more)
+            signatures[kind + SINGLE * single] = traced, kind, specs
+    return {**signatures, SIGNATURE: signatures["predict"]}
 
 
 def _state_copies(functions: list[Any]) -> list[tf.Variable]:
@@ -560,39 +404,27 @@ def _state_copies(functions: list[Any]) -> list[tf.Variable]:
     return list(copies.values())
 
 
-def _description(
-    source: Servable, functions: dict[str, tuple[Any, dict[str, str]]], **about: Any
-) -> dict[str, Any]:
-    """Description stored in a file: kind, inputs, components, functions with their outputs."""
-    return {
-        "kind": source.kind,
-        "format": FORMAT,
-        "gpflow_gam": __version__,
-        **about,
-        "inputs": [i.to_json() for i in source.inputs],
-        "components": list(source.names),
-        **source.description(),
-        "signatures": {name: _arguments(source, *given) for name, given in functions.items()},
-    }
+def _messages() -> tuple[Any, Any]:
+    """The modules of TensorFlow Serving's messages."""
+    try:
+        from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+    except ModuleNotFoundError:
+        raise ImportError(
+            "warmup requests are written with the package tensorflow-serving-api: "
+            "pip install tensorflow-serving-api."
+        ) from None
+    return predict_pb2, prediction_log_pb2
 
 
-def _arguments(source: Servable, function: Any, meanings: dict[str, str]) -> dict[str, Any]:
-    """The types of what a function takes and returns, by name."""
-
-    def meaning(key: str) -> str:
-        head, name = source.split_head(key, meanings)
-        return f"{meanings[name]}, by {head[:-1]}" if head else meanings[name]
-
-    arguments = function.structured_input_signature[1]
-    return {
-        "inputs": {key: _type(spec) for key, spec in arguments.items()},
-        "outputs": {
-            key: {**_type(spec), "meaning": meaning(key)}
-            for key, spec in function.structured_outputs.items()
-        },
-    }
-
-
-def _type(spec: tf.TensorSpec) -> dict[str, Any]:
-    shape = None if spec.shape.rank is None else spec.shape.as_list()
-    return {"dtype": spec.dtype.name, "shape": shape}
+def _write_warmup(folder: Path, name: str, arguments: Mapping[str, tf.Tensor]) -> None:
+    """Write a request a signature for TensorFlow Serving, as TFRecords of PredictionLog."""
+    predict_pb2, prediction_log_pb2 = _messages()
+    with tf.io.TFRecordWriter(str(folder / WARMUP)) as file:
+        for signature in ("predict", "predict_components"):
+            request = predict_pb2.PredictRequest()
+            request.model_spec.name = name
+            request.model_spec.signature_name = signature
+            for key, value in arguments.items():
+                request.inputs[key].CopyFrom(tf.make_tensor_proto(value.numpy(), value.dtype))
+            log = prediction_log_pb2.PredictLog(request=request)
+            file.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())

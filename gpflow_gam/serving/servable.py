@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 import keyword
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import keras
@@ -19,9 +18,9 @@ from gpflow.likelihoods import Likelihood
 from scipy.stats import norm
 
 from ..gam import GAM
-from ..gam.fits import FittedGAM
 from ..gam.fits.prediction import OFFSET
-from ..gam.frames import Key, LevelColumn, NumericColumn
+from ..gam.frames import LevelColumn, NumericColumn
+from ..gam.tables import check_columns
 from ..gam.terms import Column, Expression, variables_of
 from ..layers import GPHead
 from ..layers.head import HeadInput, trace_heads
@@ -29,10 +28,13 @@ from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import conditional_response, expected_response, summarised_response
 from ..models import AdditiveModel, IterNCGP
 from ..posteriors import AdditivePosterior
+from ..version import __version__
 
 FORMAT = 1  # raised when older code could no longer read the description
-DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"  # the description's place in a SavedModel
 RESERVED = ("seed", "num_samples")  # arguments of the sample signature besides the inputs
+COMPONENT = (
+    "component_"  # begins the names of components' outputs where predictions are beside them
+)
 MEANINGS = {
     "predict": {
         "mean": "of the predictor, offsets included",
@@ -42,6 +44,8 @@ MEANINGS = {
         "upper": "bound of the credible interval of the expected response",
         "mean_lower": "bound of the credible interval of each of several predictors",
         "mean_upper": "bound of the credible interval of each of several predictors",
+        COMPONENT + "mean": "of each component's contribution to the predictor",
+        COMPONENT + "variance": "of each component's contribution to the predictor",
     },
     "predict_components": {
         "mean": "of each component's contribution to the predictor",
@@ -52,47 +56,36 @@ MEANINGS = {
         "response": "the expected response of the same draws",
     },
 }
-"""Outputs of the signatures."""
+"""Outputs of the signatures; of components beside predictions in formats that have one alone."""
 MISSING_CODE = -2  # a missing value among codes of levels that are text; -1 is a new level
 Invalid = Literal["error", "nan"]
 """A request with rows that the model cannot take fails, or is answered by NaN in those rows."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Input:
-    """
-    An argument of the signatures.
-
-    :param name: in the signature.
-    :param dtype: float64 for numbers, of which single precision is accepted too.
-    :param shape: [None], or [None, D] of a matrix.
-    :param meaning: in words.
-    :param column: of the data, or the key of a network's input; None for a matrix of all columns.
-    :param fill: stands in for a missing value; None where none may be missing.
-    :param levels: of a column of levels.
-    :param is_coded: whether it takes the places of levels in their stead.
-    """
+    """An argument of the signatures."""
 
     name: str
-    dtype: tf.DType
-    shape: tuple[int | None, ...]
+    dtype: tf.DType  # float64 for numbers, of which single precision is accepted too
+    shape: tuple[int | None, ...]  # [None], or [None, D] of a matrix
     meaning: str
-    column: Column | None = None
-    fill: Any = None
+    column: Column | None = None  # or a network input's key; None for a matrix of all columns
+    fill: Any = None  # stands in for a missing value; None where none may be missing
     levels: tuple[Any, ...] = ()
-    is_coded: bool = False
+
+    @property
+    def codes(self) -> dict[Any, int]:
+        """The places of levels, and what an empty text is."""
+        return {"": MISSING_CODE, **{level: i for i, level in enumerate(self.levels)}}
 
     def coded(self) -> Input:
         """The same as numbers for formats without text: 0, 1, ... for the levels."""
         if self.dtype != tf.string or not self.levels:
             return self
-        return dataclasses.replace(
-            self,
-            dtype=tf.int64,
-            meaning=f"column {self.column!r}, the places 0, 1, ... of {list(self.levels)}",
-            fill=None if self.fill is None else self.levels.index(self.fill),
-            is_coded=True,
-        )
+        fill = None if self.fill is None else self.codes[self.fill]
+        meaning = f"column {self.column!r}, the places 0, 1, ... of {list(self.levels)}"
+        return replace(self, dtype=tf.int64, meaning=meaning, fill=fill)
 
     def spec(self, single: bool = False) -> tf.TensorSpec:
         """Its type in a signature, numbers in single precision on demand."""
@@ -101,15 +94,8 @@ class Input:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        return {
-            "name": self.name,
-            "dtype": self.dtype.name,
-            "shape": list(self.shape),
-            "meaning": self.meaning,
-            "column": self.column,
-            "fill": self.fill,
-            "levels": list(self.levels) or None,
-        }
+        types = {"dtype": self.dtype.name, "shape": list(self.shape)}
+        return {**vars(self), **types, "levels": list(self.levels) or None}
 
 
 class Rows:
@@ -147,6 +133,98 @@ def _along(bad: tf.Tensor, values: tf.Tensor, axis: int) -> tf.Tensor:
     return tf.reshape(bad, shape)
 
 
+# --- predictions ---------------------------------------------------------------------------------
+
+_LINES = ("mean", "mean_lower", "mean_upper")  # answers that are values of predictors
+_BETWEEN = 1_000_003  # between the seeds of heads, whose draws have nothing to do with each other
+
+
+@dataclass
+class Answers:
+    """Predictions from a cached posterior of L predictors, sums of C components."""
+
+    posterior: AdditivePosterior
+    likelihood: Likelihood
+    seed: int = 0  # of expectations by draws
+    share: float = 1.0  # of the predictor's variance that the expected response averages over
+    constants: Any = 0.0  # that components carry, in the response's unit, [C, L]
+    # factors and shifts, [L] or [1], from the model's predictors to that unit
+    units: tuple[AnyNDArray, AnyNDArray] = (np.ones(1), np.zeros(1))
+    offsets: Sequence[int] = ()  # columns of X that are added to the first predictor
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The components, a GAM's offsets last."""
+        return (*self.posterior.names, *([OFFSET] if self.offsets else []))
+
+    def _single(self, values: Any) -> Any:
+        return values[..., 0] if self.posterior.num_latent_gps == 1 else values
+
+    def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
+        """
+        ``mean`` and ``variance`` of the predictor, [N] or [N, L]; ``response``, ``lower`` and
+        ``upper``, the expected response and its credible interval, [N] or [N, K]; of several
+        predictors ``mean_lower`` and ``mean_upper``, intervals of each, [N, L].
+        """
+        likelihood, L = unwrapped(self.likelihood), self.posterior.num_latent_gps
+        joint = self.posterior.couples_outputs
+        mean, cov = self.posterior.predict_f(X, full_output_cov=joint)
+        var = _rounded(tf.linalg.diag_part(cov) if joint else cov)
+        mean, var = tf.ensure_shape(mean, [None, L]), tf.ensure_shape(var, [None, L])
+        cov = tf.ensure_shape(cov, [None, L, L]) if joint else var
+        summary = summarised_response(likelihood, X, mean, cov, level, seed=self.seed)
+        response = summary.mean
+        if self.share != 1.0:
+            response = expected_response(likelihood, X, mean, self.share * cov, seed=self.seed)
+        half = float(norm.ppf(0.5 + 0.5 * level)) * tf.sqrt(var)
+        ends = {"mean_lower": mean - half, "mean_upper": mean + half} if L > 1 else {}
+        lines = {"mean": self._single(mean), **ends}
+        return {
+            **{name: _scaled(line, *self.units) for name, line in lines.items()},
+            "variance": _scaled(self._single(var), self.units[0] ** 2),
+            "response": response,
+            "lower": summary.lower,
+            "upper": summary.upper,
+        }
+
+    def predict_components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
+        """``mean`` and ``variance`` of the components, [N, C] or [N, C, L]."""
+        mean, var = self.posterior.predict_components(X)
+        factor, _ = self.units
+        mean = _scaled(mean, factor, self._single(np.atleast_2d(self.constants)))
+        var = _scaled(_rounded(var), factor**2)
+        if self.offsets:  # which are known
+            offset = tf.reduce_sum(tf.gather(X, self.offsets, axis=1), axis=1)
+            first = tf.constant(factor[0] * np.eye(1, self.posterior.num_latent_gps), mean.dtype)
+            added = self._single(offset[:, None, None] * first)
+            mean = tf.concat([mean, added], axis=1)
+            var = tf.concat([var, tf.zeros_like(added)], axis=1)
+        return {"mean": mean, "variance": var}
+
+    def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Joint draws: ``predictor`` [S, N] or [S, N, L], ``response`` [S, N] or [S, N, K]."""
+        F = self.posterior.sample_f(X, num_samples, seed=seed)
+        F = tf.ensure_shape(F, [None, None, self.posterior.num_latent_gps])
+        response = conditional_response(unwrapped(self.likelihood), X, F)
+        return {"predictor": _scaled(self._single(F), *self.units), "response": response}
+
+
+def _rounded(var: tf.Tensor) -> tf.Tensor:
+    """Variances without the negative ones of rounding."""
+    return tf.maximum(var, tf.zeros([], var.dtype))
+
+
+def _scaled(values: tf.Tensor, factor: AnyNDArray, shift: AnyNDArray | float = 0.0) -> tf.Tensor:
+    """``shift + factor values``, with no operation for ones and zeros."""
+    if np.any(factor != 1.0):
+        values = tf.constant(factor, values.dtype) * values
+    return tf.constant(shift, values.dtype) + values if np.any(shift) else values
+
+
+Signature = tuple[Any, str, Sequence[tf.TensorSpec]]
+"""A concrete function, which kind of ``MEANINGS`` it is, and its arguments as a file takes them."""
+
+
 class Servable(abc.ABC):
     """
     A fitted model as functions of tensors, which are traced.
@@ -159,38 +237,11 @@ class Servable(abc.ABC):
 
     inputs: tuple[Input, ...]  # the arguments, in order
 
-    names: tuple[str, ...]  # the components
-
-    heads: tuple[str, ...] = ()
-    """Names that outputs begin with, before ``_``, where there are several of each."""
+    heads: dict[str, Answers]  # by what their outputs' names begin with; "" of a single one
 
     @abc.abstractmethod
-    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> Any:
-        """X [N, D], finite; several of them in a tuple where other methods take such."""
-
-    @abc.abstractmethod
-    def predict(self, X: Any, level: float) -> dict[str, tf.Tensor]:
-        """
-        ``mean`` and ``variance`` of the predictor, [N] or [N, L]; ``response``, ``lower`` and
-        ``upper``, the expected response and its credible interval, [N] or [N, K]; of several
-        predictors ``mean_lower`` and ``mean_upper``, intervals of each, [N, L].
-        """
-
-    @abc.abstractmethod
-    def components(self, X: Any) -> dict[str, tf.Tensor]:
-        """``mean`` and ``variance`` of the components, [N, C] or [N, C, L]."""
-
-    @abc.abstractmethod
-    def sample(self, X: Any, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Joint draws: ``predictor`` [S, N] or [S, N, L], ``response`` [S, N] or [S, N, K]."""
-
-    def split_head(self, output: str, meanings: Mapping[str, str]) -> tuple[str, str]:
-        """The head in an output's name, with ``_`` or empty, and the rest."""
-        for head in sorted(self.heads, key=len, reverse=True):  # a name may begin with another
-            name = output.removeprefix(f"{head}_")
-            if name != output and name in meanings:
-                return f"{head}_", name
-        return "", output
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
+        """X [N, D] of each head, finite."""
 
     def resources(self) -> list[Any]:
         """Lookup tables and the like, which the file has to hold besides variables."""
@@ -200,12 +251,109 @@ class Servable(abc.ABC):
         """Facts for readers, as JSON can hold them."""
         return {}
 
+    def predict(self, X: Sequence[tf.Tensor], level: float) -> dict[str, tf.Tensor]:
+        """Outputs of :meth:`Answers.predict` of all heads, by their names."""
+        return self._named(h.predict(x, level) for h, x in zip(self.heads.values(), X))
+
+    def predict_components(self, X: Sequence[tf.Tensor], prefix: str = "") -> dict[str, tf.Tensor]:
+        """Outputs of :meth:`Answers.predict_components`; ``prefix`` is behind the heads' names."""
+        parts = (h.predict_components(x) for h, x in zip(self.heads.values(), X))
+        return self._named({prefix + k: v for k, v in part.items()} for part in parts)
+
+    def sample(
+        self, X: Sequence[tf.Tensor], num_samples: tf.Tensor, seed: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Outputs of :meth:`Answers.sample`; heads are independent."""
+        pairs = enumerate(zip(self.heads.values(), X))
+        return self._named(h.sample(x, num_samples, seed + _BETWEEN * i) for i, (h, x) in pairs)
+
+    def _named(self, answers: Iterable[Mapping[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
+        return merged(
+            {_joined(head, key): tf.cast(value, tf.float64) for key, value in outputs.items()}
+            for head, outputs in zip(self.heads, answers)
+        )
+
+    def traced(
+        self,
+        function: Callable[..., dict[str, tf.Tensor]],
+        inputs: Sequence[Input],
+        rows: Callable[[], Rows],
+        single: bool = False,
+        more: Sequence[tf.TensorSpec] = (),
+    ) -> Any:
+        """The concrete function of inputs, and ``more``, by a function of their features."""
+        specs = [*(i.spec(single) for i in inputs), *more]
+
+        def call(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
+            others = {spec.name: arguments.pop(spec.name) for spec in more}
+            request = rows()
+            outputs = function(self.features(arguments, request), **others)
+            outputs = request.shown(outputs, axis=1 if more else 0)
+            dtype = tf.float32 if single else tf.float64
+            return {name: tf.cast(value, dtype) for name, value in outputs.items()}
+
+        # nothing to convert, and autograph would go through all of check_shapes
+        compiled = tf.function(call, autograph=False)
+        return compiled.get_concrete_function(**{spec.name: spec for spec in specs})
+
+    def meanings(self, kind: str) -> dict[str, str]:
+        """What each output of a kind of ``MEANINGS`` is that there may be, by name."""
+        # a head's name may begin with another's: the longer one is meant
+        return {
+            _joined(head, key): f"{text}, by {head}" if head else text
+            for head in sorted(self.heads, key=len)
+            for key, text in MEANINGS[kind].items()
+        }
+
+    def described(
+        self, signatures: Mapping[str, Signature], inputs: Sequence[Input], **about: Any
+    ) -> dict[str, Any]:
+        """Description stored in a file."""
+        names = {head: list(answers.names) for head, answers in self.heads.items()}
+        told = {}
+        for name, (function, kind, specs) in signatures.items():
+            meanings = self.meanings(kind)
+            told[name] = {
+                "inputs": {spec.name: _type(spec) for spec in specs},
+                "outputs": {
+                    key: {**_type(spec), "meaning": meanings[key]}
+                    for key, spec in function.structured_outputs.items()
+                },
+            }
+        return {
+            "kind": self.kind,
+            "format": FORMAT,
+            "gpflow_gam": __version__,
+            **about,
+            "inputs": [i.to_json() for i in inputs],
+            "components": names.get("", names),
+            **self.description(),
+            "signatures": told,
+        }
+
+
+def _joined(head: str, key: str) -> str:
+    return f"{head}_{key}" if head else key
+
+
+def merged(parts: Iterable[Mapping[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
+    """Outputs of all parts, in which no name is there twice."""
+    outputs: dict[str, tf.Tensor] = {}
+    for part in parts:
+        if twice := sorted(set(outputs) & set(part)):
+            raise ValueError(f"model: two outputs would be called {twice[0]!r}; rename a head.")
+        outputs |= part
+    return outputs
+
+
+def _type(spec: tf.TensorSpec) -> dict[str, Any]:
+    shape = None if spec.shape.rank is None else spec.shape.as_list()
+    return {"dtype": spec.dtype.name, "shape": shape}
+
 
 @functools.singledispatch
 def servable(model: Any) -> Servable:
     """The model as something that can be exported."""
-    if isinstance(model, Servable):
-        return model
     raise TypeError(
         "model must be a fitted gpflow_gam.GAM, a gpflow_gam model with a posterior() "
         "(AdditiveSVGP, AdditiveSGPR, AdditiveVGP, IterNCGP), or a keras.Model with heads of "
@@ -232,93 +380,34 @@ def argument_names(columns: Iterable[Column], taken: Iterable[str] = RESERVED) -
     return {column: names[column] for column in plain}
 
 
-LINES = ("mean", "mean_lower", "mean_upper")  # answers that are values of predictors
+# --- models of a matrix --------------------------------------------------------------------------
 
 
-class PosteriorAnswers:
-    """Predictions from a likelihood and a cached posterior."""
-
-    def __init__(
-        self,
-        posterior: AdditivePosterior,
-        likelihood: Likelihood,
-        seed: int = 0,
-        share: float = 1.0,
-    ) -> None:
-        self.posterior = posterior
-        self.likelihood = unwrapped(likelihood)
-        self.seed = seed
-        self.share = share
-        self.names = posterior.names
-
-    @property
-    def num_predictors(self) -> int:
-        """L."""
-        return self.posterior.num_latent_gps
-
-    def _single(self, values: tf.Tensor) -> tf.Tensor:
-        return values[..., 0] if self.num_predictors == 1 else values
-
-    def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
-        joint = self.posterior.couples_outputs
-        mean, cov = self.posterior.predict_f(X, full_output_cov=joint)
-        var = _rounded(tf.linalg.diag_part(cov) if joint else cov)
-        shape = [None, self.num_predictors]
-        mean, var = tf.ensure_shape(mean, shape), tf.ensure_shape(var, shape)
-        cov = tf.ensure_shape(cov, [*shape, self.num_predictors]) if joint else var
-        summary = summarised_response(self.likelihood, X, mean, cov, level, seed=self.seed)
-        response = summary.mean
-        if self.share != 1.0:
-            response = expected_response(self.likelihood, X, mean, self.share * cov, seed=self.seed)
-        outputs = {
-            "mean": self._single(mean),
-            "variance": self._single(var),
-            "response": response,
-            "lower": summary.lower,
-            "upper": summary.upper,
-        }
-        if self.num_predictors > 1:
-            half = float(norm.ppf(0.5 + 0.5 * level)) * tf.sqrt(var)
-            outputs |= {"mean_lower": mean - half, "mean_upper": mean + half}
-        return outputs
-
-    def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
-        mean, var = self.posterior.predict_components(X)
-        return {"mean": mean, "variance": _rounded(var)}
-
-    def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        F = self.posterior.sample_f(X, num_samples, seed=seed)
-        F = tf.ensure_shape(F, [None, None, self.num_predictors])
-        response = conditional_response(self.likelihood, X, F)
-        return {"predictor": self._single(F), "response": response}
-
-
-def _rounded(var: tf.Tensor) -> tf.Tensor:
-    """Variances without the negative ones of rounding."""
-    return tf.maximum(var, tf.zeros([], var.dtype))
-
-
-class ModelServable(PosteriorAnswers, Servable):
+@servable.register(AdditiveModel)
+class ModelServable(Servable):
     """A trained model of a matrix X: AdditiveSVGP, AdditiveSGPR, AdditiveVGP or IterNCGP."""
 
     kind: ClassVar[str] = "model"
 
     def __init__(self, model: AdditiveModel) -> None:
         share = model.predictive_share() if isinstance(model, IterNCGP) else 1.0
-        super().__init__(model.posterior(), model.likelihood, share=share)
-        self._class = type(model).__name__
-        width = _width(model)
+        self.heads = {"": Answers(model.posterior(), model.likelihood, share=share)}
+        self._class, width = type(model).__name__, _width(model)
         meaning = f"rows of X, {width} columns in the model's order"
         self.inputs = (Input("inputs", tf.float64, (None, width), meaning),)
 
-    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
-        X = tf.cast(inputs["inputs"], tf.float64)
-        bad = ~tf.reduce_all(tf.math.is_finite(X), axis=1)
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         message = "inputs must be finite; drop or impute the rows; first, row"
-        return rows.require(X, bad, [message, tf.where(bad)[:1, 0]], 0.0)
+        return [_finite(tf.cast(inputs["inputs"], tf.float64), message, rows)]
 
     def description(self) -> dict[str, Any]:
-        return {"model": self._class, "likelihood": type(self.likelihood).__name__}
+        likelihood = unwrapped(self.heads[""].likelihood)
+        return {"model": self._class, "likelihood": type(likelihood).__name__}
+
+
+def _finite(X: tf.Tensor, message: str, rows: Rows) -> tf.Tensor:
+    bad = ~tf.reduce_all(tf.math.is_finite(X), axis=1)
+    return rows.require(X, bad, [message, tf.where(bad)[:1, 0]], 0.0)
 
 
 def _width(model: AdditiveModel) -> int:
@@ -331,271 +420,188 @@ def _width(model: AdditiveModel) -> int:
     return max([1, model.kernel.num_columns, *whole])
 
 
-servable.register(AdditiveModel, ModelServable)
+# --- GAMs: the encoding of columns inside a graph ------------------------------------------------
 
 
-# --- the encoding of columns inside a graph ------------------------------------------------------
-
-
-def input_dtype(column: Column, levels: Sequence[Any] | None) -> tf.DType:
-    """A column's type: double precision, or that of its levels, which are None for numbers."""
-    if levels is None or any(isinstance(v, float) for v in levels):
-        kinds: set[type] = {float} | {type(v) for v in levels or () if isinstance(v, str)}
-    else:
-        kinds = {type(v) for v in levels}
-    dtype = {
-        frozenset([str]): tf.string,
-        frozenset([bool]): tf.bool,
-        frozenset([int]): tf.int64,
-        frozenset([bool, int]): tf.int64,
-        frozenset([float]): tf.float64,
-    }.get(frozenset(kinds))
-    if dtype is None:
+def _input_dtype(column: Column, levels: Sequence[Any]) -> tf.DType:
+    """The type of a column of levels."""
+    kinds = {type(v) for v in levels}
+    if kinds == {str}:
+        return tf.string
+    if str in kinds:
         raise ValueError(
             f"column {column!r} has levels of several types "
             f"({', '.join(sorted(k.__name__ for k in kinds))}), which no input can take; convert "
             "it to text before the fit."
         )
-    return dtype
+    return tf.bool if kinds == {bool} else tf.float64 if float in kinds else tf.int64
 
 
-def without_missing(
-    values: tf.Tensor, column: Column, fill: Any, rows: Rows, levels: Sequence[Any] = ()
-) -> tf.Tensor:
-    """A column [N], ``fill`` for missing values; else rows with one are bad, as infinite ones."""
-    if values.dtype == tf.int64 and levels and isinstance(levels[0], str):
-        missing = tf.equal(values, MISSING_CODE)
-        message = f"column {column!r} has missing values; leave those rows out"
-        fill = None if fill is None else levels.index(fill)
-    elif values.dtype in (tf.int64, tf.bool):
-        return values
-    elif values.dtype == tf.string:
-        missing = tf.equal(values, "") & ("" not in levels)
-        message = f"column {column!r} has missing values (empty text); leave those rows out"
-    else:
-        missing = tf.math.is_nan(values)
-        message = f"column {column!r} must be finite; got NaN or infinite values in row"
-    if fill is not None:
-        values = tf.where(missing, tf.constant(fill, values.dtype), values)
-        missing = tf.zeros_like(missing)
-    bad = missing
-    if values.dtype.is_floating:
-        bad |= ~tf.math.is_finite(values)
-    other = "" if values.dtype == tf.string else 0
-    return rows.require(values, bad, [message, tf.where(bad)[:1, 0]], other)
+def _finite_column(values: tf.Tensor, name: Any, rows: Rows) -> tf.Tensor:
+    bad = ~tf.math.is_finite(values)
+    message = f"column {name!r} must be finite; got NaN or infinite values in row"
+    return rows.require(values, bad, [message, tf.where(bad)[:1, 0]], 0.0)
 
 
-def within_limits(values: tf.Tensor, column: NumericColumn, rows: Rows) -> tf.Tensor:
-    """A column of numbers [N]; rows outside of its ``limits`` are invalid."""
+def _within_range(values: tf.Tensor, column: NumericColumn, rows: Rows) -> tf.Tensor:
     if column.valid_range is None:
         return values
-    low, high = (tf.constant(v, values.dtype) for v in column.valid_range)
+    low, high = column.valid_range
     bad = (values < low) | (values > high)
-    message = [column.outside, tf.boolean_mask(values, bad)[:1], "in row", tf.where(bad)[:1, 0]]
-    return rows.require(values, bad, message, 0.0)
+    what = [column.outside, tf.boolean_mask(values, bad)[:1], "in row", tf.where(bad)[:1, 0]]
+    return rows.require(values, bad, what, 0.0)
 
 
-class Codes:
+class _Levels:
     """Levels to codes 0, 1, ..., as :class:`gpflow_gam.gam.frames.LevelColumn` does it."""
 
-    def __init__(self, column: LevelColumn, dtype: tf.DType) -> None:
-        self.column = column
-        self._is_text = dtype == tf.string
+    def __init__(self, column: LevelColumn, source: Input) -> None:
+        self.column, self.is_text = column, source.dtype == tf.string
+        self.fill = None if source.fill is None else source.codes.get(source.fill, -1)
         self.table: tf.lookup.StaticHashTable | None = None
-        if not dtype.is_floating:
-            kind = tf.string if dtype == tf.string else tf.int64
-            levels = [v if kind == tf.string else int(v) for v in column.levels]
-            codes = tf.range(len(levels), dtype=tf.int64)
-            pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(levels, kind), codes)
+        if self.is_text:
+            keys, codes = (tf.constant(list(part)) for part in zip(*source.codes.items()))
+            pairs = tf.lookup.KeyValueTensorInitializer(keys, tf.cast(codes, tf.int64))
             self.table = tf.lookup.StaticHashTable(pairs, default_value=-1)
 
     def __call__(self, values: tf.Tensor, rows: Rows) -> tf.Tensor:
         """Codes [N] in double precision of values [N], or of codes of levels that are text."""
+        levels, number = self.column.levels, len(self.column.levels)
         if values.dtype == tf.bool:
             values = tf.cast(values, tf.int64)
-        codes = self._known(values, rows.plain)
-        unknown = codes < 0
-        number = len(self.column.levels)
-        if self.column.unseen == "error":
-            shown = ", ".join(repr(level) for level in self.column.levels[:12])
-            message = f"column {self.column.name!r} has a level never seen in the fit, first"
-            first = tf.boolean_mask(values, unknown)[:1]
-            rest = f"in row; the levels are {shown}{', ...' if number > 12 else ''}"
-            row = tf.where(unknown)[:1, 0]
-            codes = rows.require(codes, unknown, [message, first, row, rest], 0)
-        elif rows.plain:
-            codes = tf.where(unknown, tf.constant(number, codes.dtype), codes)
+        codes = values
+        if self.table is not None and values.dtype == tf.string:
+            codes = self.table.lookup(values)
+        elif not self.is_text:
+            # in the values' own precision: 0.1 is another number in another one
+            same = tf.equal(values[:, None], np.array(levels, values.dtype.as_numpy_dtype))
+            codes = tf.argmax(tf.cast(same, tf.int8), axis=1)
+            none = tf.where(tf.equal(values, values), -1, MISSING_CODE)  # NaN is missing
+            codes = tf.where(tf.reduce_any(same, axis=1), codes, tf.cast(none, codes.dtype))
+        missing, what = tf.equal(codes, MISSING_CODE), f"column {self.column.name!r} has"
+        if self.fill is None:
+            message = [f"{what} missing values; leave those rows out", tf.where(missing)[:1, 0]]
+            codes = rows.require(codes, missing, message, 0)
         else:
-            _, new = tf.unique(tf.boolean_mask(values, unknown), tf.int64)
-            codes = tf.tensor_scatter_nd_update(codes, tf.where(unknown), number + new)
+            codes = tf.where(missing, tf.constant(self.fill, codes.dtype), codes)
+        new = (codes < 0) | (codes >= number)
+        if self.column.unseen == "error":
+            shown = ", ".join(map(repr, levels[:12])) + ", ..." * (number > 12)
+            first, row = tf.boolean_mask(values, new)[:1], tf.where(new)[:1, 0]
+            message = [f"{what} a level never seen in the fit, first", first, "in row", row]
+            codes = rows.require(codes, new, [*message, f"the levels are {shown}"], 0)
+        elif rows.plain:
+            codes = tf.where(new, tf.constant(number, codes.dtype), codes)
+        else:
+            _, others = tf.unique(tf.boolean_mask(values, new), tf.int64)
+            codes = tf.tensor_scatter_nd_update(codes, tf.where(new), number + others)
         return tf.cast(codes, tf.float64)
 
-    def _known(self, values: tf.Tensor, plain: bool) -> tf.Tensor:
-        """Codes [N] of the levels that were there, and -1."""
-        if self._is_text and values.dtype == tf.int64:  # they came as codes
-            there = (values >= 0) & (values < len(self.column.levels))
-            return tf.where(there, values, -tf.ones_like(values))
-        if self.table is not None and not plain:
-            return self.table.lookup(values)
-        # in the values' own precision: 0.1 is another number in another one
-        kind = str if values.dtype == tf.string else values.dtype.as_numpy_dtype
-        levels = tf.constant([kind(v) for v in self.column.levels], values.dtype)
-        same = tf.equal(values[:, None], levels)
-        code = tf.argmax(tf.cast(same, tf.int8), axis=1)
-        return tf.where(tf.reduce_any(same, axis=1), code, -tf.ones_like(code))
 
-
-# --- the model -----------------------------------------------------------------------------------
-
-
-class GAMServable(PosteriorAnswers, Servable):
+@servable.register(GAM)
+class GAMServable(Servable):
     """A GAM, with an argument for each column, or one for a matrix of numbered columns."""
 
     kind: ClassVar[str] = "GAM"
 
     def __init__(self, gam: GAM) -> None:
         fit = gam.fitted
-        if fit.spec.design is not None:
-            raise ValueError(
-                f"gam: its formula makes columns of others ({fit.spec.design.text}) in Python, "
-                "which no SavedModel holds; make them in the data, and name them."
-            )
-        if summed := next((c.name for c in fit.spec.components if c.slots), None):
-            raise ValueError(
-                f"gam: {summed} is a sum over lags or arrays, which no SavedModel holds; leave the "
-                "term out, or predict in Python."
-            )
-        super().__init__(fit.posterior, fit.model.likelihood, gam.seed, fit.predictive_share)
-        self._fit = fit
-        self._units = fit.units
+        spec = self._spec = fit.spec
+        check_columns(spec, "SavedModel")
+        answers = Answers(fit.posterior, fit.model.likelihood, gam.seed, fit.predictive_share)
         # of each component, so that their sum is the predictor
-        self._constants = np.array([fit.constant_of(c) for c in fit.spec.components])
-        self._offset = [fit.spec.place(c) for c in fit.spec.offset]
-        self.names = (*self.names, *([OFFSET] if self._offset else []))
-        self._fills = {fill.name: fill.value for fill in fit.spec.fills}
-        self._keys = _read_keys(fit)
-        names = list(dict.fromkeys(name for name, _ in self._keys))
+        answers.constants = np.array([fit.constant_of(c) for c in spec.components])
+        answers.units, answers.offsets = fit.units, [spec.place(c) for c in spec.offset]
+        self.heads = {"": answers}
+        self._fills = {fill.name: fill.value for fill in spec.fills}
+        # what terms and offsets read: weights and the like are read by nobody
+        read = {i for component in spec.components for i in component.columns}
+        read |= set(answers.offsets)
+        every = enumerate(spec.encoder.columns.items())
+        self._readers = {key: reader for i, (key, reader) in every if i in read}
+        names = list(dict.fromkeys(name for name, _ in self._readers))
         columns = variables_of(names)
         if not columns:
             raise ValueError(
                 "gam: it reads no column, so that no request would say for how many rows; its "
                 "prediction is one number, gam.predict(data)[0]."
             )
-        dtypes = {c: self._dtype(c) for c in dict.fromkeys([*columns, *names])}
-        self._computed = [name for name in names if isinstance(name, Expression)]
-        for name in self._computed:
-            if name.of_levels or any(dtypes[v] == tf.string for v in name.variables):
+        arguments = argument_names(columns)
+        inputs = {c: self._input(c, arguments[c]) for c in columns}
+        text = {c for c, i in inputs.items() if i.dtype == tf.string}
+        for name in names:
+            if isinstance(name, Expression) and (name.of_levels or text & set(name.variables)):
                 raise ValueError(
                     f"gam: its formula makes {name} of levels, which no SavedModel holds; make "
                     "that column in the data, and name it."
                 )
-        self.is_matrix = bool(columns) and all(isinstance(c, int) for c in columns)
+        self._levels = {
+            name: _Levels(reader, inputs.get(name, Input(str(name), tf.float64, (None,), "")))
+            for (name, _), reader in self._readers.items()
+            if isinstance(reader, LevelColumn)
+        }
+        self.inputs = tuple(inputs.values())
+        self.is_matrix = all(isinstance(c, int) for c in columns)
         if self.is_matrix:
-            text = [c for c, dtype in dtypes.items() if dtype == tf.string]
             if text:
                 raise ValueError(
-                    f"column {text[0]} of the matrix holds text, which cannot be served beside "
+                    f"column {min(text)} of the matrix holds text, which cannot be served beside "
                     "numbers; fit on a DataFrame or a dict of named columns."
                 )
-            dtypes |= dict.fromkeys(columns, tf.float64)
             width = 1 + max(c for c in columns if isinstance(c, int))
             meaning = f"the first {width} columns of the data, of which {columns} are read"
             self.inputs = (Input("inputs", tf.float64, (None, width), meaning),)
-        else:
-            arguments = argument_names(columns)
-            self.inputs = tuple(self._input(c, arguments[c], dtypes[c]) for c in columns)
-        self._codes = {
-            c: Codes(column, dtypes[c])
-            for (c, _), column in self._keys.items()
-            if isinstance(column, LevelColumn)
-        }
 
-    def _levels(self, column: Column) -> LevelColumn | None:
-        encoded = self._keys.get((column, "level"))
-        return encoded if isinstance(encoded, LevelColumn) else None
-
-    def _dtype(self, column: Column) -> tf.DType:
-        levels = self._levels(column)
-        if levels is None:
-            return tf.float64
-        dtype = input_dtype(column, levels.levels)
-        return tf.float64 if (column, "number") in self._keys else dtype
-
-    def _input(self, column: Column, name: str, dtype: tf.DType) -> Input:
-        levels = self._levels(column)
-        if levels is None:
-            reader = self._keys.get((column, "number"))
-            time = getattr(reader, "time", "")
-            since = " since 1970-01-01" + ", UTC" * time.endswith("zone")
-            what = f"days{since * time.startswith('times')}" if time else "numbers"
-            meaning = f"column {column!r}, {what}"
-        else:
+    def _input(self, column: Column, name: str) -> Input:
+        levels, number = (self._readers.get((column, kind)) for kind in ("level", "number"))
+        dtype, known, what = tf.float64, (), "numbers"
+        if isinstance(levels, LevelColumn):
+            known = tuple(levels.levels)
             others = "no others" if levels.unseen == "error" else "new ones have the prior's effect"
-            meaning = f"column {column!r}, levels {list(levels.levels)}; {others}"
-        known = () if levels is None else tuple(levels.levels)
+            what = f"levels {list(known)}; {others}"
+            dtype = _input_dtype(column, known) if number is None else dtype
+        elif isinstance(number, NumericColumn) and number.time:
+            since = " since 1970-01-01" + ", UTC" * number.time.endswith("zone")
+            what = f"days{since * number.time.startswith('times')}"
+        meaning = f"column {column!r}, {what}"
         return Input(name, dtype, (None,), meaning, column, self._fills.get(column), known)
 
-    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tf.Tensor:
-        raw: dict[Column, tf.Tensor]
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         if self.is_matrix:
-            matrix = inputs["inputs"]
-            raw = {c: matrix[:, c] for c, _ in self._keys}
-            number = tf.shape(matrix)[0]
+            raw = {c: inputs["inputs"][:, c] for c, _ in self._readers}
         else:
             raw = {i.column: inputs[i.name] for i in self.inputs if i.column is not None}
-            number = tf.shape(next(iter(raw.values())))[0]
-        whole = {}
-        for column, values in raw.items():
-            levels = self._levels(column)
-            known = () if levels is None else levels.levels
-            whole[column] = without_missing(values, column, self._fills.get(column), rows, known)
-        for name in self._computed:
-            values = name.evaluate(lambda v: tf.cast(whole[v], tf.float64), _function)
-            whole[name] = without_missing(values, name, None, rows)
-        zeros = tf.zeros([number], tf.float64)
+
+        def number(column: Column) -> tf.Tensor:
+            values, fill = tf.cast(raw[column], tf.float64), self._fills.get(column)
+            if fill is not None:
+                missing = tf.math.is_nan(values)
+                values = tf.where(missing, tf.constant(fill, tf.float64), values)
+            return _finite_column(values, column, rows)
+
+        zeros = tf.zeros(tf.shape(next(iter(raw.values())))[:1], tf.float64)
         parts = []
-        for key in self._fit.spec.encoder.columns:  # weights and the like are read by nobody
-            column, kind = key
-            if key not in self._keys:
+        for key in self._spec.encoder.columns:
+            name, reader = key[0], self._readers.get(key)
+            if reader is None:
                 parts.append(zeros)
-            elif kind == "level":
-                parts.append(self._codes[column](whole[column], rows))
+                continue
+            computed = name.evaluate(number, _function) if isinstance(name, Expression) else None
+            if isinstance(reader, LevelColumn):
+                parts.append(self._levels[name](raw[name] if computed is None else computed, rows))
+            elif computed is None:
+                parts.append(_within_range(number(name), reader, rows))
             else:
-                parts.append(
-                    within_limits(tf.cast(whole[column], tf.float64), self._keys[key], rows)
-                )
-        return tf.stack(parts, axis=1)
+                parts.append(_within_range(_finite_column(computed, name, rows), reader, rows))
+        return [tf.stack(parts, axis=1)]
 
-    # predictors are in the response's unit, as in the GAM's own answers
-
-    def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
-        outputs = super().predict(X, level)
-        factor, shift = self._units
-        moved = {k: _scaled(outputs[k], factor, shift) for k in LINES if k in outputs}
-        return outputs | moved | {"variance": _scaled(outputs["variance"], factor**2)}
-
-    def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = super().components(X)
-        factor, _ = self._units
-        mean = _scaled(outputs["mean"], factor, self._single(self._constants))
-        variance = _scaled(outputs["variance"], factor**2)
-        if self._offset:  # which is known, and part of the first predictor
-            offset = tf.reduce_sum(tf.gather(X, self._offset, axis=1), axis=1)
-            first = tf.constant(factor[0] * np.eye(1, self.num_predictors), mean.dtype)
-            added = self._single(offset[:, None, None] * first)
-            mean = tf.concat([mean, added], axis=1)
-            variance = tf.concat([variance, tf.zeros_like(added)], axis=1)
-        return {"mean": mean, "variance": variance}
-
-    def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        draws = super().sample(X, num_samples, seed)
-        return draws | {"predictor": _scaled(draws["predictor"], *self._units)}
+        return [tf.stack(parts, axis=1)]
 
     def resources(self) -> list[Any]:
-        return [c.table for c in self._codes.values() if c.table is not None]
+        return [levels.table for levels in self._levels.values() if levels.table is not None]
 
     def description(self) -> dict[str, Any]:
-        spec = self._fit.spec
+        spec = self._spec
         return {
             "terms": [term.label for term in spec.terms],
             "family": spec.family.name,
@@ -613,59 +619,12 @@ def _function(name: str) -> Any:
     return getattr(tf.math, name)
 
 
-def _scaled(values: tf.Tensor, factor: AnyNDArray, shift: AnyNDArray | float = 0.0) -> tf.Tensor:
-    """``shift + factor values``, with no operation for ones and zeros."""
-    if np.any(factor != 1.0):
-        values = tf.constant(factor, values.dtype) * values
-    return tf.constant(shift, values.dtype) + values if np.any(shift) else values
-
-
-def _read_keys(fit: FittedGAM) -> dict[Key, Any]:
-    """The columns that terms and offsets read, and how, in the encoder's order."""
-    spec = fit.spec
-    keys = list(spec.encoder.columns)
-    wanted = {keys[i] for component in spec.components for i in component.columns}
-    wanted |= {(column, "number") for column in spec.offset}
-    return {key: column for key, column in spec.encoder.columns.items() if key in wanted}
-
-
-servable.register(GAM, GAMServable)
-
-
 # --- Keras models with heads ----------------------------------------------------------------------
 
 
-_BETWEEN = 1_000_003  # between the seeds of heads, whose draws have nothing to do with each other
-
-
-class _Head(PosteriorAnswers):
-    """A head's answers, and X of its features."""
-
-    def __init__(self, head: GPHead) -> None:
-        if not head.is_ready:
-            raise ValueError(
-                f"{head.name} does not know its features yet: call {head._first} first."
-            )
-        super().__init__(head.posterior(), head.likelihood, share=float(head.predictive_share))
-        self.head, self._constants = head, np.asarray(head.constants())
-
-    def components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = super().components(X)
-        constants = self._single(tf.constant(self._constants, outputs["mean"].dtype))
-        return outputs | {"mean": outputs["mean"] + constants}
-
-    def read(self, features: tf.Tensor, rows: Rows) -> tf.Tensor:
-        if rows.invalid == "nan":  # the head itself would fail
-            strange = ~self.head.readable(features)
-            features = rows.require(features, strange, [], 0.0)
-        X = self.head.scaled(features)
-        strange = ~tf.reduce_all(tf.math.is_finite(X), axis=1)
-        message = f"the features of {self.head.name} must be finite; look at the inputs of row"
-        return rows.require(X, strange, [message, tf.where(strange)[:1, 0]], 0.0)
-
-
+@servable.register(keras.Model)
 class NetworkServable(Servable):
-    """A network up to its heads' features, a tuple for X, and the heads' posteriors behind it."""
+    """A network up to its heads' features, each an X, and the heads' posteriors behind it."""
 
     kind: ClassVar[str] = "keras"
 
@@ -675,15 +634,18 @@ class NetworkServable(Servable):
                 f"model must hold a head of gpflow_gam.layers; {model.name} holds 0; model.export "
                 "writes other Keras models."
             )
-        self.model = model
-        self._tensors = _declared_inputs(model)
-        self._features = FeaturesOfHeads(model)
-        heads = self._features.heads
-        names = argument_names(head.name for head in heads)
-        self._heads = [_Head(head) for head in heads]
-        if len(heads) > 1:
-            self.heads = tuple(names[head.name] for head in heads)
-        self.names = tuple(name for head in self._heads for name in head.names)
+        self.model, self._tensors = model, _declared_inputs(model)
+        self._flat = keras.Model(model.inputs, model.outputs)
+        traced: list[HeadInput] = []
+        compiled = tf.function(lambda *x: traced.extend(self._traced(x)), autograph=False)
+        compiled.get_concrete_function(
+            *(tf.TensorSpec(t.shape, t.dtype) for t in self._tensors.values())
+        )
+        self._heads = [t.head for t in traced]
+        names = argument_names(head.name for head in self._heads)
+        self.heads = {
+            names[head.name] if len(traced) > 1 else "": _answers_of(head) for head in self._heads
+        }
         arguments = argument_names(self._tensors)
         self.inputs = tuple(
             Input(
@@ -696,11 +658,43 @@ class NetworkServable(Servable):
             for key, t in self._tensors.items()
         )
 
-    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> tuple[tf.Tensor, ...]:
+    def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         tensors = self._tensors.values()
-        values = [tf.cast(inputs[i.name], t.dtype) for i, t in zip(self.inputs, tensors)]
-        pairs = zip(self._heads, self._features(values), strict=True)
-        return tuple(head.read(features, rows) for head, features in pairs)
+        traced = self._traced(
+            [tf.cast(inputs[i.name], t.dtype) for i, t in zip(self.inputs, tensors)]
+        )
+        return [self._scaled(t.head, t.features, rows) for t in traced]
+
+    def _scaled(self, head: GPHead, features: tf.Tensor, rows: Rows) -> tf.Tensor:
+        if rows.invalid == "nan":  # the head itself would fail
+            features = rows.require(features, ~head.readable(features), [], 0.0)
+        message = f"the features of {head.name} must be finite; look at the inputs of row"
+        return _finite(head.scaled(features), message, rows)
+
+    def _traced(self, values: Sequence[tf.Tensor]) -> list[HeadInput]:
+        """What each head is given, in the order of the outputs; values of the inputs in order."""
+        try:
+            with trace_heads():
+                outputs: list[Any] = keras.tree.flatten(self._flat(list(values), training=False))
+        except Exception as error:  # layers have their own ways of taking no such input
+            raise ValueError(self._cannot(_said(error))) from error
+        for output in outputs:
+            if not isinstance(output, HeadInput):
+                raise ValueError(self._cannot("an output is not what a head returns"))
+            times = sum(isinstance(o, HeadInput) and o.head is output.head for o in outputs)
+            if times > 1:
+                raise ValueError(self._cannot(f"{output.head.name} is called {times} times"))
+        return outputs
+
+    def _cannot(self, why: str) -> str:
+        return (
+            f"{self.model.name} has to return what its heads return and nothing else, each called "
+            "once, on what Keras layers or functions of TensorFlow compute outside of a "
+            "tf.function, a loop or a condition; what comes behind or beside heads would not be "
+            "served. Export keras.Model(inputs, head(features)), which may have several heads for "
+            "outputs, or all of the network, without draws and components, by model.export(path). "
+            f"({why})"
+        )
 
     def resources(self) -> list[Any]:
         return [
@@ -710,41 +704,17 @@ class NetworkServable(Servable):
             if isinstance(value, tf.saved_model.experimental.TrackableResource)
         ]
 
-    def predict(self, X: tuple[tf.Tensor, ...], level: float) -> dict[str, tf.Tensor]:
-        return self._named(h.predict(x, level) for h, x in zip(self._heads, X))
-
-    def components(self, X: tuple[tf.Tensor, ...]) -> dict[str, tf.Tensor]:
-        return self._named(h.components(x) for h, x in zip(self._heads, X))
-
-    def sample(
-        self, X: tuple[tf.Tensor, ...], num_samples: tf.Tensor, seed: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        return self._named(
-            h.sample(x, num_samples, seed + _BETWEEN * i)
-            for i, (h, x) in enumerate(zip(self._heads, X))
-        )
-
-    def _named(self, answers: Iterable[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-        """In double precision, by the heads' names where there are several; each name once."""
-        named: dict[str, tf.Tensor] = {}
-        for name, outputs in zip(self.heads or ("",), answers):
-            for key, value in outputs.items():
-                key = f"{name}_{key}" if name else key
-                if key in named:
-                    raise ValueError(f"model: two outputs would be called {key!r}; rename a head.")
-                named[key] = tf.cast(value, tf.float64)
-        return named
-
     def description(self) -> dict[str, Any]:
-        kinds = [type(h.likelihood).__name__ for h in self._heads]
-        if not self.heads:
-            return {"model": self.model.name, "likelihood": kinds[0]}
-        return {
-            "model": self.model.name,
-            "heads": list(self.heads),
-            "likelihood": dict(zip(self.heads, kinds)),
-            "components": {name: list(h.names) for name, h in zip(self.heads, self._heads)},
-        }
+        kinds = {n: type(unwrapped(h.likelihood)).__name__ for n, h in self.heads.items()}
+        about = {"model": self.model.name, "likelihood": kinds.get("", kinds)}
+        return about if "" in kinds else {**about, "heads": list(kinds)}
+
+
+def _answers_of(head: GPHead) -> Answers:
+    if not head.is_ready:
+        raise ValueError(f"{head.name} does not know its features yet: call {head._first} first.")
+    share, constants = float(head.predictive_share), np.asarray(head.constants())
+    return Answers(head.posterior(), head.likelihood, share=share, constants=constants)
 
 
 def _declared_inputs(model: keras.Model) -> dict[str, Any]:
@@ -759,60 +729,10 @@ def _declared_inputs(model: keras.Model) -> dict[str, Any]:
     # a sequential model has none of its own before it was called, and never a dict
     inputs = None if isinstance(model, keras.Sequential) else model.input
     if isinstance(inputs, Mapping):
-        return dict(zip(_keys(inputs), tensors, strict=True))
+        paths = [path for path, _ in keras.tree.flatten_with_path(inputs)]
+        keys = ["/".join(str(part) for part in path) for path in paths]
+        return dict(zip(keys, tensors, strict=True))
     return {t.name: t for t in tensors}
-
-
-def _keys(inputs: Mapping[str, Any]) -> list[str]:
-    paths = [path for path, _ in keras.tree.flatten_with_path(inputs)]
-    return ["/".join(str(part) for part in path) for path in paths]
-
-
-servable.register(keras.Model, NetworkServable)
-
-
-class FeaturesOfHeads:
-    """From the inputs of a model to what its heads are given."""
-
-    def __init__(self, model: keras.Model) -> None:
-        self._name = model.name
-        self._model = keras.Model(model.inputs, model.outputs)  # both of them flat
-        specs = [tf.TensorSpec(t.shape, t.dtype) for t in model.inputs]
-        self.heads: list[GPHead] = []
-        """In the order of the outputs."""
-
-        def call(*values: tf.Tensor) -> None:
-            self.heads = [traced.head for traced in self._traced(values)]
-
-        tf.function(call, autograph=False).get_concrete_function(*specs)
-
-    def __call__(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Features [N, F] for each of :attr:`heads`; ``values`` of the inputs in a flat list."""
-        return [traced.features for traced in self._traced(values)]
-
-    def _traced(self, values: Sequence[tf.Tensor]) -> list[HeadInput]:
-        try:
-            with trace_heads():
-                outputs: list[Any] = keras.tree.flatten(self._model(list(values), training=False))
-        except Exception as error:  # layers have their own ways of taking no such input
-            raise ValueError(self._cannot(_said(error))) from error
-        for output in outputs:
-            if not isinstance(output, HeadInput):
-                raise ValueError(self._cannot("an output is not what a head returns"))
-        for traced in outputs:
-            times = sum(other.head is traced.head for other in outputs)
-            if times > 1:
-                raise ValueError(self._cannot(f"{traced.head.name} is called {times} times"))
-        return outputs
-
-    def _cannot(self, why: str) -> str:
-        return (
-            f"{self._name} has to return what its heads return and nothing else, each called once, "
-            "on what Keras layers or functions of TensorFlow compute outside of a tf.function, a "
-            "loop or a condition; what comes behind or beside heads would not be served. Export "
-            "keras.Model(inputs, head(features)), which may have several heads for outputs, or all "
-            f"of the network, without draws and components, by model.export(path). ({why})"
-        )
 
 
 def _said(error: Exception) -> str:

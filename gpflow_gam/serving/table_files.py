@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import SubElement
 
@@ -88,30 +89,20 @@ def _checked(tables: Tables, model: Model) -> dict[str, float]:
     return result
 
 
-# --- straight pieces -----------------------------------------------------------------------------
+# --- sums of straight pieces in formulas ----------------------------------------------------------
 
 
 class Pieces(NamedTuple):
-    """
-    A term as pieces, each of which is ``sum_S c_S prod_{i in S} (x_i - low_i)``.
+    """A function as pieces, each of which is ``sum_S c_S prod_{i in S} (x_i - low_i)``."""
 
-    :param columns: of the axes.
-    :param lows: where the pieces of a numeric axis begin, levels of the others.
-    :param subsets: S, of places of numeric axes.
-    :param coefficients: [pieces, L, S], in the order of the product of ``lows``.
-    """
-
-    columns: tuple[Any, ...]
-    lows: tuple[list[Any], ...]
-    numeric: tuple[int, ...]
-    subsets: tuple[tuple[int, ...], ...]
-    coefficients: AnyNDArray
+    lows: tuple[list[Any], ...]  # where the pieces of a numeric axis begin, levels of the others
+    numeric: tuple[int, ...]  # places of numeric axes
+    subsets: tuple[tuple[int, ...], ...]  # S, of these places
+    coefficients: AnyNDArray  # [pieces, L, S], in the order of the product of lows
 
 
-def _pieces(model: Model, term: Mapping[str, Any]) -> Pieces:
-    axes = term["axes"]
-    values = np.asarray(term["values"], dtype=np.float64)
-    values = values.reshape(*(axis["size"] for axis in axes), -1)
+def _pieces(model: Model, axes: Sequence[Mapping[str, Any]], table: Any) -> Pieces:
+    values = np.asarray(table, dtype=np.float64).reshape(*(axis["size"] for axis in axes), -1)
     numeric = tuple(i for i, axis in enumerate(axes) if axis["knots"] is not None)
     subsets = tuple(s for r in range(len(numeric) + 1) for s in itertools.combinations(numeric, r))
     parts = []
@@ -119,174 +110,182 @@ def _pieces(model: Model, term: Mapping[str, Any]) -> Pieces:
         part = values
         for i in numeric:
             steps = np.diff(axes[i]["knots"]).reshape(-1, *[1] * (values.ndim - 1 - i))
-            part = (
-                np.diff(part, axis=i) / steps
-                if i in subset
-                else np.take(part, range(part.shape[i] - 1), axis=i)
-            )
+            slopes = np.diff(part, axis=i) / steps
+            part = slopes if i in subset else np.take(part, range(part.shape[i] - 1), axis=i)
         parts.append(part)
     coefficients = np.stack(parts, axis=-1)
-    lows = []
-    for axis in axes:
-        levels = model["columns"][axis["column"]]["levels"]
-        lows.append(
-            [*levels, None][: axis["size"]] if axis["knots"] is None else axis["knots"][:-1]
-        )
-    columns = tuple(axis["column"] for axis in axes)
-    flat = coefficients.reshape(-1, *coefficients.shape[-2:])
-    return Pieces(columns, tuple(lows), numeric, subsets, flat)
+    lows = tuple(
+        axis["knots"][:-1]
+        if axis["knots"] is not None
+        else [*model["columns"][axis["column"]]["levels"], None][: axis["size"]]
+        for axis in axes
+    )
+    return Pieces(lows, numeric, subsets, coefficients.reshape(-1, *coefficients.shape[-2:]))
 
 
-def _link_table(link: Mapping[str, Any]) -> tuple[AnyNDArray, AnyNDArray]:
-    """A response that formats have no function for, as knots and values [K, C]."""
-    if link["name"] == "table":
-        return np.array(link["predictor"]), np.array(link["response"])
-    knots = np.linspace(-8.0, 8.0, 4001)
-    return knots, scorer.LINKS[link["name"]](knots)[:, None]
+class _Formulas(abc.ABC):
+    """Formulas of a model in the words of a format."""
+
+    floor: ClassVar[str] = "floor"
+    links: ClassVar[dict[str, str]] = {
+        "identity": "{f}",
+        "log": "exp({f})",
+        "logit": "1.0 / (1.0 + exp(-({f})))",
+        "cloglog": "1.0 - exp(-exp({f}))",
+        "cauchit": "0.5 + atan({f}) / 3.141592653589793",
+        "inverse": "1.0 / ({f})",
+        "sqrt": "({f}) * ({f})",
+    }
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.columns = model, model["columns"]
+        self.terms = [term for term in model["terms"] if term["axes"]]
+
+    @abc.abstractmethod
+    def column(self, name: str, about: Mapping[str, Any]) -> str:
+        """The value of a column, or what it is filled with."""
+
+    @abc.abstractmethod
+    def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
+        """The value where x is a level, zero at others."""
+
+    def number(self, value: Any) -> str:
+        return f"{float(value):.15e}"
+
+    def read(self, name: str, period: float | None = None, knots: Any = None) -> str:
+        """A column's value, within its period."""
+        x = self.column(name, self.columns[name])
+        if period is None:
+            return x
+        low, length = self.number(knots[0]), self.number(period)
+        return f"({x} - {length} * {self.floor}(({x} - {low}) / {length}))"
+
+    def xs(self, term: Mapping[str, Any]) -> list[str]:
+        """The values that a term reads."""
+        return [self.read(a["column"], a["period"], a["knots"]) for a in term["axes"]]
+
+    def times(self, by: Mapping[str, Any] | None, value: str) -> str:
+        """A term's value, by its variable or level."""
+        if by is None:
+            return f"({value})"
+        x = self.read(by["column"])
+        if by["code"] is None:
+            return f"{x} * ({value})"
+        levels = self.columns[by["column"]]["levels"]
+        return self.chosen(x, levels[by["code"]], levels, value)
+
+    def sums(self, terms: Sequence[Sequence[str]]) -> list[str]:
+        """The predictors, from each term's part of them."""
+        sums = [[self.number(constant)] for constant in self.model["constant"]]
+        offset = self.model["offset"]
+        factor = self.number(offset["factor"])
+        sums[0] += [f"{factor} * {self.read(name)}" for name in offset["columns"]]
+        return [" + ".join([*one, *parts]) for one, *parts in zip(sums, *terms)]
+
+    def responses(self, predictors: Sequence[str]) -> list[str] | None:
+        """The response, or probabilities of classes; None where the format has no function."""
+        link = self.model["link"]["name"]
+        if link == "softmax":
+            total = " + ".join(f"exp({f})" for f in predictors)
+            return [f"exp({f}) / ({total})" for f in predictors]
+        return [self.links[link].format(f=predictors[0])] if link in self.links else None
+
+    def titles(self, number: int) -> list[str]:
+        """Names of responses."""
+        classes = self.model["classes"] or range(number)
+        return ["response"] if number == 1 else [f"response_{c}" for c in classes]
 
 
 # --- SQL -----------------------------------------------------------------------------------------
 
-_SQL_LINKS = {
-    "identity": "{f}",
-    "log": "exp({f})",
-    "logit": "1.0 / (1.0 + exp(-({f})))",
-    "cloglog": "1.0 - exp(-exp({f}))",
-    "cauchit": "0.5 + atan({f}) / 3.141592653589793",
-    "inverse": "1.0 / ({f})",
-    "sqrt": "({f}) * ({f})",
-}
+
+class _SQL(_Formulas):
+    def column(self, name: str, about: Mapping[str, Any]) -> str:
+        x = f"d.{_quoted(name)}"
+        if about["fill"] is not None:
+            x = f"COALESCE({x}, {_literal(about['fill'])})"
+        return x if about["levels"] is not None else f"CAST({x} AS DOUBLE PRECISION)"
+
+    def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
+        known = ", ".join(map(_literal, levels))
+        return f"CASE WHEN {x} = {_literal(level)} THEN {value} WHEN {x} IN ({known}) THEN 0.0 END"
 
 
 def _sql(model: Model, table: str) -> str:
     """One SELECT, in the words that DuckDB, SQLite and PostgreSQL share."""
-    L = len(model["constant"])
-    tables, joins, sums = [], [], [[f"{_real(c)}"] for c in model["constant"]]
-    sums[0] += [
-        f"{_real(model['offset']['factor'])} * {_sql_column(model, name)}"
-        for name in model["offset"]["columns"]
-    ]
-    for t, term in enumerate(term for term in model["terms"] if term["axes"]):
-        pieces, name = _pieces(model, term), f"t{t + 1}"
-        header, conditions, at = [], [], {}
-        for i, (column, lows) in enumerate(zip(pieces.columns, pieces.lows)):
-            x = _sql_column(model, column, term["axes"][i]["period"], term["axes"][i]["knots"])
-            if i in pieces.numeric:
-                header += [f"low{i}", f"high{i}", f"at{i}"]
-                conditions.append(f"{x} >= {name}.low{i} AND {x} < {name}.high{i}")
-                at[i] = f"({x} - {name}.at{i})"
-            else:
-                header.append(f"level{i}")
-                same = f"{x} = {name}.level{i}"
-                if lows[-1] is None:
-                    known = ", ".join(map(_literal, lows[:-1]))
-                    same = f"({same} OR ({name}.level{i} IS NULL AND {x} NOT IN ({known})))"
-                conditions.append(same)
-        header += [f"c{q}_{s}" for q in range(L) for s in range(len(pieces.subsets))]
-        rows = []
-        bounds = [
-            _bounds(lows) if i in pieces.numeric else [[v] for v in lows]
-            for i, lows in enumerate(pieces.lows)
-        ]
-        for key, row in zip(itertools.product(*bounds), pieces.coefficients):
-            cells = [_literal(v) for part in key for v in part] + [_real(v) for v in row.ravel()]
-            rows.append(f"({', '.join(cells)})")
-        values = ",\n    ".join(rows)
+    formulas, tables, joins, parts = _SQL(model), [], [], []
+    for t, term in enumerate(formulas.terms):
         title = " ".join(term["name"].split())  # a comment is one line
-        tables.append(f"-- {title}\n{name} ({', '.join(header)}) AS (VALUES\n    {values})")
-        joins.append(f"LEFT JOIN {name} ON {' AND '.join(conditions)}")
-        for q in range(L):
-            products = [
-                " * ".join([f"{name}.c{q}_{s}", *(at[i] for i in subset)])
-                for s, subset in enumerate(pieces.subsets)
-            ]
-            sums[q].append(_sql_by(model, term["by"], " + ".join(products)))
-    names = ["predictor"] if L == 1 else [f"predictor_{p}" for p in model["predictors"]]
-    totals = ",\n        ".join(
-        f"{' + '.join(parts)} AS {_quoted(n)}" for n, parts in zip(names, sums)
-    )
-    scored = (
-        f"scored AS (\n    SELECT d.*,\n        {totals}\n    FROM {_quoted(table)} AS d\n    "
-        + "\n    ".join(joins)
-        + ")"
-    )
-    response, join = _sql_response(model, names, tables)
-    whole = ",\n".join([*tables, scored])
-    return f"WITH\n{whole}\nSELECT scored.*, {response}\nFROM scored{join};\n"
+        pieces = _pieces(model, term["axes"], term["values"])
+        held, join, values = _sql_table(f"t{t + 1}", title, pieces, formulas.xs(term))
+        tables.append(held)
+        joins.append(join)
+        parts.append([formulas.times(term["by"], value) for value in values])
+    names = model["predictors"]
+    names = ["predictor"] if len(names) < 2 else [f"predictor_{p}" for p in names]
+    totals = [f"{total} AS {_quoted(n)}" for n, total in zip(names, formulas.sums(parts))]
+    select = ",\n        ".join(["d.*", *totals])
+    source = "\n    ".join([f"{_quoted(table)} AS d", *joins])
+    fs, join = [f"scored.{_quoted(n)}" for n in names], ""
+    responses = formulas.responses(fs)
+    if responses is None:  # a table, beyond which the response stays what it is at its ends
+        knots, values = _link_table(model["link"])
+        knots = np.r_[knots[0] - 1.0, knots, knots[-1] + 1.0]
+        values = values[[0, *range(len(values)), -1]]
+        axis = {"column": "predictor", "knots": knots.tolist(), "size": len(knots)}
+        pieces = _pieces(model, [axis], values)
+        held, join, responses = _sql_table("link", "from predictor to response", pieces, fs)
+        tables.append(held)
+    titles = formulas.titles(len(responses))
+    shown = [f"{r} AS {_quoted(title)}" for title, r in zip(titles, responses)]
+    tables.append(f"scored AS (\n    SELECT {select}\n    FROM {source})")
+    whole = ",\n".join(tables)
+    return f"WITH\n{whole}\nSELECT scored.*, {', '.join(shown)}\nFROM scored\n{join};\n"
 
 
-def _sql_response(model: Model, names: list[str], tables: list[str]) -> tuple[str, str]:
-    link = model["link"]["name"]
-    if link == "softmax":
-        total = " + ".join(f"exp({_quoted(n)})" for n in names)
-        shares = zip(_classes(model, len(names)), names)
-        return ", ".join(f"exp({_quoted(n)}) / ({total}) AS {_quoted(c)}" for c, n in shares), ""
-    f = f"scored.{_quoted(names[0])}"
-    if link in _SQL_LINKS:
-        return f"{_SQL_LINKS[link].format(f=f)} AS response", ""
-    knots, values = _link_table(model["link"])
-    # beyond the table the response stays what it is at its ends
-    knots, values = (
-        np.r_[knots[0] - 1.0, knots, knots[-1] + 1.0],
-        values[[0, *range(len(values)), -1]],
-    )
-    slopes = np.diff(values, axis=0) / np.diff(knots)[:, None]
-    ends = _bounds(knots[:-1].tolist())
-    rows = [[*end, *np.column_stack([v, s]).ravel()] for end, v, s in zip(ends, values, slopes)]
-    K = values.shape[1]
-    header = ", ".join(["low", "high", "at", *(f"{c}{k}" for k in range(K) for c in "vs")])
-    text = ",\n    ".join(f"({', '.join(_real(v) for v in row)})" for row in rows)
-    tables.append(f"-- from the predictor to the response\nlink ({header}) AS (VALUES\n    {text})")
-    shown = ", ".join(
-        f"link.v{k} + link.s{k} * ({f} - link.at) AS {_quoted(c)}"
-        for k, c in enumerate(_classes(model, K))
-    )
-    return shown, f"\nLEFT JOIN link ON {f} >= link.low AND {f} < link.high"
-
-
-def _classes(model: Model, number: int) -> list[str]:
-    if number == 1:
-        return ["response"]
-    return [f"response_{c}" for c in model["classes"] or range(number)]
-
-
-def _bounds(lows: Sequence[float]) -> list[list[float]]:
-    """Where pieces are taken, and from where they are measured; the outer ones have no end."""
-    return [
-        [-1e308 if i == 0 else low, 1e308 if i == len(lows) - 1 else lows[i + 1], low]
-        for i, low in enumerate(lows)
+def _sql_table(
+    name: str, title: str, pieces: Pieces, xs: Sequence[str]
+) -> tuple[str, str, list[str]]:
+    """A table of pieces, how rows find theirs, and formulas of its L values."""
+    header, conditions, at = [], [], {}
+    keys: list[list[tuple[Any, ...]]] = []
+    for i, (x, lows) in enumerate(zip(xs, pieces.lows)):
+        if i in pieces.numeric:  # the outer ones have no end
+            header += [f"low{i}", f"high{i}", f"at{i}"]
+            conditions.append(f"{x} >= {name}.low{i} AND {x} < {name}.high{i}")
+            at[i] = f"({x} - {name}.at{i})"
+            keys.append(list(zip([-1e308, *lows[1:]], [*lows[1:], 1e308], lows)))
+        else:
+            header.append(f"level{i}")
+            same = f"{x} = {name}.level{i}"
+            if lows[-1] is None:
+                known = ", ".join(map(_literal, lows[:-1]))
+                same = f"({same} OR ({name}.level{i} IS NULL AND {x} NOT IN ({known})))"
+            conditions.append(same)
+            keys.append([(level,) for level in lows])
+    L, subsets = pieces.coefficients.shape[1], pieces.subsets
+    header += [f"c{q}_{s}" for q in range(L) for s in range(len(subsets))]
+    rows = []
+    for key, row in zip(itertools.product(*keys), pieces.coefficients):
+        cells = [*itertools.chain(*key), *row.ravel().tolist()]
+        rows.append(f"({', '.join(map(_literal, cells))})")
+    values = [
+        " + ".join(
+            " * ".join([f"{name}.c{q}_{s}", *(at[i] for i in subset)])
+            for s, subset in enumerate(subsets)
+        )
+        for q in range(L)
     ]
+    held = f"-- {title}\n{name} ({', '.join(header)}) AS (VALUES\n    " + ",\n    ".join(rows)
+    return f"{held})", f"LEFT JOIN {name} ON {' AND '.join(conditions)}", values
 
 
-def _sql_column(
-    model: Model, column: Any, period: float | None = None, knots: list[float] | None = None
-) -> str:
-    about = model["columns"][column]
-    x = f"d.{_quoted(column)}"
-    if about["fill"] is not None:
-        x = f"COALESCE({x}, {_literal(about['fill'])})"
-    if about["levels"] is not None:
-        return x
-    x = f"CAST({x} AS DOUBLE PRECISION)"
-    if period is not None and knots is not None:
-        low = _real(knots[0])
-        return f"({x} - {_real(period)} * floor(({x} - {low}) / {_real(period)}))"
-    return x
-
-
-def _sql_by(model: Model, by: Mapping[str, Any] | None, value: str) -> str:
-    if by is None:
-        return f"({value})"
-    x = _sql_column(model, by["column"])
-    if by["code"] is None:
-        return f"{x} * ({value})"
-    levels = model["columns"][by["column"]]["levels"]
-    level, known = _literal(levels[by["code"]]), ", ".join(map(_literal, levels))
-    return f"CASE WHEN {x} = {level} THEN {value} WHEN {x} IN ({known}) THEN 0.0 END"
-
-
-def _real(value: Any) -> str:
-    return f"{float(value):.15e}"
+def _link_table(link: Mapping[str, Any]) -> tuple[AnyNDArray, AnyNDArray]:
+    """A response that SQL has no function for, as knots and values [K, C]."""
+    if link["name"] == "table":
+        return np.array(link["predictor"]), np.array(link["response"])
+    knots = np.linspace(-8.0, 8.0, 4001)
+    return knots, scorer.LINKS[link["name"]](knots)[:, None]
 
 
 def _literal(value: Any) -> str:
@@ -297,7 +296,7 @@ def _literal(value: Any) -> str:
         return f"'{quoted}'"
     if isinstance(value, bool):
         return str(value).upper()
-    return _real(value) if isinstance(value, float) else str(value)
+    return f"{value:.15e}" if isinstance(value, float) else str(value)
 
 
 def _quoted(name: Any) -> str:
@@ -307,48 +306,100 @@ def _quoted(name: Any) -> str:
 
 # --- Excel ---------------------------------------------------------------------------------------
 
-_XLSX_LINKS = {
-    **_SQL_LINKS,
-    "probit": "NORMSDIST({f})",
-    "cauchit": "0.5+ATAN({f})/PI()",
-}
+
+class _Excel(_Formulas):
+    """Formulas of a row of the score sheet, whose number is ``{row}``."""
+
+    floor: ClassVar[str] = "INT"
+    links: ClassVar[dict[str, str]] = {**_Formulas.links, "probit": "NORMSDIST({f})"}
+
+    def __init__(self, model: Model, letter: Any) -> None:
+        super().__init__(model)
+        self.letter = letter
+        self.cells = {name: f"${letter(i + 1)}{{row}}" for i, name in enumerate(self.columns)}
+
+    def column(self, name: str, about: Mapping[str, Any]) -> str:
+        cell, fill = self.cells[name], about["fill"]
+        return cell if fill is None else f"IF(ISBLANK({cell}),{_cell(fill)},{cell})"
+
+    def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
+        return f"IF({x}={_cell(level)},{value},0)"
+
+    def term(self, term: Mapping[str, Any], sheet: Any) -> list[str]:
+        """Write a term's pieces into its sheet; a formula for each predictor."""
+        pieces, quoted = _pieces(self.model, term["axes"], term["values"]), f"'{sheet.title}'"
+        names = [axis["column"] for axis in term["axes"]]
+        predictors = self.model["predictors"]
+
+        def area(place: int, size: int) -> str:
+            return f"{quoted}!${self.letter(place)}$2:${self.letter(place)}${size + 1}"
+
+        position, steps = "", {}
+        for i, (x, lows) in enumerate(zip(self.xs(term), pieces.lows)):
+            _write_column(sheet, i + 1, [names[i], *("(new)" if v is None else v for v in lows)])
+            size = len(lows)
+            if i in pieces.numeric:
+                at = f"IFERROR(MATCH({x},{area(i + 1, size)},1),1)"
+                steps[i] = f"({x}-INDEX({area(i + 1, size)},{at}))"
+            else:
+                at = f"MATCH({x},{area(i + 1, size)},0)"
+                at = f"IFERROR({at},{size})" if lows[-1] is None else at
+            position = f"({position}-1)*{size}+{at}" if position else at
+        parts: list[list[str]] = [[] for _ in predictors]
+        place = len(names)
+        for q, s in itertools.product(range(len(predictors)), range(len(pieces.subsets))):
+            place, subset = place + 1, pieces.subsets[s]
+            by = " x ".join(str(names[i]) for i in subset)
+            title = f"slope in {by}" if subset else "value"
+            title = title if len(predictors) == 1 else f"{title}, {predictors[q]}"
+            _write_column(sheet, place, [title, *pieces.coefficients[:, q, s].tolist()])
+            found = f"INDEX({area(place, len(pieces.coefficients))},{position})"
+            parts[q].append("*".join([found, *(steps[i] for i in subset)]))
+        return [self.times(term["by"], "+".join(part)) for part in parts]
 
 
 def _xlsx(model: Model) -> bytes:
     """A sheet for each term, and one whose formulas score what is typed into it."""
-    letter = _openpyxl().utils.get_column_letter
-    link, L = model["link"]["name"], len(model["constant"])
-    if link not in (*_XLSX_LINKS, "softmax"):
+    try:
+        import openpyxl
+    except ModuleNotFoundError:
+        raise ImportError(
+            "Excel files are written with the package openpyxl: pip install openpyxl."
+        ) from None
+    letter = openpyxl.utils.get_column_letter
+    excel, predictors = _Excel(model, letter), model["predictors"]
+    _check_excel_levels(model)
+    book = openpyxl.Workbook()
+    score = book.active
+    score.title = "score"
+    header, taken = list(model["columns"]), {"score"}
+    formulas: list[str] = []
+
+    def shown(titles: Sequence[str], new: Sequence[str]) -> list[str]:
+        """Further columns of the score sheet, as other formulas call them."""
+        begin = len(header) + 1
+        header.extend(titles)
+        formulas.extend(new)
+        return [f"{letter(begin + i)}{{row}}" for i in range(len(new))]
+
+    def each(name: str, between: str) -> list[str]:
+        return [name] if len(predictors) == 1 else [name + between + p for p in predictors]
+
+    terms = []
+    for term in excel.terms:
+        sheet = book.create_sheet(_sheet_name(term["name"], taken))
+        terms.append(shown(each(term["name"], ", "), excel.term(term, sheet)))
+    totals = shown(each("predictor", " "), excel.sums(terms))
+    responses = excel.responses(totals)
+    if responses is None:
         raise ValueError(
             f"model: the response of family {model['family']!r} is no function that Excel has; "
             "export JSON or SQL."
         )
-    _check_xlsx_levels(model)
-    book = _openpyxl().Workbook()
-    score = book.active
-    score.title = "score"
-    cells = {name: f"${letter(i + 1)}{{row}}" for i, name in enumerate(model["columns"])}
-    header, formulas, taken = list(model["columns"]), [], {"score"}
-    sums = [[repr(float(constant))] for constant in model["constant"]]
-    factor = repr(float(model["offset"]["factor"]))
-    sums[0] += [f"{factor}*{cells[name]}" for name in model["offset"]["columns"]]
-    for term in (term for term in model["terms"] if term["axes"]):
-        sheet = book.create_sheet(_sheet_name(term["name"], taken))
-        for q, formula in enumerate(_term_sheet(model, term, sheet, cells)):
-            formulas.append(formula)
-            sums[q].append(f"{letter(len(header) + 1)}{{row}}")
-            header.append(term["name"] if L == 1 else f"{term['name']}, {model['predictors'][q]}")
-    predictors = [f"{letter(len(header) + q + 1)}{{row}}" for q in range(L)]
-    if link == "softmax":
-        whole = "+".join(f"EXP({p})" for p in predictors)
-        responses = [f"EXP({p})/({whole})" for p in predictors]
-    else:
-        responses = [_XLSX_LINKS[link].format(f=predictors[0]).replace("exp(", "EXP(")]
-    header += ["predictor"] if L == 1 else [f"predictor {p}" for p in model["predictors"]]
-    header += _classes(model, len(responses))
-    formulas += ["+".join(parts) for parts in sums] + responses
+    shown(excel.titles(len(responses)), [r.upper() for r in responses])
     for place, title in enumerate(header, start=1):
         _write_column(score, place, [title])
+    cells = excel.cells
     needed = [cells[name] for name, about in model["columns"].items() if about["fill"] is None]
     lacking = f"OR({','.join(f'ISBLANK({cell})' for cell in needed)})" if needed else "FALSE"
     inputs = f"{cells[header[0]]}:{cells[header[len(cells) - 1]]}"
@@ -362,17 +413,7 @@ def _xlsx(model: Model) -> bytes:
     return content.getvalue()
 
 
-def _openpyxl() -> Any:
-    try:
-        import openpyxl
-    except ModuleNotFoundError:
-        raise ImportError(
-            "Excel files are written with the package openpyxl: pip install openpyxl."
-        ) from None
-    return openpyxl
-
-
-def _check_xlsx_levels(model: Model) -> None:
+def _check_excel_levels(model: Model) -> None:
     """Excel looks text up whatever its case is, and takes some characters for any."""
     for name, about in model["columns"].items():
         texts = [v for v in about["levels"] or () if isinstance(v, str)]
@@ -392,67 +433,7 @@ def _write_column(sheet: Any, place: int, values: Sequence[Any]) -> None:
             cell.data_type = "s"
 
 
-def _term_sheet(
-    model: Model, term: Mapping[str, Any], sheet: Any, cells: Mapping[str, str]
-) -> list[str]:
-    """Write a term's pieces; a formula for each predictor."""
-    letter, L = _openpyxl().utils.get_column_letter, len(model["constant"])
-    pieces = _pieces(model, term)
-    quoted = "'" + sheet.title + "'"
-    number, width = len(pieces.coefficients), len(pieces.columns)
-
-    def area(place: int, size: int) -> str:
-        return f"{quoted}!${letter(place)}$2:${letter(place)}${size + 1}"
-
-    position, steps = "", {}
-    for i, (column, lows) in enumerate(zip(pieces.columns, pieces.lows)):
-        _write_column(sheet, i + 1, [column, *("(new)" if v is None else v for v in lows)])
-        x, size = _xlsx_column(model, cells[column], column, term["axes"][i]), len(lows)
-        if i in pieces.numeric:
-            at = f"IFERROR(MATCH({x},{area(i + 1, size)},1),1)"
-            steps[i] = f"({x}-INDEX({area(i + 1, size)},{at}))"
-        else:
-            at = f"MATCH({x},{area(i + 1, size)},0)"
-            at = f"IFERROR({at},{size})" if lows[-1] is None else at
-        position = f"({position}-1)*{size}+{at}" if position else at
-    formulas = []
-    for q in range(L):
-        parts = []
-        for s, subset in enumerate(pieces.subsets):
-            place = width + q * len(pieces.subsets) + s + 1
-            by = " x ".join(str(pieces.columns[i]) for i in subset)
-            title = f"slope in {by}" if subset else "value"
-            title = title if L == 1 else f"{title}, {model['predictors'][q]}"
-            _write_column(sheet, place, [title, *pieces.coefficients[:, q, s].tolist()])
-            found = f"INDEX({area(place, number)},{position})"
-            parts.append("*".join([found, *(steps[i] for i in subset)]))
-        formulas.append(_xlsx_by(model, term["by"], cells, "+".join(parts)))
-    return formulas
-
-
-def _xlsx_column(model: Model, cell: str, column: Any, axis: Mapping[str, Any]) -> str:
-    fill = model["columns"][column]["fill"]
-    if fill is not None:
-        cell = f"IF(ISBLANK({cell}),{_xlsx_literal(fill)},{cell})"
-    if axis["period"] is None:
-        return cell
-    low = repr(float(axis["knots"][0]))
-    return f"({low}+MOD({cell}-{low},{float(axis['period'])!r}))"
-
-
-def _xlsx_by(
-    model: Model, by: Mapping[str, Any] | None, cells: Mapping[Any, str], value: str
-) -> str:
-    if by is None:
-        return value
-    x = cells[by["column"]]
-    if by["code"] is None:
-        return f"{x}*({value})"
-    level = model["columns"][by["column"]]["levels"][by["code"]]
-    return f"IF({x}={_xlsx_literal(level)},{value},0)"
-
-
-def _xlsx_literal(value: Any) -> str:
+def _cell(value: Any) -> str:
     return _quoted(value) if isinstance(value, str) else str(value).upper()
 
 
@@ -480,48 +461,36 @@ def _pmml(model: Model) -> bytes:
         raise ValueError(
             f"model: PMML has no regression for family {model['family']!r}; export JSON or SQL."
         )
-    namespace = "http://www.dmg.org/PMML-4_4"
-    root = ElementTree.Element("PMML", {"xmlns": namespace, "version": "4.4"})
+    root = ElementTree.Element("PMML", xmlns="http://www.dmg.org/PMML-4_4", version="4.4")
     header = SubElement(root, "Header")
-    SubElement(header, "Application", {"name": "gpflow_gam", "version": model["gpflow_gam"]})
+    SubElement(header, "Application", name="gpflow_gam", version=model["gpflow_gam"])
     fields = SubElement(root, "DataDictionary")
     derived = SubElement(root, "TransformationDictionary")
+    method = _PMML_LINKS[link]
     regression = SubElement(
-        root,
-        "RegressionModel",
-        {"functionName": "regression", "normalizationMethod": _PMML_LINKS[link]},
+        root, "RegressionModel", functionName="regression", normalizationMethod=method
     )
     schema = SubElement(regression, "MiningSchema")
     for name, about in model["columns"].items():
-        _pmml_field(fields, schema, str(name), about)
+        types = {str: "string", bool: "boolean", int: "integer"}
+        of = "double" if about["levels"] is None else types.get(type(about["levels"][0]), "double")
+        optype = "continuous" if about["levels"] is None else "categorical"
+        SubElement(fields, "DataField", name=str(name), optype=optype, dataType=of)
+        fill = about["fill"]
+        filled = {} if fill is None else {"missingValueReplacement": _plain(fill)}
+        SubElement(schema, "MiningField", {"name": str(name), **filled})
     response = str(model["response"] or "response")
-    kind = {"name": response, "optype": "continuous", "dataType": "double"}
-    SubElement(fields, "DataField", kind)
-    SubElement(schema, "MiningField", {"name": response, "usageType": "target"})
-    table = SubElement(regression, "RegressionTable", {"intercept": repr(model["constant"][0])})
+    SubElement(fields, "DataField", name=response, optype="continuous", dataType="double")
+    SubElement(schema, "MiningField", name=response, usageType="target")
+    table = SubElement(regression, "RegressionTable", intercept=repr(model["constant"][0]))
     for name in model["offset"]["columns"]:
         factor = repr(model["offset"]["factor"])
-        SubElement(table, "NumericPredictor", {"name": str(name), "coefficient": factor})
+        SubElement(table, "NumericPredictor", name=str(name), coefficient=factor)
     for t, term in enumerate(term for term in model["terms"] if term["axes"]):
-        name = f"term{t + 1}"
-        _pmml_term(model, derived, name, term)
-        SubElement(table, "NumericPredictor", {"name": name, "coefficient": "1"})
+        _pmml_term(model, derived, f"term{t + 1}", term)
+        SubElement(table, "NumericPredictor", name=f"term{t + 1}", coefficient="1")
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-
-
-def _pmml_field(fields: Any, schema: Any, name: str, about: Mapping[str, Any]) -> None:
-    levels = about["levels"]
-    kind = {"name": name, "optype": "continuous", "dataType": "double"}
-    if levels is not None:
-        types = {str: "string", bool: "boolean", int: "integer"}
-        of = types.get(type(levels[0]), "double")
-        kind |= {"optype": "categorical", "dataType": of}
-    SubElement(fields, "DataField", kind)
-    used = {"name": name}
-    if about["fill"] is not None:
-        used["missingValueReplacement"] = _plain(about["fill"])
-    SubElement(schema, "MiningField", used)
 
 
 def _pmml_term(model: Model, derived: Any, name: str, term: Mapping[str, Any]) -> None:
@@ -530,75 +499,60 @@ def _pmml_term(model: Model, derived: Any, name: str, term: Mapping[str, Any]) -
             f"model: {term['name']} is a function of several columns, which PMML has no table for; "
             "export JSON or SQL."
         )
+
+    def field(part: str) -> Any:
+        kind = {"name": name + part, "optype": "continuous", "dataType": "double"}
+        return SubElement(derived, "DerivedField", kind)
+
     (axis,), by = term["axes"], term["by"]
-    values = [row[0] for row in term["values"]]
-    inner = name if by is None else f"{name}_alone"
-    x = str(axis["column"])
+    values, x = [row[0] for row in term["values"]], str(axis["column"])
     if axis["period"] is not None:
-        x = _pmml_wrapped(derived, name, axis)
-    field = _pmml_derived(derived, inner)
+        low, period = axis["knots"][0], axis["period"]
+        whole = ("*", period, ("floor", ("/", ("-", x, low), period)))
+        _pmml_apply(field("_within"), ("-", x, whole))
+        x = f"{name}_within"
+    inner = field("" if by is None else "_alone")
     if axis["knots"] is None:
         levels = model["columns"][axis["column"]]["levels"]
-        new = repr(values[-1]) if len(values) > len(levels) else None
-        _pmml_map(field, x, zip(map(_plain, levels), map(repr, values)), new)
+        _pmml_map(inner, x, levels, values, values[-1] if len(values) > len(levels) else None)
     else:
-        norm = SubElement(field, "NormContinuous", {"field": x, "outliers": "asIs"})
+        norm = SubElement(inner, "NormContinuous", field=x, outliers="asIs")
         for knot, value in zip(axis["knots"], values):
-            pair = {"orig": repr(knot), "norm": repr(value)}
-            SubElement(norm, "LinearNorm", pair)
+            SubElement(norm, "LinearNorm", orig=repr(knot), norm=repr(value))
     if by is None:
         return
     multiplier = str(by["column"])
     if by["code"] is not None:
         levels = model["columns"][by["column"]]["levels"]
+        _pmml_map(field("_there"), multiplier, levels, np.eye(len(levels))[by["code"]].tolist())
         multiplier = f"{name}_there"
-        ones = ("1" if i == by["code"] else "0" for i in range(len(levels)))
-        _pmml_map(
-            _pmml_derived(derived, multiplier), str(by["column"]), zip(map(_plain, levels), ones)
-        )
-    product = SubElement(_pmml_derived(derived, name), "Apply", {"function": "*"})
-    for factor in (multiplier, inner):
-        SubElement(product, "FieldRef", {"field": factor})
+    _pmml_apply(field(""), ("*", multiplier, f"{name}_alone"))
 
 
-def _pmml_derived(derived: Any, name: str) -> Any:
-    kind = {"name": name, "optype": "continuous", "dataType": "double"}
-    return SubElement(derived, "DerivedField", kind)
+def _pmml_apply(parent: Any, formula: Any) -> None:
+    """A function and its arguments, the name of a field, or a number."""
+    if isinstance(formula, tuple):
+        applied = SubElement(parent, "Apply", function=formula[0])
+        for argument in formula[1:]:
+            _pmml_apply(applied, argument)
+    elif isinstance(formula, str):
+        SubElement(parent, "FieldRef", field=formula)
+    else:
+        SubElement(parent, "Constant", dataType="double").text = repr(float(formula))
 
 
-def _pmml_wrapped(derived: Any, name: str, axis: Mapping[str, Any]) -> str:
-    """``x - period floor((x - low) / period)``."""
-
-    def apply(parent: Any, function: str) -> Any:
-        return SubElement(parent, "Apply", {"function": function})
-
-    def constant(parent: Any, value: float) -> None:
-        SubElement(parent, "Constant", {"dataType": "double"}).text = repr(float(value))
-
-    x = {"field": str(axis["column"])}
-    whole = apply(_pmml_derived(derived, f"{name}_within"), "-")
-    SubElement(whole, "FieldRef", x)
-    times = apply(whole, "*")
-    constant(times, axis["period"])
-    share = apply(apply(times, "floor"), "/")
-    from_low = apply(share, "-")
-    SubElement(from_low, "FieldRef", x)
-    constant(from_low, axis["knots"][0])
-    constant(share, axis["period"])
-    return f"{name}_within"
-
-
-def _pmml_map(field: Any, column: str, pairs: Any, default: str | None = None) -> None:
+def _pmml_map(
+    field: Any, column: str, levels: Sequence[Any], values: Sequence[float], new: Any = None
+) -> None:
     kind = {"outputColumn": "value", "dataType": "double"}
-    if default is not None:
-        kind["defaultValue"] = default
+    kind |= {} if new is None else {"defaultValue": repr(new)}
     mapped = SubElement(field, "MapValues", kind)
-    SubElement(mapped, "FieldColumnPair", {"field": column, "column": "level"})
+    SubElement(mapped, "FieldColumnPair", field=column, column="level")
     table = SubElement(mapped, "InlineTable")
-    for level, value in pairs:
+    for level, value in zip(levels, values):
         row = SubElement(table, "row")
-        SubElement(row, "level").text = level
-        SubElement(row, "value").text = value
+        SubElement(row, "level").text = _plain(level)
+        SubElement(row, "value").text = repr(value)
 
 
 def _plain(value: Any) -> str:
