@@ -48,7 +48,7 @@ from ..optimizers.minimizers import (
     OnInterrupt,
 )
 from ..storage import Communicator, Stored
-from .workers import workers_of
+from .workers import Workers, check_alike
 
 _OF_MINIBATCHES = (
     "batch_size", "num_steps", "learning_rate", "checkpoint", "save_every", "validation_data",
@@ -70,7 +70,7 @@ def fit_gam(
     **options: Any,
 ) -> GAM:
     """Fit a GAM to the rows of all workers; see :func:`gpflow_gam.distribute.fit`."""
-    workers = workers_of(strategy, timeout)
+    workers = Workers(strategy, timeout)
     # what can be read by rows is data, whatever else it can do
     is_function = callable(data) and not hasattr(data, "__iter__")
 
@@ -78,7 +78,7 @@ def fit_gam(
         _check(gam, max_seconds, options)  # where the others are told of errors
         return data(workers.context()) if is_function else data
 
-    if not workers.several:
+    if workers.number == 1:
         asked = (("max_seconds", max_seconds), ("callback", callback), ("progress", progress))
         given: dict[str, Any] = {name: value for name, value in asked if value is not None}
         return gam.fit(share(), y, **given, **options)
@@ -196,7 +196,7 @@ def fit_share(
             raise ValueError(f"{needs} {_APART}")
         return _arguments(opened[0][0], options)
 
-    _check_alike(communicator.together(open_share))
+    check_alike(communicator.together(open_share))
     chosen = {k: v for k, v in options.items() if k not in ("criterion", "groups")}
     ((asked, blocks),) = opened
     asked = with_trials(asked, blocks, communicator.together)
@@ -329,15 +329,3 @@ def _arguments(request: Request, options: Mapping[str, Any]) -> dict[str, str]:
     stated |= {k: v for k, v in options.items() if k not in left_out}
     # of a kernel or a likelihood its kind is all that is known, not where it is in memory
     return {name: re.sub(r" at 0x[0-9a-f]+", "", repr(value)) for name, value in stated.items()}
-
-
-def _check_alike(arguments: Sequence[Mapping[str, str]]) -> None:
-    first = arguments[0]
-    for place, own in enumerate(arguments):
-        for name in dict.fromkeys([*first, *own]):
-            here, there = own.get(name, "not given"), first.get(name, "not given")
-            if here != there:
-                raise ValueError(
-                    f"{name}: worker {place} was started with {here}, worker 0 with {there}; all "
-                    "workers must be given the same arguments, but for their data."
-                )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -28,43 +28,39 @@ from ..variational import OptimalPrecision
 from ..version import __version__
 from .gam import fit_gam
 from .workers import (
-    ArrayBatches,
     Batches,
     Data,
     Share,
-    StreamBatches,
     Workers,
     arrays_of,
-    batches_of,
+    check_alike,
     checksum,
     named,
     number_of_rows,
     rows_of,
-    workers_of,
 )
 
 Model: TypeAlias = "AdditiveSVGP | keras.Model"
 LearningRate = float | Callable[[], keras.optimizers.Optimizer] | None
 
 
-class TrainableModel:
-    """A model with its optimizer, and the step that moves both on all replicas; see :func:`fit`."""
+class Trainable:
+    """A model with its optimizer and metrics, and the step that moves it on all replicas."""
 
     def __init__(
         self, model: Model, batches: Batches, learning_rate: LearningRate, workers: Workers
     ) -> None:
-        self.model, self._workers, self._structure = model, workers, batches.structure
+        self.model, self._workers, self._batches = model, workers, batches
         self.has_metrics = False
+        self.metrics: list[tf.Variable] = []
         if isinstance(model, AdditiveSVGP):
             _check_svgp(model, batches)
-            _mark_trainable_on_replicas(model)
-            self.variables = by_path(model)
-            self.num_data: int | None = model.num_data
+            self.variables, self.num_data = by_path(model), model.num_data
+            _mark_trainable_on_replicas(self.variables)
         elif isinstance(model, keras.Model):
-            _check_keras(model, batches)
-            self.has_metrics = _build_metrics(model, batches)
-            self.variables = _by_layer(model)
-            self.num_data = batches.num_data
+            _check_keras(model)
+            self._build(model)
+            self.variables, self.num_data = _by_layer(model), batches.num_data
         else:
             raise TypeError(
                 "build must return an AdditiveSVGP or a compiled keras.Model; it returned "
@@ -73,13 +69,36 @@ class TrainableModel:
         self.trained: list[Any] = list(model.trainable_variables)
         if not self.trained:
             raise ValueError("build returned a model in which nothing is trainable.")
+        # of several types TensorFlow would send gradients as one vector
+        types = sorted({tf.as_dtype(v.dtype).name for v in self.trained})
+        if workers.number > 1 and len(types) > 1:
+            raise ValueError(
+                f"build returned a model that trains numbers of {' and '.join(types)}, and several "
+                "workers add up gradients of one type alone: give its layers one dtype, such as by "
+                "keras.config.set_floatx('float64') before they are made."
+            )
         self.optimizer = _optimizer(model, learning_rate)
         self.optimizer.build(self.trained)
         clips = ("clipnorm", "global_clipnorm", "clipvalue")
         self._clips = any(getattr(self.optimizer, name) is not None for name in clips)
         self._step = Traced(lambda *t: workers.strategy.run(self._on_replica, args=t))
 
-    @property
+    def _build(self, model: keras.Model) -> None:
+        """Make all variables: none may be made inside a compiled step."""
+        X, Y, *_ = self._batches.first
+        if not model.built:
+            model(tf.nest.map_structure(lambda x: x[:1], X), training=False)
+        if len(keras.tree.flatten(Y)) > 1 or len(model.metrics) > 1:
+            model._symbolic_build(data_batch=self._batches.first)
+        self.has_metrics = len(model.metrics) > 1  # than the mean loss
+        self.metrics = [_plain(v) for v in {id(v): v for v in model.metrics_variables}.values()]
+        for v in model.metrics_variables if self._workers.replicas > 1 else ():
+            if v.aggregation != "sum":  # each replica adds up its own rows', and reading adds these
+                raise ValueError(
+                    f"the metric variable {v.path} is of aggregation {v.aggregation!r}, which "
+                    "several replicas cannot report; make it by add_variable(aggregation='sum')."
+                )
+
     def slots(self) -> dict[str, tf.Variable]:
         """The optimizer's variables but for the learning rate, which each start may change."""
         slots = [v for v in self.optimizer.variables if v.name != "learning_rate"]
@@ -88,29 +107,30 @@ class TrainableModel:
     def step(self, shares: dict[int, Share]) -> tuple[float, float]:
         """Take a step: the whole batch's loss, and how many gradients are not finite."""
         flat = {replica: tf.nest.flatten(share) for replica, share in shares.items()}
-        report = self._step(*self._workers.distributed(flat))
-        loss, broken = self._workers.strategy.experimental_local_results(report)[0].numpy()
+        loss, broken = self._workers.first(self._step(*self._workers.distributed(flat)))
         return float(loss), float(broken)
-
-    def finish(self) -> None:
-        """Take the parameters' averages, where the optimizer keeps them, as Keras's ``fit``."""
-        self.optimizer.finalize_variable_values(self.trained)
 
     def _on_replica(self, *tensors: tf.Tensor) -> tf.Tensor:
         options, total = self._workers.options, tf.distribute.ReduceOp.SUM
         context = tf.distribute.get_replica_context()
-        share = tf.nest.pack_sequence_as(self._structure, tensors)
+        X, Y, *weight = tf.nest.pack_sequence_as(self._batches.first, tensors)
+        weights = weight[0] if weight else None
         with tf.GradientTape() as tape:
-            loss, outputs = self._loss(*share)
+            if isinstance(self.model, AdditiveSVGP):
+                # Each share's bound is scaled to all the data, and holds KL and priors once: the
+                # mean over shares is the bound of their union.
+                loss = self.model.training_loss((X, Y)) / self._workers.replicas
+            else:
+                # Keras divides its losses, and those of add_loss, by the number of replicas itself.
+                outputs = self.model(X, training=True)
+                loss = self.model.compute_loss(x=X, y=Y, y_pred=outputs, sample_weight=weights)
         sources = [_plain(v) for v in self.trained]
         gradients = [
             tf.convert_to_tensor(g)
             for g in tape.gradient(loss, sources, unconnected_gradients="zero")
         ]
-        broken = tf.add_n(
-            [tf.reduce_sum(tf.cast(~tf.math.is_finite(g), tf.float64)) for g in gradients]
-        )
-        report = tf.stack([tf.cast(loss, tf.float64), broken])
+        broken = [tf.math.count_nonzero(~tf.math.is_finite(g), dtype=tf.float64) for g in gradients]
+        report = tf.stack([tf.cast(loss, tf.float64), tf.add_n(broken)])
         report = context.all_reduce(total, report, options)
         if self._clips and self._workers.replicas > 1:
             # Keras clips each replica's gradient and sums afterwards: so one of them hands in the
@@ -120,32 +140,24 @@ class TrainableModel:
             gradients = [tf.where(first, g, tf.zeros_like(g)) for g in whole]
         self.optimizer.apply(gradients, self.trained)
         if self.has_metrics:
-            X, Y, *weight = share
-            self.model.compute_metrics(X, Y, outputs, sample_weight=weight[0] if weight else None)
+            self.model.compute_metrics(X, Y, outputs, sample_weight=weights)
         return report
 
-    def _loss(self, X: Any, Y: Any, sample_weight: Any = None) -> tuple[tf.Tensor, Any]:
-        """A replica's part of the loss, which add up to that of the whole batch; and outputs."""
-        if isinstance(self.model, AdditiveSVGP):
-            # Each share's bound is scaled to all the data, and holds KL and priors once: the mean
-            # over shares is the bound of their union.
-            return self.model.training_loss((X, Y)) / self._workers.replicas, None
-        # Keras divides its losses, and those of add_loss, by the number of replicas itself.
-        outputs = self.model(X, training=True)
-        loss = self.model.compute_loss(x=X, y=Y, y_pred=outputs, sample_weight=sample_weight)
-        return loss, outputs
+    def reported(self) -> dict[str, AnyNDArray]:
+        """The metrics' values, by name."""
+        result = self.model.get_metrics_result()
+        return {name: np.asarray(value, np.float64) for name, value in result.items()}
 
 
 # --- what can be trained -----------------------------------------------------------------------
 
 
 def _check_svgp(model: AdditiveSVGP, batches: Batches) -> None:
-    if len(batches.structure) != 2 or any(tf.nest.is_nested(part) for part in batches.structure):
+    if len(batches.first) != 2 or any(tf.nest.is_nested(part) for part in batches.first):
         raise ValueError(
             "data of an AdditiveSVGP are one X and one Y, without sample_weight; got "
-            f"{', '.join(named(batches.structure))}."
+            f"{', '.join(named(batches.first))}."
         )
-    _check_rows(batches, [1])
     if model.num_data is None:
         raise ValueError(
             "build returned an AdditiveSVGP without num_data, which scales the bound of a batch; "
@@ -161,29 +173,12 @@ def _check_svgp(model: AdditiveSVGP, batches: Batches) -> None:
             "build returned an AdditiveSVGP with OptimalPrecision, whose q no gradient step moves; "
             "use another family, such as gpflow_gam.variational.BlockPrecision()."
         )
-    if isinstance(batches, ArrayBatches):  # the first bad row, while it can be named
+    if batches.arrays is not None:  # the first bad row, while it can be named
         X, Y = checked_data(batches.arrays, model.kernel, model.likelihood)
         batches.arrays = X.numpy(), Y.numpy()
 
 
-def _check_rows(batches: Batches, ranks: list[int]) -> None:
-    """A stream's elements have to be rows; ``ranks`` are those of a row of each input."""
-    if not isinstance(batches, StreamBatches):
-        return
-    inputs = named(batches.structure[:1])
-    if len(inputs) == len(ranks) and all(
-        spec.shape.rank is not None and spec.shape.rank > rank
-        for spec, rank in zip(inputs.values(), ranks)
-    ):
-        name, spec = next(iter(inputs.items()))
-        raise ValueError(
-            f"data must be a dataset of rows; its {name} has shape {tuple(spec.shape)}, where the "
-            f"model's rows have rank {ranks[0]}: they are batches of a fixed size; end the dataset "
-            "in .unbatch()."
-        )
-
-
-def _check_keras(model: keras.Model, batches: Batches) -> None:
+def _check_keras(model: keras.Model) -> None:
     if not model.compiled:
         raise ValueError(
             "build returned a keras.Model that is not compiled; call model.compile(optimizer=..., "
@@ -194,21 +189,6 @@ def _check_keras(model: keras.Model, batches: Batches) -> None:
             f"build returned a {type(model).__name__} with a train_step of its own, which is not "
             "taken here; change the loss by compute_loss, or fit it by its own fit."
         )
-    if getattr(model, "inputs", None):
-        _check_rows(batches, [len(t.shape) - 1 for t in model.inputs])
-    if not model.built:  # no variable may be made inside a compiled step
-        X = next(iter(batches.shares(0, [0]).values()))[0]
-        model(tf.nest.map_structure(lambda x: x[:1], X), training=False)
-
-
-def _build_metrics(model: keras.Model, batches: Batches) -> bool:
-    """Make all variables of metrics and losses; True if there is more to report than the loss."""
-    several = len(keras.tree.flatten(batches.structure[1])) > 1
-    more = any(metric is not model._loss_tracker for metric in model.metrics)
-    if several or more:
-        model._symbolic_build(data_batch=batches.specs())
-        more = any(metric is not model._loss_tracker for metric in model.metrics)
-    return more
 
 
 def _optimizer(model: Model, learning_rate: LearningRate) -> keras.optimizers.Optimizer:
@@ -233,9 +213,9 @@ def _plain(variable: Any) -> tf.Variable:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
-def _mark_trainable_on_replicas(model: AdditiveSVGP) -> None:
+def _mark_trainable_on_replicas(variables: Mapping[str, tf.Variable]) -> None:
     """Make ``gpflow.set_trainable`` hold on replicas, the first of which is asked."""
-    for variable in by_path(model).values():
+    for variable in variables.values():
         flag = vars(variable).get("_trainable")
         if flag is not None and isinstance(variable, tf.distribute.DistributedValues):
             for component in tf.distribute.get_strategy().experimental_local_results(variable):
@@ -243,64 +223,14 @@ def _mark_trainable_on_replicas(model: AdditiveSVGP) -> None:
 
 
 def _by_layer(model: keras.Model) -> dict[str, tf.Variable]:
-    """Paths without metrics, numbered anew: ``dense`` may be ``dense_7`` in another process."""
+    """By paths, with a number for those in them: ``dense`` may be ``dense_7`` another time."""
     metrics = {id(v) for v in model.metrics_variables}
     variables = [v for v in model.variables if id(v) not in metrics]
-    parts = {part for v in variables for part in v.path.split("/")}
-    renamed: dict[str, str] = {}
-    used: Counter[str] = Counter()
-    for part in sorted(parts, key=_name_and_number):
-        name, _ = _name_and_number(part)
-        renamed[part] = f"{name}_{used[name]}"
-        used[name] += 1
-    named_variables: dict[str, tf.Variable] = {}
-    for v in variables:
-        path = "/".join(renamed[part] for part in v.path.split("/"))
-        used[path] += 1
-        named_variables[path if used[path] == 1 else f"{path} {used[path]}"] = _plain(v)
-    return named_variables
+    paths = [re.sub(r"_\d+(?=/|$)", "", v.path) for v in variables]
+    return {f"{path} {i}": _plain(v) for i, (path, v) in enumerate(zip(paths, variables))}
 
 
-def _name_and_number(part: str) -> tuple[str, int]:
-    match = re.fullmatch(r"(.*?)_(\d+)", part)
-    return (match[1], int(match[2])) if match else (part, 0)
-
-
-# --- metrics and validation ---------------------------------------------------------------------
-
-
-class Metrics:
-    """A compiled model's metrics; each replica adds up its own rows', and reading adds these up."""
-
-    def __init__(self, model: keras.Model, workers: Workers) -> None:
-        self._model, self.reset = model, model.reset_metrics
-        self._variables = list({id(v): v for v in model.metrics_variables}.values())
-        for v in self._variables if workers.replicas > 1 else ():
-            if v.aggregation != "sum":
-                raise ValueError(
-                    f"the metric variable {v.path} is of aggregation {v.aggregation!r}, which "
-                    "several replicas cannot report; make it by add_variable(aggregation='sum')."
-                )
-
-    def totals(self) -> list[AnyNDArray]:
-        """The variables' sums over all replicas, equal on all workers."""
-        return [_plain(v).numpy() for v in self._variables]
-
-    def assign(self, totals: Sequence[AnyNDArray]) -> None:
-        """Undo :meth:`totals`: TensorFlow gives each replica an equal share."""
-        for variable, total in zip(self._variables, totals):
-            _plain(variable).assign(total)
-
-    def result(self) -> dict[str, AnyNDArray]:
-        """The metrics' values, by name."""
-        result = self._model.get_metrics_result()
-        return {name: np.asarray(value, np.float64) for name, value in result.items()}
-
-    def names(self) -> list[str]:
-        """Their names; nothing is asked of other workers, which may be of another fit."""
-        zeros = [(v, tf.zeros(v.shape, v.dtype)) for v in self._variables]
-        with keras.StatelessScope(state_mapping=zeros):
-            return list(self._model.get_metrics_result())
+# --- validation ---------------------------------------------------------------------------------
 
 
 class Validation:
@@ -309,24 +239,24 @@ class Validation:
     def __init__(self, data: Any, batch_size: int, workers: Workers) -> None:
         self._workers = workers
         self._compiled: Traced | None = None
-        arrays = None
-        if isinstance(data, (tuple, list)):
-            arrays = arrays_of(data, "validation_data")
+        arrays = arrays_of(data, "validation_data") if isinstance(data, (tuple, list)) else None
+        if arrays is not None:
             data = tf.data.Dataset.from_tensor_slices(arrays)
         rows = rows_of(data, "validation_data")
         if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise ValueError("validation_data is a dataset without an end; leave its repeat() out.")
         self._batches, self._structure = rows.batch(batch_size), rows.element_spec
-        first = next(self._batches.as_numpy_iterator(), None) if arrays is None else arrays
+        first = next(iter(self._batches), None) if arrays is None else arrays
         if first is None:
             raise ValueError("validation_data holds no rows.")
         self.digest = checksum(first)
 
-    def evaluate(self, model: keras.Model, metrics: Metrics) -> dict[str, AnyNDArray]:
-        """The loss and the metrics, by name; ``metrics`` begin anew."""
-        metrics.reset()
+    def evaluate(self, trainable: Trainable) -> dict[str, AnyNDArray]:
+        """The loss and the metrics, by name; metrics begin anew."""
+        model = trainable.model
+        model.reset_metrics()
+        self._compiled = self._compiled or Traced(self._test_step(model))
         for batches in self._rounds():
-            self._compiled = self._compiled or Traced(self._test_step(model))
             # whether there is a batch for the replica, and its tensors; the first's where not
             flat = {i: [tf.constant(True), *tf.nest.flatten(b)] for i, b in enumerate(batches)}
             idle = [tf.constant(False), *flat[0][1:]]
@@ -335,7 +265,7 @@ class Validation:
                 self._compiled(*self._workers.distributed(flat))
             except tf.errors.InvalidArgumentError as error:
                 raise ValueError(f"validation_data cannot be evaluated: {error.message}") from error
-        return metrics.result()
+        return trainable.reported()
 
     def _test_step(self, model: keras.Model) -> Callable[..., tf.Tensor]:
         def on_replica(has_batch: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
@@ -351,21 +281,15 @@ class Validation:
 
     def _rounds(self) -> Iterator[list[Share]]:
         """A batch for each replica, all of as many rows; fewer batches at the end."""
-        waiting: list[Share] = []
-        for batch in self._batches:
-            if waiting and number_of_rows(batch) != number_of_rows(waiting[0]):
-                yield waiting
-                waiting = []
-            waiting.append(batch)
-            if len(waiting) == self._workers.replicas:
-                yield waiting
-                waiting = []
-        if waiting:
-            yield waiting
+        for _, alike in itertools.groupby(self._batches, number_of_rows):
+            while batches := list(itertools.islice(alike, self._workers.replicas)):
+                yield batches
 
+
+# --- the state of a fit --------------------------------------------------------------------------
 
 FILE = "training.state"
-FORMAT = 1
+FORMAT = 2
 _KIND = "gpflow_gam.distribute.fit"
 
 
@@ -377,62 +301,49 @@ class FailedStepError(RuntimeError):
 class FitState:
     """Steps done, reports of epochs, and the checkpoint from which a restarted fit goes on."""
 
-    model: TrainableModel
+    trainable: Trainable
     workers: Workers
     batches: Batches
     folder: Path | None
     seed: int
     steps_per_epoch: int | None
-    metrics: Metrics | None
     validation: Validation | None
     history: list[float] = field(default_factory=list)
     _saved: int | None = None
     _epochs: dict[str, list[AnyNDArray]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.steps_per_epoch is None and self.metrics is not None:
+        trainable, optimizer = self.trainable, self.trainable.optimizer
+        self._reports = trainable.has_metrics or self.validation is not None
+        if self._reports and self.steps_per_epoch is None:
             raise ValueError(
                 "metrics and validation_data are reported once an epoch, and data do not say how "
                 "many rows they have: pass steps_per_epoch=."
             )
-        self._variables = {**self.model.variables, **self.model.slots}
-        self._config = self._configuration()
+        self._variables = {**trainable.variables, **trainable.slots()}
+        if self._reports:  # of which a step in the middle of an epoch has added some up
+            self._variables |= {f"metric {i}": v for i, v in enumerate(trainable.metrics)}
+        names = {id(v): name for name, v in trainable.variables.items()}
+        options = optimizer.get_config()
+        kept = {k: v for k, v in options.items() if k not in ("name", "learning_rate")}
+        config = {
+            "seed": self.seed,
+            "batch_size": self.batches.batch_size,
+            "num_data": trainable.num_data,
+            "data": self.batches.digest,
+            "trained": [names[id(_plain(v))] for v in trainable.trained],
+            "optimizer": {"class": type(optimizer).__name__, **kept},
+            "steps_per_epoch": self.steps_per_epoch if self._reports else None,
+            "validation_data": None if self.validation is None else self.validation.digest,
+        }
+        # what must not change from start to start, nor from worker to worker
+        self._config = json.loads(json.dumps(config, default=str))
+        told = {name: json.dumps(value) for name, value in self._config.items()}
+        check_alike(self.workers.communicator.gathered(told))
 
     @property
     def step(self) -> int:
         return len(self.history)
-
-    def _configuration(self) -> dict[str, Any]:
-        """Everything that must not change from start to start, nor from worker to worker."""
-        optimizer = self.model.optimizer
-        options = optimizer.get_config()
-        kept = {k: v for k, v in options.items() if k not in ("name", "learning_rate")}
-        validation, metrics = self.validation, self.metrics
-        names = {id(v): name for name, v in self.model.variables.items()}
-        config = {
-            "seed": self.seed,
-            "batch_size": self.batches.batch_size,
-            "num_data": self.model.num_data,
-            "data": self.batches.digest(),
-            "trained": [names[id(_plain(v))] for v in self.model.trained],
-            "optimizer": {"class": type(optimizer).__name__, **kept},
-            "steps_per_epoch": None if metrics is None else self.steps_per_epoch,
-            "metrics": None if metrics is None else metrics.names(),
-            "validation_data": None if validation is None else validation.digest,
-        }
-        return json.loads(json.dumps(config, default=str))
-
-    def check_workers(self) -> None:
-        """Raise ValueError if the workers were not started with the same arguments."""
-        config = json.dumps(self._config)
-        chiefs = self.workers.communicator.gathered(config)[0]
-        if self.workers.communicator.total([config != chiefs])[0]:
-            there = json.loads(chiefs)
-            names = [name for name in self._config if self._config[name] != there.get(name)]
-            which = f"{', '.join(names)} of this one differ" if names else "another one differs"
-            raise ValueError(
-                f"the workers were not started with the same arguments: {which} from the chief's."
-            )
 
     # --- steps and epochs ----------------------------------------------------------------------
 
@@ -446,15 +357,15 @@ class FitState:
 
     def end_epoch(self) -> dict[str, AnyNDArray]:
         """The epoch's report, if the last step ended one; empty elsewhere."""
-        steps, metrics = self.steps_per_epoch, self.metrics
-        if metrics is None or steps is None or self.step % steps:
+        steps = self.steps_per_epoch
+        if not self._reports or steps is None or self.step % steps:
             return {}
-        report = metrics.result()
+        report = self.trainable.reported()
         report["loss"] = np.mean(self.history[-steps:])
         if self.validation is not None:
-            validated = self.validation.evaluate(self.model.model, metrics)
+            validated = self.validation.evaluate(self.trainable)
             report |= {f"val_{name}": value for name, value in validated.items()}
-        metrics.reset()
+        self.trainable.model.reset_metrics()
         for name, value in report.items():
             self._epochs.setdefault(name, []).append(value)
         return report
@@ -498,26 +409,22 @@ class FitState:
         for name, value in values.items():
             if np.issubdtype(value.dtype, np.floating) and not np.all(np.isfinite(value)):
                 self.fail(self.step, f"{name} is NaN or infinite after it")
-        totals = [] if self.metrics is None else self.metrics.totals()
-        if self.batches.is_shared:
-            positions = [self.batches.position()] if self.workers.chief else []
-        else:
-            positions = self.workers.communicator.gathered(self.batches.position())
-        if self.workers.chief:
+        first, shared = self.workers.index == 0, self.batches.is_shared
+        position = self.batches.position() if first or not shared else b""
+        positions = self.workers.communicator.gathered(position)
+        if first:
             header = {
                 "kind": _KIND,
                 "format": FORMAT,
                 "version": __version__,
                 "config": self._config,
                 "epochs": list(self._epochs),
-                "totals": len(totals),
-                "positions": len(positions),
+                "workers": 1 if shared else len(positions),
             }
             arrays = {
                 "history": np.array(self.history, dtype=np.float64),
                 **{f"variable {name}": value for name, value in values.items()},
                 **{f"epoch {name}": np.stack(v) for name, v in self._epochs.items()},
-                **{f"total {i}": value for i, value in enumerate(totals)},
                 **{f"position {i}": np.frombuffer(p, np.uint8) for i, p in enumerate(positions)},
             }
             archive.write(self.folder / FILE, header, arrays, overwrite=True, compressed=False)
@@ -528,7 +435,7 @@ class FitState:
         if self.folder is None:
             return 0
         path, content = self.folder / FILE, b""
-        if self.workers.chief:
+        if self.workers.index == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
             content = path.read_bytes() if path.exists() else b""
         content = self.workers.communicator.gathered(content)[0]
@@ -549,11 +456,8 @@ class FitState:
         for name, variable in self._variables.items():
             variable.assign(arrays[f"variable {name}"])
         self._epochs = {name: list(arrays[f"epoch {name}"]) for name in header["epochs"]}
-        if self.metrics is not None and header["totals"]:
-            self.metrics.assign([arrays[f"total {i}"] for i in range(header["totals"])])
-        # for as many workers as there were
         shared = self.batches.is_shared
-        if header["positions"] == (1 if shared else self.workers.number):
+        if header["workers"] == (1 if shared else self.workers.number):  # as many as there were
             position = arrays[f"position {0 if shared else self.workers.index}"]
             self.batches.restore(self.step, position.tobytes())
         return self.step
@@ -562,12 +466,18 @@ class FitState:
         """Raise ValueError if the checkpoint is of another fit."""
         for name, here in self._config.items():
             there = config.get(name)
-            if there != here:
-                raise ValueError(
-                    f"checkpoint: {path} was written by another fit: "
-                    f"{_difference(name, there, here)}. Go on with what it was written with, or "
-                    "pass another folder."
-                )
+            if there == here:
+                continue
+            what = f"{name} was {there}, now it is {here}"
+            if name in ("data", "validation_data"):
+                what = f"its {name} were others"
+            elif name == "trained":
+                only = sorted(set(there or ()) ^ set(here)) or ["their order"]
+                what = f"the trained parameters differ in {', '.join(only[:3])}"
+            raise ValueError(
+                f"checkpoint: {path} was written by another fit: {what}. Go on with what it was "
+                "written with, or pass another folder."
+            )
         for name, variable in self._variables.items():
             value = arrays.get(f"variable {name}")
             there, here = None if value is None else value.shape, tuple(variable.shape)
@@ -576,15 +486,6 @@ class FitState:
                     f"checkpoint: {path} was written by another fit: {name} has shape {there} "
                     f"there, {here} here. Build the model as it was, or pass another folder."
                 )
-
-
-def _difference(name: str, there: Any, here: Any) -> str:
-    if name in ("data", "validation_data"):
-        return f"its {name} were others"
-    if name == "trained":
-        only = sorted(set(there or ()) ^ set(here)) or ["their order"]
-        return f"the trained parameters differ in {', '.join(only[:3])}"
-    return f"{name} was {there}, now it is {here}"
 
 
 # --- fits ----------------------------------------------------------------------------------------
@@ -734,37 +635,35 @@ class _Options:
 
 def _fit_model(build: Callable[[], Model], data: Data, options: _Options) -> DistributedFit:
     start = time.perf_counter()
-    workers = workers_of(options.strategy, options.timeout)
-    batches = batches_of(data, options.batch_size, workers.replicas, workers.local, options.seed)
-    whole_batches = None if batches.num_data is None else batches.num_data // options.batch_size
+    workers = Workers(options.strategy, options.timeout)
+    together, size = workers.communicator, options.batch_size
+    batches = Batches(data, size, workers.replicas, workers.local, options.seed)
+    whole_batches = None if batches.num_data is None else batches.num_data // size
     validation = None
     if options.validation_data is not None:
-        validation = Validation(options.validation_data, options.batch_size, workers)
+        validation = Validation(options.validation_data, size, workers)
     with workers.scope():
         with workers.watched("It was lost before the first step; start all workers again."):
-            trainable = TrainableModel(build(), batches, options.learning_rate, workers)
-            _check_model(trainable, workers, validation)
-            reports = trainable.has_metrics or validation is not None
-            state = FitState(
-                trainable,
-                workers,
-                batches,
-                None if options.checkpoint is None else Path(options.checkpoint),
-                options.seed,
-                options.steps_per_epoch or whole_batches,
-                Metrics(trainable.model, workers) if reports else None,
-                validation,
-            )
-            state.check_workers()
+            trainable = Trainable(build(), batches, options.learning_rate, workers)
+            if validation is not None and isinstance(trainable.model, AdditiveSVGP):
+                raise ValueError(
+                    "validation_data are of a keras.Model; build returned an AdditiveSVGP, whose "
+                    "predictive density at other rows is model.predict_log_density((X, Y))."
+                )
+            folder = None if options.checkpoint is None else Path(options.checkpoint)
+            steps = options.steps_per_epoch or whole_batches
+            state = FitState(trainable, workers, batches, folder, options.seed, steps, validation)
             resumed = state.resume(options.num_steps)
-        ended, together = False, workers.communicator
+        ended = False
         while state.step < options.num_steps and not ended:
-            shares = batches.shares(state.step, workers.local)
+            shares = batches.shares(state.step)
             with workers.watched(state.remedy):
                 try:
                     loss, broken = trainable.step(shares)
                 except tf.errors.InvalidArgumentError as error:
-                    state.fail(state.step + 1, _essence(error), error)
+                    # without the stack that comes before it and the nodes after it
+                    lines = [x for x in str(error.message).splitlines() if x and not x[0].isspace()]
+                    state.fail(state.step + 1, lines[-1] if lines else type(error).__name__, error)
                 state.record(loss, broken)
                 epoch = state.end_epoch()
                 if state.step % options.save_every == 0:
@@ -776,31 +675,8 @@ def _fit_model(build: Callable[[], Model], data: Data, options: _Options) -> Dis
                 if ended or state.step == options.num_steps:
                     state.save()
                     together.total([1.0])  # the last checkpoint is there before anyone returns
-        trainable.finish()
+        # their averages, where the optimizer keeps them, as Keras's fit
+        trainable.optimizer.finalize_variable_values(trainable.trained)
     seconds = time.perf_counter() - start
     history = np.array(state.history)
     return DistributedFit(trainable.model, history, state.epochs(), resumed, seconds)
-
-
-def _essence(error: tf.errors.OpError) -> str:
-    """TensorFlow's message without the stack that comes before it and the nodes after it."""
-    lines = [line for line in str(error.message).splitlines() if line and not line[0].isspace()]
-    return lines[-1] if lines else type(error).__name__
-
-
-def _check_model(
-    trainable: TrainableModel, workers: Workers, validation: Validation | None
-) -> None:
-    if validation is not None and not hasattr(trainable.model, "test_step"):
-        raise ValueError(
-            "validation_data are of a keras.Model; build returned an AdditiveSVGP, whose "
-            "predictive density at other rows is model.predict_log_density((X, Y))."
-        )
-    # of several types TensorFlow would send gradients as one vector
-    types = sorted({tf.as_dtype(v.dtype).name for v in trainable.trained})
-    if workers.several and len(types) > 1:
-        raise ValueError(
-            f"build returned a model that trains numbers of {' and '.join(types)}, and several "
-            "workers add up gradients of one type alone: give its layers one dtype, such as by "
-            "keras.config.set_floatx('float64') before they are made."
-        )

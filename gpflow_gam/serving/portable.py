@@ -102,18 +102,28 @@ def plain_function(function: Any, dtype: tf.DType) -> Any:
 
     def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         tensors = {t.name: inputs[t.op.name] for t in frozen.inputs}
+        equal: dict[Any, list[tf.Tensor]] = {}  # which tf2onnx does not always join rightly
 
         def tensor(t: tf.Tensor) -> tf.Tensor:
             if t.name not in tensors:
                 value = numbers[t.name]
-                with np.errstate(over="ignore"):
-                    of = in_precision(tf.as_dtype(value.dtype))
-                    tensors[t.name] = tf.constant(value, of)
+                content = tuple(value.ravel()) if value.dtype == object else value.tobytes()
+                key = str(value.dtype), value.shape, content
+                if key not in equal:
+                    with np.errstate(over="ignore"):
+                        of = in_precision(tf.as_dtype(value.dtype))
+                        equal[key] = [tf.constant(value, of)]
+                (tensors[t.name],) = equal[key]
             return tensors[t.name]
 
         for op in operations:
-            made = translated(op, [tensor(t) for t in op.inputs])
-            for t, new in zip(op.outputs, made if isinstance(made, list) else [made]):
+            read = [tensor(t) for t in op.inputs]
+            attributes = {k: v.SerializeToString() for k, v in op.node_def.attr.items()}
+            key = (op.type, *map(id, read), *sorted(attributes.items()))
+            if key not in equal:
+                made = translated(op, read)
+                equal[key] = list(made) if isinstance(made, (list, tuple)) else [made]
+            for t, new in zip(op.outputs, equal[key]):
                 new.set_shape(t.shape)  # which is not always inferred again
                 tensors[t.name] = new
         names = sorted(function.structured_outputs)  # as TensorFlow flattens a dict
