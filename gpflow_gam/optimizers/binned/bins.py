@@ -270,6 +270,11 @@ class Grid:
         for i, margin in reversed(list(enumerate(self.margins))):
             if margin.exact:
                 points[:, i] = margin.places[rest % margin.number]
+            else:
+                # to a billionth of the range: equal then in whatever order rows are added up,
+                # while nodes magnify a rounding of their places a hundred millionfold
+                step = np.ldexp(1.0, int(np.frexp(np.ptp(margin.places))[1]) - 32)
+                points[:, i] = step * np.rint(points[:, i] / step)
             rest = rest // margin.number
         return points
 
