@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import s
-from gpflow_gam.gam.families.custom import greatest
+from gpflow_gam.gam.families.base import greatest
 from gpflow_gam.gam.plotting import quantile_residuals
 
 

@@ -18,6 +18,7 @@ from gpflow_gam import effects, factor, linear, random_effect, s, ti
 from gpflow_gam.gam.effects import (
     critical_values,
     inducing_moments,
+    joint_moments,
     max_deviations,
     posterior,
 )
@@ -231,8 +232,6 @@ def test_differences_between_curves_use_the_coupling(by_level):
     first = frame[(frame["level_1"] == "a") & (frame["level_2"] == "c")]
     a, c = (by_level.effects(f"s(x):g={k}", grid) for k in "ac")
     np.testing.assert_allclose(first["estimate_centred"], a["estimate"] - c["estimate"])
-    fixed = effects.differences(by_level.fitted, "s(x):g", grid=grid, unconditional=False)
-    first = fixed[(fixed["level_1"] == "a") & (fixed["level_2"] == "c")]
     a, c = (by_level.effects(f"s(x):g={k}", grid, unconditional=False) for k in "ac")
     # against the posterior's own covariance between components
     names = by_level.posterior.names
@@ -247,7 +246,10 @@ def test_differences_between_curves_use_the_coupling(by_level):
         @ moments.features(names[j], X[1])
     )
     variance = a["se"] ** 2 + c["se"] ** 2 - 2 * np.diag(cross)
-    np.testing.assert_allclose(first["se"], np.sqrt(variance), rtol=1e-6)
+    blocks, A = [(names[i], X[0]), (names[j], X[1])], np.hstack([np.eye(2), -np.eye(2)])
+    (fixed,), (whole,) = (joint_moments(by_level.fitted, blocks, w)[1] for w in (False, True))
+    np.testing.assert_allclose(np.diag(A @ fixed @ A.T), variance, rtol=1e-6)
+    np.testing.assert_allclose(first["se"] ** 2, np.diag(A @ whole @ A.T), rtol=1e-6)
 
 
 def test_differences_with_the_means_of_levels(data):

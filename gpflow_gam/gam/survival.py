@@ -20,7 +20,7 @@ from ..optimizers.laplace import HyperparameterDraw
 from .effects import hyperparameter_draws
 from .families import Cox, Survival, Weibull
 from .fits import FittedGAM
-from .fits.fitted import encoded
+from .fits.fitted import Inspected, encoded
 from .fits.prediction import blocks, joined
 from .frames import located
 from .terms import variables_of
@@ -212,25 +212,57 @@ def _expected(
     )
 
 
-def survival(
-    fit: FittedGAM,
-    data: Any,
-    times: Any,
-    level: float,
-    draws: Sequence[HyperparameterDraw] = (),
-    restricted: bool = False,
-) -> pd.DataFrame:
-    """Curves, or restricted means, as methods of :class:`gpflow_gam.GAM` return them."""
-    lives = Lifetimes(fit, draws)
-    t = lives.times(times)
-    if not restricted:
+class SurvivalCurves(Inspected):
+    """Survival curves of a fitted GAM."""
+
+    def _lifetimes(self, unconditional: bool) -> Lifetimes:
+        return Lifetimes(self.fitted, hyperparameter_draws(self.fitted) if unconditional else [])
+
+    def survival(
+        self, data: Any, times: Any = None, *, level: float = 0.95, unconditional: bool = True
+    ) -> pd.DataFrame:
+        """
+        Probabilities that responses exceed given times: survival curves of new rows.
+
+        :param data: as in :meth:`predict`.
+        :param times: [T], in the response's unit, or one time; by default 101 even ones from 0 to
+            the largest response of the fit (of responses that may be negative, from the least).
+        :param level: probability of the credible interval at each time.
+        :param unconditional: whether intervals allow for uncertain hyperparameters, as those of
+            :meth:`predict`, and for the family's own: scale, or baseline hazard.
+        :return: ``row``, ``time``, ``estimate`` (the posterior mean), ``lower`` and ``upper``,
+            T lines for each row.
+        :raises ValueError: naming the argument, also where a GAM that was saved without its data
+            is given no times; or a family without survival curves.
+        """
+        lives = self._lifetimes(unconditional)
+        t = lives.times(times)
         return lives.frame(data, t, lives.curve(t), level, 1.0)
-    if not lives.positive:
-        raise ValueError(
-            f"restricted_mean: family {lives.family.name!r} has responses below zero; fit "
-            "'weibull', 'lognormal' or 'cox'."
-        )
-    return lives.frame(data, t, lives.mean_curve(t), level, t)
+
+    def restricted_mean(
+        self, data: Any, times: Any = None, *, level: float = 0.95, unconditional: bool = True
+    ) -> pd.DataFrame:
+        """
+        Mean times up to given ones: areas under the survival curves of new rows.
+
+        What is lost on average before a time, in the response's unit; a measure of differences
+        that needs no proportional hazards (Royston & Parmar 2013).
+
+        :param data: as in :meth:`predict`.
+        :param times: [T], the times to which the means are restricted, as in :meth:`survival`.
+        :param level: probability of the credible interval of each mean.
+        :param unconditional: as in :meth:`survival`.
+        :return: as :meth:`survival`; ``time`` is the restriction.
+        :raises ValueError: as :meth:`survival`; responses that may be negative.
+        """
+        lives = self._lifetimes(unconditional)
+        t = lives.times(times)
+        if not lives.positive:
+            raise ValueError(
+                f"restricted_mean: family {lives.family.name!r} has responses below zero; fit "
+                "'weibull', 'lognormal' or 'cox'."
+            )
+        return lives.frame(data, t, lives.mean_curve(t), level, t)
 
 
 def cumulative_incidence(

@@ -549,7 +549,79 @@ def _short(row: AnyNDArray) -> list[float]:
 # --- tables changed by hand ----------------------------------------------------------------------
 
 
-class EditedGAM:
+class Editable:
+    """What has tables that can be changed by hand."""
+
+    def _edited(self) -> EditedGAM:
+        raise NotImplementedError
+
+    def edit(
+        self,
+        term: str,
+        *,
+        reason: str,
+        monotone: Literal["increasing", "decreasing"] | None = None,
+        values: Mapping[Any, float] | None = None,
+        cap: tuple[float, float] | None = None,
+    ) -> EditedGAM:
+        """
+        Change one table by hand, with a record of what was changed and why.
+
+        The GAM stays as it is. The result predicts, can be edited further, and
+        :func:`gpflow_gam.serving.export` writes it, its edits included. It has no intervals: they
+        would be of the tables that were fitted.
+
+        :param term: the name of an effect of one column, of a GAM with one predictor.
+        :param reason: why, in words.
+        :param monotone: the closest table that never falls (``"increasing"``) or never rises, by
+            least squares over the rows of the data.
+        :param values: the effect at levels or at values of the column, on the link's scale.
+        :param cap: the least and the greatest effect, on the link's scale.
+        :return: a GAM that is its tables.
+        :raises ValueError: an effect that is no such table; not one change; a bad argument.
+        """
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError("reason must say why the table is changed.")
+        given = {"monotone": monotone, "values": values, "cap": cap}
+        given = {name: value for name, value in given.items() if value is not None}
+        if len(given) != 1:
+            raise ValueError(f"edit: give one of monotone, values and cap; got {list(given)}.")
+        tables = self._edited()
+        model = copy.deepcopy(tables.document)
+        entry = next((t for t in model["terms"] if t["name"] == term and t["axes"]), None)
+        if entry is None:
+            names = ", ".join(t["name"] for t in model["terms"] if t["axes"])
+            raise ValueError(f"term: there is no table {term!r}; the tables are {names}.")
+        if len(entry["axes"]) > 1 or len(model["constant"]) > 1:
+            raise ValueError(f"edit: {term} is no table of one column and one predictor.")
+        (axis,) = entry["axes"]
+        at = np.array([row[0] for row in entry["values"]])
+        if monotone is not None:
+            at = tables._monotone(term, axis, at, monotone)
+        elif values is not None:
+            axis, at = _with_values(model["columns"][axis["column"]]["levels"], axis, at, values)
+        elif cap is not None:
+            ends = np.atleast_1d(np.asarray(cap, dtype=object))
+            if len(ends) != 2 or not all(map(_is_number, ends)) or ends[0] > ends[1]:
+                raise ValueError(f"cap must be the least and the greatest effect; got {cap!r}.")
+            at = np.clip(at, float(ends[0]), float(ends[1]))
+        entry["axes"], entry["values"] = [axis], at[:, None].tolist()
+        change = {"values": {str(k): float(v) for k, v in (values or {}).items()}}
+        shown = {**given, **(change if values is not None else {})}
+        effects = [tables._effect(m) for m in (tables.document, model)]
+        model["edits"].append(
+            {
+                "term": term,
+                "change": shown,
+                "reason": reason,
+                "deviance": [e[0] for e in effects],
+                "mean": [e[1] for e in effects],
+            }
+        )
+        return EditedGAM(tables._fit, model)
+
+
+class EditedGAM(Editable):
     """
     A GAM whose tables were changed by hand: see :meth:`gpflow_gam.GAM.edit`.
 
@@ -587,54 +659,8 @@ class EditedGAM:
         answer = scorer.predict(self.document, data)[names[type]]
         return pd.DataFrame(answer) if type == "terms" else answer
 
-    def edit(
-        self,
-        term: str,
-        *,
-        reason: str,
-        monotone: Literal["increasing", "decreasing"] | None = None,
-        values: Mapping[Any, float] | None = None,
-        cap: tuple[float, float] | None = None,
-    ) -> EditedGAM:
-        """A further change, as of :meth:`gpflow_gam.GAM.edit`; this one stays as it is."""
-        if not isinstance(reason, str) or not reason.strip():
-            raise ValueError("reason must say why the table is changed.")
-        given = {"monotone": monotone, "values": values, "cap": cap}
-        given = {name: value for name, value in given.items() if value is not None}
-        if len(given) != 1:
-            raise ValueError(f"edit: give one of monotone, values and cap; got {list(given)}.")
-        model = copy.deepcopy(self.document)
-        entry = next((t for t in model["terms"] if t["name"] == term and t["axes"]), None)
-        if entry is None:
-            names = ", ".join(t["name"] for t in model["terms"] if t["axes"])
-            raise ValueError(f"term: there is no table {term!r}; the tables are {names}.")
-        if len(entry["axes"]) > 1 or len(model["constant"]) > 1:
-            raise ValueError(f"edit: {term} is no table of one column and one predictor.")
-        (axis,) = entry["axes"]
-        at = np.array([row[0] for row in entry["values"]])
-        if monotone is not None:
-            at = self._monotone(term, axis, at, monotone)
-        elif values is not None:
-            axis, at = _with_values(model["columns"][axis["column"]]["levels"], axis, at, values)
-        elif cap is not None:
-            ends = np.atleast_1d(np.asarray(cap, dtype=object))
-            if len(ends) != 2 or not all(map(_is_number, ends)) or ends[0] > ends[1]:
-                raise ValueError(f"cap must be the least and the greatest effect; got {cap!r}.")
-            at = np.clip(at, float(ends[0]), float(ends[1]))
-        entry["axes"], entry["values"] = [axis], at[:, None].tolist()
-        change = {"values": {str(k): float(v) for k, v in (values or {}).items()}}
-        shown = {**given, **(change if values is not None else {})}
-        effects = [self._effect(m) for m in (self.document, model)]
-        model["edits"].append(
-            {
-                "term": term,
-                "change": shown,
-                "reason": reason,
-                "deviance": [e[0] for e in effects],
-                "mean": [e[1] for e in effects],
-            }
-        )
-        return EditedGAM(self._fit, model)
+    def _edited(self) -> EditedGAM:
+        return self
 
     def _monotone(
         self, term: str, axis: Mapping[str, Any], at: AnyNDArray, direction: str
@@ -672,11 +698,6 @@ class EditedGAM:
         deviance = family.deviance(fit.likelihood, fit.Y, F)
         total = None if deviance is None else float(np.sum(weights * np.ravel(deviance)))
         return total, mean
-
-
-def edited(fit: FittedGAM) -> EditedGAM:
-    """The tables of a fit, without a change as yet."""
-    return EditedGAM(fit, {**Tables(fit).document(errors=False), "edits": []})
 
 
 def _is_number(value: Any) -> bool:

@@ -26,6 +26,29 @@ NODES = 12
 """Number of quadrature nodes for each of two predictors."""
 
 
+class Support(NamedTuple):
+    """The values that a response can have."""
+
+    holds: Callable[[Any], Any]  # of each element of an array, numpy's or TensorFlow's
+    words: str  # what they are
+
+    def __call__(self, Y: Any) -> tuple[Any, str]:
+        return self.holds(Y), self.words
+
+
+POSITIVE = Support(lambda y: y > 0.0, "positive")
+AMOUNTS = Support(lambda y: y >= 0.0, "not negative")
+SHARES = Support(lambda y: (y > 0.0) & (y < 1.0), "strictly between 0 and 1")
+BINARY = Support(lambda y: (y == 0.0) | (y == 1.0), "0 or 1")
+COUNTS = Support(lambda y: (y >= 0.0) & (y % 1.0 == 0.0), "whole counts, not negative")
+
+
+def labels(number: int) -> Support:
+    """Labels 0 to number - 1."""
+    words = f"whole labels 0 to {number - 1}, one a class"
+    return Support(lambda y: COUNTS.holds(y) & (y < number), words)
+
+
 class GaussHermite(NDiagGHQuadrature):
     """GPflow's rule in one dimension, made without TensorFlow, whose first use is slow."""
 
@@ -272,9 +295,9 @@ _LEAST = -700.0  # predictor below which its exponential underflows
 _EDGE = math.log(LARGEST)  # predictor at which the logarithm gives way: that of LARGEST
 
 
-def checked_link(link: str, links: Sequence[str] = LINKS, of: str = "") -> str:
+def checked_link(link: str, links: Sequence[str] = LINKS) -> str:
     """The link; raises ValueError if it is not one of ``links``."""
-    check_choice(f"link{of}", link, links)
+    check_choice("link", link, links)
     return link
 
 
@@ -386,7 +409,7 @@ def _logit(g: AnyNDArray) -> Log:
 def _probit(g: AnyNDArray) -> Log:
     value = special.log_ndtr(g)
     ratio = np.exp(-0.5 * np.square(g) - 0.5 * np.log(2.0 * np.pi) - value)
-    return Log(value, ratio, -ratio * (g + ratio))
+    return Log(value, ratio, -ratio * np.maximum(g + ratio, 0.0))
 
 
 def _cauchit(g: AnyNDArray) -> Log:
@@ -519,11 +542,6 @@ def weighted(values: AnyNDArray, weights: AnyNDArray | None) -> AnyNDArray:
         return values
     weights = weights.reshape(-1, *[1] * (values.ndim - 1))
     return weights * np.where(weights == 0.0, 0.0, values)
-
-
-def are_counts(y: AnyNDArray) -> bool:
-    """True if all are whole and not negative."""
-    return bool(np.all((y >= 0.0) & (np.round(y) == y)))
 
 
 class Softplus(NamedTuple):

@@ -23,7 +23,10 @@ from scipy.stats import norm
 from ..errors import check_level, check_positive
 from ..measures import weighted_quantiles
 from .base import (
+    AMOUNTS,
+    POSITIVE,
     SHARE_LINKS,
+    SHARES,
     Batch,
     Dispersed,
     GaussHermite,
@@ -128,15 +131,13 @@ class MeanGamma(Dispersed):
     Mean and shape are orthogonal (McCullagh & Nelder 1989, ch. 8), unlike in GPflow's ``Gamma``.
     """
 
+    support = POSITIVE
+
     def __init__(self, shape: TensorType = 1.0, varying: bool = False, **kwargs: Any) -> None:
         super().__init__(varying, **kwargs)
         if not varying:
             self.shape = _positive(shape)
             self.invlink = tf.exp
-
-    def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Mask of the possible elements of ``Y``, and in words what they must be."""
-        return Y > 0.0, "positive"
 
     def _log_dispersion(self) -> tf.Tensor:
         return -tf.math.log(self.shape)
@@ -170,6 +171,8 @@ class LogitBeta(Dispersed):
     GPflow's subtracts s m from s, which is 0 from f = 37 on, and clips y.
     """
 
+    support = SHARES
+
     def __init__(
         self, scale: TensorType = 1.0, link: str = "logit", varying: bool = False, **kwargs: Any
     ) -> None:
@@ -178,10 +181,6 @@ class LogitBeta(Dispersed):
         if not varying:
             self.scale = _positive(scale)
             self.invlink = functools.partial(probability, link)
-
-    def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Mask of the possible elements of ``Y``, and in words what they must be."""
-        return (Y > 0.0) & (Y < 1.0), "strictly between 0 and 1"
 
     def _log_dispersion(self) -> tf.Tensor:
         return -tf.math.log(self.scale)
@@ -219,6 +218,8 @@ class Tweedie(ScalarLikelihood):
     :param unit: fixed, such as the mean response.
     """
 
+    support = AMOUNTS
+
     def __init__(
         self,
         dispersion: TensorType = 1.0,
@@ -233,10 +234,6 @@ class Tweedie(ScalarLikelihood):
         self.power = Parameter(power, transform=tfp.bijectors.Sigmoid(*ends))
         self.unit = Parameter(unit, trainable=False)
         self.invlink = tf.exp
-
-    def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Mask of the possible elements of ``Y``, and in words what they must be."""
-        return Y >= 0.0, "not negative"
 
     def scaled(self) -> tf.Tensor:
         """The dispersion of responses as they are, a scalar: ``dispersion unit^(2 - power)``."""
@@ -460,14 +457,6 @@ class Censored(LocationScale, abc.ABC):
     def _expected_log_density(self, z: tf.Tensor, var: tf.Tensor) -> tf.Tensor:
         """E[log p(e = x)] over x ~ N(z, var)."""
 
-    @abc.abstractmethod
-    def _mode(self, width: tf.Tensor) -> tf.Tensor:
-        """The a at which the interval from a to a + width is most probable."""
-
-    @abc.abstractmethod
-    def _mode_beyond(self, gap: tf.Tensor) -> tf.Tensor:
-        """The z at which p(e = z) / P(e > z - gap) is greatest."""
-
     # --- of observations ---------------------------------------------------------------------
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
@@ -567,52 +556,6 @@ class Censored(LocationScale, abc.ABC):
         known = tf.where(exact, known, tf.zeros_like(known))
         return (known + self.quadrature(others, Fmu, Fvar))[..., 0]
 
-    def saturated(self, Y: tf.Tensor, scale: TensorType) -> tf.Tensor:
-        """
-        The greatest log-density of each row over the location, [N].
-
-        :param Y: [N, 1], [N, 3] or [N, 4].
-        :param scale: a scalar or [N, 1].
-        """
-        y = Y[..., :1]
-        known = self._standard_log_density(tf.zeros_like(y)) - self._log_unit(y, scale)
-        if Y.shape[-1] == 1:
-            return known[..., 0]
-        kind, zero = Y[..., 2:3], tf.zeros_like(y)
-        between = tf.equal(kind, INTERVAL)
-        width = self._standardised(Y[..., 1:2], zero, scale) - self._standardised(y, zero, scale)
-        width = tf.where(between, width, tf.ones_like(y))
-        a = self._mode(width)
-        inside = tf.where(between, self._log_between(a, a + width), zero)
-        if Y.shape[-1] == 4:
-            late, one = self._late(Y) & tf.equal(kind, EXACT), tf.ones_like(y)
-            entered = self._standardised(tf.where(late, Y[..., 3:], one), zero, scale)
-            gap = tf.where(late, self._standardised(y, zero, scale) - entered, one)
-            z = self._mode_beyond(gap)
-            beyond = self._standard_log_density(z) - self._log_above(z - gap)
-            known = tf.where(late, beyond - self._log_unit(y, scale), known)
-        return tf.where(tf.equal(kind, EXACT), known, inside)[..., 0]
-
-    def log_survival(self, y: tf.Tensor, location: tf.Tensor, scale: TensorType) -> tf.Tensor:
-        """
-        Log P(y' > y), of what the arguments broadcast to, [...].
-
-        :param y: [...].
-        :param location: [...].
-        :param scale: a scalar or [...].
-        """
-        return self._log_above(self._standardised(y, location, scale))
-
-    def log_cdf(self, y: tf.Tensor, location: tf.Tensor, scale: TensorType) -> tf.Tensor:
-        """
-        Log P(y' < y), of what the arguments broadcast to, [...].
-
-        :param y: [...].
-        :param location: [...].
-        :param scale: a scalar or [...].
-        """
-        return self._log_below(self._standardised(y, location, scale))
-
     def row_terms(self, rows: Batch) -> Terms | None:
         """In closed form, of ``rows`` all known and seen from the start, and of one scale."""
         Y = rows.Y
@@ -671,19 +614,6 @@ class CensoredGaussian(Censored):
         ratio = tf.where(narrow, -tf.ones_like(a), log_ndtr(a) - high)
         thin = self._standard_log_density(0.5 * (a + b)) + tf.math.log(width)
         return tf.where(narrow, thin, high + tf.math.log(-tf.math.expm1(ratio)))
-
-    def _mode(self, width: tf.Tensor) -> tf.Tensor:
-        return -0.5 * width
-
-    def _mode_beyond(self, gap: tf.Tensor) -> tf.Tensor:
-        # Where the hazard at x = z - gap is z. By bounds of it (Birnbaum 1942, Sampford 1953) x is
-        # between 1 / gap less two gaps and less one: Newton's steps go up from below.
-        small = gap < 0.05  # where hazard - x has no digits, and the middle of the bounds is near
-        x = tf.where(gap < 1.0, 1.0 / gap - 2.0 * gap, -gap)
-        for _ in range(8):
-            hazard = tf.exp(self._standard_log_density(x) - log_ndtr(-x))
-            x += (hazard - x - gap) / tf.where(small, 1.0, 1.0 - hazard * (hazard - x))
-        return gap + tf.where(small, 1.0 / gap - 1.5 * gap, x)
 
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
@@ -759,13 +689,6 @@ class Weibull(Censored):
     def _log_between(self, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
         # exp(-e^a) (1 - exp(-(e^b - e^a)))
         return self._log_above(a) + self._log_below(b + tf.math.log(-tf.math.expm1(a - b)))
-
-    def _mode(self, width: tf.Tensor) -> tf.Tensor:
-        # log(width / (e^width - 1))
-        return tf.math.log(width) - width - tf.math.log(-tf.math.expm1(-width))
-
-    def _mode_beyond(self, gap: tf.Tensor) -> tf.Tensor:
-        return -tf.math.log(-tf.math.expm1(-gap))
 
     def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
         twice, once = tf.math.lgamma(1.0 + 2.0 * g), tf.math.lgamma(1.0 + g)

@@ -21,6 +21,8 @@ from scipy.stats import qmc
 from ..errors import check_count
 from ..threads import each
 from .base import (
+    BINARY,
+    COUNTS,
     ORDERED_LINKS,
     SURE,
     SYMMETRIC,
@@ -31,9 +33,9 @@ from .base import (
     PositiveParameter,
     Softplus,
     Terms,
-    are_counts,
     checked_link,
     expected_probability,
+    labels,
     log_failure,
     log_probabilities,
     log_probability,
@@ -54,13 +56,11 @@ class Bernoulli(gpflow.likelihoods.Bernoulli):
     :raises ValueError: another link.
     """
 
+    support = BINARY
+
     def __init__(self, link: str = "logit", **kwargs: Any) -> None:
         self.link = checked_link(link)
         super().__init__(invlink=functools.partial(probability, link), **kwargs)
-
-    def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Mask of the possible elements of ``Y``, and in words what they must be."""
-        return tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"
 
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
         if self.link not in SYMMETRIC:
@@ -161,10 +161,6 @@ _TINY = 1e-30  # smallest probability of a count above zero that is computed wit
 _CHUNK = 64  # rows whose quadrature nodes, a gross each, stay in a core's cache
 
 
-def _whole_counts(Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-    return tf.equal(Y, tf.round(Y)) & (Y >= 0.0), "whole counts, not negative"
-
-
 def _log_probability(f: tf.Tensor, log_alpha: tf.Tensor | None, y: tf.Tensor) -> tf.Tensor:
     """Log-probability of a count of mean exp(f); Poisson where there is no dispersion."""
     lgamma = tf.math.lgamma
@@ -183,15 +179,13 @@ class NegativeBinomial(Dispersed):
     :param varying: whether the logarithm of the dispersion is a second predictor instead.
     """
 
+    support = COUNTS
+
     def __init__(self, alpha: TensorType = 1.0, varying: bool = False, **kwargs: Any) -> None:
         super().__init__(varying, **kwargs)
         if not varying:
             self.alpha = Parameter(alpha, transform=positive(lower=SMALLEST))
             self.invlink = tf.exp
-
-    def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Mask of the possible elements of ``Y``, and in words what they must be."""
-        return _whole_counts(Y)
 
     def _log_dispersion(self) -> tf.Tensor:
         return tf.math.log(self.alpha)
@@ -214,7 +208,7 @@ class NegativeBinomial(Dispersed):
     def row_terms(self, rows: Batch) -> Terms | None:
         """Terms of ``rows``, in closed form but for softplus; not where the dispersion varies."""
         y = rows.Y[:, 0]
-        if self.varying or not are_counts(y):
+        if self.varying or not np.all(COUNTS.holds(y)):
             return None
         alpha = PositiveParameter.of(self.alpha)
         size, shift = 1.0 / alpha.value, float(np.log(alpha.value))
@@ -238,6 +232,7 @@ class ZeroAltered(Dispersed, abc.ABC):
     """Counts, Poisson or of a dispersion ``alpha``, whose zeros have a predictor g."""
 
     mean_of_first: ClassVar[bool] = False
+    support = COUNTS
 
     def __init__(self, alpha: TensorType | None = None, link: str = "logit", **kwargs: Any) -> None:
         super().__init__(varying=True, **kwargs)
@@ -245,10 +240,6 @@ class ZeroAltered(Dispersed, abc.ABC):
         self.alpha = None
         if alpha is not None:
             self.alpha = Parameter(alpha, transform=positive(lower=SMALLEST))
-
-    def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """Mask of the possible elements of ``Y``, and in words what they must be."""
-        return _whole_counts(Y)
 
     def _log_alpha(self) -> tf.Tensor | None:
         """Read once an evaluation: a parameter's transform costs more than a few rows do."""
@@ -277,7 +268,9 @@ class ZeroAltered(Dispersed, abc.ABC):
         """Terms of ``rows``, by the nodes of the likelihood's own rule."""
         y, mean = rows.Y[:, 0], rows.mean
         rule = self.quadrature
-        if not isinstance(rule, NDiagGHQuadrature) or rows.Y.shape[1] != 1 or not are_counts(y):
+        if not isinstance(rule, NDiagGHQuadrature) or rows.Y.shape[1] != 1:
+            return None
+        if not np.all(COUNTS.holds(y)):
             return None
         alpha = None if self.alpha is None else PositiveParameter.of(self.alpha)
         known = None if self.alpha is None else self.alpha.unconstrained_variable
@@ -431,12 +424,6 @@ _SMALLEST = 1e-6
 _FAR = 80.0  # predictor above which exp(-exp(x)) is zero, and below which exp(x) is not infinite
 
 
-def possible_labels(number: int, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-    """Mask of the elements of Y that are labels, and in words what they must be."""
-    inside = tf.equal(Y, tf.round(Y)) & (Y >= 0.0) & (number > Y)
-    return inside, f"whole labels 0 to {number - 1}, one a class"
-
-
 class Ordered(ScalarLikelihood):
     """
     ``P(y <= k | f) = G(c_k - f)`` for labels 0 to K - 1, G the inverse link (McCullagh 1980).
@@ -468,7 +455,7 @@ class Ordered(ScalarLikelihood):
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
         """Mask of the possible elements of ``Y``, and in words what they must be."""
-        return possible_labels(self.num_classes, Y)
+        return labels(self.num_classes)(Y)
 
     @check_shapes("return: [K]")
     def _cutpoints(self, dtype: tf.DType) -> tf.Tensor:
@@ -546,9 +533,10 @@ class Ordered(ScalarLikelihood):
         return whole[..., 1:] - whole[..., :-1]
 
 
-def normal_nodes(dimension: int, number: int) -> AnyNDArray:
+@functools.lru_cache(maxsize=16)
+def normal_nodes(dimension: int, number: int, seed: int = 1) -> AnyNDArray:
     """Symmetric points [2 number, dimension] of unit covariance: exact to second order."""
-    sobol = qmc.Sobol(dimension, seed=1)
+    sobol = qmc.Sobol(dimension, seed=seed)
     half = ndtri(sobol.random(number))
     root = np.linalg.cholesky(half.T @ half / number)
     half = np.linalg.solve(root, half.T).T

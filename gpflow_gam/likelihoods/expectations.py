@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 from ..measures import weighted_quantiles
-from .base import Batch, Quasi, Terms, Weighted, are_counts, unwrapped, weighted
+from .base import COUNTS, Batch, Quasi, Terms, Weighted, unwrapped, weighted
 from .continuous import StudentT
 from .linked import MeanLink
 from .support import checked_observations
@@ -125,7 +125,7 @@ def _in_numpy(
 
 def _poisson_terms(likelihood: Poisson, rows: Batch) -> Terms | None:
     y, mean = rows.Y[:, 0], rows.mean[:, 0]
-    if likelihood.invlink is not tf.exp or rows.mean.shape[1] > 1 or not are_counts(y):
+    if likelihood.invlink is not tf.exp or rows.mean.shape[1] > 1 or not np.all(COUNTS.holds(y)):
         return None
     size = float(likelihood.binsize)
     rate = size * np.exp(mean + 0.5 * rows.var[:, 0])

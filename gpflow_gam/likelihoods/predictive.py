@@ -90,8 +90,8 @@ def predictive_moments(
     if isinstance(base, Softmax) and _is_covariance(mean, var):
         p = softmax_mean(mean, var)
         return p, p - tf.square(p)
-    expected = _at_nodes(base.conditional_mean, mean, var, X)
-    within = tf.reduce_mean(_at_nodes(base.conditional_variance, mean, var, X), axis=0)
+    expected = at_nodes(base.conditional_mean, mean, var, X)
+    within = tf.reduce_mean(at_nodes(base.conditional_variance, mean, var, X), axis=0)
     return tf.reduce_mean(expected, axis=0), within + tf.math.reduce_variance(expected, axis=0)
 
 
@@ -105,7 +105,7 @@ def predictive_log_density(
     if isinstance(base, Softmax) and _is_covariance(mean, var):
         density = base.log_prob(X, _without_shift(mean, var), Y)
     else:
-        logs = _at_nodes(base.log_prob, mean, var, X, Y)
+        logs = at_nodes(base.log_prob, mean, var, X, Y)
         number = tf.cast(tf.shape(logs)[0], logs.dtype)
         density = tf.reduce_logsumexp(logs, axis=0) - tf.math.log(number)
     return _counted(likelihood, X, density)
@@ -118,7 +118,7 @@ def expected_log_density(
     var = needed(likelihood, mean, var)
     if not _is_covariance(mean, var):
         return likelihood.variational_expectations(X, mean, var, Y)
-    logs = _at_nodes(unwrapped(likelihood).log_prob, mean, var, X, Y)
+    logs = at_nodes(unwrapped(likelihood).log_prob, mean, var, X, Y)
     return _counted(likelihood, X, tf.reduce_mean(logs, axis=0))
 
 
@@ -163,18 +163,20 @@ def _without_shift(mean: tf.Tensor, cov: tf.Tensor) -> tf.Tensor:
     return shrunk(mean, tf.maximum(var, tf.zeros([], var.dtype)))
 
 
-def _at_nodes(
+def at_nodes(
     function: Callable[..., tf.Tensor],
     mean: TensorType,
     var: TensorType,
     X: TensorType,
     *Y: TensorType,
+    nodes: AnyNDArray | None = None,
 ) -> tf.Tensor:
-    """``function(X, F, *Y)`` at equally likely predictors, [S, ..., N, ...]."""
+    """``function(X, F, *Y)`` at equally likely predictors, [S, ..., N, ...], of normal nodes."""
     mean, var = tf.convert_to_tensor(mean), tf.convert_to_tensor(var)
     L = int(mean.shape[-1])
-    least = _PAIRS if _is_covariance(mean, var) else _INDEPENDENT_PAIRS
-    nodes = normal_nodes(L, 2 ** math.ceil(math.log2(max(least, L))))
+    if nodes is None:
+        least = _PAIRS if _is_covariance(mean, var) else _INDEPENDENT_PAIRS
+        nodes = normal_nodes(L, 2 ** math.ceil(math.log2(max(least, L))))
     if _is_covariance(mean, var):
         deviations = tf.einsum("...lk,sk->s...l", roots(var), tf.constant(nodes, mean.dtype))
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,22 +13,32 @@ from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood, MultiClass, Ordinal, Softmax
 
 from ..kernels import AdditiveKernel
-from .base import Quasi, Weighted, is_scalar, unwrapped
-from .discrete import Binomial, Ordered, possible_labels
+from .base import (
+    AMOUNTS,
+    BINARY,
+    COUNTS,
+    POSITIVE,
+    SHARES,
+    Quasi,
+    Support,
+    Weighted,
+    is_scalar,
+    labels,
+    unwrapped,
+)
+from .discrete import Binomial, Ordered
 from .linked import MeanLink
 
-Support = tuple[tf.Tensor, str]
-"""Mask of the possible elements of a response, and in words what they must be."""
-_OF_GPFLOW: dict[type[Likelihood], Callable[[tf.Tensor], Support]] = {
-    gpl.Poisson: lambda Y: (tf.equal(Y, tf.round(Y)) & (Y >= 0.0), "whole counts, not negative"),
-    gpl.Bernoulli: lambda Y: (tf.equal(Y, 0.0) | tf.equal(Y, 1.0), "0 or 1"),
-    gpl.Gamma: lambda Y: (Y > 0.0, "positive"),
-    gpl.Exponential: lambda Y: (Y >= 0.0, "not negative"),
-    gpl.Beta: lambda Y: ((Y > 0.0) & (Y < 1.0), "strictly between 0 and 1"),
+_OF_GPFLOW: dict[type[Likelihood], Support] = {
+    gpl.Poisson: COUNTS,
+    gpl.Bernoulli: BINARY,
+    gpl.Gamma: POSITIVE,
+    gpl.Exponential: AMOUNTS,
+    gpl.Beta: SHARES,
 }
 
 
-def _support(likelihood: Likelihood, Y: tf.Tensor) -> Support | None:
+def _support(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str] | None:
     """None where all numbers are possible."""
     base, amounts = likelihood, isinstance(likelihood, Quasi)
     while isinstance(base, (Quasi, MeanLink)):
@@ -37,9 +46,9 @@ def _support(likelihood: Likelihood, Y: tf.Tensor) -> Support | None:
     if amounts and isinstance(base, Binomial):  # which has no use for whole numbers here
         return (Y >= 0.0) & (Y[:, 1:] >= Y) & (Y[:, 1:] > 0.0), "0 to the trials"
     if amounts and isinstance(base, gpl.Poisson):
-        return Y >= 0.0, "not negative"
+        return AMOUNTS(Y)
     if hasattr(base, "support"):
-        possible: Support = base.support(Y)
+        possible: tuple[tf.Tensor, str] = base.support(Y)
         return possible
     for kind, possible_values in _OF_GPFLOW.items():
         if isinstance(base, kind):
@@ -50,8 +59,8 @@ def _support(likelihood: Likelihood, Y: tf.Tensor) -> Support | None:
             f"{tf.__version__}, whose erf(inf) is NaN (tensorflow issue 108483); take "
             f"gpflow_gam.likelihoods.Ordered({base.num_bins}), whose first edge is 0."
         )
-    labels = num_labels(base)
-    return None if labels is None else possible_labels(labels, Y)
+    number = num_labels(base)
+    return None if number is None else labels(number)(Y)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ W has one symmetric Q x Q block a data point. Vectors over Q latent functions at
 from __future__ import annotations
 
 import abc
-import math
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from gpflow.likelihoods import Gaussian, Likelihood, Poisson, Softmax
 from gpflow.utilities import Dispatcher
 
 from ..likelihoods import Bernoulli, Binomial, NegativeBinomial, Weighted
-from ..likelihoods.base import is_scalar, log_ndtr
+from ..likelihoods.base import is_scalar, log_probabilities
 
 __all__ = [
     "Curvature",
@@ -46,15 +46,10 @@ class Precision(abc.ABC):
     num_latents: int
 
     tensor: tf.Tensor
-    """All of the state: compiled functions take tensors, and build the precision from them."""
+    """All of the state."""
 
     @abc.abstractmethod
     def __init__(self, tensor: tf.Tensor) -> None: ...
-
-    @property
-    def tensors(self) -> tuple[tf.Tensor, ...]:
-        """``tensor``, and what is computed from it once for all solves."""
-        return (self.tensor,)
 
     @abc.abstractmethod
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
@@ -188,29 +183,23 @@ class SoftmaxPrecision(Precision):
 
 
 class DensePrecision(Precision):
-    """Blocks M [N, Q, Q] without structure, and their pseudo-inverses, where these are known."""
+    """Blocks M [N, Q, Q] without structure."""
 
-    def __init__(self, M: tf.Tensor, inverse: tf.Tensor | None = None) -> None:
+    def __init__(self, M: tf.Tensor) -> None:
         if M.shape.rank != 3:  # a matrix would be added to its transpose all the same
             raise ValueError(f"M must be [N, Q, Q]; got shape {M.shape}.")
         self.M = self.tensor = 0.5 * (M + tf.linalg.matrix_transpose(M))
         self.num_latents = int(M.shape[-1])
-        self._inverse = inverse
 
-    @property
-    def tensors(self) -> tuple[tf.Tensor, ...]:
-        inverse = self._inverse
-        if inverse is None:
-            inverse = tf.linalg.pinv(self.M)
-            if tf.executing_eagerly():  # what a graph has made is of no use outside of it
-                self._inverse = inverse
-        return self.M, inverse
+    @functools.cached_property
+    def _inverse(self) -> tf.Tensor:
+        return tf.linalg.pinv(self.M)
 
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
         return tf.einsum("npq,qnr->pnr", self.M, V)
 
     def solve(self, V: tf.Tensor) -> tf.Tensor:
-        return tf.einsum("npq,qnr->pnr", self.tensors[1], V)
+        return tf.einsum("npq,qnr->pnr", self._inverse, V)
 
     def shrunk(self, noise: tf.Tensor) -> DensePrecision:
         noise = tf.transpose(tf.broadcast_to(noise, [self.num_latents, tf.shape(self.M)[0]]))
@@ -356,13 +345,6 @@ def _gaussian(likelihood: Gaussian, X: TensorType, F: TensorType, Y: TensorType)
     return _separate(likelihood, X, F, Y, w * (Y - F), w)
 
 
-def _probit(z: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """First derivative of log Phi(z), and minus the second (Rasmussen & Williams 2006, 3.16)."""
-    # phi(z) / Phi(z), also far in the lower tail
-    ratio = tf.exp(-0.5 * tf.square(z) - 0.5 * math.log(2.0 * math.pi) - log_ndtr(z))
-    return ratio, ratio * tf.maximum(ratio + z, 0.0)
-
-
 def _of_trials(
     likelihood: Bernoulli | Binomial,
     X: TensorType,
@@ -372,14 +354,12 @@ def _of_trials(
     misses: TensorType,
 ) -> Curvature:
     """Curvature of hits and misses in independent trials, [N, 1] each."""
-    if likelihood.link == "logit":
-        p, q = tf.sigmoid(F), tf.sigmoid(-F)
-        return _separate(likelihood, X, F, Y, hits * q - misses * p, (hits + misses) * p * q)
-    if likelihood.link != "probit":
-        return automatic_curvature(likelihood, X, F, Y)
-    (up, bend_up), (down, bend_down) = _probit(F), _probit(-F)
-    slope, bend = hits * up - misses * down, hits * bend_up + misses * bend_down
-    return _separate(likelihood, X, F, Y, slope, bend)
+    with np.errstate(over="ignore", invalid="ignore"):
+        success, failure = log_probabilities(likelihood.link, np.asarray(F))
+    times = tf.math.multiply_no_nan
+    slope = times(success.first, hits) + times(failure.first, misses)
+    bend = times(success.second, hits) + times(failure.second, misses)
+    return _separate(likelihood, X, F, Y, slope, -bend)
 
 
 @curvature.register(Bernoulli, object, object, object)

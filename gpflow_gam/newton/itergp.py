@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -83,7 +83,7 @@ def along(F: tf.Tensor, S: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
 
 
 class InnerLoop:
-    """Algorithm 2 in one compiled ``tf.while_loop`` over buffers of fixed size."""
+    """Algorithm 2, over buffers of fixed size."""
 
     # Differs from the paper in five ways. (1) K v follows from T, so that an iteration costs one
     # product with K, not two. (2) Directions are orthogonalised twice: residual actions lose
@@ -91,8 +91,6 @@ class InnerLoop:
     # 1000 eps s'Khat s, not only where it is not positive. (4) Actions have unit length: the
     # posterior does not depend on it, but what compression keeps does. (5) Its tolerance is
     # relative only: an absolute one would end the loop at once where the unit of Y is large.
-    # Runs whose operators share their programs share what is compiled, whatever room their buffers
-    # have: a round of hyperparameters does not compile it anew.
 
     def __init__(self, operator: KernelOperator, tolerance: float = 1e-5) -> None:
         self.operator = operator
@@ -112,136 +110,39 @@ class InnerLoop:
         number = min(len(adaptive), buffers.S.shape[0] - buffers.used)
         if number == 0:
             return buffers, v, Kv, []
-        if fixed is None:
-            fixed = tf.zeros([1, *target.shape], target.dtype)
-        arguments = _Arguments(
-            target,
-            tf.constant(self.tolerance, target.dtype),
-            buffers.S,
-            buffers.T,
-            buffers.F,
-            v,
-            Kv,
-            tf.constant(buffers.used),
-            fixed,
-            tf.constant(adaptive[:number]),
-        )
-        S, T, F, v, Kv, used, norms = self._function(precision, arguments)(
-            *self.operator.tensors, *precision.tensors, *arguments
-        )
-        done = int(used) - buffers.used
-        self.operator.sweeps += done
-        return Buffers(S, T, F, int(used)), v, Kv, norms.numpy()[:done].tolist()
+        S, T, F = (tf.Variable(t, trainable=False) for t in (buffers.S, buffers.T, buffers.F))
+        eps = np.finfo(target.dtype.as_numpy_dtype).eps
+        least, used, norms = self.tolerance * tf.norm(target), buffers.used, list[float]()
 
-    def _function(self, precision: Precision, arguments: _Arguments) -> Callable[..., Any]:
-        """The loop for such tensors, whatever the number of actions."""
-        operator, kind = self.operator, type(precision)
-        held, own = len(operator.tensors), len(precision.tensors)
-        given = (*operator.tensors, *precision.tensors)
-        specs = (*(tf.TensorSpec(t.shape, t.dtype) for t in given), *arguments.specs())
-        key = kind, held, specs
-        if key not in operator.compiled:
+        def noisy(x: tf.Tensor) -> tf.Tensor:
+            return precision.solve(x[..., None])[..., 0]
 
-            def loop(*tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                return _loop(
-                    operator.of_tensors(*tensors[:held]),
-                    kind(*tensors[held : held + own]),
-                    _Arguments(*tensors[held + own :]),
-                )
+        def combined(a: tf.Tensor, S: tf.Tensor) -> tf.Tensor:
+            """``sum_b a_b S_b``, [Q, N]."""
+            return tf.reshape(tf.linalg.matvec(flat(S), a, transpose_a=True), target.shape)
 
-            traced = tf.function(loop, autograph=False)
-            operator.compiled[key] = traced.get_concrete_function(*specs)
-        return operator.compiled[key]
-
-
-class _Arguments(NamedTuple):
-    """Arguments of the loop, beside K and W."""
-
-    target: tf.Tensor  # yhat - m, [Q, N]
-    tolerance: tf.Tensor
-
-    S: tf.Tensor  # [B, Q, N]
-    T: tf.Tensor  # [B, Q, N]
-    F: tf.Tensor  # [B, B]
-    v: tf.Tensor  # [Q, N]
-    Kv: tf.Tensor  # [Q, N]
-    start: tf.Tensor  # actions in the buffers
-    fixed: tf.Tensor  # actions that are planned, [J, Q, N]; the last one stands for all that follow
-    adaptive: tf.Tensor  # which actions are residuals, [J]
-
-    def specs(self) -> list[tf.TensorSpec]:
-        """Specs of such arguments, whatever the numbers of actions."""
-        dtype, (Q, N) = self.target.dtype, self.target.shape
-        function, number = tf.TensorSpec([Q, N], dtype), tf.TensorSpec([], tf.int32)
-        actions, square = tf.TensorSpec([None, Q, N], dtype), tf.TensorSpec([None, None], dtype)
-        room = [actions, actions, square]
-        plan = [actions, tf.TensorSpec([None], tf.bool)]
-        return [function, tf.TensorSpec([], dtype), *room, function, function, number, *plan]
-
-
-def _loop(
-    operator: KernelOperator, precision: Precision, arguments: _Arguments
-) -> tuple[tf.Tensor, ...]:
-    target, relative, S, T, F, v, Kv, start, fixed, adaptive = arguments
-    eps = tf.constant(np.finfo(target.dtype.as_numpy_dtype).eps, target.dtype)
-    tolerance = relative * tf.norm(target)
-    room, number = tf.shape(F)[0], tf.shape(adaptive)[0]
-    last = tf.shape(fixed)[0] - 1
-
-    def noisy(x: tf.Tensor) -> tf.Tensor:
-        return precision.solve(x[..., None])[..., 0]
-
-    def combined(a: tf.Tensor, S: tf.Tensor) -> tf.Tensor:
-        """``sum_b a_b S_b``, [Q, N]."""
-        return tf.reshape(tf.linalg.matvec(flat(S), a, transpose_a=True), target.shape)
-
-    def residual(v: tf.Tensor, Kv: tf.Tensor) -> tf.Tensor:
-        return target - Kv - noisy(v)
-
-    def condition(j: tf.Tensor, going: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
-        norm = tf.norm(residual(state[3], state[4]))
-        return (j - start < number) & going & (norm >= tolerance)
-
-    def body(
-        j: tf.Tensor,
-        going: tf.Tensor,
-        S: tf.Tensor,
-        T: tf.Tensor,
-        F: tf.Tensor,
-        v: tf.Tensor,
-        Kv: tf.Tensor,
-        norms: tf.Tensor,
-    ) -> tuple[tf.Tensor, ...]:
-        r = residual(v, Kv)
-        k = j - start
-        s = tf.where(adaptive[k], r, fixed[tf.minimum(k, last)])
-        s = tf.math.divide_no_nan(s, tf.norm(s))
-        t = operator.product(s[..., None])[..., 0]
-        z = t + noisy(s)
-        a = along(F, S, z)
-        inner = combined(a, S)
-        a = a + along(F, S, z - combined(a, T) - noisy(inner))
-        d = s - combined(a, S)
-        Kd = t - combined(a, T)
-        eta = tf.reduce_sum(d * (Kd + noisy(d)))
-        good = (eta > 1e3 * eps * tf.reduce_sum(s * z)) & tf.math.is_finite(eta)
-        length = tf.where(good, tf.reduce_sum(s * r) / eta, 0.0)
-        v, Kv = v + length * d, Kv + length * Kd
-        here = tf.one_hot(j, room, dtype=F.dtype)
-        column = tf.where(good, (here - a) * tf.math.rsqrt(tf.where(good, eta, 1.0)), 0.0)
-        keep = tf.cast(good, s.dtype)
-        S = tf.tensor_scatter_nd_update(S, [[j]], [keep * s])
-        T = tf.tensor_scatter_nd_update(T, [[j]], [keep * t])
-        F = F + column[:, None] * here
-        norms = tf.tensor_scatter_nd_update(norms, [[k]], [tf.norm(residual(v, Kv))])
-        return j + tf.cast(good, j.dtype), good, S, T, F, v, Kv, norms
-
-    norms = tf.zeros([number], target.dtype)
-    state = (start, tf.constant(True), S, T, F, v, Kv, norms)
-    used, _, S, T, F, v, Kv, norms = tf.while_loop(
-        condition, body, state, maximum_iterations=number + 1, parallel_iterations=1
-    )
-    return S, T, F, v, Kv, used, norms
+        r = target - Kv - noisy(v)
+        while len(norms) < number and tf.norm(r) >= least:
+            k = len(norms)
+            s = r if fixed is None or adaptive[k] else fixed[min(k, fixed.shape[0] - 1)]
+            s = tf.math.divide_no_nan(s, tf.norm(s))
+            t = self.operator.product(s[..., None])[..., 0]
+            z = t + noisy(s)
+            a = along(F, S, z)
+            a += along(F, S, z - combined(a, T) - noisy(combined(a, S)))
+            d, Kd = s - combined(a, S), t - combined(a, T)
+            eta = tf.reduce_sum(d * (Kd + noisy(d)))
+            if not 1e3 * eps * tf.reduce_sum(s * z) < eta < np.inf:
+                break
+            length = tf.reduce_sum(s * r) / eta
+            v, Kv = v + length * d, Kv + length * Kd
+            S[used].assign(s)
+            T[used].assign(t)
+            here = tf.one_hot(used, F.shape[0], dtype=F.dtype)
+            F[:, used].assign((here - a) * tf.math.rsqrt(eta))
+            r, used = target - Kv - noisy(v), used + 1
+            norms.append(float(tf.norm(r)))
+        return Buffers(S.value(), T.value(), F.value(), used), v, Kv, norms
 
 
 @dataclass(frozen=True)

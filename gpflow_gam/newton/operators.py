@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import gpflow
@@ -131,6 +130,26 @@ class LatentKernels:
         """A g of latent functions g [Q, ...]."""
         return g if self.mixing is None else tf.tensordot(self.matrix(g.dtype), g, axes=1)
 
+    def each(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        """What kernels have, [...] each -> latent functions, [Q, ...], in double precision."""
+        stacked = tf.cast(tf.stack(values), tf.float64)
+        return tf.repeat(stacked, self.num_latents, axis=0) if self.shared else stacked
+
+    def variances(self, prior: tf.Tensor) -> tf.Tensor:
+        """Prior (co)variances of latent functions [Q, ...] -> of outputs, [L, ...]."""
+        if self.mixing is None:
+            return prior
+        return tf.tensordot(tf.square(self.matrix(prior.dtype)), prior, 1)
+
+    def covariance(self, prior: tf.Tensor, h: tf.Tensor | None) -> tf.Tensor:
+        """Of outputs [N, L, (N,) L]: prior [Q, N] or [Q, N, N], less h h' of h [L, N, R]."""
+        A = self.matrix(prior.dtype)
+        if prior.shape.rank == 3:
+            whole, taken = tf.einsum("lq,qnm,kq->nlmk", A, prior, A), "lnr,kmr->nlmk"
+        else:
+            whole, taken = tf.einsum("lq,qn,kq->nlk", A, prior, A), "lnr,knr->nlk"
+        return whole if h is None else whole - tf.einsum(taken, h, h)
+
 
 _NARROW, _ENTRIES = 64, (2**19, 2**22)
 """Entries of a block of rows: near the caches, or, with more right-hand sides than so many, large
@@ -247,30 +266,21 @@ class KernelProduct:
 
         return product(V)
 
-    def _blocks(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tuple[tf.Tensor, int, int]:
-        """X1 with rows to spare, how many blocks it has and of how many rows."""
-        N, width = int(X1.shape[0]), V.shape[1]
+    def _rows(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> int:
+        """The number of rows of a block."""
+        width = V.shape[1]
         entries = _ENTRIES[0] if width is not None and width <= _NARROW else _ENTRIES[1]
-        rows = max(1, min(N, entries // max(int(X2.shape[0]), 1)))
-        number = -(-N // rows)
-        spare = tf.repeat(X1[:1], number * rows - N, axis=0)
-        return tf.concat([X1, spare], axis=0), number, rows
+        return max(1, min(int(X1.shape[0]), entries // max(int(X2.shape[0]), 1)))
 
     def _run(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         N = int(X1.shape[0])
         if N == 0 or X2.shape[0] == 0:
             return tf.zeros([N, tf.shape(V)[1]], dtype=V.dtype)
-        X1, number, rows = self._blocks(X1, X2, V)
 
-        def body(i: tf.Tensor, done: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            block = tf.slice(X1, [i * rows, 0], [rows, X1.shape[1]])
-            return i + 1, done.write(i, tf.matmul(tf.cast(self.kernel(block, X2), V.dtype), V))
+        def block(rows: Arrays) -> Arrays:
+            return (tf.matmul(tf.cast(self.kernel(rows[0], X2), V.dtype), V),)
 
-        done = tf.TensorArray(V.dtype, size=number, element_shape=[rows, V.shape[1]])
-        _, done = tf.while_loop(
-            lambda i, _: i < number, body, (tf.constant(0), done), parallel_iterations=1
-        )
-        result = tf.reshape(done.stack(), [number * rows, tf.shape(V)[1]])[:N]
+        (result,) = in_blocks(block, (X1,), self._rows(X1, X2, V), [V.dtype])
         return tf.ensure_shape(result, [N, V.shape[1]])
 
     def _run_gradient(
@@ -282,9 +292,11 @@ class KernelProduct:
         variables: Sequence[tf.Variable],
     ) -> list[tf.Tensor]:
         """d tr(U' K V) / d theta of the kernel's variables."""
-        N = int(X1.shape[0])
-        X1, number, rows = self._blocks(X1, X2, V)
-        U = tf.pad(U, [[0, number * rows - N], [0, 0]])
+        N, rows = int(X1.shape[0]), self._rows(X1, X2, V)
+        number = -(-N // rows)
+        spare = number * rows - N
+        X1 = tf.concat([X1, tf.repeat(X1[:1], spare, axis=0)], axis=0)
+        U = tf.pad(U, [[0, spare], [0, 0]])
 
         def body(i: tf.Tensor, *totals: tf.Tensor) -> tuple[tf.Tensor, ...]:
             block = tf.slice(X1, [i * rows, 0], [rows, X1.shape[1]])
@@ -401,8 +413,6 @@ class KernelPrograms:
 
     products: Sequence[KernelProduct]  # of a kernel's matrix with vectors, one a kernel
     pivotings: Sequence[Pivoting]  # partial Cholesky factors, one a kernel
-    solvers: dict[Hashable, Callable[..., Any]] = field(default_factory=dict)
-    """Functions that solvers compiled of products with these kernels, by key."""
 
     @classmethod
     def of(cls, latents: LatentKernels) -> KernelPrograms:
@@ -433,22 +443,6 @@ class KernelOperator:
     def renewed(self) -> KernelOperator:
         """An operator at the present parameters: white noise is taken when it is made."""
         return KernelOperator(self.latents, self.X, self._programs)
-
-    @property
-    def tensors(self) -> tuple[tf.Tensor, ...]:
-        """Tensors that it holds: the inputs, and white noise where there is any."""
-        return (self.X,) if self._noise is None else (self.X, self._noise)
-
-    def of_tensors(self, X: tf.Tensor, noise: tf.Tensor | None = None) -> KernelOperator:
-        """An operator of other :attr:`tensors`, X [N, D] and noise [Q, N], while compiling."""
-        other = copy.copy(self)
-        other.X, other._noise, other.sweeps = X, noise, 0.0
-        return other
-
-    @property
-    def compiled(self) -> dict[Hashable, Callable[..., Any]]:
-        """See :attr:`KernelPrograms.solvers`: for all operators of these programs."""
-        return self._programs.solvers
 
     dtype = tf.float64  # data type of products, columns and all that is computed from them
 
@@ -528,18 +522,6 @@ class KernelOperator:
         """Prior variances, [1, N] where the kernel is shared, [Q, N] otherwise."""
         result = tf.stack([k(self.X, full_cov=False) for k in self.latents.kernels])
         return tf.cast(result, self.dtype)
-
-    @check_shapes("indices: [M]", "return: [K, N, M]")
-    def columns(self, indices: tf.Tensor) -> tf.Tensor:
-        """Columns [M] of every kernel's matrix, K = 1 where it is shared: M / N of a sweep."""
-        self.sweeps += float(indices.shape[0]) / self.num_data
-        points = tf.gather(self.X, indices)
-        result = tf.stack([k(self.X, points) for k in self.latents.kernels])
-        result = tf.cast(result, self.dtype)
-        if self._noise is None:
-            return result
-        hit = tf.one_hot(indices, self.num_data, axis=0, dtype=result.dtype)
-        return result + self._noise[..., None] * hit
 
     def pivoted(self, number: int) -> PivotedCholesky:
         """Factors of every kernel's matrix, of at most M pivots each, in O(N M^2): M / N sweeps."""

@@ -65,13 +65,11 @@ class LaplaceProblem:
 
     def output_covariance(self, h: tf.Tensor | None, joint: bool) -> tf.Tensor:
         """Prior covariance less h h' of outputs, h [L, N, R]: [N, L, L], or variances [N, L]."""
-        operator = self.operator
-        A = operator.latents.matrix(operator.dtype)
+        operator, latents = self.operator, self.operator.latents
         prior = tf.broadcast_to(operator.diag(), [operator.num_latents, operator.num_data])
         if joint:
-            cov = tf.einsum("lq,qn,kq->nlk", A, prior, A)
-            return cov if h is None else cov - tf.einsum("lnr,knr->nlk", h, h)
-        var = tf.matmul(tf.square(A), prior)
+            return latents.covariance(prior, h)
+        var = latents.variances(prior)
         return tf.transpose(var if h is None else var - tf.reduce_sum(tf.square(h), axis=2))
 
     def _log_prob(self, F: tf.Tensor) -> tf.Tensor:
@@ -147,8 +145,8 @@ class ActionPosteriorState:
 
 
 @check_shapes("gram: [B, B]", "return: [B, B]")
-def explained(gram: tf.Tensor) -> tf.Tensor:
-    """F with ``F F' = gram^-1``, gram = S'(K + W^+)S; zeros for directions that are rounding."""
+def explained(gram: tf.Tensor, least: float = 0.0) -> tf.Tensor:
+    """F with ``F F' = gram^-1``; zeros for directions of rounding, or of a share of the largest."""
     gram = 0.5 * (gram + tf.transpose(gram))
     if gram.shape[0] == 0:
         return gram
@@ -157,7 +155,8 @@ def explained(gram: tf.Tensor) -> tf.Tensor:
     scale = tf.where(diag > tiny, tf.math.rsqrt(tf.maximum(diag, tiny)), tf.zeros_like(diag))
     values, vectors = tf.linalg.eigh(scale[:, None] * gram * scale)
     eps = np.finfo(gram.dtype.as_numpy_dtype).eps
-    keep = values > eps * tf.cast(tf.shape(gram)[0], gram.dtype)
+    rounding = eps * tf.cast(tf.shape(gram)[0], gram.dtype)
+    keep = values > tf.maximum(rounding, least * values[-1])
     ones = tf.ones_like(values)
     inverse = tf.where(keep, tf.math.rsqrt(tf.where(keep, values, ones)), 0.0 * ones)
     return scale[:, None] * vectors * inverse

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from scipy.special import ndtri, roots_hermitenorm
-from scipy.stats import qmc
+from scipy.special import roots_hermitenorm
 
 from ..likelihoods.base import is_scalar
+from ..likelihoods.discrete import normal_nodes
 from ..likelihoods.predictive import is_joint
 from .curvatures import Curvature, DensePrecision, DiagonalPrecision, Precision, curvature
 from .itergp import pairs
@@ -120,16 +119,10 @@ class ExpectedProblem(LaplaceProblem):
         return Curvature(log_prob, tf.transpose(gradient), precision)
 
 
-@functools.lru_cache(maxsize=16)
 def normal_points(dimension: int) -> AnyNDArray:
     """Equally weighted points [S, dimension] with mean zero and covariance I."""
     power = int(np.ceil(np.log2(max(_NUM_POINTS, 8 * dimension) / 2)))
-    uniform = qmc.Sobol(dimension, seed=0).random_base2(power)
-    half = ndtri(np.clip(uniform, 1e-9, 1.0 - 1e-9))
-    points = np.concatenate([half, -half])
-    root = np.linalg.cholesky(points.T @ points / len(points))
-    result: AnyNDArray = np.linalg.solve(root, points.T).T
-    return result
+    return normal_nodes(dimension, 2**power, seed=0)
 
 
 _ROUGH = 0.1

@@ -14,7 +14,7 @@ from gpflow.likelihoods import Likelihood, Softmax
 
 from ..likelihoods import Bernoulli, Weighted
 from ..likelihoods.base import unwrapped
-from ..likelihoods.predictive import is_joint, predictive_log_density
+from ..likelihoods.predictive import at_nodes, is_joint, predictive_log_density
 from .itergp import pairs
 from .operators import KernelOperator
 from .problem import ActionPosteriorState, LaplaceProblem, explained, noise_products
@@ -92,14 +92,12 @@ class FixedActions:
         return self._differentiable(tf.convert_to_tensor(variables.actions), result)
 
     def noisy(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """S [R, Q, N] with S'W^+S = I, and S'(yhat - m) [R], as the bound takes them."""
+        """S [B, Q, N] with S'W^+S = I, and S'(yhat - m) [B], as the bound takes them."""
         if tf.executing_eagerly():
             return noisy_actions(self._fit[0])
         variables = self._compiled()
-        with tf.init_scope():
-            basis = variables.basis_of(self._fit[0].noise)
-        U, S, targets = (tf.identity(t) for t in (basis, variables.actions, variables.targets))
-        return combined(U, S, targets)
+        parts = variables.basis, variables.actions, variables.targets
+        return combined(*(tf.identity(t) for t in parts))
 
     def _compiled(self) -> _Variables:
         """The variables that functions read which are being compiled."""
@@ -189,32 +187,28 @@ class _Variables(Module):
         super().__init__()
         Q, N = state.weights.shape
         actions, square = [None, Q, N], [None, None]
-        shapes = ([Q, N], actions, actions, square, square, [None])
+        shapes = [Q, N], actions, actions, square, square, [None], actions, square, [None], square
         # unconstrained: a transform compiled by XLA differs in the last digit
         self._parameters = [
             p.unconstrained_variable if isinstance(p, Parameter) else p for p in parameters
         ]
         self._at = [tf.Variable(tf.identity(p), trainable=False) for p in self._parameters]
-        self._weights = [_variable(t, shape) for t, shape in zip(result, shapes)]
-        self.actions = _variable(state.actions, actions)
-        self.noise = _variable(state.noise, square)
-        self.targets = _variable(state.targets, [None])
-        self._basis: tf.Variable | None = None
+        self._held = [
+            tf.Variable(value, trainable=False, shape=shape)
+            for value, shape in zip(self._values(state, result), shapes)
+        ]
+        *self._weights, self.actions, self.noise, self.targets, self.basis = self._held
 
-    def basis_of(self, noise: tf.Tensor) -> tf.Variable:
-        """Combinations of actions that the bound is of, from their noise [B, B]; kept."""
-        if self._basis is None:
-            self._basis = _variable(tf.constant(noisy_basis(noise)), [None, None])
-        return self._basis
+    @staticmethod
+    def _values(state: ActionPosteriorState, result: ActionWeights) -> list[tf.Tensor]:
+        basis = noisy_basis(state.noise)
+        return [*result, state.actions, state.noise, state.targets, basis]
 
     def assign(self, state: ActionPosteriorState, result: ActionWeights) -> None:
         """Take other values, at the present parameters."""
-        variables = [*self._at, *self._weights, self.actions, self.noise, self.targets]
-        values = [*self._parameters, *result, state.actions, state.noise, state.targets]
-        for variable, value in zip(variables, values):
+        values = [*self._parameters, *self._values(state, result)]
+        for variable, value in zip([*self._at, *self._held], values):
             variable.assign(value)
-        if self._basis is not None:
-            self._basis.assign(noisy_basis(state.noise))
 
     def moved(self) -> tf.Tensor:
         """True if the parameters are others than those of the weights."""
@@ -224,10 +218,6 @@ class _Variables(Module):
     def weights(self) -> ActionWeights:
         """Their present values."""
         return ActionWeights(*(tf.convert_to_tensor(t) for t in self._weights))
-
-
-def _variable(value: tf.Tensor, shape: Sequence[int | None]) -> tf.Variable:
-    return tf.Variable(value, trainable=False, shape=shape)
 
 
 def values_of(parameters: Sequence[Parameter | tf.Tensor]) -> list[AnyNDArray]:
@@ -246,23 +236,18 @@ def equal_values(some: Sequence[AnyNDArray], others: Sequence[AnyNDArray]) -> bo
 _SMALLEST = 1e-9  # smallest noise of a combination of actions that counts, relative to the largest
 
 
-def noisy_basis(noise: tf.Tensor) -> AnyNDArray:
-    """Combinations U [B, R] of actions with ``U'S'W^+S U = I``, from noise [B, B]."""
-    A = noise.numpy()
-    scale = 1.0 / np.sqrt(np.maximum(np.diag(A), np.finfo(A.dtype).tiny))
-    values, vectors = np.linalg.eigh(scale[:, None] * A * scale)
-    keep = values > max(_SMALLEST, 10.0 * np.finfo(A.dtype).eps * len(A)) * values[-1]
-    basis: AnyNDArray = scale[:, None] * vectors[:, keep] / np.sqrt(values[keep])
-    return basis
+def noisy_basis(noise: tf.Tensor) -> tf.Tensor:
+    """Combinations U [B, B] of actions with ``U'S'W^+S U = I``, or zero, from noise [B, B]."""
+    return explained(noise, _SMALLEST)
 
 
 def noisy_actions(state: ActionPosteriorState) -> tuple[tf.Tensor, tf.Tensor]:
-    """Actions S [R, Q, N] with S'W^+S = I, and S'(yhat - m) [R]."""
-    return combined(tf.constant(noisy_basis(state.noise)), state.actions, state.targets)
+    """Actions S [B, Q, N] with S'W^+S = I, or zero, and S'(yhat - m) [B]."""
+    return combined(noisy_basis(state.noise), state.actions, state.targets)
 
 
 def combined(U: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Combinations U [B, R] of actions [R, Q, N], and of their targets [R]."""
+    """Combinations U [B, B] of actions [B, Q, N], and of their targets [B]."""
     return tf.tensordot(U, actions, [[0], [0]]), tf.linalg.matvec(U, targets, transpose_a=True)
 
 
@@ -327,18 +312,13 @@ def _joint_expectations(
     # kernels are evaluated in X's precision, and cov is a difference of such numbers
     share = max(1e-9, 100.0 * float(np.finfo(X.dtype.as_numpy_dtype).eps))
     jitter = share * size + np.finfo(float).tiny
-    eye = tf.eye(cov.shape[-1], dtype=cov.dtype)
-    root = tf.debugging.check_numerics(
-        tf.linalg.cholesky(cov + eye * jitter[:, None, None]),
-        "q's covariance of the outputs at a datum is not positive definite; X in double precision "
-        "is safer",
-    )
-    points = tf.constant(normal_points(int(cov.shape[-1])), cov.dtype)
-    S, L = points.shape
-    F = mean + tf.einsum("nlk,sk->snl", root, points)
-    F = tf.cast(tf.reshape(F, [-1, L]), X.dtype)
-    X, Y = (tf.tile(t, [S, 1]) for t in (X, Y))
-    return tf.reduce_mean(tf.reshape(likelihood.log_prob(X, F, Y), [S, -1]), axis=0)
+    cov = cov + tf.eye(cov.shape[-1], dtype=cov.dtype) * jitter[:, None, None]
+
+    def log_prob(x: tf.Tensor, F: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return likelihood.log_prob(x, tf.cast(F, x.dtype), y)
+
+    nodes = normal_points(int(cov.shape[-1]))
+    return tf.reduce_mean(at_nodes(log_prob, mean, cov, X, Y, nodes=nodes), axis=0)
 
 
 # --- data left out --------------------------------------------------------------------------------

@@ -121,47 +121,19 @@ class ActionPosterior(AdditivePosterior):
             return [(self.X_data, tf.concat([mean, actions], axis=2))]
         return [(self.X_data, mean), (self._X_actions, actions)]
 
-    def _mixing(self) -> tf.Tensor | None:
-        mixing = self.latents.mixing
-        return None if mixing is None else double(mixing)
-
-    def _stacked(self, values: list[tf.Tensor]) -> tf.Tensor:
-        """Prior (co)variances of the kernels, [...] each -> of the latent functions, [Q, ...]."""
-        stacked = double(tf.stack(values))
-        if self.latents.shared:
-            stacked = tf.repeat(stacked, self.latents.num_latents, axis=0)
-        return stacked
-
-    def _prior(self, values: list[tf.Tensor]) -> tf.Tensor:
-        """Prior (co)variances of the kernels, [...] each -> of the outputs, [L, ...]."""
-        stacked, mixing = self._stacked(values), self._mixing()
-        return stacked if mixing is None else tf.tensordot(tf.square(mixing), stacked, 1)
-
     def _total(
         self, cache: Cache, X: tf.Tensor, full_cov: bool, full_output_cov: bool = False
     ) -> MeanAndVariance:
         v, E, _ = cache
         mean, h = (self.latents.mixed(t) for t in self._seen(X, v, E))
-        priors = [k(X, full_cov=full_cov) for k in self.latents.kernels]
+        prior = self.latents.each([k(X, full_cov=full_cov) for k in self.latents.kernels])
         if full_output_cov and not self._independent:
-            cov = self._covariance_of(h, priors)
+            cov = self.latents.covariance(prior, h)
         else:
-            cov = _left(self._prior(priors), h, full_cov)
+            cov = _left(self.latents.variances(prior), h, full_cov)
             cov = cov if full_cov else tf.transpose(cov)
             cov = of_independent_outputs(cov, full_cov) if full_output_cov else cov
         return tf.cast(tf.transpose(mean), X.dtype), tf.cast(cov, X.dtype)
-
-    def _covariance_of(self, h: tf.Tensor, values: list[tf.Tensor]) -> tf.Tensor:
-        """[N, L, L] or [N, L, N, L], from the outputs' h [L, N, R] and prior (co)variances."""
-        stacked, mixing = self._stacked(values), self._mixing()
-        A = tf.eye(self.latents.num_latents, dtype=stacked.dtype) if mixing is None else mixing
-        if stacked.shape.rank == 3:
-            prior = tf.einsum("lq,qnm,kq->nlmk", A, stacked, A)
-            return prior - tf.einsum("lnr,kmr->nlmk", h, h)
-        prior = tf.transpose(stacked)[:, None, :] * A  # [N, L, Q]
-        if mixing is not None:
-            prior = tf.matmul(prior, A[None], transpose_b=True)
-        return prior - tf.einsum("lnr,knr->nlk", h, h)
 
     @check_shapes("Xnew: [N, D]", "return[0]: [N, L]", "return[1]: [N, L]")
     def predict_variance_parts(self, Xnew: TensorType) -> MeanAndVariance:
@@ -218,15 +190,19 @@ class ActionPosterior(AdditivePosterior):
         mean, h = self._seen_components(X, v, E)
         mean, h = self.latents.mixed(mean), self.latents.mixed(h)  # [L, C, N], [L, C, N, R]
         mean = tf.cast(tf.transpose(mean, [1, 2, 0]), X.dtype)
-        kernels = self.latents.kernels
-        prior = [k.K_components(X) if full_cov else k.K_diag_components(X) for k in kernels]
-        return mean, tf.cast(_left(self._prior(prior), h, full_cov), X.dtype)
+        latents = self.latents
+        priors = [
+            k.K_components(X) if full_cov else k.K_diag_components(X) for k in latents.kernels
+        ]
+        prior = latents.variances(latents.each(priors))
+        return mean, tf.cast(_left(prior, h, full_cov), X.dtype)
 
     def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
         v, E, _ = cache
         _, h = self._seen_components(X, v, E)
-        h = self.latents.mixed(h)
-        prior = self._prior([k.K_diag_components(X) for k in self.latents.kernels])  # [L, C, N]
+        h, latents = self.latents.mixed(h), self.latents
+        prior = latents.each([k.K_diag_components(X) for k in latents.kernels])
+        prior = latents.variances(prior)  # [L, C, N]
         prior = tf.linalg.diag(tf.transpose(prior, [0, 2, 1]))
         return tf.cast(prior - tf.einsum("lcnr,ldnr->lncd", h, h), X.dtype)
 
@@ -249,7 +225,7 @@ class ActionPosterior(AdditivePosterior):
             tf.reduce_sum(tf.gather(k.K_diag_components(X), components), axis=0)
             for k in self.latents.kernels
         ]
-        cov = self._covariance_of(h, priors)
+        cov = self.latents.covariance(self.latents.each(priors), h)
         return tf.cast(tf.transpose(mean), X.dtype), tf.cast(cov, X.dtype)
 
     def joint_parts(
@@ -271,7 +247,7 @@ class ActionPosterior(AdditivePosterior):
             kernels = [with_precise_distances(k[name]) for k in self.latents.kernels]
             result = [tf.matmul(double(tf.stack([k(X, x) for k in kernels])), V) for x, V in parts]
             seen.append(tf.concat(result, axis=2))
-            priors.append(self._prior([k(X) for k in kernels]))
+            priors.append(self.latents.variances(self.latents.each([k(X) for k in kernels])))
         h = self.latents.mixed(tf.concat(seen, axis=1))  # [L, P, 1 + R]
         blocks = [tf.linalg.LinearOperatorFullMatrix(prior) for prior in priors]
         prior = tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,13 +19,13 @@ from ...likelihoods.predictive import expected_response
 from ...posteriors import InducingMoments
 from ...threads import one_blas_thread
 from ..fits import FittedGAM
-from ..fits.fitted import CENTRAL, meaningful, warn_if_far
-from ..fits.prediction import Part, known_part
+from ..fits.fitted import CENTRAL, Inspected, Scale, meaningful, warn_if_far
+from ..fits.prediction import Part, Selection, known_part, part_of
 from ..fits.reading import in_memory
 from ..frames import Element, Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_column, as_columns, variables_of
 from ..terms.smooth import KINDS
-from .effect import STEP, simultaneous_bands, stacked_frame, with_outputs
+from .effect import STEP, as_table, simultaneous_bands, stacked_frame, with_outputs
 from .posterior import between_moments, inducing_moments, states
 
 
@@ -269,16 +269,10 @@ def listed(values: Any) -> list[Any]:
 
 def points_of(grid: Any, names: list[Column]) -> dict[Column, list[Any]]:
     """A user's grid, as values of each column."""
-    if isinstance(grid, Mapping) or hasattr(grid, "columns"):
-        table = Table(grid)
-        points = {name: list(table.raw(name)) for name in names}
-    elif len(names) == 1:
-        points = {names[0]: listed(grid)}
-    else:
-        raise ValueError(
-            f"grid must be a dict or DataFrame with the columns {', '.join(map(repr, names))}; "
-            f"got {type(grid).__name__}."
-        )
+    if not isinstance(grid, Mapping) and not hasattr(grid, "columns") and len(names) == 1:
+        grid = listed(grid)
+    table = as_table(grid, names)
+    points = {name: list(table.raw(name)) for name in names}
     if not points[names[0]]:
         raise ValueError("grid has no points.")
     return points
@@ -438,7 +432,6 @@ def _evaluated(name: Any, quantity: Quantity, values: AnyNDArray) -> AnyNDArray:
     return np.tensordot(values, weights, weights.ndim)
 
 
-@dataclasses.dataclass(frozen=True)
 class Averaging:
     """
     Averages of the expected response, or of the predictor, over rows.
@@ -448,125 +441,24 @@ class Averaging:
     and differences of averages have the uncertainty that they have.
     """
 
-    fit: FittedGAM
-    drop: bool = False
-    scale: str = "response"
-    level: float = 0.95
-    unconditional: bool = True
-    num_samples: int = 1000
-    seed: int = 0
-    part: Part | None = None
-
-    def __post_init__(self) -> None:
-        number = self.num_samples
-        check_choice("scale", self.scale, ("response", "link"))
-        check_level(self.level)
-        check_count("num_samples", number, 2)
-
-    def partial_dependence(
+    def __init__(
         self,
-        columns: Column | Sequence[Column],
-        grid: Any = None,
-        data: Any = None,
-        num_points: int | None = None,
-    ) -> pd.DataFrame:
-        """The table of :meth:`gpflow_gam.GAM.partial_dependence`."""
-        names = as_columns("columns", columns)
-        if not names or len(set(names)) < len(names):
-            raise ValueError(
-                f"columns must name one column or several different ones; got {names!r}."
-            )
-        rows = population(self.fit, data, names, self.drop)
-        if grid is None:
-            number = num_points or _POINTS.get(len(names), 7)
-            axes = [axis_of(self.fit, name, number) for name in names]
-            points = dict(zip(names, map(list, zip(*itertools.product(*axes)))))
-        else:
-            points = points_of(grid, names)
-        result = self.averages(set_columns(self.fit, rows, points), rows.weights[None])
-        frame = self._frame(pd.DataFrame(points), result)
-        several = len(result.estimate) > 1
-        lower, upper = frame["lower"].to_numpy(), frame["upper"].to_numpy()
-        if several:
-            low, high = simultaneous_bands(result.draws[:, :, 0], self.level)
-            lower, upper = np.minimum(lower, low.T.ravel()), np.maximum(upper, high.T.ravel())
-        return frame.assign(lower_simultaneous=lower, upper_simultaneous=upper)
+        gam: Inspected,
+        scale: Scale,
+        level: float,
+        unconditional: bool,
+        num_samples: int,
+        seed: int | None,
+        part: Part | None = None,
+    ) -> None:
+        self.fit, self.drop = gam.fitted, gam.missing == "drop"
+        check_choice("scale", scale, ("response", "link"))
+        check_level(level)
+        check_count("num_samples", num_samples, 2)
+        self.scale, self.level, self.unconditional = scale, level, unconditional
+        self.num_samples, self.seed, self.part = num_samples, gam._chosen_seed(seed), part
 
-    def predictions(
-        self,
-        data: Any = None,
-        by: Column | Sequence[Column] | None = None,
-        at: Mapping[Column, Any] | None = None,
-        weights: Column | None = None,
-        total: bool = False,
-    ) -> pd.DataFrame:
-        """The table of :meth:`gpflow_gam.GAM.avg_predictions`."""
-        if data is None and (total or weights is not None):
-            raise ValueError("weights and total are of the rows of data, which must be given.")
-        if weights is not None and as_column(weights) is None:
-            raise TypeError(f"weights must name a column of data; got {weights!r}.")
-        points = combined(at)
-        rows = population(self.fit, data, points, self.drop and not total, weights=weights)
-        groups, counts = groups_of(self.fit, rows, by)
-        shares = scipy.sparse.csr_matrix(counts) if total else counts
-        result = self.averages(set_columns(self.fit, rows, points), shares)
-        settings = pd.DataFrame(points) if points else pd.DataFrame(index=range(1))
-        return self._frame(settings.merge(groups, how="cross"), result)
-
-    def comparisons(
-        self,
-        columns: Column | Sequence[Column] | Mapping[Column, Any],
-        data: Any = None,
-        by: Column | Sequence[Column] | None = None,
-        comparison: str = "difference",
-    ) -> pd.DataFrame:
-        """The table of :meth:`gpflow_gam.GAM.avg_comparisons`."""
-        check_choice("comparison", comparison, _COMPARISONS)
-        whole = columns if isinstance(columns, Mapping) else {}
-        asked = {name: whole.get(name) for name in as_columns("columns", columns)}
-        if not asked:
-            raise ValueError("columns must name at least one column; got none.")
-        compare = np.subtract if comparison == "difference" else np.divide
-        frames = []
-        for name, change in asked.items():
-            fixed = not _is_step(self.fit, name, change)
-            rows = population(self.fit, data, [name] if fixed else [], self.drop)
-            groups, weights = groups_of(self.fit, rows, by)
-            settings, labels = _compared(self.fit, rows, name, change, comparison)
-            result = self.averages(settings, weights)
-            compared = Averages(
-                compare(result.estimate[1:], result.estimate[:1]),
-                compare(result.draws[:, 1:], result.draws[:, :1]),
-            )
-            contrasts = pd.DataFrame({"column": [name] * len(labels), "contrast": labels})
-            frames.append(self._frame(contrasts.merge(groups, how="cross"), compared, comparison))
-        return pd.concat(frames, ignore_index=True)
-
-    def slopes(
-        self,
-        columns: Column | Sequence[Column] | None = None,
-        data: Any = None,
-        by: Column | Sequence[Column] | None = None,
-        average: bool = True,
-    ) -> pd.DataFrame:
-        """The tables of :meth:`gpflow_gam.GAM.avg_slopes` and of :meth:`gpflow_gam.GAM.slopes`."""
-        names = _sloping(self.fit) if columns is None else as_columns("columns", columns)
-        if not names:
-            raise ValueError("columns must name at least one column of numbers; got none.")
-        rows, frames = population(self.fit, data, (), self.drop), []
-        labels, weights = self._each_row(rows) if not average else groups_of(self.fit, rows, by)
-        for name in names:
-            settings, distance = _moved(self.fit, rows.X, name)
-            result = self.averages(settings, weights, smooth=True)
-            slope = Averages(
-                np.diff(result.estimate, axis=0) / distance,
-                np.diff(result.draws, axis=1) / distance,
-            )
-            whole = pd.DataFrame({"column": [name]}).merge(labels, how="cross")
-            frames.append(self._frame(whole, slope, "difference"))
-        return pd.concat(frames, ignore_index=True)
-
-    def _each_row(self, rows: Population) -> tuple[pd.DataFrame, Any]:
+    def each_row(self, rows: Population) -> tuple[pd.DataFrame, Any]:
         """Every row as a group of its own."""
         number = len(rows.X)
         if number * self.num_samples > _MOST_DRAWN:
@@ -575,27 +467,6 @@ class Averaging:
                 "fewer rows, or num_samples."
             )
         return pd.DataFrame({"row": np.arange(number)}), scipy.sparse.identity(number, format="csr")
-
-    def hypotheses(
-        self, quantities: Quantity | Mapping[Any, Quantity], data: Any, null: float = 0.0
-    ) -> pd.DataFrame:
-        """The table of :meth:`gpflow_gam.GAM.hypotheses`."""
-        named = quantities if isinstance(quantities, Mapping) else {"": quantities}
-        rows = population(self.fit, data, (), self.drop, self.part)
-        result = self.averages([rows.X], self._each_row(rows)[1])
-        whole = [
-            v[..., 0] if v.shape[-1] == 1 else v for v in (result.estimate, result.draws[:, 0])
-        ]
-        lines, tail = [], 0.5 * (1.0 - self.level)
-        for name, quantity in named.items():
-            (estimate,), draws = (_evaluated(name, quantity, values) for values in whole)
-            there = draws[~np.isnan(draws)]
-            ends = np.quantile(there, [tail, 1.0 - tail]) if len(there) else (np.nan, np.nan)
-            se, above = (there.std(), np.mean(there > null)) if len(there) else (np.nan, np.nan)
-            lines.append((name, estimate, se, *ends, above, len(there) / len(draws)))
-        columns = ["quantity", "estimate", "se", "lower", "upper", "probability", "defined"]
-        frame = pd.DataFrame(lines, columns=columns)
-        return frame if named is quantities else frame.drop(columns="quantity")
 
     def averages(
         self, settings: Sequence[AnyNDArray], weights: Any, smooth: bool = False
@@ -660,7 +531,7 @@ class Averaging:
         result = np.asarray(self.fit.spec.family.mean(likelihood, F))
         return result if result.ndim == 3 else result[..., None]
 
-    def _frame(self, labels: pd.DataFrame, result: Averages, comparison: str = "") -> pd.DataFrame:
+    def frame(self, labels: pd.DataFrame, result: Averages, comparison: str = "") -> pd.DataFrame:
         """A row an average, one class or predictor after the other."""
         spec, tail = self.fit.spec, 0.5 * (1.0 - self.level)
         lower, upper = np.quantile(result.draws, [tail, 1.0 - tail], axis=0)
@@ -676,3 +547,315 @@ class Averaging:
         if self.scale == "link":
             what, names = "predictor", spec.predictor_names
         return stacked_frame({name: labels[name].array for name in labels}, parts, what, names[:K])
+
+
+def _slopes(
+    over: Averaging,
+    columns: Column | Sequence[Column] | None,
+    data: Any,
+    groups: Callable[[Population], tuple[pd.DataFrame, Any]],
+) -> pd.DataFrame:
+    """Slopes in columns, averaged over groups of rows."""
+    fit, frames = over.fit, []
+    names = _sloping(fit) if columns is None else as_columns("columns", columns)
+    if not names:
+        raise ValueError("columns must name at least one column of numbers; got none.")
+    rows = population(fit, data, (), over.drop)
+    labels, weights = groups(rows)
+    for name in names:
+        settings, distance = _moved(fit, rows.X, name)
+        result = over.averages(settings, weights, smooth=True)
+        slope = Averages(
+            np.diff(result.estimate, axis=0) / distance,
+            np.diff(result.draws, axis=1) / distance,
+        )
+        whole = pd.DataFrame({"column": [name]}).merge(labels, how="cross")
+        frames.append(over.frame(whole, slope, "difference"))
+    return pd.concat(frames, ignore_index=True)
+
+
+class Averager(Inspected):
+    """Averages over rows of what a fitted GAM predicts."""
+
+    def partial_dependence(
+        self,
+        columns: Column | Sequence[Column],
+        grid: Any = None,
+        *,
+        data: Any = None,
+        scale: Scale = "response",
+        level: float = 0.95,
+        num_points: int | None = None,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        The mean over rows of the expected response, with columns set to each value of a grid.
+
+        (Friedman 2001.) Past a link this is another curve than ``effects(scale="response")``, which
+        has the other effects at their average; and it has what a column does in all of the terms
+        that read it.
+
+        :param columns: a column, or several.
+        :param grid: values of the column, a dict of columns or a DataFrame; by default all levels,
+            or an even grid over the data of the fit.
+        :param data: rows to average over; the columns need not be in them. By default those of
+            the fit that count, or 2000 of them, evenly spread.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param num_points: of the default grid on each axis.
+        :param unconditional: whether intervals allow for uncertain hyperparameters, as those of
+            :meth:`effects`.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: the grid's columns, ``estimate``, ``se``, ``lower``, ``upper`` and, for the whole
+            curve at once, ``lower_simultaneous`` and ``upper_simultaneous``; ``class`` (or
+            ``predictor``) where there are several, with a curve each.
+        :raises ValueError: naming the argument or column.
+        """
+        over = Averaging(self, scale, level, unconditional, num_samples, seed)
+        fit, names = over.fit, as_columns("columns", columns)
+        if not names or len(set(names)) < len(names):
+            raise ValueError(
+                f"columns must name one column or several different ones; got {names!r}."
+            )
+        rows = population(fit, data, names, over.drop)
+        if grid is None:
+            number = num_points or _POINTS.get(len(names), 7)
+            axes = [axis_of(fit, name, number) for name in names]
+            points = dict(zip(names, map(list, zip(*itertools.product(*axes)))))
+        else:
+            points = points_of(grid, names)
+        result = over.averages(set_columns(fit, rows, points), rows.weights[None])
+        frame = over.frame(pd.DataFrame(points), result)
+        several = len(result.estimate) > 1
+        lower, upper = frame["lower"].to_numpy(), frame["upper"].to_numpy()
+        if several:
+            low, high = simultaneous_bands(result.draws[:, :, 0], over.level)
+            lower, upper = np.minimum(lower, low.T.ravel()), np.maximum(upper, high.T.ravel())
+        return frame.assign(lower_simultaneous=lower, upper_simultaneous=upper)
+
+    def avg_predictions(
+        self,
+        data: Any = None,
+        *,
+        by: Column | Sequence[Column] | None = None,
+        at: Mapping[Column, Any] | None = None,
+        weights: Column | None = None,
+        total: bool = False,
+        scale: Scale = "response",
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Expected responses, averaged over rows (``avg_predictions`` of R's marginaleffects).
+
+        With ``total=True`` they are added up: over the cells of a grid, with ``weights=`` their
+        areas and ``by="year"``, it is the index of abundance of a survey, as ``get_index`` of R's
+        sdmTMB. Its uncertainty is that of the sum, of which errors that cells share are the most.
+
+        :param data: rows to average over, as of :meth:`partial_dependence`.
+        :param by: columns of the data: an average for each combination of their values.
+        :param at: columns that are set for all rows, to each combination of the given values, as
+            ``{"dose": [0, 1]}``; they need not be in the data.
+        :param weights: a column of ``data`` by which rows count, in place of the GAM's weights.
+        :param total: whether rows are added up, rather than averaged; ``data`` must then be given
+            and complete, as a row that is left out would be missing from the sum.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param unconditional: whether intervals allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: a row an average: the columns of ``at`` and ``by``, ``estimate``, ``se``,
+            ``lower``, ``upper``; ``class`` (or ``predictor``) where there are several.
+        :raises TypeError, ValueError: naming the argument or column.
+        """
+        over = Averaging(self, scale, level, unconditional, num_samples, seed)
+        if data is None and (total or weights is not None):
+            raise ValueError("weights and total are of the rows of data, which must be given.")
+        if weights is not None and as_column(weights) is None:
+            raise TypeError(f"weights must name a column of data; got {weights!r}.")
+        points = combined(at)
+        fit = over.fit
+        rows = population(fit, data, points, over.drop and not total, weights=weights)
+        groups, counts = groups_of(fit, rows, by)
+        shares = scipy.sparse.csr_matrix(counts) if total else counts
+        result = over.averages(set_columns(fit, rows, points), shares)
+        settings = pd.DataFrame(points) if points else pd.DataFrame(index=range(1))
+        return over.frame(settings.merge(groups, how="cross"), result)
+
+    def avg_comparisons(
+        self,
+        columns: Column | Sequence[Column] | Mapping[Column, Any],
+        data: Any = None,
+        *,
+        by: Column | Sequence[Column] | None = None,
+        comparison: Literal["difference", "ratio"] = "difference",
+        scale: Scale = "response",
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Average effects of changing a column (``avg_comparisons`` of marginaleffects).
+
+        :param columns: one column, several, or a mapping of each to what is compared. A column of
+            numbers is moved by one, or by the step that is given, as ``{"x": 0.1}``; of a pair
+            ``{"x": (2, 5)}`` the second value is compared with the first. Levels are compared with
+            the first of them, or of those that are given.
+        :param data: rows to average over, as of :meth:`partial_dependence`.
+        :param by: columns of the data: comparisons for each combination of their values.
+        :param comparison: ``"difference"`` of averages, or their ``"ratio"``.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param unconditional: whether intervals allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: a row a comparison: ``column``, ``contrast``, the columns of ``by``, ``estimate``,
+            ``se``, ``lower``, ``upper``; ``class`` (or ``predictor``) where there are several.
+        :raises ValueError: naming the argument or column.
+        """
+        over = Averaging(self, scale, level, unconditional, num_samples, seed)
+        fit = over.fit
+        check_choice("comparison", comparison, _COMPARISONS)
+        whole = columns if isinstance(columns, Mapping) else {}
+        asked = {name: whole.get(name) for name in as_columns("columns", columns)}
+        if not asked:
+            raise ValueError("columns must name at least one column; got none.")
+        compare = np.subtract if comparison == "difference" else np.divide
+        frames = []
+        for name, change in asked.items():
+            fixed = not _is_step(fit, name, change)
+            rows = population(fit, data, [name] if fixed else [], over.drop)
+            groups, weights = groups_of(fit, rows, by)
+            settings, labels = _compared(fit, rows, name, change, comparison)
+            result = over.averages(settings, weights)
+            compared = Averages(
+                compare(result.estimate[1:], result.estimate[:1]),
+                compare(result.draws[:, 1:], result.draws[:, :1]),
+            )
+            contrasts = pd.DataFrame({"column": [name] * len(labels), "contrast": labels})
+            frames.append(over.frame(contrasts.merge(groups, how="cross"), compared, comparison))
+        return pd.concat(frames, ignore_index=True)
+
+    def avg_slopes(
+        self,
+        columns: Column | Sequence[Column] | None = None,
+        data: Any = None,
+        *,
+        by: Column | Sequence[Column] | None = None,
+        scale: Scale = "response",
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Average slopes of the expected response in columns (``avg_slopes`` of marginaleffects).
+
+        The slope is that of the whole prediction: of all terms that read the column, and past the
+        link. It is a central difference over a thousandth of the column's span.
+
+        :param columns: columns of numbers; all that terms read by default.
+        :param data: rows to average over, as of :meth:`partial_dependence`.
+        :param by: columns of the data: averages for each combination of their values.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param unconditional: whether intervals allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: a row a slope, in units of the response (or predictor) per unit of the column:
+            ``column``, the columns of ``by``, ``estimate``, ``se``, ``lower``, ``upper``; ``class``
+            (or ``predictor``) where there are several.
+        :raises ValueError: a column of levels, or of a smooth without slope; naming the argument.
+        """
+        over = Averaging(self, scale, level, unconditional, num_samples, seed)
+        return _slopes(over, columns, data, lambda rows: groups_of(over.fit, rows, by))
+
+    def slopes(
+        self,
+        columns: Column | Sequence[Column] | None = None,
+        data: Any = None,
+        *,
+        scale: Scale = "response",
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Slopes of the expected response at each row (``slopes`` of marginaleffects).
+
+        :param columns: columns of numbers; all that terms read by default.
+        :param data: N rows; by default those of the fit, or 2000 of them.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param unconditional: whether intervals allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: as :meth:`avg_slopes`, with ``row``, from 0 to N - 1, for each column.
+        :raises ValueError: as :meth:`avg_slopes`; or too many rows times draws.
+        """
+        over = Averaging(self, scale, level, unconditional, num_samples, seed)
+        return _slopes(over, columns, data, over.each_row)
+
+    def hypotheses(
+        self,
+        quantities: Any,
+        data: Any,
+        *,
+        null: float = 0.0,
+        terms: Selection | None = None,
+        scale: Scale = "response",
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Quantities made of predictions: contrasts, ratios, where a curve is highest or crosses.
+
+        Each is computed of the estimates, and of every posterior draw of all N predictions
+        together. ``gam.hypotheses([-1, 1], {"x": [0.2, 0.8]}, terms="s(x)", scale="link")`` asks
+        whether ``s(x)`` is higher at .8 than at .2; ``lambda f: x[f.argmax()]``, at a grid ``x``,
+        where its maximum is.
+
+        :param quantities: N weights of predictions in a sum, or a function that makes a number of
+            an array of N predictions ([N, K] where there are K classes or predictors), NaN where
+            there is none; or a mapping of names to these.
+        :param data: N rows.
+        :param null: a value with which quantities are compared.
+        :param terms: the terms that count, as in :meth:`predict`, beside intercept and offsets;
+            columns that others read need not be there.
+        :param scale: ``"response"``, or ``"link"`` for the predictor.
+        :param level: probability of the credible interval.
+        :param unconditional: whether intervals allow for uncertain hyperparameters.
+        :param num_samples: posterior draws.
+        :param seed: the GAM's own by default.
+        :return: a row a quantity: ``quantity``, its name, where there are names; ``estimate``,
+            ``se``, ``lower``, ``upper``; ``probability``, posterior, of a value above ``null``;
+            ``defined``, the share of draws in which it is not NaN, of which the others are.
+        :raises ValueError: naming the argument or column.
+        """
+        part = part_of(self.fitted.spec, terms)
+        over = Averaging(self, scale, level, unconditional, num_samples, seed, part)
+        named = quantities if isinstance(quantities, Mapping) else {"": quantities}
+        rows = population(over.fit, data, (), over.drop, part)
+        result = over.averages([rows.X], over.each_row(rows)[1])
+        whole = [
+            v[..., 0] if v.shape[-1] == 1 else v for v in (result.estimate, result.draws[:, 0])
+        ]
+        lines, tail = [], 0.5 * (1.0 - over.level)
+        for name, quantity in named.items():
+            (estimate,), draws = (_evaluated(name, quantity, values) for values in whole)
+            there = draws[~np.isnan(draws)]
+            ends = np.quantile(there, [tail, 1.0 - tail]) if len(there) else (np.nan, np.nan)
+            se, above = (there.std(), np.mean(there > null)) if len(there) else (np.nan, np.nan)
+            lines.append((name, estimate, se, *ends, above, len(there) / len(draws)))
+        columns = ["quantity", "estimate", "se", "lower", "upper", "probability", "defined"]
+        frame = pd.DataFrame(lines, columns=columns)
+        return frame if named is quantities else frame.drop(columns="quantity")

@@ -16,7 +16,7 @@ from scipy.linalg import lapack
 from scipy.stats import norm
 
 from ...bijectors import frozen_copy
-from ...errors import check_count, check_level
+from ...errors import check_choice, check_count, check_level
 from ...likelihoods.predictive import (
     conditional_response,
     expected_response,
@@ -28,7 +28,7 @@ from ...posteriors.inducing import Block
 from ...threads import one_blas_thread
 from ..components import By, Component, Margin
 from ..fits import FittedGAM
-from ..fits.fitted import response_errors
+from ..fits.fitted import Inspected, Scale, response_errors
 from ..frames import Element, LevelColumn, NumericColumn, Table
 from ..terms import Column
 from ..terms.base import Lags, Level
@@ -197,7 +197,7 @@ def make_grid(
         return Grid(columns, component.full(points, fit.spec.encoder.width), shown)
     if component.slots and (whole := _sums(fit, component, grid)) is not None:
         return whole
-    table = _as_table(grid, names)
+    table = as_table(grid, names)
     values = np.column_stack([r.encode(table) for r in readers])
     columns = {r.name: table.values(r.name) for r in readers}
     return Grid(columns, component.full(values, fit.spec.encoder.width))
@@ -237,7 +237,8 @@ def _sums(fit: FittedGAM, component: Component, grid: Any) -> Grid | None:
     return Grid({name: table.values(name) for name in shared}, X)
 
 
-def _as_table(grid: Any, names: list[Column]) -> Table:
+def as_table(grid: Any, names: list[Column]) -> Table:
+    """A user's grid."""
     if isinstance(grid, dict) or hasattr(grid, "columns"):
         table = Table(grid)
         for name in names:
@@ -402,13 +403,12 @@ def derivative(
     term: str,
     grid: Any = None,
     level: float = 0.95,
-    num_points: int | None = None,
     seed: int = 0,
     column: Column | None = None,
 ) -> EffectTable:
     """The slope of a component in a column, with bands: central differences of the posterior."""
     component = effect_component(fit, term)
-    where = make_grid(fit, component, grid, num_points)
+    where = make_grid(fit, component, grid)
     low, high, distance = _beside(fit, component, where.X, column)
     moments = joint_moments(fit, [(component.name, np.concatenate([low, high]))])
     one = np.eye(len(low)) / distance
@@ -439,68 +439,6 @@ def _beside(
     low[:, margin.column] -= step
     high[:, margin.column] += step
     return low, high, 2.0 * step
-
-
-def sample_effect(
-    fit: FittedGAM,
-    term: str,
-    grid: Any = None,
-    num_samples: int = 100,
-    seed: int = 0,
-    reference: Mapping[Column, Any] | None = None,
-    slope: Column | None = None,
-) -> AnyNDArray:
-    """Joint posterior draws of a component, [S, n], or [S, n, L] for several predictors."""
-    check_count("num_samples", num_samples)
-    if slope is not None and reference is not None:
-        raise ValueError("slope and reference exclude each other: a slope has no reference.")
-    component = effect_component(fit, term)
-    if component.shape:
-        X = make_grid(fit, component, grid).X
-        points, distance = [X], 1.0
-        if reference is not None:
-            points.append(_referred(fit, component, X, reference))
-        elif slope is not None:
-            low, high, distance = _beside(fit, component, X, slope)
-            points = [high, low]
-        drawn = [shaped_draws(fit, component, x, num_samples, seed) for x in points]
-        shaped = drawn[0] if len(drawn) == 1 else (drawn[0] - drawn[1]) / distance
-        shaped = shaped[..., predictors(fit, component)[0]]
-        return shaped[..., 0] if shaped.shape[-1] == 1 else shaped
-    if slope is None:
-        table = effect(fit, term, grid, reference=reference)
-    else:
-        table = derivative(fit, term, grid, column=slope)
-    draws = [
-        table.estimate[:, i] + normal_draws(table.covariance[i], num_samples, seed + i)
-        for i in range(len(table.predictors))
-    ]
-    return draws[0] if len(draws) == 1 else np.stack(draws, axis=-1)
-
-
-def sample_prior(
-    fit: FittedGAM, term: str, grid: Any = None, num_samples: int = 100, seed: int = 0
-) -> AnyNDArray:
-    """Draws [S, n] of a component from its prior, hyperparameters included."""
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1; got {num_samples}.")
-    component = effect_component(fit, term)
-    if component.shape:
-        raise ValueError(
-            f"{term} has a shape, to which draws from its prior do not hold; leave shape out to "
-            "see what is assumed of size and smoothness."
-        )
-    X = make_grid(fit, component, grid).X
-    kernel = frozen_copy(fit.model.kernel[component.name])
-    learnt: list[Any] = [p for p in kernel.parameters if p.prior is not None]
-    unit = np.broadcast_to(fit.units[0], fit.num_predictors)[predictors(fit, component)[0][0]]
-    values = [p.prior.sample(num_samples, seed=(seed, i)) for i, p in enumerate(learnt)]
-    result = np.zeros((num_samples, len(X)))
-    for i, draw in enumerate(result):
-        for p, value in zip(learnt, values):
-            p.assign(value[i])
-        draw[:] = unit * normal_draws(np.asarray(kernel(X)), 1, seed + i)[0]
-    return result
 
 
 def contrast(
@@ -536,55 +474,6 @@ Pair = tuple[Any, Any, Grid, AnyNDArray, tuple[AnyNDArray, AnyNDArray]]
 """Two levels, the points, the difference as a combination of values, and moments of these."""
 
 
-def differences(
-    fit: FittedGAM,
-    term: str,
-    level: float = 0.95,
-    grid: Any = None,
-    num_points: int | None = None,
-    seed: int = 0,
-    unconditional: bool = True,
-    group_means: bool = False,
-) -> pd.DataFrame:
-    """``f(level_1) - f(level_2)`` for every pair of levels of a factor, or of a ``by=`` factor."""
-    curves = fit.spec.called(term)
-    component = curves[0] if len(curves) > 1 else effect_component(fit, term)
-    factor: By | Margin | None = None
-    if len(curves) == 1:
-        factor = next((m for m in component.margins if m.kind == "levels"), None)
-    else:
-        factor = component.by
-    means: list[Component] = []
-    if len(curves) > 1 or component.form in ("curves", "deviations"):
-        assert factor is not None
-        means = _means(fit, component, factor.column)
-        if group_means and len(curves) > 1 and not means:
-            name = fit.spec.encoder.readers[factor.column].name
-            raise ValueError(
-                f"group_means=True: no term has the means of the levels of {name!r}; add "
-                f"factor({name!r}) to the terms, or leave group_means out."
-            )
-    added = means if group_means else []
-    if len(curves) > 1:  # a curve for each level
-        pairs = _pairs_of_curves(fit, curves, added, grid, num_points, unconditional)
-        centred = component.form != "own" and not group_means
-    elif component.form in ("curves", "deviations"):
-        pairs = _pairs_of_levels(fit, component, added, grid, num_points, unconditional)
-        centred = bool(means) and not group_means
-    elif component.form in ("levels", "means", "random", "areas"):
-        pairs, centred = _pairs_of_effects(fit, component, unconditional), False
-    else:
-        raise ValueError(f"differences: {term!r} has no levels to compare.")
-    frames = []
-    for first, second, where, A, moments in pairs:
-        frame = contrast(fit, component, where, A, moments, level, seed).frame()
-        frame = frame.rename(columns={"estimate": CENTRED}) if centred else frame
-        frame.insert(0, "level_2", [second] * len(frame))
-        frame.insert(0, "level_1", [first] * len(frame))
-        frames.append(frame)
-    return pd.concat(frames, ignore_index=True)
-
-
 def _means(fit: FittedGAM, component: Component, place: int) -> list[Component]:
     """The components that have the means of a factor's levels, beside curves of a component."""
     entered = component.predictors_of(fit.num_predictors)
@@ -606,9 +495,9 @@ def _mean_blocks(
     return [(c.name, c.full(codes[:, None], width)) for c in means]
 
 
-def _pairs_of_effects(fit: FittedGAM, component: Component, unconditional: bool) -> Iterator[Pair]:
+def _pairs_of_effects(fit: FittedGAM, component: Component) -> Iterator[Pair]:
     where = make_grid(fit, component)
-    moments = joint_moments(fit, [(component.name, where.X)], unconditional)
+    moments = joint_moments(fit, [(component.name, where.X)])
     (labels,) = where.columns.values()
     one = np.eye(len(labels))
     for i, j in itertools.combinations(range(len(labels)), 2):
@@ -620,21 +509,19 @@ def _pairs_of_curves(
     curves: Sequence[Component],
     means: Sequence[Component],
     grid: Any,
-    num_points: int | None,
-    unconditional: bool,
 ) -> Iterator[Pair]:
     """Curves that are components, on the values that the data of all levels cover."""
     first = curves[0]
     if grid is None and len(first.margins) == 1 and first.margins[0].kind != "levels":
         ends = np.array([c.margins[0].ends for c in curves])
         name = fit.spec.term(first.term).columns[0]
-        grid = {name: np.linspace(ends.min(), ends.max(), num_points or 100)}
-    wheres = [make_grid(fit, c, grid, num_points) for c in curves]
+        grid = {name: np.linspace(ends.min(), ends.max(), 100)}
+    wheres = [make_grid(fit, c, grid) for c in curves]
     n, one = len(wheres[0].X), np.eye(len(curves))
     levels = [c.by for c in curves if c.by is not None]
     codes = np.array([by.code for by in levels], dtype=np.float64)
     blocks = [(c.name, w.X) for c, w in zip(curves, wheres)] + _mean_blocks(fit, means, codes)
-    moments = joint_moments(fit, blocks, unconditional)
+    moments = joint_moments(fit, blocks)
     for i, j in itertools.combinations(range(len(curves)), 2):
         sign = one[i] - one[j]
         # of the curves at each point, and of what has their means
@@ -648,13 +535,11 @@ def _pairs_of_levels(
     component: Component,
     means: Sequence[Component],
     grid: Any,
-    num_points: int | None,
-    unconditional: bool,
 ) -> Iterator[Pair]:
     """Levels of one component that has a curve for each."""
     number, factor = sorted(component.margins, key=lambda m: m.kind == "levels")
     name, every = (fit.spec.encoder.readers[m.column].name for m in (number, factor))
-    shown = make_grid(fit, dataclasses.replace(component, margins=(number,)), grid, num_points)
+    shown = make_grid(fit, dataclasses.replace(component, margins=(number,)), grid)
     at, levels = shown.columns[name], fit.spec.encoder.levels(every)
     n = len(at)
     A = np.concatenate([np.eye(n), -np.eye(n), *[np.tile([1.0, -1.0], (n, 1))] * len(means)], 1)
@@ -664,7 +549,7 @@ def _pairs_of_levels(
         both[:n], both[n:] = first, second
         where = make_grid(fit, component, {name: np.tile(at, 2), every: both})
         blocks = [(component.name, where.X), *_mean_blocks(fit, means, np.array(codes))]
-        yield first, second, shown, A, joint_moments(fit, blocks, unconditional)
+        yield first, second, shown, A, joint_moments(fit, blocks)
 
 
 # --- on the scale of the response -----------------------------------------------------------------
@@ -965,3 +850,318 @@ def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level]) -> di
                 )
             result[name] = places[0]
     return result
+
+
+# --- what users call ------------------------------------------------------------------------------
+
+
+_NUMBERS = ("estimate", "se", "lower", "upper", "lower_simultaneous", "upper_simultaneous")
+"""Columns of a table of effects beside those of the data."""
+
+
+class Effects(Inspected):
+    """Effects of a fitted GAM."""
+
+    def effects(
+        self,
+        term: str | None = None,
+        grid: Any = None,
+        *,
+        reference: Mapping[Column, Any] | None = None,
+        level: float = 0.95,
+        num_points: int | None = None,
+        unconditional: bool = True,
+        fun: Transform | None = None,
+        scale: Scale = "link",
+    ) -> pd.DataFrame:
+        """
+        An effect, or all of them, with standard errors, pointwise and simultaneous bands.
+
+        With ``scale="response"`` it is the expected response along the effect, as gratia's
+        ``add_constant`` and the inverse link make it of a smooth: intercept and this effect
+        together, their covariance included, all other effects at zero, which is their average over
+        the data, and offsets at their mean. It is what :meth:`predict` says of this term alone. A
+        mean over rows of the data, past the link, is :meth:`partial_dependence`.
+
+        :param term: its name, such as ``"s(x)"`` (see :attr:`names`), or the term as it was typed,
+            such as ``"s(g, bs='re')"``; by default every effect, one after the other.
+        :param grid: where: values of its column, a dict of columns or a DataFrame; by default an
+            even grid over the data. Of all effects a dict or DataFrame. Of a term that is summed
+            over lags or arrays, points of the function that is summed; or the sums, of arrays, or
+            of values that are the same at all lags, where no ``lag`` is given.
+        :param reference: of one effect, values with which others are compared: ``{"temp": 21}``
+            gives the effect at each point less that where ``temp`` is 21.
+        :param level: probability of the credible interval.
+        :param num_points: of the default grid, per axis.
+        :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
+            some seconds the first time, as those of :meth:`predict` do, and that of one predictor
+            of several for the others, and that of a single one for the likelihood's parameters;
+            :meth:`sample` and :attr:`posterior` take them as known.
+        :param fun: a monotone function through which the estimate and the interval go, such as
+            ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
+            the expected response, and one of the odds under a logit link. There is no ``se`` then,
+            which is the predictor's.
+        :param scale: ``"link"``, the predictor in the response's unit, or ``"response"``.
+        :return: the grid's columns, ``estimate``, ``se``, ``lower``, ``upper``,
+            ``lower_simultaneous``, ``upper_simultaneous``; ``predictor`` where there are several,
+            or ``class`` of a response with classes. Of all effects ``term`` is first, and columns
+            that an effect is not of are missing in its rows. On the response's scale ``se`` is NaN,
+            with a :class:`HeavyTailWarning`, where it would say nothing: see :meth:`predict`.
+        :raises ValueError: naming the argument.
+        """
+        if reference is not None and (term is None or scale == "response"):
+            raise ValueError("reference is of one effect, on scale='link'; name the effect.")
+        if term is None:
+            return self._every_effect(
+                grid,
+                level=level,
+                num_points=num_points,
+                unconditional=unconditional,
+                fun=fun,
+                scale=scale,
+            )
+        asked = term, grid, level, num_points, self.seed, unconditional
+        check_choice("scale", scale, ("link", "response"))
+        if scale == "response":
+            if fun is not None:
+                raise ValueError(
+                    "fun takes effects through a function on scale='link'; with scale='response' "
+                    "they are through the inverse link already. Leave one of the two out."
+                )
+            return response_effect(self.fitted, *asked)
+        table = effect(self.fitted, *asked, reference)
+        return transformed(table.frame(), fun)
+
+    def _every_effect(self, grid: Any, **options: Any) -> pd.DataFrame:
+        """All effects, one after the other."""
+        if grid is not None and not isinstance(grid, Mapping) and not hasattr(grid, "columns"):
+            raise ValueError(
+                "grid must be a dict or DataFrame of columns where it is for all effects; got "
+                f"{type(grid).__name__}. Name one effect to give values of its column."
+            )
+        frames = []
+        for name in self.fitted.spec.effect_names:
+            frame = self.effects(name, grid, **options)
+            if "term" in frame:
+                raise ValueError(
+                    f"effects(): {name} is of a column 'term', which is what the table calls "
+                    "effects; ask for one effect at a time."
+                )
+            frame.insert(0, "term", name)
+            frames.append(frame)
+        if not frames:
+            raise ValueError("effects(): the GAM has no effects; see coefficients().")
+        whole = pd.concat(frames, ignore_index=True)
+        # what they are of is left of the numbers
+        return whole[sorted(whole, key=lambda name: name in _NUMBERS)]
+
+    def coefficients(
+        self,
+        reference: Level | Mapping[Column, Level] | None = None,
+        *,
+        level: float = 0.95,
+        unconditional: bool = True,
+        fun: Transform | None = None,
+    ) -> pd.DataFrame:
+        """
+        Coefficients: effects that are single numbers, on the predictor's scale.
+
+        - The intercept: the predictor where every effect is zero, which each is on average over
+          the data; offsets left out. With ``reference`` it is the predictor at the reference levels
+          and at zero of each straight line's column, as ``glm`` prints it; smooths, and levels that
+          are not named, stay at their average.
+        - The slope of each ``linear`` term, in units of the response (behind its link) per unit of
+          the column; shrunk only with ``linear(..., shrink=True)``.
+        - The effect of each level of ``factor`` and ``random_effect``: those of a factor average
+          to zero over the data, or, with ``reference``, are differences from one level.
+
+        :param reference: a level of the only factor, or levels by column (or name of the term), as
+            ``{"clinic": "north"}``: the table then is of treatment contrasts. ``{}`` names none, so
+            that straight lines alone move.
+        :param level: probability of the credible interval.
+        :param unconditional: whether uncertainty allows for uncertain hyperparameters, as in
+            :meth:`effects`.
+        :param fun: as in :meth:`effects`: the exponential of a slope is a ratio, of means under a
+            log link and of odds under a logit link.
+        :return: a row a coefficient: ``term``, ``predictor`` where there are several, ``column``,
+            ``level``, ``estimate``, ``se``, ``lower``, ``upper``.
+        :raises ValueError: naming the argument.
+        """
+        result = coefficients(self.fitted, reference, level, unconditional)
+        return transformed(result, fun)
+
+    def derivatives(
+        self,
+        term: str,
+        grid: Any = None,
+        *,
+        column: Column | None = None,
+        level: float = 0.95,
+    ) -> pd.DataFrame:
+        """
+        The slope of an effect in a column, with bands.
+
+        Of what predictions do, past a link and in all terms together, see :meth:`avg_slopes`.
+
+        :param term: its name.
+        :param grid: where; by default an even grid over the data.
+        :param column: of an effect of several numbers, in which of them.
+        :param level: probability of the credible interval.
+        :return: as :meth:`effects`, in units of the predictor per unit of the column.
+        :raises ValueError: an effect without a slope, or a bad argument, naming it.
+        :raises TypeError: ``term`` is no name.
+        """
+        return derivative(self.fitted, term, grid, level, self.seed, column).frame()
+
+    def differences(
+        self,
+        term: str,
+        *,
+        level: float = 0.95,
+        grid: Any = None,
+        fun: Transform | None = None,
+        group_means: bool = False,
+    ) -> pd.DataFrame:
+        """
+        Differences between levels: of a factor's effects, or of the curves of a ``by=`` factor.
+
+        Curves of a ``by=`` factor are centred, each over its own level's data: what levels differ
+        by on average is the factor's own term. Their differences are ``estimate_centred``;
+        ``group_means=True`` adds those of the means, and the column is ``estimate``.
+
+        :param term: the factor's name, or the label of the smooth (``"s(x):g"``).
+        :param level: probability of the credible interval.
+        :param grid: for curves, where.
+        :param fun: as in :meth:`effects`; the exponential of a difference is a ratio.
+        :param group_means: adds the differences of the levels' means, which the terms
+            ``factor("g")`` and ``random_effect("g")`` have, to those of curves.
+        :return: ``level_1``, ``level_2`` and, for ``level_1 - level_2``, the columns of
+            :meth:`effects`.
+        :raises ValueError: an effect without levels, ``group_means`` where no term has them, or a
+            bad argument, naming it.
+        :raises TypeError: ``term`` is no name.
+        """
+        fit, seed = self.fitted, self.seed
+        curves = fit.spec.called(term)
+        component = curves[0] if len(curves) > 1 else effect_component(fit, term)
+        factor: By | Margin | None = None
+        if len(curves) == 1:
+            factor = next((m for m in component.margins if m.kind == "levels"), None)
+        else:
+            factor = component.by
+        means: list[Component] = []
+        if len(curves) > 1 or component.form in ("curves", "deviations"):
+            assert factor is not None
+            means = _means(fit, component, factor.column)
+            if group_means and len(curves) > 1 and not means:
+                name = fit.spec.encoder.readers[factor.column].name
+                raise ValueError(
+                    f"group_means=True: no term has the means of the levels of {name!r}; add "
+                    f"factor({name!r}) to the terms, or leave group_means out."
+                )
+        added = means if group_means else []
+        if len(curves) > 1:  # a curve for each level
+            pairs = _pairs_of_curves(fit, curves, added, grid)
+            centred = component.form != "own" and not group_means
+        elif component.form in ("curves", "deviations"):
+            pairs = _pairs_of_levels(fit, component, added, grid)
+            centred = bool(means) and not group_means
+        elif component.form in ("levels", "means", "random", "areas"):
+            pairs, centred = _pairs_of_effects(fit, component), False
+        else:
+            raise ValueError(f"differences: {term!r} has no levels to compare.")
+        frames = []
+        for first, second, where, A, moments in pairs:
+            frame = contrast(fit, component, where, A, moments, level, seed).frame()
+            frame = frame.rename(columns={"estimate": CENTRED}) if centred else frame
+            frame.insert(0, "level_2", [second] * len(frame))
+            frame.insert(0, "level_1", [first] * len(frame))
+            frames.append(frame)
+        return transformed(pd.concat(frames, ignore_index=True), fun)
+
+    def sample_effects(
+        self,
+        term: str,
+        grid: Any = None,
+        num_samples: int = 100,
+        *,
+        seed: int | None = None,
+        reference: Mapping[Column, Any] | None = None,
+        slope: Column | None = None,
+    ) -> AnyNDArray:
+        """
+        Joint posterior draws of a component, [S, N] ([S, N, L] for several predictors).
+
+        Each draw of a term that has a shape has it.
+
+        :param term: its name.
+        :param grid: where; by default an even grid over the data.
+        :param num_samples: S.
+        :param seed: the GAM's own by default.
+        :param reference: values with which others are compared, as in :meth:`effects`.
+        :param slope: a column, in which draws of the slope are wanted, as of :meth:`derivatives`.
+        :raises ValueError: an unknown effect, or a bad argument, naming it.
+        :raises TypeError: ``term`` is no name.
+        """
+        fit, seed = self.fitted, self._chosen_seed(seed)
+        check_count("num_samples", num_samples)
+        if slope is not None and reference is not None:
+            raise ValueError("slope and reference exclude each other: a slope has no reference.")
+        component = effect_component(fit, term)
+        if component.shape:
+            X = make_grid(fit, component, grid).X
+            points, distance = [X], 1.0
+            if reference is not None:
+                points.append(_referred(fit, component, X, reference))
+            elif slope is not None:
+                low, high, distance = _beside(fit, component, X, slope)
+                points = [high, low]
+            drawn = [shaped_draws(fit, component, x, num_samples, seed) for x in points]
+            shaped = drawn[0] if len(drawn) == 1 else (drawn[0] - drawn[1]) / distance
+            shaped = shaped[..., predictors(fit, component)[0]]
+            return shaped[..., 0] if shaped.shape[-1] == 1 else shaped
+        if slope is None:
+            table = effect(fit, term, grid, reference=reference)
+        else:
+            table = derivative(fit, term, grid, column=slope)
+        draws = [
+            table.estimate[:, i] + normal_draws(table.covariance[i], num_samples, seed + i)
+            for i in range(len(table.predictors))
+        ]
+        return draws[0] if len(draws) == 1 else np.stack(draws, axis=-1)
+
+    def prior_effects(
+        self, term: str, grid: Any = None, num_samples: int = 100, *, seed: int | None = None
+    ) -> AnyNDArray:
+        """
+        Draws of a component from its prior, [S, N]: what is assumed before data are seen.
+
+        Hyperparameters are drawn with it. The default priors of variances say next to nothing:
+        draws under them are of all sizes. With ``prior=`` of a term they show what that means.
+
+        :param term: its name.
+        :param grid: where; by default an even grid over the data.
+        :param num_samples: S.
+        :param seed: the GAM's own by default.
+        :raises ValueError: an unknown effect, one with a shape, or a bad argument, naming it.
+        :raises TypeError: ``term`` is no name.
+        """
+        fit, seed = self.fitted, self._chosen_seed(seed)
+        check_count("num_samples", num_samples)
+        component = effect_component(fit, term)
+        if component.shape:
+            raise ValueError(
+                f"{term} has a shape, to which draws from its prior do not hold; leave shape out "
+                "to see what is assumed of size and smoothness."
+            )
+        X = make_grid(fit, component, grid).X
+        kernel = frozen_copy(fit.model.kernel[component.name])
+        learnt: list[Any] = [p for p in kernel.parameters if p.prior is not None]
+        unit = np.broadcast_to(fit.units[0], fit.num_predictors)[predictors(fit, component)[0][0]]
+        values = [p.prior.sample(num_samples, seed=(seed, i)) for i, p in enumerate(learnt)]
+        result = np.zeros((num_samples, len(X)))
+        for i, draw in enumerate(result):
+            for p, value in zip(learnt, values):
+                p.assign(value[i])
+            draw[:] = unit * normal_draws(np.asarray(kernel(X)), 1, seed + i)[0]
+        return result

@@ -106,51 +106,46 @@ def joint_moments(
     return factor * mean, factor[:, None, None] ** 2 * covariance
 
 
-def _moments(
-    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool, left_open: bool
-) -> tuple[AnyNDArray, AnyNDArray]:
-    with one_blas_thread():
-        members = states(fit, blocks, unconditional)
-        _, fitted, tangents = next(members)
-        at_fit = fitted.joint_parts(blocks, tangents)
-        open_ = (
-            fitted.residual_covariance(blocks) if left_open else np.zeros(at_fit.inner.shape[1:])
-        )
-        covariance, left, number = np.zeros_like(at_fit.inner), np.zeros_like(at_fit.open), 0
-        for _, moments, at in members:
-            parts = moments.joint_parts(blocks, at)
-            away = (parts.mean - at_fit.mean).T  # around the estimate that is reported
-            covariance += parts.inner + away[:, :, None] * away[:, None, :]
-            left += parts.open
-            number += 1
-    if number == 0:
-        return at_fit.mean, at_fit.inner + open_
-    # what is open keeps the correlation that it has at the fitted hyperparameters
-    sd = np.sqrt(
-        np.divide(left / number, at_fit.open, out=np.ones_like(left), where=at_fit.open > 0)
-    )
-    return at_fit.mean, covariance / number + open_ * sd[:, None] * sd
-
-
 def pointwise_moments(
     fit: FittedGAM, blocks: Sequence[Block], unconditional: bool = True
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Mean and variance, [n, L] both, as of :func:`joint_moments`, for far less than all of it."""
-    with one_blas_thread():
-        members = states(fit, blocks, unconditional)
-        _, fitted, tangents = next(members)
-        at_fit = fitted.joint_parts(blocks, tangents, pointwise=True)
-        result = [
-            parts.inner + np.square((parts.mean - at_fit.mean).T) + parts.open
-            for parts in (
-                moments.joint_parts(blocks, at, pointwise=True) for _, moments, at in members
-            )
-        ]
-    variance = np.mean(result, axis=0) if result else at_fit.inner + at_fit.open
+    mean, variance = _moments(fit, blocks, unconditional, True, pointwise=True)
     if unconditional:
         variance = variance + _between(fit, blocks, pointwise=True)
     factor, _ = fit.units
-    return factor * at_fit.mean, factor**2 * variance.T
+    return factor * mean, factor**2 * variance.T
+
+
+@one_blas_thread()
+def _moments(
+    fit: FittedGAM,
+    blocks: Sequence[Block],
+    unconditional: bool,
+    left_open: bool,
+    pointwise: bool = False,
+) -> tuple[AnyNDArray, AnyNDArray]:
+    members = states(fit, blocks, unconditional)
+    _, fitted, tangents = next(members)
+    at_fit = fitted.joint_parts(blocks, tangents, pointwise)
+    covariance, left, number = np.zeros_like(at_fit.inner), np.zeros_like(at_fit.open), 0
+    for _, moments, at in members:
+        parts = moments.joint_parts(blocks, at, pointwise)
+        away = (parts.mean - at_fit.mean).T  # around the estimate that is reported
+        covariance += parts.inner + (np.square(away) if pointwise else _outer(away))
+        left += parts.open
+        number += 1
+    if number == 0:
+        covariance, left, number = at_fit.inner, at_fit.open, 1
+    covariance, left = covariance / number, left / number
+    if pointwise:
+        return at_fit.mean, covariance + left
+    if left_open:
+        # what is open keeps the correlation that it has at the fitted hyperparameters
+        share = np.divide(left, at_fit.open, out=np.ones_like(left), where=at_fit.open > 0)
+        sd = np.sqrt(share)
+        covariance = covariance + fitted.residual_covariance(blocks) * sd[:, None] * sd
+    return at_fit.mean, covariance
 
 
 def _between(

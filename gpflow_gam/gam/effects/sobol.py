@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,7 @@ from ...sensitivity.grid import (
     draw_covariances,
 )
 from ..fits import FittedGAM
+from ..fits.fitted import Inspected, Scale
 from .posterior import hyperparameter_draws, inducing_moments
 
 _ROWS = 2000  # rows that stand for the data's joint distribution
@@ -37,80 +39,6 @@ _RESAMPLED = 32
 """Draws of the inputs' distribution past a link, where each takes functions of its own."""
 
 Member = tuple[InducingMoments, Likelihood]
-
-
-def sobol(
-    fit: FittedGAM,
-    *,
-    scale: str = "link",
-    inputs: str = "independent",
-    measures: Mapping[str, Measure] | None = None,
-    bootstrap: bool = True,
-    level: float = 0.95,
-    unconditional: bool = True,
-    num_samples: int = 4000,
-    num_points: int = 2048,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """The table of :meth:`gpflow_gam.GAM.sobol`."""
-    check_level(level)
-    check_count("num_samples", num_samples, 2)
-    for argument, value, allowed in (
-        ("scale", scale, ("link", "response")),
-        ("inputs", inputs, ("independent", "data")),
-    ):
-        check_choice(argument, value, allowed)
-    made = fit.spec.dependent
-    if inputs == "independent" and made:
-        raise ValueError(
-            f"inputs='independent': columns that the formula makes ({', '.join(made)}) are "
-            "functions of others; use inputs='data'."
-        )
-    given = given_measures(fit, measures)
-    members = posterior_members(fit, unconditional)
-    if inputs == "data":
-        if scale == "response":
-            raise ValueError(
-                "scale='response' needs inputs='independent': past a link the response is no sum "
-                "of components whose covariances could be taken."
-            )
-        if given:
-            raise ValueError(
-                "measures describe independent inputs; with inputs='data' rows stay together. "
-                "Leave one of the two out."
-            )
-        rows = fit.even_rows(_ROWS)
-        weights = fit.weights[rows]
-        drawn = bootstrapped_weights(weights, REPLICATES, seed, fit.number) if bootstrap else ()
-        draws = draw_covariances(
-            [m for m, _ in members],
-            fit.X[rows],
-            weights,
-            fit.spec.effect_names,
-            num_samples,
-            seed,
-            list(drawn),
-        )
-        return _in_units(fit, covariance_table(draws, level, fit.spec.predictor_names))
-    anova = functional_anova(fit, members, given, bootstrap, seed)
-    if scale == "link":
-        return _in_units(fit, anova.sobol(level=level, num_samples=num_samples, seed=seed))
-    known = input_measures(fit) | given
-    shift = fit.mean_offset()
-    response = [(m, _response(fit, likelihood, shift)) for m, likelihood in members]
-    each = [known]
-    if bootstrap:
-        nodes = {c: m.nodes() for c, m in known.items() if c not in given}
-        pairs = {c: (np.asarray(x)[:, 0], np.asarray(w)) for c, (x, w) in nodes.items()}
-        response *= -(-_RESAMPLED // len(response))
-        each = [
-            known | {c: Discrete(pairs[c][0], w) for c, w in weights.items()}
-            for weights in _bootstrapped(fit, pairs, len(response), seed)
-        ]
-    result = pick_freeze(response, each, num_points, min(num_samples, 128), seed)
-    classes = tuple(map(str, fit.spec.levels or ())) if result.total.shape[1] > 1 else ("",)
-    predictor = anova.variances(num_samples, seed)
-    return response_table(result, predictor, anova.name, level, classes)
 
 
 def functional_anova(
@@ -224,3 +152,120 @@ def _in_units(fit: FittedGAM, table: pd.DataFrame) -> pd.DataFrame:
         squares = dict(zip(fit.spec.predictor_names, factor**2))
         table["variance"] *= table["predictor"].map(squares)
     return table
+
+
+class SobolIndices(Inspected):
+    """Sobol indices of a fitted GAM."""
+
+    def sobol(
+        self,
+        *,
+        scale: Scale = "link",
+        inputs: Literal["independent", "data"] = "independent",
+        measures: Mapping[str, Measure] | None = None,
+        bootstrap: bool = True,
+        level: float = 0.95,
+        unconditional: bool = True,
+        num_samples: int = 4000,
+        num_points: int = 2048,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """
+        Sobol indices: which share of the prediction's variance is due to which columns.
+
+        With ``inputs="independent"`` every column has its own distribution in the data, and the
+        predictor is split into effects of sets of columns that are orthogonal to each other: see
+        :meth:`gpflow_gam.sensitivity.FunctionalANOVA.sobol` for the kinds ``"first"``,
+        ``"interaction"``, ``"total"`` and ``"shapley"``. Where columns depend on each other in the
+        data this says what the fitted function does, not what happens in the data: combinations
+        of values that never occur count as much as any.
+
+        With ``inputs="data"`` rows stay together. Variances of components then overlap, and no
+        split by columns is orthogonal; the table gives each component's ``"share"``, its
+        covariance with the predictor over the predictor's variance (they add up to one), of which
+        ``"structural"`` is the component's own variance and ``"correlative"`` its covariance with
+        the other components (Li et al. 2010). Shapley effects under dependence need conditional
+        expectations of the function given any set of columns, which a sample of moderate size
+        cannot give without a further model; they are left out.
+
+        With ``scale="response"`` the indices are of the expected response, by Monte Carlo: past a
+        link inputs interact even where the predictor is a sum. Offsets are held at their mean.
+
+        :param scale: the predictor, or the expected response (probabilities of each class).
+        :param inputs: ``"independent"`` or ``"data"``.
+        :param measures: distributions of numeric columns that are known, such as
+            ``{"x": gg.measures.Uniform(0, 1)}``; of other columns that of the data is taken.
+        :param bootstrap: whether the intervals allow for the data being a sample of the columns'
+            distribution (Bayesian bootstrap of the rows); without it they are those of the
+            population that consists of the data.
+        :param level: probability of the credible interval.
+        :param unconditional: whether they allow for uncertain hyperparameters, as
+            :meth:`effects` does.
+        :param num_samples: posterior draws; at most 128 with ``scale="response"``, where each needs
+            the functions themselves.
+        :param num_points: Monte Carlo rows with ``scale="response"``, a power of two.
+        :param seed: the GAM's own by default.
+        :return: a row an index: ``kind``, ``effect``, ``estimate`` (the posterior mean), ``lower``,
+            ``upper``, ``variance``; ``predictor`` or ``class`` first where there are several.
+        :raises ValueError: a prediction without variance, of which no share is defined; or
+            naming the argument.
+        """
+        fit, seed = self.fitted, self._chosen_seed(seed)
+        check_level(level)
+        check_count("num_samples", num_samples, 2)
+        for argument, value, allowed in (
+            ("scale", scale, ("link", "response")),
+            ("inputs", inputs, ("independent", "data")),
+        ):
+            check_choice(argument, value, allowed)
+        made = fit.spec.dependent
+        if inputs == "independent" and made:
+            raise ValueError(
+                f"inputs='independent': columns that the formula makes ({', '.join(made)}) are "
+                "functions of others; use inputs='data'."
+            )
+        given = given_measures(fit, measures)
+        members = posterior_members(fit, unconditional)
+        if inputs == "data":
+            if scale == "response":
+                raise ValueError(
+                    "scale='response' needs inputs='independent': past a link the response is no "
+                    "sum of components whose covariances could be taken."
+                )
+            if given:
+                raise ValueError(
+                    "measures describe independent inputs; with inputs='data' rows stay together. "
+                    "Leave one of the two out."
+                )
+            rows = fit.even_rows(_ROWS)
+            weights = fit.weights[rows]
+            drawn = bootstrapped_weights(weights, REPLICATES, seed, fit.number) if bootstrap else ()
+            draws = draw_covariances(
+                [m for m, _ in members],
+                fit.X[rows],
+                weights,
+                fit.spec.effect_names,
+                num_samples,
+                seed,
+                list(drawn),
+            )
+            return _in_units(fit, covariance_table(draws, level, fit.spec.predictor_names))
+        anova = functional_anova(fit, members, given, bootstrap, seed)
+        if scale == "link":
+            return _in_units(fit, anova.sobol(level=level, num_samples=num_samples, seed=seed))
+        known = input_measures(fit) | given
+        shift = fit.mean_offset()
+        response = [(m, _response(fit, likelihood, shift)) for m, likelihood in members]
+        each = [known]
+        if bootstrap:
+            nodes = {c: m.nodes() for c, m in known.items() if c not in given}
+            pairs = {c: (np.asarray(x)[:, 0], np.asarray(w)) for c, (x, w) in nodes.items()}
+            response *= -(-_RESAMPLED // len(response))
+            each = [
+                known | {c: Discrete(pairs[c][0], w) for c, w in weights.items()}
+                for weights in _bootstrapped(fit, pairs, len(response), seed)
+            ]
+        result = pick_freeze(response, each, num_points, min(num_samples, 128), seed)
+        classes = tuple(map(str, fit.spec.levels or ())) if result.total.shape[1] > 1 else ("",)
+        predictor = anova.variances(num_samples, seed)
+        return response_table(result, predictor, anova.name, level, classes)

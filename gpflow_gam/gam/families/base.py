@@ -15,8 +15,9 @@ from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict
 from numpy.random import Generator
 
+from ...errors import check_choice
 from ...likelihoods import MeanLink, Quasi
-from ...likelihoods.base import checked_link, unwrapped
+from ...likelihoods.base import Support, unwrapped
 from ...likelihoods.linked import POWERS, predictor_of
 from ...likelihoods.predictive import conditional_response
 from ...storage import RowArray
@@ -29,8 +30,6 @@ Levels = tuple[Level, ...]
 """The labels of a response, in the order of their codes."""
 Pair = tuple[AnyNDArray, AnyNDArray]
 MaybeArray = AnyNDArray | None
-Reader = Callable[[AnyNDArray, str, str], AnyNDArray]
-"""From a column, its name and the family's to the numbers [N] of a response."""
 
 FAMILIES: dict[str, type[Family]] = {}
 """Every family that has a name of its own."""
@@ -77,11 +76,30 @@ class Family(abc.ABC):
     """True if trials, or a substitute for them, are required."""
     takes_offset: ClassVar[bool] = True
     """True if offsets are in the unit in which the model has its first predictor."""
-    _reads: ClassVar[Reader] = encoding.numbers
+    support: ClassVar[Support | None] = None
+    """The numbers that a response may be; None for all, and where ``_encode`` says more."""
 
     def __init_subclass__(cls, listed: bool = True) -> None:
         if listed and "name" in vars(cls):
             FAMILIES[cls.name] = cls
+
+    links: ClassVar[tuple[str, ...]] = ()
+    """What the field ``link`` may be, of families that have it."""
+    default_link: ClassVar[bool] = True
+    """True if the link is the family's first, and no other link wraps the likelihood."""
+    initial_family: ClassVar[Family | None] = None
+    """The family of a first fit, from which this one's goes on; None for none."""
+    conjugate: ClassVar[bool] = False
+    """True if q is known in closed form: the response is normal around its predictor."""
+    overdispersed: ClassVar[str] = ""
+    """
+    The advice where responses scatter more than the family allows; empty where it learns how much
+    they do, or where one response a row does not show it.
+    """
+
+    def __post_init__(self) -> None:
+        if self.links:
+            check_choice(f"link of family {self.name!r}", vars(self)["link"], self.links)
 
     @property
     def heavy_tailed(self) -> bool:
@@ -118,7 +136,10 @@ class Family(abc.ABC):
         return self._encode(y, levels, name)
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        return Response(type(self)._reads(y, name, self.name)[:, None], None)
+        x = encoding.numbers(y, name, self.name)
+        if self.support is not None:
+            encoding.require(x, *self.support(x), name, self.name)
+        return Response(x[:, None], None)
 
     def labels_of(self, categories: Levels | None, ordered: bool) -> Levels | None:
         """Labels of a column of ``categories``, ``ordered`` or not; None for those it holds."""
@@ -148,7 +169,7 @@ class Family(abc.ABC):
 
     def num_predictors(self, levels: Levels | None = None) -> int:
         """The number L of latent outputs, given the ``levels``."""
-        return 1
+        return len(self.predictor_names(levels))
 
     def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
         """
@@ -180,11 +201,11 @@ class Family(abc.ABC):
 
     def parameter_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         """The parameters [L] after which terms are called, given the ``levels``."""
-        return self.modelled[: self.num_predictors(levels)]
+        return self.modelled[: self.num_predictors(levels)] or self.predictor_names(levels)
 
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         """L names, given the ``levels``; an empty one where there is a single predictor."""
-        return ("",) * self.num_predictors(levels)
+        return ("",)
 
     def axes(self, response: str) -> tuple[str, ...]:
         """Labels [L] of predictors of a ``response`` that differ in kind; empty for others."""
@@ -205,6 +226,10 @@ class Family(abc.ABC):
 
     def _scale(self, y: Observed) -> float:
         return 1.0
+
+    def _moments(self, y: Observed) -> tuple[float, float]:
+        """Mean and standard deviation of all responses."""
+        return y.moments[0], y.spread()
 
     # --- the likelihood ------------------------------------------------------------------------
 
@@ -230,21 +255,6 @@ class Family(abc.ABC):
     def reads_response(self) -> bool:
         """True if the likelihood has constants that all responses determine."""
         return self.calibrated
-
-    @property
-    def default_link(self) -> bool:
-        """True if the link is the family's first, and no other link wraps the likelihood."""
-        return True
-
-    @property
-    def initial_family(self) -> Family | None:
-        """The family of a first fit, from which this one's goes on; None for none."""
-        return None
-
-    @property
-    def conjugate(self) -> bool:
-        """True if q is known in closed form: the response is normal around its predictor."""
-        return False
 
     def parameters(self, likelihood: Likelihood, levels: Levels | None) -> dict[str, float]:
         """Trained numbers of a ``likelihood`` that summaries show, given the ``levels``."""
@@ -278,7 +288,6 @@ class Family(abc.ABC):
         """E[y | ``F``] under a ``likelihood``, [...]; class probabilities [..., C]."""
         return np.asarray(conditional_response(likelihood, *tensors(F)), dtype=np.float64)
 
-    @abc.abstractmethod
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray | None:
         """
         ``2 (log p(y | saturated) - log p(y | F))`` of ``Y`` at ``F``, [N]; None if unbounded.
@@ -286,15 +295,19 @@ class Family(abc.ABC):
         Dispersion parameters are those of ``likelihood`` in both terms: these are scaled deviances
         (McCullagh & Nelder 1989, section 2.3). Weights are left out.
         """
+        F = np.broadcast_to(F, (len(Y), np.shape(F)[-1]))
+        best = self._saturated(likelihood, Y, F)
+        if best is None:
+            return None
+        return np.maximum(2.0 * (best - self.log_density(likelihood, Y, F)), 0.0)
 
-    @property
-    def overdispersed(self) -> str:
-        """
-        The advice where responses scatter more than the family allows.
+    def _saturated(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> MaybeArray:
+        """The greatest log-density of each row over its first predictor; None without a limit."""
 
-        Empty where it learns how much they do, or where one response a row does not show it.
-        """
-        return ""
+        def log_density(f: AnyNDArray) -> AnyNDArray:
+            return self.log_density(likelihood, Y, np.column_stack([f, F[:, 1:]]))
+
+        return greatest(log_density, first(F))
 
     def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair | None:
         """
@@ -349,15 +362,11 @@ class Family(abc.ABC):
 class LinkedFamily(Family):
     """A family with a field ``link``, by :class:`MeanLink` if not the likelihood's own."""
 
-    links: ClassVar[tuple[str, ...]]
-    """The first is that of the likelihood without another one around it."""
+    # the first of the links is that of the likelihood without another one around it
     link: str
 
-    def __post_init__(self) -> None:
-        checked_link(self.link, self.links, f" of family {self.name!r}")
-
     @property
-    def default_link(self) -> bool:
+    def default_link(self) -> bool:  # type: ignore[override]
         return self.link == self.links[0]
 
     @property
@@ -392,10 +401,6 @@ class LinkedFamily(Family):
                 f"take link={self.links[0]!r}."
             )
         return MeanLink(base, self.link, mean, self._size(y))
-
-    def _moments(self, y: Observed) -> tuple[float, float]:
-        """Mean and standard deviation of all responses."""
-        return y.moments[0], y.spread()
 
     def log_mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """The logarithm [...] of the mean, at ``F`` and a ``likelihood`` of counts or amounts."""
@@ -439,9 +444,6 @@ class Dispersed(Family):
     def of_all(self) -> Family:
         return dataclasses.replace(self, varying=True)  # type: ignore[call-arg]
 
-    def num_predictors(self, levels: Levels | None = None) -> int:
-        return 2 if self.varying else 1
-
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         return (self.modelled[0], f"log {self.dispersion}") if self.varying else ("",)
 
@@ -460,7 +462,7 @@ class Dispersed(Family):
 
     def units(self, likelihood: Likelihood) -> Pair:
         if not self.varying:
-            return np.ones(1), np.zeros(1)
+            return super().units(likelihood)
         return np.array([size_of(likelihood), 1.0]), np.zeros(2)
 
     def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
@@ -485,9 +487,13 @@ class LocationScale(Dispersed):
     def takes_offset(self) -> bool:  # type: ignore[override]
         return not self.varying
 
+    def _scale(self, y: Observed) -> float:
+        known = self.default_link and not self.varying
+        return self._moments(y)[1] if known else super()._scale(y)
+
     def units(self, likelihood: Likelihood) -> Pair:
         if not self.varying:
-            return np.ones(1), np.zeros(1)
+            return super().units(likelihood)
         unit = number(base_of(likelihood).unit)
         size = unit if self.default_link else size_of(likelihood)
         return np.array([size, 1.0]), np.array([0.0, np.log(unit)])
@@ -501,14 +507,19 @@ class QuasiFamily(Family):
     """A family whose variance is multiplied by a dispersion, found by Pearson's statistic."""
 
     calibrated: ClassVar[bool] = True
+    overdispersed: ClassVar[str] = ""
     _instead: ClassVar[str]
 
     def _dispersion(self, likelihood: Likelihood) -> float:
         return number(unwrapped(likelihood).dispersion)
 
-    @property
-    def overdispersed(self) -> str:
-        return ""
+    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
+        return Quasi(super()._likelihood(y, levels))  # type: ignore[safe-super]
+
+    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        deviance = super().deviance(likelihood, Y, F)  # type: ignore[safe-super]
+        assert deviance is not None
+        return deviance / self._dispersion(likelihood)
 
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
         return None
@@ -565,3 +576,53 @@ def measured(link: str, what: str) -> str:
     """The predictor of a mean, in words."""
     words = {"identity": "{}", "inverse": "1 / {}", "sqrt": "root of {}"}
     return words.get(link, link + " {}").format(what)
+
+
+_DOUBLINGS, _SECTIONS = 60, 32
+_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+_FLAT = 1e-9  # nats that a last doubling may gain where the largest density is at infinity
+
+
+def greatest(
+    log_density: Callable[[AnyNDArray], AnyNDArray], start: AnyNDArray
+) -> AnyNDArray | None:
+    """The greatest log-density of each row over its predictor, [N]; None where one has no limit."""
+
+    def at(f: AnyNDArray) -> AnyNDArray:
+        with np.errstate(all="ignore"):
+            return np.nan_to_num(log_density(f), nan=-np.inf, posinf=-np.inf)
+
+    middle, value = start.astype(np.float64), at(start)
+    step = np.full(len(start), 1e-3) * np.maximum(1.0, np.abs(start))
+    up, down = at(middle + step), at(middle - step)
+    step = np.where(up >= down, step, -step)
+    behind, gained = middle - step, np.full(len(start), np.inf)
+    ahead = middle + step
+    for _ in range(_DOUBLINGS):
+        new = at(ahead)
+        climbs = new > value
+        if not climbs.any():
+            break
+        gained = np.where(climbs, new - value, 0.0)
+        behind = np.where(climbs, middle, behind)
+        middle, value = np.where(climbs, ahead, middle), np.where(climbs, new, value)
+        step = np.where(climbs, 2.0 * step, step)
+        ahead = np.where(climbs, middle + step, ahead)
+    else:
+        if np.any(gained > _FLAT):
+            return None
+    low, high = np.minimum(behind, ahead), np.maximum(behind, ahead)
+    width = high - low
+    a, b = high - _GOLDEN * width, low + _GOLDEN * width
+    left, right = at(a), at(b)
+    for _ in range(_SECTIONS):
+        rises = left < right
+        low, high = np.where(rises, a, low), np.where(rises, high, b)
+        width = _GOLDEN * (high - low)
+        kept, known = np.where(rises, b, a), np.where(rises, right, left)
+        new = np.where(rises, low + width, high - width)
+        there = at(new)
+        a, b = np.where(rises, kept, new), np.where(rises, new, kept)
+        left, right = np.where(rises, known, there), np.where(rises, there, known)
+    value = np.maximum(value, np.maximum(left, right))
+    return value if np.all(np.isfinite(value)) else None

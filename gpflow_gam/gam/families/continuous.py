@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 from ... import likelihoods
 from ...errors import check_count, check_positive
-from ...likelihoods.base import GaussHermite
+from ...likelihoods.base import AMOUNTS, POSITIVE, GaussHermite
 from ...likelihoods.continuous import (
     EXACT,
     INTERVAL,
@@ -42,7 +42,6 @@ from .base import (
     MaybeArray,
     Pair,
     QuasiFamily,
-    Reader,
     Response,
     base_of,
     first,
@@ -79,10 +78,6 @@ class Survival(LocationScale, abc.ABC):
         what = f"log {response}" if self.kind.logarithm else response
         return f"{self.modelled[0]} of {what}", f"log scale of {what}"
 
-    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        reads = encoding.positive if self.kind.logarithm else encoding.numbers
-        return Response(reads(y, name, self.name)[:, None], None)
-
     def censored(self) -> Family:
         return self
 
@@ -98,43 +93,43 @@ class Survival(LocationScale, abc.ABC):
         floor = 1e-6 if self.kind.logarithm else 1e-3 * y.unweighted.spread()
         return self.kind(self.start * sd, floor)
 
-    def _scale(self, y: Observed) -> float:
-        return 1.0 if self.varying else y.spread(self.kind.logarithm)
-
-    def _located(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
-        """Location [..., 1], and scale, a number or [..., 1]."""
-        location, scale = self._parts(likelihood, F)
-        scale = np.asarray(scale)  # TensorFlow rounds Python's numbers to single precision
-        return location[..., None], scale[..., None] if self.varying else scale
+    def _moments(self, y: Observed) -> tuple[float, float]:
+        return y.moments[0], y.spread(self.kind.logarithm)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         """Mean of the uncensored response, which need not be the location."""
         return Family.mean(self, likelihood, F)
 
-    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """Deviance; the saturated model of a censored row is its most probable location."""
-        y = tf.constant(Y, dtype=default_float())
-        best = base_of(likelihood).saturated(y, self._located(likelihood, F)[1])
-        gap = np.asarray(best, dtype=np.float64) - self.log_density(likelihood, Y, F)
-        return np.maximum(2.0 * gap, 0.0)
+    def _late(self, Y: AnyNDArray) -> AnyNDArray:
+        """Which rows are given a response beyond where they entered, [N]."""
+        entered = Y[:, 3] if Y.shape[1] == 4 else np.full(len(Y), -np.inf)
+        return (Y[:, 2] < LEFT) & (entered > (0.0 if self.kind.logarithm else -np.inf))
 
-    def _below(self, likelihood: Likelihood, y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """P(y' < y | F) of y [N, 1], [N]."""
-        y = tf.constant(y, default_float())
-        return first(
-            np.exp(np.asarray(base_of(likelihood).log_cdf(y, *self._located(likelihood, F))))
-        )
+    def _saturated(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> MaybeArray:
+        base, (_, scale) = base_of(likelihood), self._parts(likelihood, F)
+        y = tf.constant(Y[:, :1], dtype=default_float())
+        unit = base._log_unit(y, np.reshape(scale, (-1, 1)))
+        best: AnyNDArray = first(base._standard_log_density(tf.zeros_like(y)) - unit)
+        if Y.shape[1] == 1:
+            return best
+        best, kind = np.where(Y[:, 2] == EXACT, best, 0.0), Y[:, 2]
+        sought = (kind == INTERVAL) | (self._late(Y) & (kind == EXACT))
+        if sought.any():
+            found = super()._saturated(likelihood, Y[sought], F[sought])
+            assert found is not None
+            best[sought] = found
+        return best
 
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
         """Bounds of the distribution function at each response; equal where it is not censored."""
-        Y = np.asarray(Y, dtype=np.float64)
-        low = self._below(likelihood, Y[:, :1], F)
+        Y, below = np.asarray(Y, dtype=np.float64), self.distribution(likelihood, F).cdf
+        low = below(Y[:, 0])
         if Y.shape[1] == 1:
             return low, low
-        kind, end = Y[:, 2], self._below(likelihood, Y[:, 1:2], F)
+        kind, end = Y[:, 2], below(Y[:, 1])
         if Y.shape[1] == 4:  # given a response beyond where the row entered
-            late = (kind < LEFT) & (Y[:, 3] > (0.0 if self.kind.logarithm else -np.inf))
-            gone = self._below(likelihood, np.where(late, Y[:, 3], 1.0)[:, None], F)
+            late = self._late(Y)
+            gone = below(np.where(late, Y[:, 3], 1.0))
             low = np.where(late, (low - gone) / np.maximum(1.0 - gone, 1e-300), low)
         at_most = np.select([kind == RIGHT, kind == INTERVAL], [1.0, end], low)
         return np.where(kind == LEFT, 0.0, low), at_most
@@ -152,19 +147,7 @@ class Survival(LocationScale, abc.ABC):
         :param F: [..., L].
         :return: [...], of both broadcast.
         """
-        y = tf.constant(np.asarray(times)[..., None], default_float())
-        logs = base_of(likelihood).log_survival(y, *self._located(likelihood, F))
-        return first(np.exp(np.asarray(logs, dtype=np.float64)))
-
-    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
-        """Responses that nothing censors."""
-        location, scale = self._parts(likelihood, F)
-        drawn = location + scale * self._standard(rng, location.shape)
-        return np.exp(drawn) if self.kind.logarithm else drawn
-
-    def _standard(self, rng: np.random.Generator, shape: tuple[int, ...]) -> AnyNDArray:
-        """Draws from the standard distribution."""
-        return rng.standard_normal(shape)
+        return np.asarray(self.distribution(likelihood, F).sf(times))
 
 
 @dataclass(frozen=True)
@@ -176,6 +159,9 @@ class CensoredGaussian(Survival):
     kind: ClassVar[type[likelihoods.Censored]] = likelihoods.CensoredGaussian
     start: ClassVar[float] = 0.7
 
+    def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
+        return norm(*self._parts(likelihood, F))
+
 
 @dataclass(frozen=True)
 class LogNormal(Survival):
@@ -183,8 +169,13 @@ class LogNormal(Survival):
 
     name: ClassVar[str] = "lognormal"
     log_link: ClassVar[bool] = True
+    support = POSITIVE
     kind: ClassVar[type[likelihoods.Censored]] = likelihoods.LogNormal
     start: ClassVar[float] = 0.7
+
+    def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
+        location, scale = self._parts(likelihood, F)
+        return scipy.stats.lognorm(scale, scale=np.exp(location))
 
 
 @dataclass(frozen=True)
@@ -198,11 +189,13 @@ class Weibull(Survival):
 
     name: ClassVar[str] = "weibull"
     log_link: ClassVar[bool] = True
+    support = POSITIVE
     kind: ClassVar[type[likelihoods.Censored]] = likelihoods.Weibull
     start: ClassVar[float] = 0.55  # the standard distribution's own is 1.28
 
-    def _standard(self, rng: np.random.Generator, shape: tuple[int, ...]) -> AnyNDArray:
-        return np.log(rng.standard_exponential(shape))
+    def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
+        location, scale = self._parts(likelihood, F)
+        return scipy.stats.weibull_min(1.0 / scale, scale=np.exp(location))
 
 
 @dataclass(frozen=True)
@@ -428,11 +421,8 @@ class Gaussian(_Normal):
         return Heteroskedastic(self.link)
 
     @property
-    def conjugate(self) -> bool:
+    def conjugate(self) -> bool:  # type: ignore[override]
         return self.default_link
-
-    def _scale(self, y: Observed) -> float:
-        return y.spread() if self.default_link else super()._scale(y)
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
         if not self.default_link:
@@ -493,7 +483,7 @@ class StudentT(LocationScale, LinkedFamily):
     link: str = "identity"
 
     def __post_init__(self) -> None:
-        LinkedFamily.__post_init__(self)
+        super().__post_init__()
         check_positive("df", self.df)
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
@@ -506,11 +496,6 @@ class StudentT(LocationScale, LinkedFamily):
 
     def _moments(self, y: Observed) -> tuple[float, float]:
         return y.robust
-
-    def _scale(self, y: Observed) -> float:
-        if self.default_link and not self.varying:
-            return y.robust[1]
-        return super()._scale(y)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         location, scale = self._parts(likelihood, F)
@@ -533,7 +518,7 @@ class Gamma(Dispersed, LinkedFamily):
 
     name: ClassVar[str] = "gamma"
     links: ClassVar[tuple[str, ...]] = ("log", "inverse", "identity")
-    _reads: ClassVar[Reader] = encoding.positive
+    support = POSITIVE
     link: str = "log"
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
@@ -577,7 +562,7 @@ class Tweedie(LinkedFamily):
 
     name: ClassVar[str] = "tweedie"
     links: ClassVar[tuple[str, ...]] = ("log", "identity", "inverse", "sqrt")
-    _reads: ClassVar[Reader] = encoding.amounts
+    support = AMOUNTS
     link: str = "log"
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
@@ -669,7 +654,7 @@ class Quantile(QuasiFamily, LocationScale):
         return Loss(self.tau, self.smoothing)
 
     @property
-    def initial_family(self) -> Family | None:
+    def initial_family(self) -> Family:  # type: ignore[override]
         """The loss is a line far from the quantile, where steps of Newton's go astray."""
         return _Beginning() if self.varying else Gaussian()
 
@@ -683,8 +668,8 @@ class Quantile(QuasiFamily, LocationScale):
         # what normal noise comes to
         return likelihoods.Quasi(base, self.tau * (1.0 - self.tau) / loss.density**2)
 
-    def _scale(self, y: Observed) -> float:
-        return 1.0 if self.varying else y.robust[1]
+    def _moments(self, y: Observed) -> tuple[float, float]:
+        return y.robust
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         loss, (location, scale) = self._loss, self._parts(likelihood, F)

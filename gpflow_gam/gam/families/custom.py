@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -35,9 +35,6 @@ _DISCRETE = (
 )
 _DRAWS, _SEED = 999, (19, 96)
 """Number and seed of the draws from a distribution that has no distribution function."""
-_DOUBLINGS, _HALVINGS = 60, 60
-_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
-_FLAT = 1e-9  # nats that a last doubling may gain where the largest density is at infinity
 
 
 @dataclass(frozen=True)
@@ -82,11 +79,8 @@ class Custom(Family, listed=False):
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         return deepcopy(self.base)
 
-    def num_predictors(self, levels: Levels | None = None) -> int:
-        return int(self.base.latent_dim or 1)
-
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
-        number = self.num_predictors()
+        number = int(self.base.latent_dim or 1)
         return ("",) if number == 1 else tuple(str(i) for i in range(number))
 
     def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
@@ -118,16 +112,10 @@ class Custom(Family, listed=False):
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray | None:
         """None with several predictors, or where a response has no likeliest one."""
-        if self.num_predictors() > 1:
-            return None
-        F = np.broadcast_to(F, (len(Y), 1))
-        best = greatest(lambda f: self.log_density(likelihood, Y, f[:, None]), first(F))
-        if best is None:
-            return None
-        return np.maximum(2.0 * (best - self.log_density(likelihood, Y, F)), 0.0)
+        return None if self.num_predictors() > 1 else super().deviance(likelihood, Y, F)
 
     @property
-    def overdispersed(self) -> str:
+    def overdispersed(self) -> str:  # type: ignore[override]
         if isinstance(self.base, Exponential):
             return "take family='gamma'"
         return "take family='negative_binomial'" if isinstance(self.base, Poisson) else ""
@@ -170,41 +158,3 @@ class Custom(Family, listed=False):
             )
         seed = rng.integers(2**31, size=2)
         return first(np.asarray(known.sample(seed=tf.constant(seed, tf.int32))))
-
-
-def greatest(
-    log_density: Callable[[AnyNDArray], AnyNDArray], start: AnyNDArray
-) -> AnyNDArray | None:
-    """The greatest log-density of each row over its predictor, [N]; None where one has no limit."""
-
-    def at(f: AnyNDArray) -> AnyNDArray:
-        with np.errstate(all="ignore"):
-            return np.nan_to_num(log_density(f), nan=-np.inf, posinf=-np.inf)
-
-    middle, value = start.astype(np.float64), at(start)
-    step = np.full(len(start), 1e-3) * np.maximum(1.0, np.abs(start))
-    up, down = at(middle + step), at(middle - step)
-    step = np.where(up >= down, step, -step)
-    behind, gained = middle - step, np.full(len(start), np.inf)
-    ahead = middle + step
-    for _ in range(_DOUBLINGS):
-        new = at(ahead)
-        climbs = new > value
-        if not climbs.any():
-            break
-        gained = np.where(climbs, new - value, 0.0)
-        behind = np.where(climbs, middle, behind)
-        middle, value = np.where(climbs, ahead, middle), np.where(climbs, new, value)
-        step = np.where(climbs, 2.0 * step, step)
-        ahead = np.where(climbs, middle + step, ahead)
-    else:
-        if np.any(gained > _FLAT):
-            return None
-    low, high = np.minimum(behind, ahead), np.maximum(behind, ahead)
-    for _ in range(_HALVINGS):
-        width = _GOLDEN * (high - low)
-        a, b = high - width, low + width
-        left, right = at(a), at(b)
-        value = np.maximum(value, np.maximum(left, right))
-        low, high = np.where(left < right, a, low), np.where(left < right, high, b)
-    return value if np.all(np.isfinite(value)) else None

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gpflow
 import numpy as np
 import scipy.stats
-import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from numpy.random import Generator
-from scipy.special import digamma, expit, log_softmax, logit, xlogy
+from scipy.special import log_softmax, xlogy
 
 from ... import likelihoods
-from ...likelihoods import base
 from ...likelihoods.base import (
+    AMOUNTS,
+    COUNTS,
+    LINKS,
     ORDERED_LINKS,
     SHARE_LINKS,
+    SHARES,
     GaussHermite,
-    checked_link,
+    log_probabilities,
     predictor_of,
     unwrapped,
 )
@@ -40,7 +41,6 @@ from .base import (
     MaybeArray,
     Pair,
     QuasiFamily,
-    Reader,
     Response,
     base_of,
     first,
@@ -51,29 +51,14 @@ from .base import (
 from .encoding import Observed
 
 _ROUNDED = 1e-3  # tolerance for successes of a proportion that are no whole number, as in R's glm
-_BISECTIONS = 60
 _LEAST = 1e-300  # A mean or variance below which squares of it, or over it, overflow
 
 
-def _in_numpy(function: Any, link: str, f: AnyNDArray) -> AnyNDArray:
-    return np.asarray(function(link, tf.constant(f, tf.float64)))
-
-
-probability = functools.partial(_in_numpy, base.probability)
-log_probability = functools.partial(_in_numpy, base.log_probability)
-log_failure = functools.partial(_in_numpy, base.log_failure)
-"""Log failure probability at predictors [...]; it and that of success keep their digits."""
-
-
-def _bisected(
-    below: Callable[[AnyNDArray], AnyNDArray], low: AnyNDArray, high: AnyNDArray
-) -> AnyNDArray:
-    """Boundary at which ``below``, true at ``low``, becomes false, by bisection, [N]."""
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        under = below(middle)
-        low, high = np.where(under, middle, low), np.where(under, high, middle)
-    return 0.5 * (low + high)
+def probabilities(link: str, f: AnyNDArray) -> Pair:
+    """Logarithms of the probabilities of success and failure at predictors [...]."""
+    with np.errstate(over="ignore", invalid="ignore"):  # of derivatives, which are of no use here
+        success, failure = log_probabilities(link, f)
+    return success.value, failure.value
 
 
 def constant_of(
@@ -101,10 +86,8 @@ class Bernoulli(Family):
     name: ClassVar[str] = "bernoulli"
     labelled: ClassVar[bool] = True
     discrete: ClassVar[bool] = True
+    links: ClassVar[tuple[str, ...]] = LINKS
     link: str = "logit"
-
-    def __post_init__(self) -> None:
-        checked_link(self.link)
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         known = levels is not None
@@ -126,12 +109,11 @@ class Bernoulli(Family):
         return None if np.any(offset) else constant_of(self.link, y, 1.0 - y, weights)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        y, f = first(Y), first(F)
-        logs = np.where(y == 1.0, log_probability(self.link, f), log_failure(self.link, f))
-        return np.asarray(-2.0 * logs)
+        success, failure = probabilities(self.link, first(F))
+        return np.asarray(-2.0 * np.where(first(Y) == 1.0, success, failure))
 
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
-        failure, success = np.exp(log_failure(self.link, first(F))), first(Y) == 1.0
+        failure, success = np.exp(probabilities(self.link, first(F))[1]), first(Y) == 1.0
         return np.where(success, failure, 0.0), np.where(success, 1.0, failure)
 
     def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
@@ -157,11 +139,13 @@ class Binomial(Family):
     name: ClassVar[str] = "binomial"
     discrete: ClassVar[bool] = True
     needs_trials: ClassVar[bool] = True
+    overdispersed: ClassVar[str] = (
+        "add random_effect() of what rows have in common, or of a column that numbers the rows "
+        "(there is no beta-binomial family)"
+    )
+    links: ClassVar[tuple[str, ...]] = LINKS
     link: str = "logit"
     proportion: bool = False
-
-    def __post_init__(self) -> None:
-        checked_link(self.link)
 
     def encode(
         self,
@@ -175,8 +159,8 @@ class Binomial(Family):
             raise ValueError("trials must be given for family 'binomial': how many, of each row.")
         of = "weights, the trials of proportions," if self.proportion else "trials"
         count = encoding.numbers(trials, of, self.name)
-        whole = (count == np.round(count)) & (count >= 1.0)
-        encoding.require(count, whole, "whole and at least 1", of, self.name)
+        some = COUNTS.holds(count) & (count >= 1.0)
+        encoding.require(count, some, "whole and at least 1", of, self.name)
         x = encoding.numbers(y, name, self.name)
         if x.shape != count.shape:
             raise ValueError(f"{name} has {len(x)} rows, trials has {len(count)}.")
@@ -188,7 +172,8 @@ class Binomial(Family):
                 self.name, "check that weights are the numbers of trials",
             )  # fmt: skip
             x = successes
-        x = encoding.whole_counts(x, name, self.name, "successes")
+        whole = "whole counts of successes, not negative"
+        encoding.require(x, COUNTS.holds(x), whole, name, self.name)
         encoding.require(x, x <= count, "at most the row's trials", name, self.name)
         return Response(np.stack([x, count], axis=1), None)
 
@@ -223,22 +208,14 @@ class Binomial(Family):
         return Y[:, 0] / Y[:, 1]
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        y, n, f = Y[..., 0], Y[..., 1], first(F)
-        hits = xlogy(y, y / n) - y * log_probability(self.link, f)
-        misses = xlogy(n - y, (n - y) / n) - (n - y) * log_failure(self.link, f)
+        y, n, (success, failure) = Y[..., 0], Y[..., 1], probabilities(self.link, first(F))
+        hits = xlogy(y, y / n) - y * success
+        misses = xlogy(n - y, (n - y) / n) - (n - y) * failure
         return np.maximum(2.0 * (hits + misses), 0.0)
-
-    @property
-    def overdispersed(self) -> str:
-        return (
-            "add random_effect() of what rows have in common, or of a column that numbers the rows "
-            "(there is no beta-binomial family)"
-        )
 
     def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
         """A single trial shows no dispersion (McCullagh & Nelder 1989, section 4.4.5)."""
-        y, n, f = Y[..., 0], Y[..., 1], first(F)
-        p, q = probability(self.link, f), np.exp(log_failure(self.link, f))
+        y, n, (p, q) = Y[..., 0], Y[..., 1], np.exp(probabilities(self.link, first(F)))
         variance = np.maximum(n * p * q, _LEAST)
         several = n > 1.0
         square = np.where(several, np.square(y - n * p) / variance, np.nan)
@@ -302,16 +279,9 @@ class QuasiBinomial(QuasiFamily, Binomial):  # type: ignore[misc]
         encoding.require(x, inside, "from 0 to the row's trials", name, self.name)
         return Response(np.stack([x, count], axis=1), None)
 
-    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
-        return likelihoods.Quasi(likelihoods.Binomial(self.link))
-
-    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        return Binomial.deviance(self, likelihood, Y, F) / self._dispersion(likelihood)
-
     def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
         """As of :class:`QuasiPoisson`."""
-        y, n, f = Y[..., 0], Y[..., 1], first(F)
-        p, q = probability(self.link, f), np.exp(log_failure(self.link, f))
+        y, n, (p, q) = Y[..., 0], Y[..., 1], np.exp(probabilities(self.link, first(F)))
         variance = np.maximum(p * q, _LEAST)
         gap = y / n - p
         square = n * np.square(gap) / variance / self._dispersion(likelihood)
@@ -328,16 +298,9 @@ class Beta(Dispersed):
     """
 
     name: ClassVar[str] = "beta"
+    support = SHARES
+    links: ClassVar[tuple[str, ...]] = SHARE_LINKS
     link: str = "logit"
-
-    def __post_init__(self) -> None:
-        checked_link(self.link, SHARE_LINKS)
-
-    def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
-        x = encoding.numbers(y, name, self.name)
-        inside = (x > 0.0) & (x < 1.0)
-        encoding.require(x, inside, "strictly between 0 and 1", name, self.name)
-        return Response(x[:, None], None)
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         if self.varying:
@@ -347,32 +310,13 @@ class Beta(Dispersed):
         scale = mean * (1.0 - mean) / max(0.5 * variance, _LEAST) - 1.0
         return likelihoods.LogitBeta(float(np.clip(scale, 1.0, 1e3)), self.link)
 
-    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """Against the likeliest m: ``digamma(s m) - digamma(s (1 - m)) = logit(y)``."""
-        y, scale = first(Y), np.exp(-self._parts(likelihood, F)[1])
-        target = logit(y)
-
-        def shapes(at: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-            return scale * expit(at), scale * expit(-at)
-
-        def below(at: AnyNDArray) -> AnyNDArray:
-            a, b = shapes(at)
-            return np.asarray(digamma(a) - digamma(b) < target)
-
-        # at +-60 the smaller digamma is beyond any logit(y) that a double holds
-        at = _bisected(below, np.full_like(y, -60.0), np.full_like(y, 60.0))
-        best = scipy.stats.beta.logpdf(y, *shapes(at))
-        return np.maximum(2.0 * (best - self.log_density(likelihood, Y, F)), 0.0)
-
     def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> object:
         f, log_dispersion = self._parts(likelihood, F)
-        scale = np.exp(-log_dispersion)
-        a, b = scale * probability(self.link, f), scale * np.exp(log_failure(self.link, f))
-        return scipy.stats.beta(np.maximum(a, 1e-10), np.maximum(b, 1e-10))
+        shapes = np.exp(np.array(probabilities(self.link, f)) - log_dispersion)
+        return scipy.stats.beta(*np.maximum(shapes, 1e-10))
 
 
 _LARGEST = 1e18  # above this rate numpy draws no Poisson counts
-_LOWEST = -12.0  # log of a mean below which nearly every count above zero is one
 
 
 @dataclass(frozen=True)
@@ -388,7 +332,8 @@ class Poisson(LinkedFamily):
     name: ClassVar[str] = "poisson"
     discrete: ClassVar[bool] = True
     links: ClassVar[tuple[str, ...]] = ("log", "identity", "sqrt")
-    _reads: ClassVar[Reader] = encoding.whole_counts
+    overdispersed: ClassVar[str] = "take family='negative_binomial'"
+    support = COUNTS
     link: str = "log"
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
@@ -405,10 +350,6 @@ class Poisson(LinkedFamily):
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         y, f = first(Y), self.log_mean(likelihood, F)
         return np.maximum(2.0 * (xlogy(y, y) - y * f - y + np.exp(f)), 0.0)
-
-    @property
-    def overdispersed(self) -> str:
-        return "take family='negative_binomial'"
 
     def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
         mean = np.maximum(self.mean(likelihood, F), _LEAST)
@@ -427,6 +368,7 @@ class NegativeBinomial(Dispersed, Poisson):
     """
 
     name: ClassVar[str] = "negative_binomial"
+    overdispersed: ClassVar[str] = ""
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         if self.varying:
@@ -450,10 +392,6 @@ class NegativeBinomial(Dispersed, Poisson):
         y, (f, alpha) = first(Y), self._mean_alpha(likelihood, F)
         tail = np.log1p(alpha * y) - np.logaddexp(0.0, f + np.log(alpha))
         return np.maximum(2.0 * (xlogy(y, y) - y * f - (y + 1.0 / alpha) * tail), 0.0)
-
-    @property
-    def overdispersed(self) -> str:
-        return ""
 
     def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
         f, alpha = self._mean_alpha(likelihood, F)
@@ -482,14 +420,8 @@ class QuasiPoisson(QuasiFamily, Poisson):  # type: ignore[misc]
 
     name: ClassVar[str] = "quasipoisson"
     discrete: ClassVar[bool] = False
-    _reads: ClassVar[Reader] = encoding.amounts
+    support = AMOUNTS
     _instead: ClassVar[str] = "'negative_binomial'"
-
-    def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
-        return likelihoods.Quasi(Poisson._likelihood(self, y, levels))
-
-    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        return Poisson.deviance(self, likelihood, Y, F) / self._dispersion(likelihood)
 
     def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
         """The second is one on average, and makes the first less variable (Fletcher 2012)."""
@@ -508,17 +440,12 @@ class ZeroAltered(Family, abc.ABC):
     log_link: ClassVar[bool] = True
     kind: ClassVar[type[likelihoods.ZeroInflated | likelihoods.Hurdle]]  # its likelihood
     overdispersed_counts: ClassVar[bool] = False  # true if counts are negative binomial
-    _reads: ClassVar[Reader] = encoding.whole_counts
+    support = COUNTS
+    links: ClassVar[tuple[str, ...]] = LINKS
     link: str = "logit"
-
-    def __post_init__(self) -> None:
-        checked_link(self.link)
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         return self.kind(1.0 if self.overdispersed_counts else None, self.link)
-
-    def num_predictors(self, levels: Levels | None = None) -> int:
-        return 2
 
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         return "mean", f"{self.link} zero"
@@ -541,7 +468,8 @@ class ZeroAltered(Family, abc.ABC):
 
     def _zero_counts(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
         """The probability of the second predictor, and the distribution of the count."""
-        return probability(self.link, second(F)), self._counts(likelihood, first(F))
+        zero = np.exp(probabilities(self.link, second(F))[0])
+        return zero, self._counts(likelihood, first(F))
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         zero, counts = self._zero_counts(likelihood, F)
@@ -598,22 +526,6 @@ class HurdlePoisson(ZeroAltered):
 
     def _share(self, counts: Any) -> Any:
         return np.maximum(counts.sf(0.0), _LEAST)
-
-    def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """Against a mean for each row, which zeros do not determine."""
-        y = first(Y)
-
-        # the likeliest mean is that whose count above zero has the mean y
-        def below(f: AnyNDArray) -> AnyNDArray:
-            counts = self._counts(likelihood, f)
-            return np.asarray(counts.mean() / self._share(counts) < y)
-
-        f = _bisected(below, np.full_like(y, _LOWEST), np.log(np.maximum(y, 1.0)) + 1.0)
-        best, at = (
-            counts.logpmf(y) - np.log(self._share(counts))
-            for counts in (self._counts(likelihood, f) for f in (f, first(F)))
-        )
-        return np.where(y > 0.0, np.maximum(2.0 * (best - at), 0.0), 0.0)
 
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
         y, (zero, counts) = first(Y), self._zero_counts(likelihood, F)
@@ -687,14 +599,8 @@ class Categorical(LabelledFamily):
     def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
         return self, tuple(names)  # labels, which only data have
 
-    def parameter_names(self, levels: Levels | None = None) -> tuple[str, ...]:
-        return self.predictor_names(levels)
-
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         return likelihoods.FixedSoftmax(self.num_predictors(levels))
-
-    def num_predictors(self, levels: Levels | None = None) -> int:
-        return len(self._known(levels))
 
     def predictor_names(self, levels: Levels | None = None) -> tuple[str, ...]:
         return tuple(str(level) for level in self._known(levels))
@@ -724,11 +630,12 @@ class Ordinal(LabelledFamily):
 
     name: ClassVar[str] = "ordinal"
     intercept_name: ClassVar[str] = "cutpoints"
+    links: ClassVar[tuple[str, ...]] = ORDERED_LINKS
     levels: Levels | None = None
     link: str = "probit"
 
     def __post_init__(self) -> None:
-        checked_link(self.link, ORDERED_LINKS)
+        super().__post_init__()
         if self.levels is None:
             return
         object.__setattr__(self, "levels", tuple(self.levels))
@@ -765,17 +672,8 @@ class Ordinal(LabelledFamily):
         pairs = itertools.pairwise(self._known(levels or self.levels))
         return {f"{low} | {high}": float(c) for (low, high), c in zip(pairs, cutpoints)}
 
-    def _cumulative(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        cutpoints = np.asarray(base_of(likelihood).cutpoints, dtype=np.float64)
-        f = first(F)[..., None]
-        below = probability(self.link, cutpoints - f)
-        return np.concatenate([np.zeros_like(f), below, np.ones_like(f)], axis=-1)
-
-    def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        return np.diff(self._cumulative(likelihood, F), axis=-1)
-
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
-        below = self._cumulative(likelihood, F)
+        p = self.mean(likelihood, F)
         code = np.asarray(Y)[..., :1].astype(np.int64)
-        lower, upper = (np.take_along_axis(below, code + i, axis=-1)[..., 0] for i in (0, 1))
-        return lower, upper
+        own, upper = (np.take_along_axis(v, code, axis=-1)[..., 0] for v in (p, p.cumsum(axis=-1)))
+        return upper - own, upper

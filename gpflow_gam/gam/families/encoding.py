@@ -65,28 +65,6 @@ def numbers(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
     return x
 
 
-def amounts(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
-    """Numbers that are not negative, [N]."""
-    x = numbers(y, name, family)
-    require(x, x >= 0.0, "not negative", name, family)
-    return x
-
-
-def positive(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
-    """Positive numbers, [N]."""
-    x = numbers(y, name, family)
-    require(x, x > 0.0, "positive", name, family)
-    return x
-
-
-def whole_counts(y: AnyNDArray, name: str, family: str, of: str = "") -> AnyNDArray:
-    """Whole numbers that are not negative, [N]; ``of`` names what is counted in messages."""
-    x = numbers(y, name, family)
-    whole = (x == np.round(x)) & (x >= 0.0)
-    require(x, whole, f"whole counts{of and ' of ' + of}, not negative", name, family)
-    return x
-
-
 def check_no_times(y: AnyNDArray, name: str, family: str) -> None:
     """Raises ValueError if a column holds times or spans of time, which are in whatever unit."""
     kinds = set(map(type, y)) if y.dtype.kind == "O" else set()

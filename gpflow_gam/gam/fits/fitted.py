@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -43,7 +43,7 @@ from ...posteriors import (
     SparseAdditivePosterior,
 )
 from ...posteriors.inducing import shaped_values
-from ...threads import each, one_blas_thread
+from ...threads import check_process, each, one_blas_thread
 from ...variational import DenseGaussian
 from ..components import Component, shaped_term
 from ..families import Family
@@ -781,3 +781,40 @@ def meaningful(se: AnyNDArray, lower: object, upper: object, positive: bool = Tr
         HeavyTailWarning,
     )
     return np.where(settled, se, np.nan)
+
+
+Scale = Literal["response", "link"]
+
+
+class NotFittedError(ValueError, AttributeError):
+    """The GAM has not seen data yet."""
+
+
+class Inspected:
+    """A GAM that may be fitted; ``missing`` says what becomes of incomplete rows."""
+
+    _fit: FittedGAM | None = None
+    missing: str
+    seed: int
+
+    @property
+    def is_fitted(self) -> bool:
+        """True if :meth:`fit` has been called."""
+        return self._fit is not None
+
+    @property
+    def fitted(self) -> FittedGAM:
+        """
+        The outcome of the fit.
+
+        :raises NotFittedError: there is none.
+        :raises ForkedProcessError: nothing can be computed in this process.
+        """
+        check_process()
+        if self._fit is None:
+            raise NotFittedError("the GAM is not fitted yet; call fit(data, y) first.")
+        return self._fit
+
+    def _chosen_seed(self, seed: int | None) -> int:
+        """``seed``, or the GAM's own."""
+        return self.seed if seed is None else seed

@@ -43,6 +43,7 @@ from ..families import Quantile
 from ..fits import FittedGAM
 from ..fits.data import Discrepancies, Pearson
 from ..fits.fit import WITHOUT_NOISE, has_single_rows, refit
+from ..fits.fitted import Inspected
 from ..terms import Column, Interaction, Levels, Smooth, Tensor
 from ..terms.base import column_of
 from ..terms.smooth import SPLINES, has_line
@@ -75,43 +76,6 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
         settled = S.shape[-1] - np.trace(S, axis1=1, axis2=2)
     enters: AnyNDArray = moments.entering([component.name])[0]
     return np.maximum(settled, 0.0) * enters
-
-
-def concurvity(fit: FittedGAM) -> pd.DataFrame:
-    """
-    The concurvity of each effect with all others together (Wood's ``mgcv::concurvity``).
-
-    It is between 0 (no problem) and 1 (the effect is a sum of functions like the others). Others
-    are those of the same predictor; weights count rows. A row for each effect:
-
-    - ``observed``: of the effect as estimated, ``|P f|^2 / |f|^2`` with P the projection on the
-      space of the other effects; of several predictors, of the first;
-    - ``estimate``: of what the effect's prior makes likely, ``|P Phi|^2 / |Phi|^2`` in the norm of
-      Frobenius, Phi the effect's features, whose squares add up to its prior variance.
-    """
-    effects, root = _features(fit)
-    rows = []
-    for name, (phi, f) in effects.items():
-        others = [spanned for second, (spanned, _) in effects.items() if _beside(fit, name, second)]
-        basis = _basis(np.concatenate([root[:, None], *others], axis=1))
-        rows.append((name, _explained(basis, f), _explained(basis, phi)))
-    frame = pd.DataFrame(rows, columns=["effect", "observed", "estimate"])
-    return frame.set_index("effect")
-
-
-def pairwise_concurvity(fit: FittedGAM) -> pd.DataFrame:
-    """As :func:`concurvity`, of each effect with each one (``concurvity(full=FALSE)``)."""
-    effects, root = _features(fit)
-    names = list(effects)
-    measures = {m: pd.DataFrame(1.0, index=names, columns=names) for m in ("observed", "estimate")}
-    for first, (spanned, _) in effects.items():
-        basis = _basis(np.concatenate([root[:, None], spanned], axis=1))
-        for second, (phi, f) in effects.items():
-            if second != first:
-                beside = _beside(fit, first, second)
-                measures["observed"].loc[first, second] = beside * _explained(basis, f)
-                measures["estimate"].loc[first, second] = beside * _explained(basis, phi)
-    return pd.concat(measures, names=["measure", "effect"])
 
 
 def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]], AnyNDArray]:
@@ -396,37 +360,6 @@ def autocorrelations(fit: FittedGAM) -> dict[Column, float]:
 
 
 _NEAREST = 8  # rows that a row is compared with in space
-
-
-@one_blas_thread()
-def residual_tests(
-    fit: FittedGAM, time: Any = None, space: Any = None, seed: int = 0
-) -> pd.DataFrame:
-    """Tests of randomised quantile residuals: a row each, with its statistic and p-value."""
-    if not fit.data.complete or fit.data.shared:
-        raise ValueError("residual_tests: needs the rows of a fit in memory, 65 536 at most.")
-    F = fit.predict_link(fit.X)[0]
-    counted = fit.weights > 0.0
-    residuals = quantile_residuals(fit, seed)[counted]
-    number = len(residuals)
-    edf = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
-    dof = max(number - edf, 1.0)
-    scatter = float(residuals @ residuals) / dof
-    rows = {
-        "uniformity": tuple(kstest(residuals, "norm")[:2]),
-        "dispersion": (scatter, 2.0 * float(norm.sf(abs(scatter - 1.0) / np.sqrt(2.0 / dof)))),
-    }
-    zeros = _zeros(fit, F)
-    if zeros is not None:
-        rows["zeros"] = zeros
-    e = residuals - residuals.mean()
-    if time is not None:
-        order = np.argsort(_at_rows(fit, "time", time, 1)[counted, 0], kind="stable")
-        r = float(e[order][1:] @ e[order][:-1] / (e @ e))
-        rows["time"] = r, 2.0 * float(norm.sf(abs(r + 1.0 / number) * np.sqrt(number)))
-    if space is not None:
-        rows["space"] = _moran(e, _at_rows(fit, "space", space, 2)[counted])
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["statistic", "p"])
 
 
 def _at_rows(fit: FittedGAM, argument: str, given: Any, width: int) -> AnyNDArray:
@@ -827,3 +760,86 @@ def _terms(fit: FittedGAM) -> Warned:
                 f"their units differ, write s({columns}, isotropic=False), which learns one each.",
                 ScaleMismatchWarning,
             )
+
+
+class Checks(Inspected):
+    """Checks of a fitted GAM that users ask for."""
+
+    @one_blas_thread()
+    def residual_tests(
+        self, *, time: Any = None, space: Any = None, seed: int | None = None
+    ) -> pd.DataFrame:
+        """
+        Tests of randomised quantile residuals, as R's DHARMa has them.
+
+        :param time: when rows are: a numeric column of the model, or values [N] of the fitted rows.
+        :param space: where rows are: two numeric columns of the model, or values [N, 2].
+        :param seed: of the residuals' random part; the GAM's own by default.
+        :return: columns ``statistic`` and ``p`` (two-sided), and the rows ``uniformity``
+            (Kolmogorov-Smirnov distance from the normal distribution, conservative, as parameters
+            are those that fit best); ``dispersion`` (variance,
+            given the degrees of freedom of the fit); of counts ``zeros``, those observed over those
+            expected (a score test: van den Broek 1995); with ``time`` the correlation of successive
+            rows; with ``space`` Moran's I of the eight nearest rows (Cliff & Ord 1981).
+        :raises ValueError: a family without a distribution function; rows that are not in memory;
+            ``time`` or ``space`` of another shape.
+        """
+        fit = self.fitted
+        if not fit.data.complete or fit.data.shared:
+            raise ValueError("residual_tests: needs the rows of a fit in memory, 65 536 at most.")
+        F = fit.predict_link(fit.X)[0]
+        counted = fit.weights > 0.0
+        residuals = quantile_residuals(fit, self._chosen_seed(seed))[counted]
+        number = len(residuals)
+        edf = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
+        dof = max(number - edf, 1.0)
+        scatter = float(residuals @ residuals) / dof
+        rows = {
+            "uniformity": tuple(kstest(residuals, "norm")[:2]),
+            "dispersion": (scatter, 2.0 * float(norm.sf(abs(scatter - 1.0) / np.sqrt(2.0 / dof)))),
+        }
+        zeros = _zeros(fit, F)
+        if zeros is not None:
+            rows["zeros"] = zeros
+        e = residuals - residuals.mean()
+        if time is not None:
+            order = np.argsort(_at_rows(fit, "time", time, 1)[counted, 0], kind="stable")
+            r = float(e[order][1:] @ e[order][:-1] / (e @ e))
+            rows["time"] = r, 2.0 * float(norm.sf(abs(r + 1.0 / number) * np.sqrt(number)))
+        if space is not None:
+            rows["space"] = _moran(e, _at_rows(fit, "space", space, 2)[counted])
+        return pd.DataFrame.from_dict(rows, orient="index", columns=["statistic", "p"])
+
+    def concurvity(self, full: bool = True) -> pd.DataFrame:
+        """
+        Concurvity: how well other effects reproduce each effect (Wood's ``mgcv::concurvity``).
+
+        It is between 0 (no problem) and 1 (the effect is a sum of functions like the others).
+        Others are those of the same predictor; weights count rows.
+
+        - ``observed``: of the effect as estimated, ``|P f|^2 / |f|^2`` with P the projection on the
+          space of the other effects; of several predictors, of the first;
+        - ``estimate``: of what the effect's prior makes likely, ``|P Phi|^2 / |Phi|^2`` in the norm
+          of Frobenius, Phi the effect's features, whose squares add up to its prior variance.
+
+        :param full: whether of all others together, a row for each effect; ``False`` for pairs.
+        """
+        fit = self.fitted
+        effects, root = _features(fit)
+        names, kinds = list(effects), ("observed", "estimate")
+        if full:
+            rows = []
+            for name, (phi, f) in effects.items():
+                others = [spanned for n, (spanned, _) in effects.items() if _beside(fit, name, n)]
+                basis = _basis(np.concatenate([root[:, None], *others], axis=1))
+                rows.append((_explained(basis, f), _explained(basis, phi)))
+            return pd.DataFrame(rows, index=pd.Index(names, name="effect"), columns=kinds)
+        measures = {m: pd.DataFrame(1.0, index=names, columns=names) for m in kinds}
+        for first, (spanned, _) in effects.items():
+            basis = _basis(np.concatenate([root[:, None], spanned], axis=1))
+            for second, (phi, f) in effects.items():
+                if second != first:
+                    beside = _beside(fit, first, second)
+                    measures["observed"].loc[first, second] = beside * _explained(basis, f)
+                    measures["estimate"].loc[first, second] = beside * _explained(basis, phi)
+        return pd.concat(measures, names=["measure", "effect"])

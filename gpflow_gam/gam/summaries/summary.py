@@ -33,6 +33,7 @@ from ...threads import one_blas_thread
 from ..components import Component
 from ..effects import coefficients, inducing_moments
 from ..fits import FittedGAM
+from ..fits.fitted import Inspected
 from ..terms import Column
 from .checks import UNLIKELY, Dispersion, autocorrelations, dispersion, effective_dof
 
@@ -46,13 +47,13 @@ _MODE_ROWS, _MODE_STEPS, _MODE_GAIN = 20_000, 50, 1e-8
 _DRAWS = 1000
 
 
-def variance_shares(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
+def variance_shares(fit: FittedGAM) -> AnyNDArray:
     """Draws of ``Var[f_c] / sum_d Var[f_d]`` over the data, [S, C, L], without the intercept."""
     if not fit.spec.effects:  # the intercept alone
         return np.zeros((_DRAWS, 0, fit.num_predictors))
     rows = fit.even_rows(_SHARE_ROWS)
     draws = draw_covariances(
-        [inducing_moments(fit)], fit.X[rows], fit.weights[rows], fit.spec.effect_names, _DRAWS, seed
+        [inducing_moments(fit)], fit.X[rows], fit.weights[rows], fit.spec.effect_names, _DRAWS, 0
     )
     total = draws.variances.sum(axis=1, keepdims=True)
     return np.divide(draws.variances, total, out=np.zeros_like(draws.variances), where=total > 0.0)
@@ -68,16 +69,6 @@ class TermTest(NamedTuple):
 
 _Form = tuple[float, AnyNDArray]
 """A statistic, and the weights of the sum of chi-squares that it is under the hypothesis."""
-
-
-def anova(fit: FittedGAM) -> pd.DataFrame:
-    """The table of :meth:`gpflow_gam.GAM.anova`."""
-    mode, dof, rows = _mode(fit), residual_dof(fit), []
-    for component in fit.spec.effects:
-        edf, forms = effective_dof(fit, component), _forms(fit, [component], mode)
-        for i in component.predictors_of(fit.num_predictors):
-            rows.append((edf[i], *_test([forms[i]], dof)))
-    return pd.DataFrame(rows, index=_labels(fit), columns=["edf", "ref_df", "statistic", "p"])
 
 
 def _labels(fit: FittedGAM) -> pd.Index:
@@ -256,43 +247,6 @@ def parts_of(fit: FittedGAM, component: Component) -> list[Part]:
     return parts if len(parts) > 1 else [part._replace(name="") for part in parts]
 
 
-def inference_data(fit: FittedGAM) -> Any:
-    """Chains of the hyperparameters, as arviz has them."""
-    solution = fit.solution
-    if solution is None or solution.chains is None:
-        raise ValueError("there are no chains: fit with posterior='mcmc'.")
-    try:
-        import arviz
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"inference_data() needs arviz ({error}): pip install 'gpflow_gam[mcmc]'."
-        ) from None
-    names = {}
-    for component in fit.spec.components:
-        for part in parts_of(fit, component):
-            what = f"variance ({part.name})" if part.name else "variance"
-            names[id(part.variance)] = f"{component.name} {what}"
-        for parameter in lengthscales_of(fit.model.kernel[component.name]):
-            names[id(parameter)] = f"{component.name} lengthscale"
-    for path, parameter in parameter_dict(fit.model.kernel).items():
-        names.setdefault(id(parameter), path)
-    chains, learnt = solution.chains, [solution.rounds.hyperparameters]
-    if solution.bound is not None:
-        names[id(solution.bound.parameter)] = "residual variance"
-        learnt.append(solution.bound.noise)
-    draws, at, (C, S, _) = {}, 0, chains.coordinates.shape
-    for some in learnt:
-        rows = chains.coordinates[..., at : (at := at + len(some))].reshape(C * S, -1)
-        values = [some.values(u) for u in rows]
-        for key in map(id, some.parameters):
-            drawn = np.array([each[key] for each in values])
-            draws[names[key]] = drawn.reshape(C, S, *drawn.shape[1:])
-    stats = {"lp": chains.log_density, "diverging": chains.diverged}
-    groups: dict[str, Any] = {"posterior": draws, "sample_stats": stats}
-    named = str(arviz.__version__).startswith("0.")  # since version 1 it takes them as one
-    return arviz.from_dict(**groups) if named else arviz.from_dict(groups)
-
-
 def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, float]:
     """Name and unit of one of several parts."""
     if isinstance(leaf, Constant):
@@ -308,17 +262,6 @@ def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, flo
             name = "straight" if len(component.margins) == 1 else f"straight in {column}"
             return name, float(np.dot(margin.weights, np.square(distance)))
     return "straight", 1.0
-
-
-def variance_components(fit: FittedGAM, level: float = 0.95) -> pd.DataFrame:
-    """The table of :meth:`gpflow_gam.GAM.variance_components`."""
-    check_level(level)
-    # trial steps may end where numbers do
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        rows = list(_rows(fit, float(norm.ppf(0.5 + 0.5 * level))))
-    columns = ["term", "predictor", "part", "variance", "sd", "lower", "upper"]
-    table = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float))
-    return table if fit.num_predictors > 1 else table.drop(columns="predictor")
 
 
 def _rows(fit: FittedGAM, z: float) -> Iterator[tuple[object, ...]]:
@@ -377,25 +320,6 @@ def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, f
 _SIZES = np.linspace(-3.6, 1.2, 7)  # logarithms of standard deviations, in the predictor's unit
 _ABSENT = np.log(1e-6)
 _LENGTHS = norm.ppf([1.0 / 6.0, 0.5, 5.0 / 6.0])  # of standardised lengthscales, in thirds
-
-
-@one_blas_thread()
-def term_probabilities(fit: FittedGAM) -> pd.DataFrame:
-    """Posterior probabilities that a smooth is absent, a straight line, or curved."""
-    if fit.solution is None:
-        raise ValueError(
-            "term_probabilities: a fit with this engine or variational= has no marginal "
-            "likelihood; fit with the defaults."
-        )
-    rows = {}
-    for component in fit.spec.effects:
-        parts = parts_of(fit, component)
-        shared = fit.spec.term(component.term).id is not None
-        if [p.name for p in parts] == ["straight", "deviation"] and not (component.shape or shared):
-            (length,) = lengthscales_of(fit.model.kernel[component.name])
-            evidence = _hypotheses(fit.solution, parts, length, fit.spec.scale)
-            rows[component.name] = np.exp(evidence - logsumexp(evidence))
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["absent", "straight", "curved"])
 
 
 def _hypotheses(
@@ -614,60 +538,6 @@ class Summary:
         return [f"of the levels of {', '.join(omitted)} see coefficients()."] if omitted else []
 
 
-@one_blas_thread()
-def summarise(fit: FittedGAM, seed: int = 0) -> Summary:
-    """The summary of a fit."""
-    spec = fit.spec
-    components = spec.effects
-    shares, tests = variance_shares(fit, seed), anova(fit)
-    rows: list[dict[str, Any]] = []
-    units = np.broadcast_to(fit.units[0], fit.num_predictors)
-    for c, component in enumerate(components):
-        sd, lengths = _scales(fit, component)
-        for i in component.predictors_of(fit.num_predictors):
-            lower, upper = np.quantile(shares[:, c, i], [0.025, 0.975])
-            edf, p = tests[["edf", "p"]].iloc[len(rows)]
-            row = {
-                "edf": edf,
-                "M": len(component.inducing),
-                "k_low": _k_low(component, edf),
-                "sd": sd * units[i],
-                "lengthscale": lengths,
-                "share": shares[:, c, i].mean(),
-                "share_lower": lower,
-                "share_upper": upper,
-                "p": p,
-            }
-            if fit.shaped is not None:
-                tail = fit.shape_tail(component.name, i) if component.shape else np.nan
-                row |= {"shape": component.shape, "shape_p": tail}
-            rows.append(row)
-    columns = [*_COLUMNS, *([] if fit.shaped is None else ["shape", "shape_p"])]
-    discrepancies = fit.discrepancies()
-    deviance = discrepancies.deviance
-    total = sum(float(effective_dof(fit, c).sum()) for c in spec.components)
-    result = fit.result
-    return Summary(
-        pd.DataFrame(rows, index=tests.index, columns=columns),
-        repr(spec.terms),
-        spec.family.name,
-        spec.family.parameters(fit.likelihood, spec.levels),
-        coefficients(fit, most=_SHOWN),
-        fit.number,
-        fit.dropped,
-        sum(fill.count for fill in spec.fills),
-        total,
-        None if deviance is None else 1.0 - deviance[0] / deviance[1],
-        dispersion(fit, discrepancies),
-        autocorrelations(fit),
-        result.elbo,
-        result.converged,
-        result.message,
-        result.seconds,
-        tuple(c.name for c in components if not c.shrink),
-    )
-
-
 def _k_low(component: Component, dof: float) -> bool:
     """True if a function may need more inducing values (``k.check`` of R's mgcv)."""
     M = len(component.inducing)
@@ -691,3 +561,198 @@ def _scales(fit: FittedGAM, component: Component) -> tuple[float, tuple[float, .
     total = sum(part.unit * float(fit.value(part.variance)) for part in varying)
     each = [np.ravel(fit.value(p)) for p in lengthscales_of(fit.model.kernel[component.name])]
     return float(np.sqrt(total)), tuple(np.concatenate([*each, []]).tolist())
+
+
+class Summaries(Inspected):
+    """Summaries of a fitted GAM."""
+
+    @one_blas_thread()
+    def summary(self) -> Summary:
+        """A table of the terms and the fit as a whole; prints as text, and as HTML in notebooks."""
+        fit = self.fitted
+        spec = fit.spec
+        components = spec.effects
+        shares, tests = variance_shares(fit), self.anova()
+        rows: list[dict[str, Any]] = []
+        units = np.broadcast_to(fit.units[0], fit.num_predictors)
+        for c, component in enumerate(components):
+            sd, lengths = _scales(fit, component)
+            for i in component.predictors_of(fit.num_predictors):
+                lower, upper = np.quantile(shares[:, c, i], [0.025, 0.975])
+                edf, p = tests[["edf", "p"]].iloc[len(rows)]
+                row = {
+                    "edf": edf,
+                    "M": len(component.inducing),
+                    "k_low": _k_low(component, edf),
+                    "sd": sd * units[i],
+                    "lengthscale": lengths,
+                    "share": shares[:, c, i].mean(),
+                    "share_lower": lower,
+                    "share_upper": upper,
+                    "p": p,
+                }
+                if fit.shaped is not None:
+                    tail = fit.shape_tail(component.name, i) if component.shape else np.nan
+                    row |= {"shape": component.shape, "shape_p": tail}
+                rows.append(row)
+        columns = [*_COLUMNS, *([] if fit.shaped is None else ["shape", "shape_p"])]
+        discrepancies = fit.discrepancies()
+        deviance = discrepancies.deviance
+        total = sum(float(effective_dof(fit, c).sum()) for c in spec.components)
+        result = fit.result
+        return Summary(
+            pd.DataFrame(rows, index=tests.index, columns=columns),
+            repr(spec.terms),
+            spec.family.name,
+            spec.family.parameters(fit.likelihood, spec.levels),
+            coefficients(fit, most=_SHOWN),
+            fit.number,
+            fit.dropped,
+            sum(fill.count for fill in spec.fills),
+            total,
+            None if deviance is None else 1.0 - deviance[0] / deviance[1],
+            dispersion(fit, discrepancies),
+            autocorrelations(fit),
+            result.elbo,
+            result.converged,
+            result.message,
+            result.seconds,
+            tuple(c.name for c in components if not c.shrink),
+        )
+
+    def anova(self) -> pd.DataFrame:
+        """
+        A test of each term, of the hypothesis that its effect is zero (``anova`` of R's mgcv).
+
+        Lines and levels have Wald's test, of all levels together; a random effect, whose variance
+        is then at its boundary, that of Wood 2013 (Biometrika 100:1005); a smooth one with the
+        reference degrees of freedom of Wood 2013 (Biometrika 100:221). The statistic is
+        ``m' S^-1 m`` of the effect's posterior mean and covariance, under the hypothesis a weighted
+        sum of chi-squares, over the estimated variance of Gaussian noise, whose tail is computed to
+        all digits.
+        :func:`gpflow_gam.anova_test` compares two GAMs.
+
+        :return: a row an effect (and predictor): ``edf``, the effective degrees of freedom;
+            ``ref_df``, the statistic's expectation where the effect is zero; ``statistic``; ``p``.
+        """
+        fit = self.fitted
+        mode, dof, rows = _mode(fit), residual_dof(fit), []
+        for component in fit.spec.effects:
+            edf, forms = effective_dof(fit, component), _forms(fit, [component], mode)
+            for i in component.predictors_of(fit.num_predictors):
+                rows.append((edf[i], *_test([forms[i]], dof)))
+        return pd.DataFrame(rows, index=_labels(fit), columns=["edf", "ref_df", "statistic", "p"])
+
+    @one_blas_thread()
+    def term_probabilities(self) -> pd.DataFrame:
+        """
+        Posterior probabilities that a smooth of one column is absent, a straight line, or curved.
+
+        The three have a third each before the data are seen. Standard deviations of the straight
+        part and of the deviation from it are half-Cauchy, of scale one in the predictor's natural
+        unit (the response's standard deviation; one behind a link), if they are there: a spike and
+        slab for each part, as Bach & Klein (2024, arXiv 2401.00840) have it. They are integrated
+        out, and with them the lengthscale; all other hyperparameters are the fitted ones. Under
+        other odds multiply the columns and divide by their sum.
+
+        :return: columns ``absent``, ``straight`` and ``curved``, which add up to one; a row for
+            each smooth of one column without ``shape`` and ``id``, and without a number for ``by``.
+        :raises ValueError: the fit has no marginal likelihood.
+        """
+        fit = self.fitted
+        if fit.solution is None:
+            raise ValueError(
+                "term_probabilities: a fit with this engine or variational= has no marginal "
+                "likelihood; fit with the defaults."
+            )
+        rows = {}
+        for component in fit.spec.effects:
+            parts = parts_of(fit, component)
+            shared = fit.spec.term(component.term).id is not None
+            if [p.name for p in parts] == ["straight", "deviation"] and not (
+                component.shape or shared
+            ):
+                (length,) = lengthscales_of(fit.model.kernel[component.name])
+                evidence = _hypotheses(fit.solution, parts, length, fit.spec.scale)
+                rows[component.name] = np.exp(evidence - logsumexp(evidence))
+        return pd.DataFrame.from_dict(
+            rows, orient="index", columns=["absent", "straight", "curved"]
+        )
+
+    def variance_components(self, level: float = 0.95) -> pd.DataFrame:
+        """
+        The learnt variances of effects, as lme4's ``VarCorr`` and mgcv's ``gam.vcomp`` give them.
+
+        They maximise the marginal likelihood (REML). Each is a prior variance, in the squared unit
+        of the predictor: of the effects of levels; of slopes, per unit of their column; of a
+        smooth at a point, of its straight part over the data. A straight part is one coefficient,
+        which says little of its own variance.
+
+        Intervals are those of the profile of the marginal likelihood, with all other
+        hyperparameters learnt anew at each value, as lme4's ``confint`` computes them. The lower
+        limit is zero where the data do not tell an effect from none. For responses that are not
+        Gaussian the marginal likelihood is that of the Gaussian approximation at the fit.
+
+        :param level: probability of the intervals.
+        :return: a row for each variance: ``term``, ``predictor`` where there are several, ``part``
+            (``"straight"``, ``"deviation"`` or ``"level"`` of a term that has several),
+            ``variance``, ``sd``, and ``lower`` and ``upper`` of the standard deviation. The last
+            row is ``"residual"``, the noise, where the family has its variance. Intervals are NaN
+            where the marginal likelihood did not choose the variance alone: with
+            ``engine="iterncgp"`` and ``criterion="ncv"``, of terms with a shape, and of a residual
+            behind a link.
+        :raises ValueError: ``level`` is no probability.
+        """
+        fit = self.fitted
+        check_level(level)
+        # trial steps may end where numbers do
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            rows = list(_rows(fit, float(norm.ppf(0.5 + 0.5 * level))))
+        columns = ["term", "predictor", "part", "variance", "sd", "lower", "upper"]
+        table = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float))
+        return table if fit.num_predictors > 1 else table.drop(columns="predictor")
+
+    def inference_data(self) -> Any:
+        """
+        Chains of the hyperparameters after ``fit(data, posterior="mcmc")``.
+
+        :return: an ``arviz.InferenceData``, for ``arviz.summary`` and its plots: variances and
+            lengthscales by the names of their effects, and of a gaussian response the residual
+            variance.
+        :raises ValueError: the fit has no chains.
+        :raises ImportError: arviz is not there.
+        """
+        fit = self.fitted
+        solution = fit.solution
+        if solution is None or solution.chains is None:
+            raise ValueError("there are no chains: fit with posterior='mcmc'.")
+        try:
+            import arviz
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"inference_data() needs arviz ({error}): pip install 'gpflow_gam[mcmc]'."
+            ) from None
+        names = {}
+        for component in fit.spec.components:
+            for part in parts_of(fit, component):
+                what = f"variance ({part.name})" if part.name else "variance"
+                names[id(part.variance)] = f"{component.name} {what}"
+            for parameter in lengthscales_of(fit.model.kernel[component.name]):
+                names[id(parameter)] = f"{component.name} lengthscale"
+        for path, parameter in parameter_dict(fit.model.kernel).items():
+            names.setdefault(id(parameter), path)
+        chains, learnt = solution.chains, [solution.rounds.hyperparameters]
+        if solution.bound is not None:
+            names[id(solution.bound.parameter)] = "residual variance"
+            learnt.append(solution.bound.noise)
+        draws, at, (C, S, _) = {}, 0, chains.coordinates.shape
+        for some in learnt:
+            rows = chains.coordinates[..., at : (at := at + len(some))].reshape(C * S, -1)
+            values = [some.values(u) for u in rows]
+            for key in map(id, some.parameters):
+                drawn = np.array([each[key] for each in values])
+                draws[names[key]] = drawn.reshape(C, S, *drawn.shape[1:])
+        stats = {"lp": chains.log_density, "diverging": chains.diverged}
+        groups: dict[str, Any] = {"posterior": draws, "sample_stats": stats}
+        named = str(arviz.__version__).startswith("0.")  # since version 1 it takes them as one
+        return arviz.from_dict(**groups) if named else arviz.from_dict(groups)
