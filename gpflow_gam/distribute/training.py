@@ -605,57 +605,54 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
     """
     if isinstance(build, GAM):
         return fit_gam(build, data, **arguments)
-    return _fit_model(build, data, _Options(**arguments))
+    return _fit_model(build, data, **arguments)
 
 
-@dataclass(frozen=True)
-class _Options:
-    """Options of minibatch training, checked."""
-
-    batch_size: int
-    num_steps: int
-    strategy: tf.distribute.Strategy | None = None
-    learning_rate: LearningRate = None
-    seed: int = 0
-    checkpoint: str | os.PathLike[str] | None = None
-    save_every: int = 100
-    callback: StepCallback | None = None
-    timeout: float = 300.0
-    validation_data: Any = None
-    steps_per_epoch: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "num_steps", "save_every", "steps_per_epoch"):
-            value = getattr(self, name)
-            check_count(name, value)
-        rate = self.learning_rate
-        if isinstance(rate, (int, float)) and not (np.isfinite(rate) and rate > 0.0):
-            raise ValueError(f"learning_rate must be positive; got {rate}.")
-
-
-def _fit_model(build: Callable[[], Model], data: Data, options: _Options) -> DistributedFit:
+def _fit_model(
+    build: Callable[[], Model],
+    data: Data,
+    *,
+    batch_size: int,
+    num_steps: int,
+    strategy: tf.distribute.Strategy | None = None,
+    learning_rate: LearningRate = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    save_every: int = 100,
+    callback: StepCallback | None = None,
+    timeout: float = 300.0,
+    validation_data: Any = None,
+    steps_per_epoch: int | None = None,
+) -> DistributedFit:
+    check_count("batch_size", batch_size)
+    check_count("num_steps", num_steps)
+    check_count("save_every", save_every)
+    check_count("steps_per_epoch", steps_per_epoch)
+    rate = learning_rate
+    if isinstance(rate, (int, float)) and not (np.isfinite(rate) and rate > 0.0):
+        raise ValueError(f"learning_rate must be positive; got {rate}.")
     start = time.perf_counter()
-    workers = Workers(options.strategy, options.timeout)
-    together, size = workers.communicator, options.batch_size
-    batches = Batches(data, size, workers.replicas, workers.local, options.seed)
+    workers = Workers(strategy, timeout)
+    together, size = workers.communicator, batch_size
+    batches = Batches(data, size, workers.replicas, workers.local, seed)
     whole_batches = None if batches.num_data is None else batches.num_data // size
     validation = None
-    if options.validation_data is not None:
-        validation = Validation(options.validation_data, size, workers)
+    if validation_data is not None:
+        validation = Validation(validation_data, size, workers)
     with workers.scope():
         with workers.watched("It was lost before the first step; start all workers again."):
-            trainable = Trainable(build(), batches, options.learning_rate, workers)
+            trainable = Trainable(build(), batches, learning_rate, workers)
             if validation is not None and isinstance(trainable.model, AdditiveSVGP):
                 raise ValueError(
                     "validation_data are of a keras.Model; build returned an AdditiveSVGP, whose "
                     "predictive density at other rows is model.predict_log_density((X, Y))."
                 )
-            folder = None if options.checkpoint is None else Path(options.checkpoint)
-            steps = options.steps_per_epoch or whole_batches
-            state = FitState(trainable, workers, batches, folder, options.seed, steps, validation)
-            resumed = state.resume(options.num_steps)
+            folder = None if checkpoint is None else Path(checkpoint)
+            steps = steps_per_epoch or whole_batches
+            state = FitState(trainable, workers, batches, folder, seed, steps, validation)
+            resumed = state.resume(num_steps)
         ended = False
-        while state.step < options.num_steps and not ended:
+        while state.step < num_steps and not ended:
             shares = batches.shares(state.step)
             with workers.watched(state.remedy):
                 try:
@@ -666,13 +663,13 @@ def _fit_model(build: Callable[[], Model], data: Data, options: _Options) -> Dis
                     state.fail(state.step + 1, lines[-1] if lines else type(error).__name__, error)
                 state.record(loss, broken)
                 epoch = state.end_epoch()
-                if state.step % options.save_every == 0:
+                if state.step % save_every == 0:
                     state.save()
-                if options.callback is not None:
+                if callback is not None:
                     seconds = time.perf_counter() - start
                     progress = StepProgress(state.step, loss, seconds, trainable.model, epoch)
-                    ended = together.total([bool(options.callback(progress))])[0] > 0
-                if ended or state.step == options.num_steps:
+                    ended = together.total([bool(callback(progress))])[0] > 0
+                if ended or state.step == num_steps:
                     state.save()
                     together.total([1.0])  # the last checkpoint is there before anyone returns
         # their averages, where the optimizer keeps them, as Keras's fit

@@ -164,29 +164,26 @@ def _matrix(data: Any, spec: Mapping[str, Any]) -> tf.Tensor:
     return tf.constant(X[:, :width])
 
 
+_HELD = {"string": "text", "float64": "numbers", "int64": "whole numbers", "bool": "truth values"}
+
+
 def _column(table: Table, spec: Mapping[str, Any]) -> tf.Tensor:
-    column, fill, dtype = spec["column"], spec["fill"], spec["dtype"]
+    column, dtype = spec["column"], spec["dtype"]
     name = spec["name"] if column not in table and spec["name"] in table else column
-    values, missing = table.values(name), table.missing(name)
-    if dtype == "string":
-        text = ["" if hole else value for value, hole in zip(values, missing)]
-        other = next((v for v in text if not isinstance(v, (str, bytes))), None)
-        if other is not None:
-            raise ValueError(f"column {name!r} must hold text; got {other!r}.")
-        return tf.constant(text, tf.string, shape=[len(text)])
-    if dtype != "float64" and missing.any():
-        if fill is None:
-            raise ValueError(f"column {name!r} has missing values; leave those rows out.")
-        values = np.where(missing, fill, values)
+    hole = {"string": "", "float64": np.nan}.get(dtype, spec["fill"])
+    missing = table.missing(name)
+    if hole is None and missing.any():
+        raise ValueError(f"column {name!r} has missing values; leave those rows out.")
+    values = [hole if gone else value for value, gone in zip(table.values(name), missing)]
     try:
-        numbers = values.astype(np.float64)
+        if dtype == "string":
+            return tf.constant(values, tf.string, shape=[len(values)])
+        numbers = np.array(values, np.float64)
+        if dtype == "float64" or np.array_equal(numbers, numbers.astype(dtype)):
+            return tf.constant(numbers.astype(dtype))
     except (TypeError, ValueError):
-        raise ValueError(f"column {name!r} must hold numbers; it holds text.") from None
-    if dtype == "bool" and not np.isin(numbers, (0.0, 1.0)).all():
-        raise ValueError(f"column {name!r} must hold truth values.")
-    if dtype == "int64":  # a fraction is no level
-        numbers = np.where(numbers == np.round(numbers), numbers, np.iinfo(np.int32).min)
-    return tf.constant(numbers.astype(dtype))
+        pass  # the same as numbers of another kind
+    raise ValueError(f"column {name!r} must hold {_HELD[dtype]}.")
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -357,18 +354,14 @@ def _signatures(
 
     def sample(X: Any, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         rows = tf.shape(X[0])[0]
+        none = "num_samples must be at least 1; got"
+        many = (
+            f"a request for draws may have {most} rows, whose joint covariance is factorised: send "
+            "fewer, or export with a larger max_rows; got"
+        )
         checks = [
-            tf.debugging.Assert(
-                num_samples >= 1, ["num_samples must be at least 1; got", num_samples]
-            ),
-            tf.debugging.Assert(
-                rows <= most,
-                [
-                    f"a request for draws may have {most} rows, whose joint covariance is "
-                    "factorised: send fewer, or export with a larger max_rows; got",
-                    rows,
-                ],
-            ),
+            tf.debugging.Assert(num_samples >= 1, [none, num_samples]),
+            tf.debugging.Assert(rows <= most, [many, rows]),
         ]
         with tf.control_dependencies(checks):
             X = [tf.identity(x) for x in X]

@@ -369,15 +369,19 @@ def argument_names(columns: Iterable[Column], taken: Iterable[str] = RESERVED) -
         if not re.match(r"[A-Za-z]", name) or keyword.iskeyword(name) or name == "self":
             name = f"x_{name}"
         plain[column] = name
-    names: dict[Column, str] = {}
     used = {name.lower() for name in taken}
-    for column in sorted(plain, key=lambda c: plain[c] != c):  # whose own name will do first
-        unique, number = plain[column], 2
-        while unique.lower() in used:
-            unique, number = f"{plain[column]}_{number}", number + 1
-        used.add(unique.lower())
-        names[column] = unique
+    first = sorted(plain, key=lambda c: plain[c] != c)  # whose own name will do
+    names = {column: unused(plain[column], used) for column in first}
     return {column: names[column] for column in plain}
+
+
+def unused(name: str, taken: set[str]) -> str:
+    """The name, with a number where it is taken, whatever its capitals; it is taken then."""
+    unique, number = name, 2
+    while unique.lower() in taken:
+        unique, number = f"{name}_{number}", number + 1
+    taken.add(unique.lower())
+    return unique
 
 
 # --- models of a matrix --------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ..archive import replacing
 from ..gam import GAM, scorer
 from ..gam.frames import LevelColumn
 from ..gam.tables import EditedGAM, Tables
+from .servable import unused
 
 TableFormat = Literal["json", "sql", "xlsx", "pmml"]
 Model = Mapping[str, Any]
@@ -387,7 +388,8 @@ def _xlsx(model: Model) -> bytes:
 
     terms = []
     for term in excel.terms:
-        sheet = book.create_sheet(_sheet_name(term["name"], taken))
+        plain = re.sub(r"[\[\]:*?/\\']", "_", term["name"])[:28]  # of 31 characters at most
+        sheet = book.create_sheet(unused(plain, taken))
         terms.append(shown(each(term["name"], ", "), excel.term(term, sheet)))
     totals = shown(each("predictor", " "), excel.sums(terms))
     responses = excel.responses(totals)
@@ -435,16 +437,6 @@ def _write_column(sheet: Any, place: int, values: Sequence[Any]) -> None:
 
 def _cell(value: Any) -> str:
     return _quoted(value) if isinstance(value, str) else str(value).upper()
-
-
-def _sheet_name(name: str, taken: set[str]) -> str:
-    """A name that Excel takes, of at most 31 characters, and no other sheet has."""
-    plain = re.sub(r"[\[\]:*?/\\']", "_", name)[:28]
-    unique, number = plain, 2
-    while unique.lower() in taken:
-        unique, number = f"{plain}_{number}", number + 1
-    taken.add(unique.lower())
-    return unique
 
 
 # --- PMML ----------------------------------------------------------------------------------------
