@@ -143,15 +143,20 @@ def mean_curvature(
     """Minus the second derivatives of each row's E[log p(y_n | rho_n)] in the means, [n, L, L]."""
     Y, at = checked_observations(tf.constant(Y), likelihood), tf.constant(mean)
     var = tf.constant(np.maximum(var, 0.0))
+    return -_second_derivatives(lambda at: likelihood.variational_expectations(X, at, var, Y), at)
+
+
+def _second_derivatives(function: Callable[[tf.Tensor], tf.Tensor], at: tf.Tensor) -> AnyNDArray:
+    """Of a function of each row, at rows [N, L], [N, L, L]."""
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as outer:
         outer.watch(at)
         with tf.GradientTape(watch_accessed_variables=False) as inner:
             inner.watch(at)
-            total = tf.reduce_sum(likelihood.variational_expectations(X, at, var, Y))
-        slope = inner.gradient(total, at)
-        slopes = [slope[:, i] for i in range(mean.shape[1])]
+            total = tf.reduce_sum(function(at))
+        slope = inner.gradient(total, at, unconnected_gradients="zero")
+        slopes = [slope[:, i] for i in range(at.shape[1])]
     rows = [outer.gradient(s, at, unconnected_gradients="zero").numpy() for s in slopes]
-    return -np.stack(rows, axis=1)
+    return np.stack(rows, axis=1)
 
 
 @check_shapes(
@@ -253,16 +258,8 @@ def _unit(
     likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor, number: float
 ) -> AnyNDArray:
     """Scale of each predictor: inverse root of the mean absolute curvature, [L]; 1 without any."""
-    F = tf.convert_to_tensor(F)
-    units = []
-    for i in range(F.shape[1]):
-        with tf.GradientTape() as outer:
-            outer.watch(F)
-            with tf.GradientTape() as inner:
-                inner.watch(F)
-                total = tf.reduce_sum(likelihood.log_prob(X, F, Y))
-            slope = inner.gradient(total, F, unconnected_gradients="zero")[:, i]
-        bend = np.abs(outer.gradient(slope, F, unconnected_gradients="zero").numpy()[:, i])
-        size = float(np.sum(bend)) / number
-        units.append(1.0 / np.sqrt(size) if np.isfinite(size) and size > 0.0 else 1.0)
-    return np.array(units)
+    bends = _second_derivatives(lambda F: likelihood.log_prob(X, F, Y), tf.convert_to_tensor(F))
+    sizes = np.sum(np.abs(np.diagonal(bends, axis1=1, axis2=2)), axis=0) / number
+    return np.array(
+        [1.0 / np.sqrt(s) if np.isfinite(s) and s > 0.0 else 1.0 for s in sizes.tolist()]
+    )

@@ -250,6 +250,10 @@ class Curvature:
     gradient: tf.Tensor  # g = d log p / d f, [Q, N]
     precision: Precision  # W = - d^2 log p / d f^2
 
+    def observed(self, f: tf.Tensor) -> tf.Tensor:
+        """Pseudo-observations ``f + W^+ g`` of the expansion at f, [Q, N]."""
+        return f + self.precision.solve(self.gradient[..., None])[..., 0]
+
     def cast(self, dtype: tf.DType) -> Curvature:
         if self.gradient.dtype == dtype:
             return self

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import check_count
-from .curvatures import Curvature, Precision
+from .curvatures import Precision
 from .operators import KernelOperator
 from .problem import (
     ActionPosteriorState,
@@ -214,7 +214,7 @@ class IterGPRun(Run):
 
     def _outer(self) -> StepReport:
         here = self.problem.curvature(self.Kv)
-        target = self.Kv + here.precision.solve(here.gradient[..., None])[..., 0]  # yhat - m
+        target = here.observed(self.Kv)  # yhat - m
         buffers, v, Kv = self._recycled(here.precision, target)
         taken = self._taken if self.options.recycle else 0
         context = Context(self.problem, here.precision, taken)
@@ -244,13 +244,12 @@ class IterGPRun(Run):
         self._step += 1
         return self._report(residuals)
 
+    def _log_posterior(self, v: tf.Tensor, Kv: tf.Tensor) -> float:
+        return float(self.problem.log_likelihood(Kv)) - 0.5 * float(tf.reduce_sum(v * Kv))
+
     def _creeps(self, v: tf.Tensor, Kv: tf.Tensor) -> bool:
         """True if a small step, a part of f, leads back from far beyond the mode."""
-
-        def log_posterior(v: tf.Tensor, Kv: tf.Tensor) -> float:
-            return float(self.problem.log_likelihood(Kv)) - 0.5 * float(tf.reduce_sum(v * Kv))
-
-        there, before = log_posterior(v, Kv), log_posterior(self.v, self.Kv)
+        there, before = self._log_posterior(v, Kv), self._log_posterior(self.v, self.Kv)
         short = float(self.problem.log_likelihood(tf.zeros_like(Kv))) - there
         return short > 0.0 and abs(there - before) > 0.1 * short
 
@@ -278,15 +277,12 @@ class IterGPRun(Run):
         return Buffers(S, T, F, kept).with_room(old.S.shape[0]), v, Kv
 
     def _report(self, residuals: list[float]) -> StepReport:
-        result: Curvature = self.problem.curvature(self.Kv)
-        quadratic = 0.5 * float(tf.reduce_sum(self.v * self.Kv))
-        away = tf.norm(result.gradient - self.v) / tf.maximum(tf.norm(result.gradient), 1e-300)
         return StepReport(
             step=self._step,
             sweeps=self.problem.operator.sweeps,
             num_actions=self.buffers.used,
-            log_posterior=float(tf.reduce_sum(result.log_prob)) - quadratic,
-            residual=float(away),
+            log_posterior=self._log_posterior(self.v, self.Kv),
+            residual=self.problem.residual(self.v, self.Kv),
             converged=self._change <= self.options.tolerance,
             inner_steps=len(residuals),
             inner_residuals=tuple(residuals),

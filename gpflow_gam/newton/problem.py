@@ -53,6 +53,11 @@ class LaplaceProblem:
         """Summed over the data. Shapes: g [Q, N]."""
         return tf.reduce_sum(self._log_prob(self.predictor(g)))
 
+    def residual(self, v: tf.Tensor, g: tf.Tensor) -> float:
+        """Distance of weights v from the gradient at g, over its length. Shapes: [Q, N] both."""
+        gradient = self.curvature(g).gradient
+        return float(tf.norm(gradient - v) / tf.maximum(tf.norm(gradient), 1e-300))
+
     def curvature(self, g: tf.Tensor) -> Curvature:
         """The log-likelihood to second order in the latent functions. Shapes: g [Q, N]."""
         result = checked_curvature(self._expansion(self.predictor(g)), self.likelihood)

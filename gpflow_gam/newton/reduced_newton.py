@@ -151,8 +151,7 @@ class Mode:
         assert plan.noise is not None
         prior = pairs(plan.fixed, _products(some, plan.fixed))
         operator.sweeps += some.operator.sweeps * (number / N) ** 2
-        target = g + here.precision.solve(here.gradient[..., None])[..., 0]
-        targets = tf.linalg.matvec(flat(plan.fixed), tf.reshape(target, [-1]))
+        targets = tf.linalg.matvec(flat(plan.fixed), tf.reshape(here.observed(g), [-1]))
         factor = explained(prior + plan.noise)
         state = ActionPosteriorState(self._v, plan.fixed, factor, prior, plan.noise, targets)
         return Preview(state, rows)
@@ -166,11 +165,6 @@ class Mode:
         wide = tf.transpose(self._problem.operator.spread(preview.rows, wide), [2, 0, 1])
         return self._joined(wide, preview.state.prior, preview.state.noise)
 
-    def _target(self) -> tf.Tensor:
-        """The pseudo-observations without the mean function, [Q, N]."""
-        here = self._here
-        return self._g + here.precision.solve(here.gradient[..., None])[..., 0]
-
     def _joined(self, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor) -> ActionPosteriorState:
         """With the mode's own weights as one more action, which costs nothing: K v is known."""
         v, g = self._v, self._g
@@ -180,7 +174,7 @@ class Mode:
             S = tf.concat([S, v[None]], axis=0)
             prior = _bordered(prior, tf.linalg.matvec(flat(S), tf.reshape(g, [-1])))
             noise = _bordered(noise, tf.linalg.matvec(flat(S), tf.reshape(ahead, [-1])))
-        targets = tf.linalg.matvec(flat(S), tf.reshape(self._target(), [-1]))
+        targets = tf.linalg.matvec(flat(S), tf.reshape(self._here.observed(self._g), [-1]))
         return ActionPosteriorState(v, S, explained(prior + noise), prior, noise, targets)
 
     def _iterated(
@@ -188,7 +182,7 @@ class Mode:
     ) -> tuple[ActionPosteriorState, tf.Tensor]:
         """Residual actions: IterGP on the system at the mode; their products with K, too."""
         Q, N = self._v.shape
-        target, precision = self._target(), self._here.precision
+        target, precision = self._here.observed(self._g), self._here.precision
         zero = tf.zeros([Q, N], target.dtype)
         empty = Buffers.empty(len(adaptive), Q, N, target.dtype)
         loop = InnerLoop(self._problem.operator)
@@ -503,14 +497,12 @@ class ReducedNewtonRun(Run):
 
     def report(self, inner: int = 0, gain: float = np.inf) -> StepReport:
         """A report of where the run is."""
-        gradient = self.problem.curvature(self.g).gradient
-        away = tf.norm(gradient - self.v) / tf.maximum(tf.norm(gradient), 1e-300)
         return StepReport(
             step=self._step,
             sweeps=self.problem.operator.sweeps,
             num_actions=int(self.S.shape[2]),
             log_posterior=self._reached.value,
-            residual=float(away),
+            residual=self.problem.residual(self.v, self.g),
             converged=gain < self.options.tolerance,
             inner_steps=inner,
         )
