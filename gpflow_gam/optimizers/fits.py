@@ -364,7 +364,16 @@ def _fit_collapsed(
             # an iteration's gain says less of what is left than a round's
             step = 0.1 * tracker.tolerance
             u, value, converged, message = converge(
-                bound.loss, u, value, step, tracker, best, bound.metric, record, elsewhere
+                bound.loss,
+                u,
+                value,
+                step,
+                tracker,
+                best,
+                bound.metric,
+                record,
+                elsewhere,
+                bound.hessian,
             )
     except (StopFit, KeyboardInterrupt) as error:
         u, converged, message = best.x, False, tracker.why(error)

@@ -50,6 +50,7 @@ def centre_of_draws(
     start: AnyNDArray,
     slopes: AnyNDArray,
     metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
+    hessian: Callable[[AnyNDArray], AnyNDArray | None] | None = None,
 ) -> AnyNDArray:
     """The coordinates [K] around which hyperparameters are drawn."""
     # Fitted variances may be zero; the density of their logarithms, under a prior flat in standard
@@ -62,7 +63,9 @@ def centre_of_draws(
         return value - float(slopes @ u), gradient - slopes
 
     try:
-        return descend(tilted, start, _MAX_STEPS, _TOLERANCE, None, metric=metric)[0]
+        return descend(tilted, start, _MAX_STEPS, _TOLERANCE, None, metric=metric, hessian=hessian)[
+            0
+        ]
     except NotPositiveDefinite:
         return start
 
@@ -190,18 +193,20 @@ class Target:
         if bound is not None:
             self.number = len(self.optimum)
             self.loss, self._value, self._metric = bound.loss, bound.value, bound.metric
+            self._second = bound.hessian
         else:
             self.number = self._kernels
             self.loss = rounds.loss(data)
             self._value = functools.partial(rounds.value, data)
             self._metric = functools.partial(rounds.metric, data)
+            self._second = functools.partial(rounds.hessian, data)
 
     def recentre(self) -> None:
         """Move to where the density of the coordinates is highest."""
         hyperparameters, n, m = self._solution.rounds.hyperparameters, self._kernels, self.number
         self._slopes[:n] = hyperparameters.to_uniform_sd()
         start = np.concatenate([hyperparameters.off_zero(self.optimum[:n]), self.optimum[n:]])
-        centre = centre_of_draws(self.loss, start[:m], self._slopes[:m], self._metric)
+        centre = centre_of_draws(self.loss, start[:m], self._slopes[:m], self._metric, self._second)
         self.optimum = np.concatenate([centre, start[m:]])
 
     def value(self, u: AnyNDArray) -> float:

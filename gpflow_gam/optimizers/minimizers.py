@@ -334,8 +334,8 @@ class Options:
 
 
 _LEG = 8  # iterations of L-BFGS after which it begins anew in other coordinates
-_RECORDED_LEG = 8  # the same where each beginning is written down: an interrupted fit goes on there
 _FIRST_LEG = 3  # the same of the first, which leaves a start that may be far from all that follows
+_APPROXIMATE = 11  # iterations before second derivatives, which cost as much as ten, pay
 _STEPS = 60  # iterations of a search for another optimum
 _FARTHEST = 2.0  # longest first step of a search, in any (logarithmic) hyperparameter
 
@@ -358,8 +358,15 @@ def descend(
     best_seen: Callable[[AnyNDArray], None] | None = None,
     metric: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
     anew: Callable[[AnyNDArray], None] = lambda _: None,
+    hessian: Callable[[AnyNDArray], AnyNDArray | None] | None = None,
+    near: bool = False,
 ) -> tuple[AnyNDArray, bool, str]:
-    """L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``."""
+    """
+    L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``.
+
+    The metric approximates second derivatives; with ``hessian`` these decide where it ends, and
+    take over after some iterations, or at once if the optimum is ``near``.
+    """
     # It begins anew every few iterations, as curvature changes where variances go to zero. A trial
     # step that cannot be evaluated counts as one too far: it is given a value as far above the best
     # one as the slope there promised to go below, so that the line search tries a ninth of the step
@@ -406,13 +413,17 @@ def descend(
         if gain < 1e-2 * tolerance:
             raise StopIteration
 
-    later = _LEG if record is None else _RECORDED_LEG
     # one that goes on where another was left does as that would have done
-    leg = later if record is not None and tracker is not None and tracker.history else _FIRST_LEG
+    before = len(tracker.history) if record is not None and tracker is not None else 0
+    leg = _LEG if before else _FIRST_LEG
     while taken < steps:
         value, origin, gradient = best
         anew(origin)
-        curvature = metric(origin)
+        near = near or before + taken >= _APPROXIMATE
+        second = hessian(origin) if near and hessian is not None else None
+        if second is not None and (gain := promised(gradient, second)) < 1e-2 * tolerance:
+            return best[1], True, f"a Newton step promises {gain:.2g} nats"
+        curvature = metric(origin) if second is None else _absolute(second)
         axes = _axes(gradient, curvature)
 
         def along(
@@ -440,9 +451,11 @@ def descend(
                 "maxls": 40,
             },
         )
-        leg = later
+        leg = _LEG
         if outcome.status != 1:
-            return best[1], True, _STUCK if outcome.status == 2 else "converged"
+            if near or hessian is None:
+                return best[1], True, _STUCK if outcome.status == 2 else "converged"
+            near = True
     return best[1], False, f"iteration limit of {steps} reached"
 
 
@@ -463,6 +476,7 @@ def converge(
     metric: Callable[[AnyNDArray], AnyNDArray | None],
     anew: Callable[[AnyNDArray, float], None] = lambda *_: None,
     elsewhere: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
+    hessian: Callable[[AnyNDArray], AnyNDArray | None] | None = None,
 ) -> tuple[AnyNDArray, float, bool, str]:
     """Runs of :func:`descend` from ``x``, where the loss is ``value``, until one gains nothing."""
     # Each ends with an iteration that gains less than a hundredth of step; from a better
@@ -485,15 +499,18 @@ def converge(
             set_best,
             metric,
             lambda x, value=value: anew(x, value),  # type: ignore[misc]
+            hessian,
         )
         now = loss(x)[0]
         gain, value = value - now, now
         if not converged:
             return x, value, False, message
-        if gain < tracker.tolerance:
+        if gain < tracker.tolerance or hessian is not None:
             other = elsewhere(x)
             if other is None:
-                return x, value, True, f"the last run of L-BFGS gained {gain:.2g} nats"
+                if hessian is None:
+                    message = f"the last run of L-BFGS gained {gain:.2g} nats"
+                return x, value, True, message
             x = best.x = other
             value = loss(x)[0]
 
@@ -541,6 +558,20 @@ def other_optimum(
         if now < value - tolerance:
             value, best, one = now, there, alone(there)
     return best
+
+
+_LEAST_CURVATURE = 1e-2  # of a direction of which neither data nor priors say anything
+
+
+def _absolute(hessian: AnyNDArray) -> AnyNDArray:
+    """Second derivatives [K, K], positive definite: downhill also where they are negative."""
+    values, vectors = np.linalg.eigh(hessian)
+    return (vectors * np.maximum(np.abs(values), _LEAST_CURVATURE)) @ vectors.T
+
+
+def promised(gradient: AnyNDArray, hessian: AnyNDArray) -> float:
+    """The gain that a Newton step promises."""
+    return 0.5 * float(gradient @ np.linalg.solve(_absolute(hessian), gradient))
 
 
 def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray | None:

@@ -40,6 +40,9 @@ def test_random_gams_are_sane_or_refused(case: Case) -> None:
         (1061, "levels"),
         (1008, "zero"),
         (1004, "order"),
+        (31, "order"),  # where a search ends
+        (31, "sign"),
+        (4, "order"),
     ],
 )
 def test_what_does_not_matter_changes_nothing(seed: int, relation: str) -> None:

@@ -102,10 +102,11 @@ def _beside(fit: FittedGAM, first: str, second: str) -> bool:
     return first != second and bool(set(places[0]) & set(places[1]))
 
 
-def _basis(A: AnyNDArray) -> AnyNDArray:
-    """Orthonormal columns that span those of A, but for directions of negligible size."""
-    vectors, size, _ = np.linalg.svd(A, full_matrices=False)
-    return vectors[:, size > 1e-3 * size[0]]
+def _basis(root: AnyNDArray, *features: AnyNDArray, negligible: float = 1e-3) -> AnyNDArray:
+    """Orthonormal columns that span a constant and features, but for directions of small size."""
+    columns = np.concatenate([root[:, None], *features], axis=1)
+    vectors, size, _ = np.linalg.svd(columns, full_matrices=False)
+    return vectors[:, size > negligible * size[0]]
 
 
 def _explained(basis: AnyNDArray, A: AnyNDArray) -> float:
@@ -827,16 +828,17 @@ class Checks(Inspected):
         fit = self.fitted
         effects, root = _features(fit)
         names, kinds = list(effects), ("observed", "estimate")
+        bases = {name: _basis(root, phi) for name, (phi, _) in effects.items()}
         if full:
             rows = []
             for name, (phi, f) in effects.items():
-                others = [spanned for n, (spanned, _) in effects.items() if _beside(fit, name, n)]
-                basis = _basis(np.concatenate([root[:, None], *others], axis=1))
+                others = [basis for n, basis in bases.items() if _beside(fit, name, n)]
+                # all that single effects span: together they explain no less than one of them
+                basis = _basis(root, *others, negligible=1e-8)
                 rows.append((_explained(basis, f), _explained(basis, phi)))
             return pd.DataFrame(rows, index=pd.Index(names, name="effect"), columns=kinds)
         measures = {m: pd.DataFrame(1.0, index=names, columns=names) for m in kinds}
-        for first, (spanned, _) in effects.items():
-            basis = _basis(np.concatenate([root[:, None], spanned], axis=1))
+        for first, basis in bases.items():
             for second, (phi, f) in effects.items():
                 if second != first:
                     beside = _beside(fit, first, second)

@@ -21,7 +21,7 @@ from ...errors import NotPositiveDefinite
 from ...kernels.correlation import Values, lookup, parameters_of
 from ...likelihoods import MeanLink, Quasi
 from ...likelihoods.base import unwrapped
-from ..minimizers import Loss, StopFit, Tracker, descend, other_optimum
+from ..minimizers import Loss, StopFit, Tracker, descend, other_optimum, promised
 from .checkpoint import Snapshot
 from .evidence import (
     Evidence,
@@ -328,6 +328,7 @@ class Profile:
 _MAX_ROUNDS = 100
 _MAX_HALVINGS = 20
 _ROUGH = 10.0  # tolerance of a search whose result is the start of another
+_SMALL_SHARE = 1e-3  # gain, relative to the tolerance, that a Newton step may promise at the end
 _STALE_SHARE = 0.03  # tolerance of a search relative to the gain of the last round
 _OFF = 0.5  # nats between sums at nodes and at bins: too few to prefer hyperparameters
 _MOST_STEPS = 60  # number of L-BFGS iterations of a round
@@ -471,6 +472,7 @@ class Rounds:
         self.family_places = [every.index(id(p)) for p in self.family.parameters]
         places = [c.places for c in rows.components]
         self.evidence = Evidence(places, relative_jitter(None, tf.float64))
+        self._last_hessian: tuple[PseudoData, tuple[bytes, float], AnyNDArray] | None = None
         self._users: dict[int, list[int]] = {id(p): [] for p in self.hyperparameters.parameters}
         for i, component in enumerate(rows.components):
             for p in parameters_of(component.kernel):
@@ -549,7 +551,7 @@ class Rounds:
             if not at.rounds:  # an earlier run has recorded it
                 self._record(now)
             while True:
-                if at.learnt and (at.gain < tolerance or rough):
+                if at.learnt and (rough or self._ended(now, at, tolerance)):
                     if rough or at.signed or not now.sweep.negative:
                         other = None if rough else self._elsewhere(now, at.signed, tolerance)
                         if other is None:
@@ -563,11 +565,12 @@ class Rounds:
                 settled = at.settled or (at.rounds > 0 and at.gain < max(1.0, tolerance))
                 learns = settled or at.rounds >= _STALE_ROUNDS
                 # digits are of no use while sites still move by much
-                fine = max(tolerance, _STALE_SHARE * at.gain)
+                fine = max(0.1 * tolerance, _STALE_SHARE * at.gain)
                 moves = not settled or at.gain > 1.0
                 foreseen = settled and not rough and self._foresees(now)
                 fine = _ROUGH if rough else tolerance if foreseen else fine
-                target = self._improved(now, learns, settled, moves, fine)
+                near = at.learnt and at.gain < 1.0
+                target = self._improved(now, learns, settled, moves, fine, near)
                 if foreseen and (there := self._foreseen(now, target)).elbo < now.elbo + tolerance:
                     gain = there.elbo - now.elbo
                     other = self._elsewhere(there, at.signed, tolerance)
@@ -605,6 +608,19 @@ class Rounds:
         fixed = Rounds(self.kernel, self.likelihood, self.rows, None, learns=False)
         begin = FitState(Point(data, np.zeros(0), np.zeros(0)), settled=True)
         return fixed.run(begin, 0.1 * tolerance, _PASSES)[0]
+
+    def _ended(self, now: Evaluation, at: FitState, tolerance: float) -> bool:
+        """True if the last round gained little, and that was not for a search that ended early."""
+        small = _SMALL_SHARE * tolerance
+        if at.gain < small or at.gain >= tolerance or self._foresees(now):
+            return at.gain < tolerance
+        u, phi, data = now.point.u, now.point.phi, now.sweep.data
+        step = self._newton(now, settled=True)
+        left = 0.5 * float(step @ (now.sweep.slope + self.family.log_prior(phi)[1]))
+        hessian = self._known_hessian(data, u)
+        if len(u) and hessian is not None:
+            left += promised(self.loss(data)(u)[1], hessian)
+        return float(self.rows.communicator.agreed(left)) < small
 
     def _foresees(self, now: Evaluation) -> bool:
         """True if the gain of the next round is known before its pass over the rows."""
@@ -653,7 +669,13 @@ class Rounds:
         )
 
     def _improved(
-        self, now: Evaluation, learns: bool, settled: bool, moves: bool, tolerance: float
+        self,
+        now: Evaluation,
+        learns: bool,
+        settled: bool,
+        moves: bool,
+        tolerance: float,
+        near: bool,
     ) -> Point:
         """The last sites and better parameters; vanished effects come back while sites move."""
         data = now.sweep.data
@@ -665,7 +687,7 @@ class Rounds:
         if learns and len(self.hyperparameters):
             try:
                 there = self.hyperparameters.off_zero(u) if moves else u
-                u = self.rows.communicator.agreed(self._search(data, there, tolerance))
+                u = self.rows.communicator.agreed(self._search(data, there, tolerance, near))
             except NotPositiveDefinite:
                 # sites with negative weights may have no posterior, and one at a share of the way
                 if not now.sweep.negative:
@@ -775,7 +797,7 @@ class Rounds:
         here = EvidenceEvaluation(self.evidence, data, self.values(u))
         return -(here.value + self.hyperparameters.log_prior(u)[0])
 
-    def _search(self, data: PseudoData, u: AnyNDArray, tolerance: float) -> AnyNDArray:
+    def _search(self, data: PseudoData, u: AnyNDArray, tolerance: float, near: bool) -> AnyNDArray:
         """L-BFGS on the evidence of the pseudo-data."""
         return descend(
             self.loss(data),
@@ -784,7 +806,16 @@ class Rounds:
             tolerance,
             self.tracker,
             metric=lambda x: self.metric(data, x),
+            hessian=lambda x: self._known_hessian(data, x),
+            near=near,
         )[0]
+
+    def _known_hessian(self, data: PseudoData, u: AnyNDArray) -> AnyNDArray | None:
+        """As :meth:`hessian`; None where rounding leaves none."""
+        try:
+            return self.hessian(data, u)
+        except NotPositiveDefinite:
+            return None
 
     def metric(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray | None:
         """Approximate second derivatives of the loss at u, [K, K]; None if they are not known."""
@@ -827,53 +858,59 @@ class Rounds:
 
     def hessian(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray:
         """Second derivatives of :meth:`loss` at u, [K, K]."""
+        # a round asks for them at its end, then a search at its start, and at last a posterior
+        last = self._last_hessian
+        if last is None or last[0] is not data or last[1] != (u.tobytes(), scale):
+            last = self._last_hessian = data, (u.tobytes(), scale), self._hessian(data, u, scale)
+        return last[2]
+
+    def _hessian(self, data: PseudoData, u: AnyNDArray, scale: float) -> AnyNDArray:
         # Features are differenced, a component at a time, and their interaction through the
         # posterior is written out: differences of gradients evaluate every component for every
         # coordinate.
+        if not len(u):
+            return np.zeros((0, 0))
         learnt, (present, moved) = self.hyperparameters, self._moved(u)
         here = EvidenceEvaluation(self.evidence, data, present, scale)
         bars, masses = here.feature_slopes(), here.masses
         rows, nodes = here.projection.inducing, here.projection.nodes
         H = np.zeros((len(moved), len(moved)))
-        # of every coordinate, changes of the features [M_c, J_c] of the components that it moves
-        changes: list[dict[int, AnyNDArray]] = []
+        # changes of features, of each component by coordinates that move it
+        changes: list[dict[int, AnyNDArray]] = [{} for _ in rows]
         for j, (step, (which, there)) in enumerate(zip(_STEP * np.eye(len(u)), moved)):
             blocks = {c: self.evidence.block(c, there) for c in which}
-            changes.append({c: (b.phi - here.blocks[c].phi) / _STEP for c, b in blocks.items()})
+            for c, block in blocks.items():
+                changes[c][j] = (block.phi - here.blocks[c].phi) / _STEP
             before, after = (
                 added(b[c].gradient(bars[c], masses[c]) for c in which)
                 for b in (here.blocks, blocks)
             )
             H[j] += (learnt.pullback(u + step, after) - learnt.pullback(u, before)) / _STEP
         H = 0.5 * (H + H.T)
+        # below one another: of each row its coordinate, and which inducing value it is of
+        D = [np.concatenate(list(d.values())) for d in changes if d]
+        cells = [nodes[c] for c, d in enumerate(changes) if d]
+        rows_of = [(j, r) for d, r in zip(changes, rows) for j in d]
+        owner = np.concatenate([np.full(r.stop - r.start, j) for j, r in rows_of])
+        value = np.concatenate([np.r_[r] for _, r in rows_of])
+        sums = np.eye(len(u))[owner]
         for i, (slope, half) in enumerate(zip(here.slopes, here.projection.half)):
             mu, A, s = here.mean[:, i], data.precision[i], data.shift[:, i]
             S = -2.0 * slope - np.outer(mu, mu)
-            # per coordinate and component: its change times A Phi' and A, Lambda's slope times it
-            towards = [{c: D @ half[:, nodes[c]].T for c, D in d.items()} for d in changes]
-            weighted = [{c: scale * (D @ A[nodes[c]]) for c, D in d.items()} for d in changes]
-            sloped = [{c: slope[:, rows[c]] @ D for c, D in d.items()} for d in changes]
-            shifts = np.zeros((len(moved), len(mu)))
-            for shift, change in zip(shifts, changes):
-                for c, D in change.items():
-                    shift[rows[c]] += scale * (D @ s[nodes[c]])
-            for j, shift in enumerate(shifts):
-                # changes of mu and of Lambda's slope; changes of Lambda have few rows and columns
-                driven = shift.copy()
-                slope_change = np.zeros_like(S)
-                for c, W in towards[j].items():
-                    driven[rows[c]] -= W @ mu
-                    driven -= W.T @ mu[rows[c]]
-                    slope_change += S[:, rows[c]] @ (0.5 * (W @ S))
-                mu_change = S @ driven
-                slope_change -= np.outer(0.5 * mu_change, mu)
-                slope_change += slope_change.T.copy()
-                H[j] += shifts @ mu_change
-                for k, other in enumerate(towards):
-                    for a, W in other.items():
-                        H[j, k] += 2.0 * np.vdot(slope_change[rows[a]], W)
-                        for c, X in weighted[j].items():
-                            H[j, k] += 2.0 * np.vdot(X[:, nodes[a]], sloped[k][a][rows[c]])
+            # changes of Lambda have few rows and columns
+            W = np.concatenate([d @ half[:, at].T for d, at in zip(D, cells)])
+            X = np.concatenate([scale * (d @ A[at]) for d, at in zip(D, cells)])
+            WS = W @ S
+            driven = -sums.T @ (W * mu[value][:, None])
+            pulls = np.concatenate([scale * (d @ s[at]) for d, at in zip(D, cells)]) - W @ mu
+            np.add.at(driven, (owner, value), pulls)
+            H += driven @ S @ driven.T
+            for d, at, mine in zip(D, cells, slices([len(d) for d in D])):
+                own = value[mine]
+                part = (WS[mine] @ W.T) * S[np.ix_(own, value)]
+                part += WS[mine][:, value] * WS[:, own].T
+                part += 2.0 * (d @ X[:, at].T) * slope[np.ix_(own, value)]
+                H += sums[mine].T @ part @ sums
         return -0.5 * (H + H.T) - differenced(lambda x: learnt.log_prior(x)[1], u)
 
     def _moved(self, u: AnyNDArray) -> tuple[Values, list[tuple[list[int], Values]]]:
