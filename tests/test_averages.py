@@ -196,6 +196,7 @@ def test_truth_of_an_average_difference():
         assert row["estimate"] == pytest.approx(truth, abs=0.06)
 
 
+@pytest.mark.slow
 @rscript.needed
 def test_averages_are_mgcvs(tmp_path):
     """Means of predictions with a column set, and their standard errors by the delta method."""
@@ -279,6 +280,7 @@ def test_totals_cover_the_truth():
     assert 75 <= held <= 88
 
 
+@pytest.mark.slow
 @rscript.needed
 def test_totals_are_about_mgcvs(tmp_path):
     table, grid = surveyed(3, 400)

@@ -365,6 +365,7 @@ def test_summaries_print_them(gam):
     assert "factor(g) | mid" in gam.summary()._repr_html_()
 
 
+@pytest.mark.slow
 def test_cutpoints_are_named_by_what_they_part(data):
     order = ("bad", "fair", "good", "best")
     gam = gg.GAM(linear("z") + factor("g"), gg.families.Ordinal(order)).fit(data, "grade")

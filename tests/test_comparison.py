@@ -337,6 +337,7 @@ def newton():
     return fitted("poisson", table(), engine="iterncgp", weights="w")
 
 
+@pytest.mark.slow
 def test_laplaces_posterior_of_the_other_engine(newton, monkeypatch):
     result = newton.loo()
     assert result.untrusted == 0

@@ -81,6 +81,7 @@ def test_weights_count_rows(full):
     np.testing.assert_allclose(counted, expected, atol=2e-3)
 
 
+@pytest.mark.slow
 @rscript.needed
 def test_observed_concurvity_is_mgcvs(tmp_path):
     """What of an estimate the other space explains depends on the estimates, which agree."""

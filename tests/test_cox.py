@@ -207,6 +207,7 @@ def test_intervals_are_quantiles_of_events(table):
     np.testing.assert_allclose(likelihood.shares.numpy(), np.array(risk) / sum(risk), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_truth_is_found(table, gam):
     grid = pd.DataFrame({"x": np.linspace(0.03, 0.97, 40), "z": 0.0})
     truth = np.sin(6.0 * grid["x"])
@@ -265,6 +266,7 @@ def test_pictures_have_kaplan_meier_beside_the_fit_and_curves_with_bands(table, 
     plt.close("all")
 
 
+@pytest.mark.slow
 @rscript.needed
 def test_straight_lines_are_those_of_coxph(table, tmp_path):
     table.assign(event=1 * table["event"]).to_csv(tmp_path / "d.csv", index=False)

@@ -87,6 +87,7 @@ def autocorrelated(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
     return pd.DataFrame({"t": t, "y": f + 0.5 * e}), f
 
 
+@pytest.mark.slow
 def test_autocorrelated_noise_is_not_taken_for_a_function():
     """The ELBO's optimum follows the noise; predictions without neighbours do not."""
     data, truth = autocorrelated(100, 0)
@@ -197,6 +198,7 @@ def test_draws_of_quantities_have_the_standard_errors_of_predictions():
     np.testing.assert_allclose(given, known, rtol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 def test_labels_and_neighbours_follow_rows_that_are_dropped():
     data = table(30).assign(site=np.arange(30) // 5)

@@ -90,6 +90,7 @@ def test_deviances_of_gpflows_are_those_of_families():
     assert fam.Custom(gpflow.likelihoods.Softmax(3)).deviance(None, Y, np.zeros((9, 3))) is None
 
 
+@pytest.mark.slow
 def test_a_density_alone_has_deviances_and_files(table, tmp_path):
     gam = fitted(table, Laplace(0.5))
     F = gam.predict(table, "link")
@@ -116,6 +117,7 @@ def test_a_density_alone_has_deviances_and_files(table, tmp_path):
         gg.GAM.load(tmp_path / "named", likelihood=Laplace())
 
 
+@pytest.mark.slow
 def test_a_distribution_has_draws_and_residuals(table):
     gam = fitted(table, Sampled(0.5))
     draws = gam.sample(table.iloc[:3], 3000, "observation", seed=1)

@@ -62,6 +62,7 @@ def on_one_device() -> dict[str, gg.distribute.DistributedFit]:
 # --- one device ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_is_a_plain_loop(on_one_device: dict[str, gg.distribute.DistributedFit]) -> None:
     model, history = script.svgp(), []
     variables = list(model.trainable_variables)
@@ -98,6 +99,7 @@ INPUTS = {"wide": script.X[:, :1], "deep": script.X[:, 1:2]}
 WEIGHTS = np.linspace(0.0, 3.0, 200)
 
 
+@pytest.mark.slow
 def test_datasets_of_rows_and_of_batches_are_the_same() -> None:
     rows = tf.data.Dataset.from_tensor_slices((INPUTS, script.Y, WEIGHTS))
     result = [
@@ -392,6 +394,7 @@ def test_two_workers_are_one(
         assert_file_equal(workers / f"fits {i}.npz", expected)
 
 
+@pytest.mark.slow
 def test_two_workers_fit_the_gam_of_one(workers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bins, "KEPT_ROWS", bins.KEPT_ROWS)  # put back afterwards
     distributed_gam.few_kept()
@@ -483,6 +486,7 @@ def reported() -> gg.distribute.DistributedFit:
     return fit(script.reporting, training(), **REPORTS)
 
 
+@pytest.mark.slow
 def test_reports_are_those_of_keras(of_keras, reported):
     """Outputs with a loss each; weights; regularisation; a last validation batch of fewer rows."""
     history, weights = of_keras
@@ -498,6 +502,7 @@ def test_reports_are_those_of_keras(of_keras, reported):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_resumed_fit_reports_what_the_whole_one_does(reported, tmp_path):
     """Also of the epoch in whose middle it was interrupted."""
     options = {**REPORTS, "checkpoint": tmp_path, "save_every": 4}
@@ -640,6 +645,7 @@ def test_what_was_read_is_not_read_again(kind: str, files: list[str], tmp_path: 
         list(data(copies) if kind == "rows" else data(copies)(None))
 
 
+@pytest.mark.slow
 def test_what_python_makes_is_read_up_to_the_place(tmp_path: Path) -> None:
     reads = []
 
@@ -657,6 +663,7 @@ def test_what_python_makes_is_read_up_to_the_place(tmp_path: Path) -> None:
     assert reads[-1] >= 160  # from the first row on
 
 
+@pytest.mark.slow
 def test_averaged_parameters_are_those_of_keras() -> None:
     def build() -> keras.Model:
         return script.network(use_ema=True, ema_momentum=0.5)

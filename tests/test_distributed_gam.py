@@ -103,6 +103,7 @@ def test_shares_are_fitted_as_one_table(family: str, y: str, tolerance: float, f
         result[0].fitted.solution.rows.communicator.total([1.0])
 
 
+@pytest.mark.slow
 def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
     """Rows that are dropped, levels and labels that one share has not, and finer bins."""
     data = script.table()

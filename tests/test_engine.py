@@ -34,6 +34,7 @@ def pair() -> tuple[gg.GAM, gg.GAM]:
     )
 
 
+@pytest.mark.slow
 def test_predictions_and_effects_of_both_engines_agree(pair):
     """Different approximations and priors at their own optima: apart by less than their errors."""
     first, second = pair
@@ -96,6 +97,7 @@ def drawn(gam: gg.GAM, data: pd.DataFrame, names: tuple[str, ...]) -> np.ndarray
 EVERY = ("intercept", "s(x)", "s(z)")
 
 
+@pytest.mark.slow
 def test_classes_are_predicted_by_all_predictors_together(classes):
     """By the covariance between classes, as the model and a file of it do, and as draws say."""
     gam, data = classes
@@ -121,6 +123,7 @@ def test_classes_are_predicted_by_all_predictors_together(classes):
         np.testing.assert_allclose(density, np.log(p[np.arange(20), codes]), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_effects_and_averages_of_classes_are_of_all_predictors_together(classes):
     gam, data = classes
     effect = gam.effects("s(x)", scale="response", num_points=9)

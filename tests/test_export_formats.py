@@ -176,6 +176,7 @@ def test_lite(answers, case):
         np.testing.assert_allclose(values[0], result["lite"][name][0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_missing_text_is_no_new_level(tmp_path):
     """A level that is new has the prior's effect, empty text none."""
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -412,6 +413,7 @@ class Strange(gpflow.kernels.SquaredExponential):
         return tf.math.bessel_i0e(r2)
 
 
+@pytest.mark.slow
 def test_operations_and_checks_that_onnx_lacks(tmp_path):
     Z = np.linspace(0.0, 1.0, 4)[:, None]
     inducing = gg.inducing_variables.AdditiveInducingVariables({"f": Z})

@@ -126,6 +126,7 @@ def test_rough_curves_are_those_of_a_node_at_every_value(monkeypatch, family, te
     assert np.max(np.abs(mean - other) / sd) < 0.05
 
 
+@pytest.mark.slow
 def test_fine_nodes_are_kept_in_files_and_where_a_fit_goes_on(tmp_path):
     data = narrow(300, "poisson")
     gam = gg.GAM("s(x) + s(z, k=8)", family="poisson").fit(data, y="y")
@@ -229,6 +230,7 @@ def test_what_is_open_in_a_sparse_tail_is_counted(monkeypatch):
     assert gam.fitted.result.elbo == pytest.approx(float(objective), abs=1.0)
 
 
+@pytest.mark.slow
 def test_cutpoints_and_predictor_settle_together():
     """Improved in turn, what is left would only halve from round to round."""
     rng = np.random.default_rng(0)
@@ -280,6 +282,7 @@ def test_the_order_in_which_threads_come_to_their_end_changes_no_bit(monkeypatch
     assert elbo_again == elbo
 
 
+@pytest.mark.slow
 def test_a_step_that_leads_astray_in_one_part_is_no_convergence(monkeypatch):
     df = table(150)
     df["y"] = np.random.default_rng(3).negative_binomial(2.0, 1.0 / (1.0 + df["y"] + 0.5))

@@ -192,6 +192,7 @@ def test_dropping_rows_is_missing_drop(gaussian, data):
     assert np.isnan(kept.predict(holes.loc[[7, 8]])).tolist() == [True, False]
 
 
+@pytest.mark.slow
 def test_many_inducing_inputs_find_what_varies_quickly():
     """From the lengthscale of the prior, the fit ends 500 nats below, with a smooth trend."""
     rng = np.random.default_rng(0)
@@ -303,6 +304,7 @@ def test_a_class_that_no_row_has_may_yet_come():
     np.testing.assert_allclose(p[:, :2], seen.predict(frame), atol=0.03)
 
 
+@pytest.mark.slow
 def test_other_families_begin_where_sums_over_rows_end(data):
     """At the dense optimum, which block precision holds: L-BFGS has next to nothing to do."""
     dense = gg.GAM(s("x", k=6), family="poisson").fit(data, y="count")
@@ -320,6 +322,7 @@ def test_other_families_begin_where_sums_over_rows_end(data):
     assert early.fitted.result.elbo == pytest.approx(bound)
 
 
+@pytest.mark.slow
 def test_minibatches_and_variational_families(data):
     gam = gg.GAM(s("x", k=6), family="poisson", variational="block")
     gam.fit(data, y="count", batch_size=40, max_iterations=3)

@@ -121,6 +121,7 @@ class Opaque(keras.Model):
         return shape[0], 1, 2
 
 
+@pytest.mark.slow
 def test_heads_behind_functions_of_tensorflow(tmp_path: Path) -> None:
     """No graph of Keras shows them; variables and tables of theirs go into the file."""
     inputs, outer = keras.Input((3,)), keras.Input((3,), name="x")

@@ -69,6 +69,7 @@ def test_numbers_of_any_type_are_read(dtype: str) -> None:
     np.testing.assert_allclose(result, one(rows.astype(float)), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_labels_of_several_shapes_one_after_the_other() -> None:
     """Keras traces one function for both, which then does not know their rank."""
     model = network(head())

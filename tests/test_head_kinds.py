@@ -186,6 +186,7 @@ def test_infinite_features() -> None:
     assert np.all(np.isfinite(np.delete(result, 2, axis=0)))
 
 
+@pytest.mark.slow
 def test_before_adapt() -> None:
     head = AdditiveGP(gg.s(0), num_data=FEW, num_inducing=4, normalization="adapt")
     run = compiled(head)
@@ -212,6 +213,7 @@ def test_batches_larger_than_num_data() -> None:
         assert np.all(np.isnan(head.parameters["variational.site_shift"].numpy()))
 
 
+@pytest.mark.slow
 def test_natural_gradients_of_bad_rows() -> None:
     labels = POINTS[:, 1]
     head = factors(likelihood="softmax", num_classes=3, normalization=None)

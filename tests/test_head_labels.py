@@ -57,6 +57,7 @@ def test_one_hot_labels_are_codes(likelihood: Any) -> None:
     assert float(head.loss(ONE_HOT, moments)) == want
 
 
+@pytest.mark.slow
 def test_one_hot_labels_elsewhere() -> None:
     heads = [
         AdditiveGP(gg.s(0), "softmax", num_classes=3, num_data=N, num_inducing=5) for _ in range(2)
@@ -70,6 +71,7 @@ def test_one_hot_labels_elsewhere() -> None:
     assert np.mean(hits) > 0.6
 
 
+@pytest.mark.slow
 def test_classes_of_iterncgp_are_those_of_the_model(tmp_path: Path) -> None:
     """By the covariance between classes, in a call, its moments, losses, metrics and files."""
     terms, options = gg.s(0) + gg.linear(1), {"num_classes": 3, "name": "newton"}

@@ -58,6 +58,7 @@ def head(model: keras.Model) -> AdditiveGP:
     return model.get_layer("shaped")
 
 
+@pytest.mark.slow
 def test_a_trained_head_has_its_shape(head: AdditiveGP) -> None:
     free, X_ = head.model.posterior(), head.scaled(GRID)
     unheld = free.predict_f(X_)[0].numpy()[:, 0]
@@ -104,6 +105,7 @@ def test_graphs_follow_the_weights(head: AdditiveGP) -> None:
     np.testing.assert_array_equal(run(GRID), first)
 
 
+@pytest.mark.slow
 def test_files_have_the_same_numbers(model: keras.Model, head: AdditiveGP, tmp_path: Path) -> None:
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")

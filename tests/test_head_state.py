@@ -143,6 +143,7 @@ def test_one_place_for_flags() -> None:
 # --- serving -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_inducing_inputs_move_when_free() -> None:
     head = small(frozen=(), normalization=None)

@@ -36,6 +36,7 @@ def numbers(head: AdditiveGP) -> dict[str, np.ndarray]:
 # --- q by natural gradients ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_only_training_moves_q() -> None:
     model, head = build()
@@ -54,6 +55,7 @@ def test_only_training_moves_q() -> None:
     assert np.max(np.abs(numbers(head)["variational.site_shift"] - one)) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_natural_gradients_are_of_the_features_of_the_same_pass() -> None:
     """What dropout left out of the pass whose loss is differentiated is out of the step, too."""
@@ -94,6 +96,7 @@ def test_weights_of_rows_count_in_q() -> None:
     assert np.max(np.abs(halved - plain)) > 1e-6  # of twice as many rows
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_batches_of_an_epoch_add_up_to_the_data() -> None:
     """The first batches count alike: an epoch at fixed hyperparameters is the batch of all rows."""
@@ -147,6 +150,7 @@ def test_natural_gradients_leave_what_is_frozen(way: str) -> None:
 # --- a tempered KL --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_a_tempered_loss_is_that_with_another_kl() -> None:
     """Priors of hyperparameters, which a false number of rows would weaken too, stay."""
@@ -294,6 +298,7 @@ def joint(**options: object) -> AdditiveGP:
     return AdditiveGP(terms, num_data=ROWS, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_a_refit_with_all_rows_is_exact_regression(
     features: np.ndarray, rng: np.random.Generator

@@ -71,6 +71,7 @@ def test_terms_as_values():
         gg.GAM(WITH, intercept=0)
 
 
+@pytest.mark.slow
 def test_levels_have_their_own_means(data, pair):
     """As ``gam(y ~ s(x) + g - 1)`` of mgcv: another way to write the model with an intercept."""
     whole, own = pair

@@ -92,6 +92,7 @@ def test_an_error_leaves_the_model_unchanged(family, options, error):
     assert model.num_data is None
 
 
+@pytest.mark.slow
 def test_lbfgs_on_a_model_that_holds_its_data() -> None:
     model = gg.GAM(s("x", k=4)).fit(table(), "y").model
     model.likelihood.variance.assign(5.0)  # away from the optimum

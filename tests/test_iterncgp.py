@@ -51,6 +51,7 @@ def test_gaussian_data_give_gpr(solver, rng):
     assert float(model.elbo()) == pytest.approx(float(gpr.log_marginal_likelihood()), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_predictions_in_blocks_equal_those_at_once(rng, monkeypatch):
     model = fitted("classes", rng, additive())
     Xnew = rng.uniform(-1, 1, (23, 2))
@@ -514,6 +515,7 @@ def test_white_noise_unit_vectors_and_mixed_outputs(rng):
         np.testing.assert_allclose(cov[at], expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_nearest_gaussians_cavity_is_of_averages(rng):
     X, Y = data(rng)["counts"]
     solver = Variational(ReducedNewton(num_actions=N, tolerance=1e-11), rounds=12)
@@ -559,6 +561,7 @@ def test_less_variance_counts_only_where_rows_say_so_beyond_chance(rng):
     assert {(True, True), (False, True), (False, False)} == set(chosen)
 
 
+@pytest.mark.slow
 def test_the_default_is_what_left_out_rows_prefer(rng):
     """Clean classes are surer than the posterior is, noisy ones under a large variance are not."""
     Xnew = rng.uniform(-1, 1, (30, 2))

@@ -110,6 +110,7 @@ def test_hyperparameters_are_learnt_in_as_many_calls_as_it_takes(
         assert bounds[-1] >= long.elbo - 0.02  # two rounds' tolerance
 
 
+@pytest.mark.slow
 def test_a_call_that_is_lower_leaves_the_model_and_goes_on_from_there(rng):
     """The literal algorithm's bound falls from its second step of classes to its third."""
     model = IterNCGP(data(rng, 400)["classes"], kernel(), Softmax(3), solver="itergp")
@@ -144,6 +145,7 @@ INTERRUPTED = {
 }
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_leaves_the_model_as_it_was(rng, monkeypatch):
     """Never fitted, and fitted to other parameters; compiled functions included."""
     model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=ReducedNewton(tolerance=1e-9))
@@ -204,6 +206,7 @@ def test_an_interrupted_fit_keeps_what_it_has_if_so_wished(rng, hyperparameters)
     assert np.mean(var) < 0.9 * prior  # two steps have told something
 
 
+@pytest.mark.slow
 def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
     X = np.linspace(-1, 1, 400)[:, None]
     Y = (np.abs(X) < 0.5).astype(float)
@@ -532,6 +535,7 @@ def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
     assert min(result) > 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["poisson", "softmax"])
 def test_looks_have_it_and_so_has_the_end(name, at_once):
     of, K = large(name)
@@ -561,6 +565,7 @@ def test_looks_have_it_and_so_has_the_end(name, at_once):
         np.testing.assert_allclose(product, action @ K, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_actions_that_are_residuals_are_not_known_before(at_once):
     of, _ = large("poisson")
     run, reports, bought, _ = followed(replace(EARLY, policy=Residual()), of)

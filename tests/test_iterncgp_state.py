@@ -86,6 +86,7 @@ def test_compiled_predictions_follow_parameters_and_fits(jit, rng):
     assert np.abs(agree(1e-11) - moved).max() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_predictions_have_gradients(compiled, rng):
     """In inputs and parameters, of mean and variance, against finite differences."""
@@ -203,6 +204,7 @@ COPIES = {
 }
 
 
+@pytest.mark.slow
 def test_copies_predict_the_same(rng):
     model = few(rng, "classes", additive())
     _in_use(model)

@@ -40,6 +40,7 @@ def trained() -> tuple[keras.Model, AdditiveGP]:
 # --- the ELBO ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fit_is_the_loop_of_gpflow() -> None:
     head = additive(normalization=None)
     head.loss(Y, head(X, training=True))  # q and the null model
@@ -79,6 +80,7 @@ def test_fit_is_the_loop_of_gpflow() -> None:
     np.testing.assert_allclose(seen, wanted, rtol=0.0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_reported_loss_is_the_negative_elbo(trained: tuple[keras.Model, AdditiveGP]) -> None:
     model, head = trained
     features = model.get_layer("dense")(X.astype(np.float32))
@@ -341,6 +343,7 @@ def test_a_summary_has_the_features_unit() -> None:
     assert small.loc["s(0)", "sd"] > small.loc["s(0)", "se"]
 
 
+@pytest.mark.slow
 def test_effects_of_several_predictors_and_levels() -> None:
     codes = np.arange(N) % 3
     data = np.column_stack([X[:, :2], codes])
@@ -363,6 +366,7 @@ def test_effects_of_several_predictors_and_levels() -> None:
 # --- natural gradients ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_first_batch_of_all_data_gives_the_exact_posterior() -> None:
     head = additive(normalization=None)
     inputs = keras.Input((3,), dtype="float64")
@@ -444,6 +448,7 @@ def test_a_noise_with_a_predictor_of_its_own_starts_well() -> None:
 # --- IterNCGP as a layer -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_iterncgp_learns_its_hyperparameters() -> None:
     head = IterNCGP(gg.s(0) + gg.s(1), "bernoulli")
     before = head.parameters["kernel.components['s(0)'].kernels[1].base.variance"].numpy()
@@ -501,6 +506,7 @@ def test_impossible_labels(likelihood: str, classes: int | None, labels: Any) ->
             model.fit(X, labels, epochs=1, verbose=0)
 
 
+@pytest.mark.slow
 def test_a_batch_larger_than_num_data() -> None:
     head = small(num_data=20)
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_data=20 .* smaller"):

@@ -146,6 +146,7 @@ def test_times_that_say_no_lags(column, options, message):
         gg.GAM(lag("x", 0, 1, **options), missing="drop").fit(data, "y")
 
 
+@pytest.mark.slow
 def test_rows_without_lags_are_missing(series, fitted):
     frame, histories, _ = series
     with pytest.raises(ValueError, match=r"4 in 'lag\(x, 0, 4\)' \(4 of 260 rows\)"):
@@ -230,6 +231,7 @@ def test_a_line_has_a_slope_for_each_lag():
     assert np.all(found["se"] < 0.03)
 
 
+@pytest.mark.slow
 def test_what_is_read_of_a_fit(tmp_path, series, fitted):
     assert "lag(x)" in str(fitted.summary())
     parts = fitted.variance_components()

@@ -217,6 +217,7 @@ def test_a_fit_that_took_all_for_noise_is_told_by_a_constant(monkeypatch):
     assert not gam.fitted.result.converged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [17, 20])
 def test_sites_without_a_posterior_are_gone_towards_in_part(seed):
     """Noise around exp(f) is not log-concave in f: sums of negative weights may have none."""
@@ -370,6 +371,7 @@ for (m in models) {
 what data would say on average: of Gamma("identity") 4 percent wider here."""
 
 
+@pytest.mark.slow
 @rscript.needed
 def test_straight_lines_are_those_of_glm(tmp_path):
     rng = np.random.default_rng(0)
@@ -398,6 +400,7 @@ def test_straight_lines_are_those_of_glm(tmp_path):
         np.testing.assert_allclose(gam.predict(new), response, rtol=0.04, err_msg=str(family))
 
 
+@pytest.mark.slow
 @rscript.needed
 def test_normal_means_behind_a_logarithm_are_mgcvs(tmp_path: Path) -> None:
     family = fam.Gaussian("log")

@@ -144,6 +144,7 @@ def test_ways_to_say_who_are_neighbours(gam):
     assert repr(by_mapping) == "s('area', bs='mrf', neighbours=<of 36 areas>)"
 
 
+@pytest.mark.slow
 def test_drawn_saved_served_and_in_blocks(gam, data, tmp_path):
     figure = gam.draw()
     result = [c for ax in figure.axes for c in ax.collections if c.get_gid() == "areas"]

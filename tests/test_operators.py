@@ -83,6 +83,7 @@ def test_product_inside_a_compiled_function_and_between_other_points(rng, large)
         np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_product_never_holds_the_matrix(rng):
     """The largest tensor of the compiled program is far below N^2 entries."""
     X, V = _inputs(rng, 6000), tf.zeros([6000, 1], tf.float64)

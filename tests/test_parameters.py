@@ -106,6 +106,7 @@ def test_answers_are_of_the_own_predictor(fitted, tmp_path):
         np.testing.assert_array_equal(copy.predict(rows, type="link"), link)
 
 
+@pytest.mark.slow
 def test_classes_have_terms_of_their_own() -> None:
     rng = np.random.default_rng(1)
     x, z = rng.uniform(-1.0, 1.0, N), rng.uniform(size=N)
@@ -262,6 +263,7 @@ def test_the_mean_is_in_the_responses_unit_and_the_scale_its_logarithm(gam):
     np.testing.assert_allclose(errors["s(x)", "mean"][:5], by_predictor(effect)[0]["se"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_explained_is_of_residuals_over_the_fitted_variance(gam, monkeypatch):
     data = make()
     link = gam.predict(data, "link")

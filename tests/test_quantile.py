@@ -82,6 +82,7 @@ def test_errors_are_those_of_theory():
     assert below == pytest.approx(tau, abs=0.01)
 
 
+@pytest.mark.slow
 def test_where_noise_varies_the_limits_do(table, varying):
     grid = pd.DataFrame({"x": np.linspace(0.04, 0.96, 40)})
     truth = np.sin(6.0 * grid["x"]) + noise(grid["x"]) * st.norm.ppf(0.8)
@@ -110,6 +111,7 @@ def test_what_no_quantile_is_for_is_said(table, varying):
         gg.GAM(s("x"), family="median").fit(table.assign(e=1), gg.Surv("y", "e"))
 
 
+@pytest.mark.slow
 def test_outliers_bend_the_loss_and_a_warning_has_the_remedy():
     """Of Cauchy noise, whose average loss a few rows make; the truth is known."""
     tau = 0.9
@@ -131,6 +133,7 @@ def test_outliers_bend_the_loss_and_a_warning_has_the_remedy():
     assert share == pytest.approx(tau, abs=3.0 * np.sqrt(tau * (1.0 - tau) / 800))
 
 
+@pytest.mark.slow
 def test_in_other_units_fits_are_the_same():
     rng = np.random.default_rng(3)
     x = rng.uniform(size=120)

@@ -330,6 +330,7 @@ def test_text_without_an_order_is_an_error(graded, y, monkeypatch):
     assert of_order(data, family=fam.Ordinal(levels=GRADES)).fitted.spec.levels == tuple(GRADES)
 
 
+@pytest.mark.slow
 def test_numbers_and_truth_values_have_an_order(graded):
     for column, levels in ((graded.code, (0, 1, 2)), (graded.code > 0, (False, True))):
         assert of_order(graded.assign(grade=column)).fitted.spec.levels == levels
@@ -337,6 +338,7 @@ def test_numbers_and_truth_values_have_an_order(graded):
         assert of_order(graded.assign(grade=odd)).fitted.spec.levels == levels
 
 
+@pytest.mark.slow
 def test_levels_that_are_given_win(graded):
     down = fam.Ordinal(levels=GRADES[::-1])
     gam = of_order(graded.assign(grade=ordered(graded.grade)), family=down)
@@ -352,6 +354,7 @@ def test_a_response_apart_keeps_its_order_beside_a_column_of_its_text(graded):
     assert gam.fitted.spec.response == "grade"
 
 
+@pytest.mark.slow
 def test_further_rows_keep_the_order_of_labels(graded):
     """Text takes the fit's order, and an ordered column may have labels between the fit's."""
     first = graded[graded.grade != "medium"]
@@ -511,6 +514,7 @@ def test_student_t_ignores_an_outlier(model: Any) -> None:
     assert np.sqrt(np.mean(np.square(gam.predict({"x": x}) - f))) < 0.05
 
 
+@pytest.mark.slow
 def test_a_file_without_data_knows_the_width(tmp_path: Path) -> None:
     """What is learnt is kept above a bound that is a share of it."""
     rng = np.random.default_rng(9)

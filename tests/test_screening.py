@@ -139,6 +139,7 @@ def test_some_rows_are_scored_given_the_others(small):
     np.testing.assert_allclose(gain, expected, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_negative_precisions_count():
     """Beside the formula written out, W and main effects' precision in full."""
     rng = np.random.default_rng(3)
@@ -185,6 +186,7 @@ def test_features_make_up_the_kernel_of_the_term():
 # --- what is found -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
     [
@@ -211,6 +213,7 @@ def test_true_interactions_rank_first(family):
     assert np.all(scores["partial_gain"][:2] > 1 + np.log(66))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untrained")
 def test_additive_truths_seldom_gain():
     """Of chi-squared / 2 in half of the cases, 40 x 66 candidates pass 1.8 times in expectation."""
@@ -232,6 +235,7 @@ def test_additive_truths_seldom_gain():
     assert np.sum(np.array(gains) > 1 + np.log(66)) <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untrained")
 def test_levels_times_a_number_and_what_the_gam_has_already():
     df = table(250, 4)
@@ -266,6 +270,7 @@ def test_a_shadow_of_an_interaction_is_not_another_one():
     assert 0.0 <= scores["partial_gain"][1] < 1 + np.log(15)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untrained")
 def test_triples_extend_pairs():
     df = table(500, 8)

@@ -32,6 +32,7 @@ def fits() -> dict[bool, gg.GAM]:
     return {which: gg.GAM(terms, select=which).fit(data, "y") for which in (False, True)}
 
 
+@pytest.mark.slow
 def test_what_is_not_there_vanishes_and_what_is_there_stays(fits: dict[bool, gg.GAM]) -> None:
     data, f = made()
     edf = {which: gam.summary().table["edf"] for which, gam in fits.items()}
@@ -68,6 +69,7 @@ def test_files_and_refits_hold_to_it(fits: dict[bool, gg.GAM], tmp_path: Path) -
     np.testing.assert_allclose(again.predict(data), gam.predict(data), atol=0.02)
 
 
+@pytest.mark.slow
 def test_a_term_may_be_selected_by_itself(tmp_path: Path) -> None:
     """``bs="ts"`` has the priors of ``select=True`` for one term, in files as well."""
     data, _ = made()

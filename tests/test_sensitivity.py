@@ -89,6 +89,7 @@ def indexed(table: pd.DataFrame, kind: str) -> pd.DataFrame:
     return table[table["kind"] == kind].set_index("effect")
 
 
+@pytest.mark.slow
 def test_effects_of_zero_mean_components_are_the_components(model):
     X, _ = observations(7, seed=3)
     anova = functional_anova(model)
@@ -166,6 +167,7 @@ def test_known_indices_are_inside_their_intervals(make):
     assert indexed(table, "shapley")["estimate"].sum() == pytest.approx(1.0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_all_engines_agree():
     """Inducing values, data, actions: the same Gaussian posterior, read in three ways."""
     X, Y = observations(80)
@@ -247,6 +249,7 @@ def test_what_joint_functions_are_left_to_be_is_decomposed_as_they_are():
 # --- other scales, dependent inputs --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_indices_of_a_response_against_a_dense_grid(model):
     """The same draws of V, their responses integrated on a grid."""
     moments = InducingMoments.of(model.posterior())
@@ -301,6 +304,7 @@ def test_covariances_over_data_against_drawn_components(model):
 # --- bad input -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused(model):
     with pytest.raises(TypeError, match="posterior must be an additive model"):
         functional_anova(3)

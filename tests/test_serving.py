@@ -149,6 +149,7 @@ def test_new_levels(counts):
         served.predict({**new(2), "Group": ["a", "zz"]})
 
 
+@pytest.mark.slow
 def test_missing(counts, folder):
     _, served, _ = counts
     data = new(3)
@@ -168,6 +169,7 @@ def test_missing(counts, folder):
         served.predict({**holes, "x 1": [np.inf, 0.2]})
 
 
+@pytest.mark.slow
 def test_matrix_and_fractions_as_levels(folder):
     rng = np.random.default_rng(3)
     X = np.column_stack([rng.uniform(size=N), rng.choice([0.1, 0.5, 2.0], N), rng.uniform(size=N)])
@@ -277,6 +279,7 @@ def test_models(name, folder):
 # --- files -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_description_and_names(counts):
     _, served, path = counts
     text = json.loads((path / "assets.extra" / "gpflow_gam.json").read_text())
@@ -315,6 +318,7 @@ def test_export_errors(counts, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.slow
 def test_whole_or_not_at_all(simple, tmp_path, monkeypatch):
     gam, served, simple_path = simple
     path, data = tmp_path / "m", {"x": [0.5], "g": ["a"]}
@@ -492,6 +496,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 def test_bad_rows_are_nan_and_others_are_not(answers: gg.serving.Served) -> None:
     assert answers.description["invalid"] == "nan"
     bad = [0, 1, 3, 4]

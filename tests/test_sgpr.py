@@ -30,6 +30,7 @@ def dense_bound(problem: problems.Problem, noise: float) -> float:
     return log_density - 0.5 * (sum(p.sum() for p in d.prior) - np.trace(Q)) / noise
 
 
+@pytest.mark.slow
 def test_bound_equals_dense_numpy_and_gpflow(problem):
     ours = problem.sgpr()
     theirs = gpflow.models.SGPR(
@@ -90,6 +91,7 @@ def test_several_outputs_add_up(problem, rng):
         np.testing.assert_allclose(var[..., index], v, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_blocks_of_rows_change_nothing():
     problem, results = problems.few(), []
     for block_size in (17, 60):
@@ -276,6 +278,7 @@ def test_equals_gpflow_opper_archambeau(small, rng):
         np.testing.assert_allclose(a, b, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_trained_equals_the_sparse_model_with_inducing_inputs_at_the_data(rng):
     """Two models, one posterior: Poisson counts, Z = X, both at their optimum."""
     X = rng.uniform(size=(25, 2))

@@ -178,6 +178,7 @@ def fitted(data):
     return gg.GAM(gg.s("x", shape="increasing") + gg.s("z")).fit(data, "y")
 
 
+@pytest.mark.slow
 def test_no_draw_of_ten_thousand_goes_against_its_shape(fitted):
     draws = fitted.sample_effects("s(x)", {"x": DENSE}, 10_000)
     assert draws.shape == (10_000, len(DENSE))
@@ -231,6 +232,7 @@ def test_shapes_hold_for_any_likelihood(data, response, family):
     assert np.all(np.isfinite(gam.predict(data)))
 
 
+@pytest.mark.slow
 def test_each_curve_of_a_factor_and_what_a_number_multiplies(data):
     data = data.assign(x2=data.x, y2=data.y + data.w * np.exp(data.x))
     formula = (
@@ -258,6 +260,7 @@ def test_one_margin_of_several_columns_has_a_shape(data, other):
         assert violation(draws, "increasing") < 1e-9
 
 
+@pytest.mark.slow
 def test_terms_of_several_parameters_have_shapes_of_their_own(data):
     terms = {"mean": gg.s("x", shape="increasing"), "scale": gg.s("x", shape="concave")}
     gam = gg.GAM(terms, family="gaussian").fit(data, "y")
@@ -308,6 +311,7 @@ def test_a_right_shape_is_not_spoken_against(data, fitted):
     assert "shape" not in gg.GAM(gg.s("z", k=5)).fit(data, "y").summary().to_frame()
 
 
+@pytest.mark.slow
 def test_files_hold_shapes_to_the_last_bit(fitted, data, tmp_path):
     for keep in (True, False):
         fitted.save(tmp_path / str(keep), data=keep)
@@ -523,6 +527,7 @@ def test_where_no_inequality_holds_anything_nothing_moves():
     assert fits[0].result.converged
 
 
+@pytest.mark.slow
 def test_a_wrong_shape_is_still_found_out():
     """Under the wrong shape variances vanish, at which an estimate would be near to any shape."""
     data, _ = binary(0, lambda x: 8.0 * (x - 0.5), 400)
@@ -531,6 +536,7 @@ def test_a_wrong_shape_is_still_found_out():
     assert gam.summary().to_frame().loc["s(x)", "shape_p"] < 0.002
 
 
+@pytest.mark.slow
 def test_files_hold_what_is_learnt_without_the_shape(tmp_path):
     gam = gg.GAM(gg.s("x", shape="convex") + gg.s("z"), family="bernoulli")
     gam.fit(binary(0, parabola)[0], "y")

@@ -89,6 +89,7 @@ def test_regression_finds_a_known_truth():
     np.testing.assert_allclose(model.predict(new[3:5]), estimate[3:5], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [["no", "yes"], ["c", "a", "b"]])
 def test_probabilities_follow_the_classes(labels):
     X, mean, _ = wave(120)
@@ -210,6 +211,7 @@ def test_fractions_of_weights_and_classes_without_any():
 # --- scikit-learn's tools ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_pipelines_cross_validation_and_grids():
     X, _, y = wave(60)
@@ -252,6 +254,7 @@ def test_a_pipeline_that_drops_names_is_told_how_to_keep_them():
     assert pipeline.score(X, y) > 0.99
 
 
+@pytest.mark.slow
 def test_ordered_classes_keep_their_order():
     """They were sorted, and so high < low < medium."""
     X, grades = np.random.default_rng(0).normal(size=(150, 2)), ["low", "medium", "high"]

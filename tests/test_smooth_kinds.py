@@ -139,6 +139,7 @@ def test_no_seam_and_one_pole(fits):
     np.testing.assert_allclose(again.predict(turned), gam.predict(data), atol=0.02)
 
 
+@pytest.mark.slow
 def test_degrees_are_within_their_limits(fits, tmp_path):
     gam, data = fits["sos"]
     bad = pd.DataFrame({"lat": [10.0, 100.0], "lon": [0.0, 0.0]})
@@ -213,6 +214,7 @@ def test_rough_functions_need_their_values(fits):
 # --- beyond the data -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
 def test_curves_go_on_beyond_the_data_and_say_how_surely():
     later = pd.DataFrame({"x": np.linspace(1.0, 1.25, 26)})

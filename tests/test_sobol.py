@@ -45,6 +45,7 @@ def test_indices_of_a_gam_are_those_of_its_model(gam):
     assert pair["lower"] > 0.1
 
 
+@pytest.mark.slow
 def test_uncertain_hyperparameters_widen_intervals(gam):
     known, uncertain = gam.sobol(unconditional=False), gam.sobol()
     widths = [(t["upper"] - t["lower"]).to_numpy() for t in (known, uncertain)]
@@ -205,6 +206,7 @@ def test_columns_are_uncertain_together():
 # --- pictures ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bars_are_the_indices(gam):
     result = gam.sobol(unconditional=False)
     figure = draw_sobol(result)

@@ -216,6 +216,7 @@ def exact_nodes(rows: Rows) -> Rows:
     return Rows(parts, rows.X, rows.Y, rows.mean)
 
 
+@pytest.mark.slow
 def test_the_bound_and_its_gradient_are_those_of_sgpr():
     model, rows = gaussian_problem()
     bound = CollapsedBound(model, exact_nodes(rows))

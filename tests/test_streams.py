@@ -211,6 +211,7 @@ def test_files_give_the_fit_of_pandas(streamed):
     np.testing.assert_allclose(gam.predict(data), same.predict(data), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_predictions_from_files_are_those_from_tables(streamed, monkeypatch):
     gam, _, data, path = streamed
     blockwise = importlib.import_module("gpflow_gam.gam.fits.prediction")

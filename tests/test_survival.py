@@ -297,6 +297,7 @@ def both(times) -> gg.GAM:
     return gg.GAM(TERMS, "weibull").fit(times, Surv("time", "event"))
 
 
+@pytest.mark.slow
 def test_the_truth_is_found_where_naive_fits_miss_it(table, weibull):
     grid = pd.DataFrame({"x": np.linspace(0.02, 0.98, 40), "g": "a"})
     truth = np.sin(6.0 * grid["x"])
@@ -323,6 +324,7 @@ def test_densities_draws_and_residuals_are_those_of_what_is_known(table, weibull
     weibull.draw("s(x)", residuals=True)
 
 
+@pytest.mark.slow
 def test_rows_without_a_column_of_the_response_are_dropped(table):
     holes = table.iloc[:80].copy()
     holes["event"] = holes["event"].astype(float)
@@ -340,6 +342,7 @@ def test_rows_without_a_column_of_the_response_are_dropped(table):
     assert gam.fitted.Y[5].tolist() == [holes["lower"][5], holes["lower"][5], RIGHT]
 
 
+@pytest.mark.slow
 def test_lives_over_many_orders_of_magnitude_are_fitted(table):
     """The logarithm's own spread sets where a fit begins: moments of times say nothing of it."""
     wide = table.assign(time=1e-3 * table["time"] ** 8)
@@ -347,6 +350,7 @@ def test_lives_over_many_orders_of_magnitude_are_fitted(table):
     assert learnt(gam) == pytest.approx(8 * 0.5, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 @pytest.mark.parametrize("blocks", [False, True], ids=["memory", "blocks"])
 def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
@@ -365,6 +369,7 @@ def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
     assert gam.fitted.deviance()[1] == pytest.approx(null, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_survival_begins_at_one(table, times, weibull, both, tmp_path):
     few = table.iloc[:3]
     for made, rows, whole in (
@@ -461,6 +466,7 @@ def test_straight_lines_are_survregs(table, tmp_path):
 # --- a scale that varies --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_location_and_scale_are_found(times, both):
     assert 0.2 < 1.0 - times["event"].mean() < 0.4
     assert both.names == ("location:s(x)", "scale:s(z)")
@@ -473,6 +479,7 @@ def test_location_and_scale_are_found(times, both):
     assert comparison.loc["one", "difference"] < -4.0 * comparison.loc["one", "difference_se"]
 
 
+@pytest.mark.slow
 def test_survival_curves_are_those_of_both_predictors(times, both):
     few, at = times.iloc[:4], np.array([0.3, 1.0, 2.0])
     curve = st.weibull_min(1.0 / np.exp(few[["g"]]), scale=np.exp(few[["f"]])).sf(at).ravel()

@@ -148,6 +148,7 @@ def test_full_families_reach_the_collapsed_bound(make):
         np.testing.assert_allclose(a, b, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_optimal_precision_reaches_the_collapsed_bound_in_one_step(problem):
     collapsed = problem.sgpr()
     model = problem.svgp(gpflow.likelihoods.Gaussian(0.2), variational=vi.OptimalPrecision())
@@ -166,6 +167,7 @@ def test_minibatch_elbo_is_unbiased(problem):
     assert np.mean(parts) == pytest.approx(float(model.elbo((X, Y))), rel=1e-10)
 
 
+@pytest.mark.slow
 def test_large_data_are_summed_in_blocks(monkeypatch):
     """Value and gradient in blocks of rows equal those in one piece."""
     problem = problems.few()
@@ -188,6 +190,7 @@ def test_large_data_are_summed_in_blocks(monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_softmax_has_several_latent_outputs(rng):
     X, _, kernel, inducing = problems.like(num_components=2)
     Y = np.digitize(X[:, :1], [0.35, 0.7]).astype(float)
@@ -224,6 +227,7 @@ def test_mean_function_is_added_once(problem):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gpflow_tools_work(tmp_path, capsys):
     problem = problems.few()
     model = problem.svgp()

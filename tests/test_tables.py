@@ -249,6 +249,7 @@ def test_levels_that_excel_mixes_up_are_refused(levels: str, message: str, tmp_p
         gg.serving.export(gam, tmp_path / "m.xlsx")
 
 
+@pytest.mark.slow
 def test_pmml(gam: gg.GAM, new: pd.DataFrame, tmp_path: Path) -> None:
     pypmml = pytest.importorskip("pypmml")
     with pytest.raises(ValueError, match=r"ti\(x,z\).*several columns"):

@@ -49,6 +49,7 @@ def answered(signatures: Any, request: Any) -> Any:
     return response
 
 
+@pytest.mark.slow
 def test_messages(model: Any, signatures: Any) -> None:
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = "waves", "predict"
@@ -74,6 +75,7 @@ def test_warmup(model: Any, signatures: Any) -> None:
     answered(signatures, requests[1])
 
 
+@pytest.mark.slow
 def test_versions(model: Any, tmp_path: Path) -> None:
     gam, path = model
     assert [p.name for p in path.iterdir()] == ["3"]

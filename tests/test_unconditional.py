@@ -94,6 +94,7 @@ def test_standard_errors_are_those_of_the_draws(gam, data):
     np.testing.assert_allclose(limits["upper"], estimate + norm.ppf(0.95) * se)
 
 
+@pytest.mark.slow
 def test_standard_errors_where_a_variance_has_vanished():
     """The draws have what the fitted deviation, of variance zero, has no features for."""
     rng = np.random.default_rng(2)
@@ -139,6 +140,7 @@ def test_rows_within_and_beyond_the_data_in_any_order(gam, data, monkeypatch):
         np.testing.assert_allclose(parts, whole[order], rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_classes_and_observations(data):
     gam = gg.GAM(s("x", k=6) + linear("z"), "categorical").fit(data, "kind")
     _, variance = by_draws(gam, data)
@@ -191,6 +193,7 @@ def test_steps_stay_where_the_objective_cannot_be_looked_at():
     assert steps(np.array([1.0]))[0] == pytest.approx(1.0, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_what_data_hardly_tell_from_a_line_is_not_taken_for_one():
     """Half a sine wave in binary responses: .81 of it was held where more of it vanished."""
     shares = []

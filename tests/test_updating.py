@@ -219,6 +219,7 @@ def test_the_other_engine_goes_on_where_it_was(data):
     assert bounds[-1] == pytest.approx(whole.fitted.result.elbo, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_saved_gams_go_on(data, tmp_path):
     gam = fresh("poisson").fit(data.head(160), y="count", **FINE)
     gam.save(tmp_path / "a.gam")
@@ -343,6 +344,7 @@ def fits(request: pytest.FixtureRequest) -> tuple[pd.DataFrame, str, gg.GAM, gg.
     return table, y, free, held
 
 
+@pytest.mark.slow
 def test_a_refit_is_that_of_a_model_with_held_parameters(fits):
     table, _, free, held = fits
     mean, se = held.predict(table, "link", se=True, unconditional=False)

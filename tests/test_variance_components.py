@@ -100,6 +100,7 @@ def test_a_file_has_the_same_table(data, tmp_path, kept):
     )
 
 
+@pytest.mark.slow
 def test_parts_of_terms_make_what_the_summary_prints(data):
     terms = s("x", k=8) + te("x", "z", k=9) + s("x", by="z", k=8)
     terms = terms + linear("y", shrink=True) + factor("h") + random_effect("g")
@@ -117,6 +118,7 @@ def test_parts_of_terms_make_what_the_summary_prints(data):
     assert np.all(table["sd"] <= table["upper"])
 
 
+@pytest.mark.slow
 def test_each_predictor_has_its_rows(data):
     terms = {"mean": [s("x", k=8), random_effect("g")], "scale": [random_effect("h")]}
     gam = gg.GAM(terms, "heteroskedastic").fit(data, "y")
@@ -132,6 +134,7 @@ def test_each_predictor_has_its_rows(data):
     assert shared["sd"].nunique() == 1
 
 
+@pytest.mark.slow
 def test_no_limits_without_a_marginal_likelihood(data):
     terms = s("x", shape="increasing", k=8) + random_effect("g")
     shaped = gg.GAM(terms).fit(data, "y").variance_components().set_index("term")

@@ -54,6 +54,7 @@ def best_gaussian(K, slopes):
     return m, V
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("counts", marks=pytest.mark.slow), "binary"])
 def test_it_is_the_best_gaussian(name, rng):
     X = rng.uniform(-1, 1, (N, 2))
@@ -76,6 +77,7 @@ def test_it_is_the_best_gaussian(name, rng):
     assert float(model.elbo()) > float(mode.elbo()) + 0.01
 
 
+@pytest.mark.slow
 def test_classes_have_expected_gradients_for_weights(rng):
     """At a fixed point v = E_q[g], and the bound is above Laplace's; by draws of q."""
     X = rng.uniform(-1, 1, (N, 2))
@@ -93,6 +95,7 @@ def test_classes_have_expected_gradients_for_weights(rng):
     assert sure[1] > sure[0] + 0.01
 
 
+@pytest.mark.slow
 def test_separate_and_joint_rules_agree(rng):
     """A likelihood of two outputs by Gauss-Hermite, and by points as if it coupled them."""
 

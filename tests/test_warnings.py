@@ -244,6 +244,7 @@ def test_tails_of_other_families(counts, family):
 FAR = pd.DataFrame({"x": [0.5, 9.0], "g": "a"})
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
 def test_standard_errors_that_a_tail_would_make(counts):
     """One rule wherever responses have standard errors: a log link, and 1 for the predictor's."""

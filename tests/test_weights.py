@@ -163,6 +163,7 @@ def test_further_rows_and_proposals_leave_rows_of_weight_zero_out():
     assert gg.anova(**given) == gg.anova(**{**given, "data": constant[constant["w"] > 0]})
 
 
+@pytest.mark.slow
 def test_groups_are_given_for_rows_of_weight_zero_too():
     """Groups are given for all rows, those of weight zero among them."""
     data, mixed = with_garbage()

@@ -56,6 +56,7 @@ def test_counts_and_zeros_are_found(kind, link, tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.predict(frame), gam.predict(frame))
 
 
+@pytest.mark.slow
 def test_terms_without_a_parameter_are_of_the_count() -> None:
     frame, _ = _frame(families.ZeroInflatedPoisson)
     gam = gg.GAM(s("x", k=8), family="zip").fit(frame, y="y")
@@ -220,6 +221,7 @@ def test_the_dispersion_is_fletchers(gam):
     assert deviance == pytest.approx(raw / learnt(gam), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_bands_cover_where_poissons_do_not():
     grid = pd.DataFrame({"x": np.linspace(0.05, 0.95, 30)})
     truth, result = 1.5 + np.sin(6.0 * grid["x"]), {"quasipoisson": [], "poisson": []}
@@ -248,6 +250,7 @@ for (m in models) {
 """
 
 
+@pytest.mark.slow
 @rscript.needed
 def test_straight_lines_are_those_of_glm(tmp_path):
     rng = np.random.default_rng(5)
