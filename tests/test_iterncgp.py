@@ -130,15 +130,20 @@ def drawn_classes(model, Xnew, share, rng):
     return laplace.softmax(np.reshape(draws, (-1, 3))).reshape(len(Xnew), -1, 3).mean(1)
 
 
-@pytest.fixture
-def unsure(rng):
+def unsure_of_shift(rng, rounding=0.0):
     """Differences of classes are known, and their common shift has a variance of 200."""
     X, labels = data(rng, n=90)["classes"]
     wrong = rng.uniform(size=labels.shape) < 0.3
     labels = np.where(wrong, rng.integers(0, 3, labels.shape), labels).astype(float)
+    X = X * (1.0 + rounding * rng.normal(size=X.shape))
     model = IterNCGP((X, labels), gpflow.kernels.Matern32(200.0, 12.0), Softmax(3))
     fit(model)
     return model
+
+
+@pytest.fixture
+def unsure(rng):
+    return unsure_of_shift(rng)
 
 
 def test_classes_are_predicted_by_all_latent_functions_together(unsure, rng):
@@ -221,6 +226,15 @@ def test_other_likelihoods_of_several_latent_functions(rng):
     density = model.predict_log_density((Xnew, y))
     exact = scipy.stats.norm.logpdf(y[:, 0], center, np.sqrt(1.0 + spread))
     np.testing.assert_allclose(density, exact, atol=0.02)
+
+
+def test_rounding_is_no_evidence():
+    """The mode's weights are a combination of the actions of all data, but for rounding."""
+    Xnew = np.array([[0.3, 0.2], [-0.6, 0.4]])
+    models = [unsure_of_shift(np.random.default_rng(20180), r) for r in (0.0, 1e-15, 2e-15, 1e-13)]
+    first, *others = (m.predict_f(Xnew, full_output_cov=True)[1].numpy() for m in models)
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=1e-4)
 
 
 def test_samples_are_joint_over_outputs(unsure):

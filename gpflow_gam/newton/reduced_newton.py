@@ -169,13 +169,19 @@ class Mode:
         """With the mode's own weights as one more action, which costs nothing: K v is known."""
         v, g = self._v, self._g
         ahead = noise_products(self._here.precision, v[None])[0]  # W^+ v
-        own = float(tf.reduce_sum(v * ahead))
-        if np.isfinite(own) and own > 0.0:
+        own, total = (float(tf.reduce_sum(v * t)) for t in (ahead, ahead + g))
+        factor = explained(prior + noise)
+        known = tf.linalg.matvec(flat(S), tf.reshape(ahead + g, [-1]))
+        known = tf.linalg.matvec(factor, known, transpose_a=True)
+        # of a combination of the others nothing is left but rounding, which would be inverted
+        left = total - float(tf.reduce_sum(tf.square(known)))
+        if np.isfinite(own) and own > 0.0 and left > _COMBINED * total:
             S = tf.concat([S, v[None]], axis=0)
             prior = _bordered(prior, tf.linalg.matvec(flat(S), tf.reshape(g, [-1])))
             noise = _bordered(noise, tf.linalg.matvec(flat(S), tf.reshape(ahead, [-1])))
+            factor = explained(prior + noise)
         targets = tf.linalg.matvec(flat(S), tf.reshape(self._here.observed(self._g), [-1]))
-        return ActionPosteriorState(v, S, explained(prior + noise), prior, noise, targets)
+        return ActionPosteriorState(v, S, factor, prior, noise, targets)
 
     def _iterated(
         self, fixed: tf.Tensor | None, adaptive: AnyNDArray
@@ -197,6 +203,9 @@ def _products(problem: LaplaceProblem, S: tf.Tensor) -> tf.Tensor:
     operator = problem.operator
     product = operator.product(tf.cast(tf.transpose(S, [1, 2, 0]), operator.X.dtype))
     return tf.transpose(tf.cast(product, operator.dtype), [2, 0, 1])
+
+
+_COMBINED = 1e-6  # share beyond the other actions below which one is a combination of them
 
 
 def _bordered(A: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
