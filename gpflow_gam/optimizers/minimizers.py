@@ -398,10 +398,10 @@ def descend(
 
     guarded(start)
     assert best is not None
-    last, taken = best[0], 0
+    last, taken, gained = best[0], 0, 0.0
 
     def after(_: AnyNDArray) -> None:
-        nonlocal last, taken
+        nonlocal last, taken, gained
         assert best is not None
         if failed:
             raise StopIteration
@@ -409,8 +409,8 @@ def descend(
         if record is not None:
             record(best[1], best[0])
         # not SciPy's own test, which is relative to a value that depends on the response's unit
-        gain, last = last - best[0], best[0]
-        if gain < 1e-2 * tolerance:
+        gained, last = last - best[0], best[0]
+        if gained < 1e-2 * tolerance:
             raise StopIteration
 
     # one that goes on where another was left does as that would have done
@@ -454,7 +454,8 @@ def descend(
         leg = _LEG
         if outcome.status != 1:
             if near or hessian is None:
-                return best[1], True, _STUCK if outcome.status == 2 else "converged"
+                small = f"the last iteration gained {gained:.2g} nats"
+                return best[1], True, _STUCK if outcome.status == 2 else small
             near = True
     return best[1], False, f"iteration limit of {steps} reached"
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import logging
 import math
 import re
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -339,6 +341,7 @@ FORMULAS: dict[str, Callable[..., tf.Tensor]] = {
 # --- ONNX files, by tf2onnx -----------------------------------------------------------------------
 
 OPSET, IR_VERSION = 18, 8  # older runtimes refuse newer ones
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def _log(context: Any, node: Any, name: str, args: Any) -> Any:
@@ -367,9 +370,15 @@ def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> byte
     ]
     names = [s.name for s in specs]
     positional = tf.function(lambda *values: function(**dict(zip(names, values))), autograph=False)
-    model, _ = tf2onnx.convert.from_function(
-        positional, specs, opset=OPSET, custom_op_handlers=_IN_DOUBLE
-    )
+    with _ONE_AT_A_TIME:  # what is disabled, and tf2onnx's names, are the process's
+        disabled = logging.root.manager.disable
+        logging.disable(logging.ERROR)  # what is wrong is raised below
+        try:
+            model, _ = tf2onnx.convert.from_function(
+                positional, specs, opset=OPSET, custom_op_handlers=_IN_DOUBLE
+            )
+        finally:
+            logging.disable(disabled)
     graph = model.graph
     lacking = sorted({n.op_type for n in graph.node if not onnx.defs.has(n.op_type, n.domain)})
     if lacking:
