@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
 import os
 import re
 from pathlib import Path
@@ -11,6 +13,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import matplotlib.pyplot as plt
 from sphinx.application import Sphinx
 
+import gpflow_gam.gam.plotting
+import gpflow_gam.sklearn
 from gpflow_gam import __version__
 
 project = "gpflow_gam"
@@ -32,6 +36,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "image_srcset": ["2x"],
     "reset_modules": (),  # which would undo the style below
+    "capture_repr": (),  # examples print what is to be read
     "download_all_examples": False,
     "show_signature": False,
     "write_computation_times": False,
@@ -71,11 +76,23 @@ def _without_gpflow_pages(
     lines[:] = [re.sub(r":doc:`[^`]*`", "GPflow's documentation", line) for line in lines]
 
 
-# They stand here, and not in docstrings, so that the package stays small.
+# They stand here, and not in docstrings, so that the package stays small. A function or class that
+# has one is public, and no other is in the reference; errors share one.
 _FILE = Path(__file__).with_name("reference") / "examples.txt"
 _EXAMPLES = dict(
     re.findall(r"^(\S+)\n((?: {4}.*\n|\n)+)", _FILE.read_text(encoding="utf-8"), re.MULTILINE)
 )
+
+_PUBLIC = {id(operator.attrgetter(name)(gpflow_gam)) for name in _EXAMPLES}
+
+
+def _without_internal_names(
+    app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object
+) -> bool | None:
+    if what != "module" or not (inspect.isclass(obj) or inspect.isfunction(obj)):
+        return None
+    error = inspect.isclass(obj) and issubclass(obj, Exception)
+    return None if error or id(obj) in _PUBLIC else True
 
 
 def _with_example(
@@ -92,3 +109,4 @@ def _with_example(
 def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", _without_gpflow_pages)
     app.connect("autodoc-process-docstring", _with_example)
+    app.connect("autodoc-skip-member", _without_internal_names)

@@ -376,11 +376,7 @@ class VariationalFamily(Module, abc.ABC):
 
     @property
     def layout(self) -> BlockLayout:
-        """
-        The blocks; raises before :meth:`build`.
-
-        :raises ValueError: before :meth:`build`.
-        """
+        """The blocks; raises ValueError before :meth:`build`."""
         if self._layout is None:
             raise ValueError(
                 f"{type(self).__name__} has no sizes yet; pass it to a model as variational=..."
@@ -397,14 +393,7 @@ class VariationalFamily(Module, abc.ABC):
         """
         Create the parameters, at the prior (or as near to it as the family can start from).
 
-        Where a component does not enter an output, q is the prior for good.
-
-        :param layout: the blocks.
-        :param num_latent_gps: the number of latent outputs, L.
-        :param prior: gives the prior's factors, asked where the parameters describe U.
-        :param members: which components enter which outputs, [L, C]; None: all of them all.
-        :raises ValueError: where this object belongs to another model already, or its rank does
-            not fit.
+        Where a component does not enter an output, by ``members`` [L, C], q is the prior for good.
         """
         if self.built:
             raise ValueError(
@@ -425,18 +414,10 @@ class VariationalFamily(Module, abc.ABC):
 
     @abc.abstractmethod
     def whitened(self, cholesky: Cholesky) -> WhitenedGaussian:
-        """
-        q over the whitened values, in double precision, as the factors are.
-
-        :param cholesky: of the prior at the present hyperparameters.
-        """
+        """q over the whitened values, in double precision, as the prior's factors are."""
 
     def kl(self, cholesky: Cholesky) -> tf.Tensor:
-        """
-        KL[q(U) || p(U)], summed over the latent outputs.
-
-        :param cholesky: of the prior at the present hyperparameters.
-        """
+        """KL[q(U) || p(U)], summed over the latent outputs."""
         return self.whitened(cholesky).kl()
 
     @abc.abstractmethod
@@ -444,9 +425,7 @@ class VariationalFamily(Module, abc.ABC):
         """
         Set the parameters close to N(mean, precision^-1) over the whitened values: a start.
 
-        :param cholesky: of the prior at the present hyperparameters.
-        :param mean: [P, L], in group order.
-        :param precision: [L, P, P], in group order.
+        Shapes: mean [P, L], precision [L, P, P], both in group order.
         """
 
     # --- for the families -------------------------------------------------------------------

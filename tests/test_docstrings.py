@@ -1,7 +1,7 @@
 """
 Docstrings of the public names: parameters, shapes, what is returned, errors.
 
-Public is what a guide, the README or an example shows; nothing is asked of other names. No test
+Public is what has an example in the reference; nothing is asked of other names. No test
 sees whether what a docstring says is so, nor errors of functions that are called. Overrides inherit
 what the method that they override says.
 """
@@ -13,6 +13,7 @@ import dataclasses
 import importlib
 import inspect
 import itertools
+import operator
 import pkgutil
 import re
 import textwrap
@@ -34,11 +35,19 @@ VERBS = {
 """What a summary begins with that says what is done. Others say what is returned."""
 
 ON_PAGES = {
-    name
-    for page in (ROOT / "docs" / "reference").glob("*.rst")
-    for name in re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8"))
+    name: inherited != ""
+    for page in (ROOT / "docs/reference").glob("*.rst")
+    for name, inherited in re.findall(
+        r"automodule:: (\S+)\n *(:inherited-members:)?", page.read_text(encoding="utf-8")
+    )
 }
-"""Packages and modules that the reference shows."""
+"""Packages and modules that the reference shows, and whether with inherited methods."""
+MADE_ELSEWHERE = re.compile(r"\b([Ss]ee :(func|class):|as :meth:`\S+` gives it)")
+"""In the docstring of a class that is made by what this names, which describes parameters."""
+EXAMPLES = re.findall(
+    r"^(\S+)\n(?= {4})", (ROOT / "docs/reference/examples.txt").read_text(encoding="utf-8"), re.M
+)
+"""Names of the reference, each with an example."""
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.rst"), *(ROOT / "examples").rglob("*.py")]
 SHOWN = {w for page in PAGES for w in re.findall(r"\w+", page.read_text(encoding="utf-8"))}
 """Words of the guides, the README and the examples."""
@@ -66,33 +75,34 @@ class Documented(NamedTuple):
     function: Any
 
 
+def is_error(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, Exception)
+
+
 def public_names() -> dict[int, tuple[str, Any]]:
-    """Classes and functions that pages name, of ``__all__`` and of modules that pages show."""
+    """Classes and functions that have an example, and errors."""
     result = {}
-    modules = [importlib.import_module(name) for name in sorted(ON_PAGES)]
-    for module in dict.fromkeys([*PACKAGES, *modules]):
-        own = [
-            n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
-        ]
-        for name in getattr(module, "__all__", own):
-            value = getattr(module, name)
-            kind = inspect.isclass(value) or inspect.isfunction(value)
-            if ours(value) and name in SHOWN and kind:
-                result[id(value)] = f"{module.__name__}.{name}", value
+    for name in [*EXAMPLES, *(f"errors.{n}" for n in dir(gg.errors))]:
+        of, value = (operator.attrgetter(n)(gg) for n in (name.rpartition(".")[0], name))
+        kind = inspect.isclass(value) or inspect.isfunction(value)
+        public = name in EXAMPLES or is_error(value)
+        if ours(value) and kind and public and inspect.ismodule(of):
+            result[id(value)] = f"gpflow_gam.{name}", value
     return result
 
 
-def public_methods(cls: type) -> Iterator[tuple[str, Any]]:
-    """Methods and properties of a class and of bases of ours, but those that override others."""
-    for place, own in enumerate(cls.__mro__):
+def public_methods(cls: type, inherited: bool) -> Iterator[tuple[str, Any]]:
+    """Methods and properties that the reference shows, but those that override others."""
+    for place, own in enumerate(cls.__mro__ if inherited else [cls]):
         for name, member in vars(own).items() if ours(own) else ():
-            inherited = any(name in vars(base) for base in cls.__mro__[place + 1 :])
+            override = any(name in vars(base) for base in cls.__mro__[place + 1 :])
             f = function_of(member)
-            if inspect.isfunction(f) and not name.startswith("_") and not inherited:
+            if inspect.isfunction(f) and not name.startswith("_") and not override:
                 yield name, f
 
 
-NAMES = public_names().values()
+PUBLIC = public_names()
+NAMES = PUBLIC.values()
 CLASSES = [(name, cls) for name, cls in NAMES if inspect.isclass(cls)]
 FUNCTIONS = [
     Documented(name, inspect.getdoc(f) or "", function_of(f))
@@ -103,14 +113,14 @@ METHODS = [
     *{
         f: Documented(f"{n}.{m}", f.__doc__ or "", f)
         for n, c in CLASSES
-        for m, f in public_methods(c)
+        for m, f in public_methods(c, ON_PAGES[n.rpartition(".")[0]])
     }.values()
 ]
 CONSTRUCTORS = [
     Documented(name, cls.__doc__ or "", function_of(vars(cls)[method]))
     for name, cls in CLASSES
     for method in ("__init__", "__post_init__")
-    if method in vars(cls) and not re.search(r"\b[Ss]ee :(func|class):", cls.__doc__ or "")
+    if method in vars(cls) and not MADE_ELSEWHERE.search(cls.__doc__ or "")
 ]
 EVERY = [*FUNCTIONS, *METHODS, *CONSTRUCTORS]
 
@@ -137,9 +147,28 @@ def attribute_docstrings(cls: type) -> set[str]:
     }
 
 
-def test_every_package_has_a_page_of_reference():
-    lacking = {p.__name__ for p in PACKAGES} - ON_PAGES - {"gpflow_gam"}
+def test_public_names_have_a_page_of_reference():
+    lacking = {name for name, _ in NAMES if name.rpartition(".")[0] not in ON_PAGES}
     assert not lacking, lacking
+
+
+USED = re.compile(r"\b(?:gg|gpflow_gam)\.([\w.]*\w)|from gpflow_gam\.([\w.]+) import ([\w, ]+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_names_that_a_page_uses_are_public(page):
+    """A class or function of ours that stands there has an example in the reference."""
+    internal = set()
+    for chain, module, imported in USED.findall(page.read_text(encoding="utf-8")):
+        names = [f"{module}.{name}" for name in re.findall(r"\w+", imported)]
+        for name in names or [chain]:
+            values = itertools.accumulate(
+                name.split("."), lambda v, n: getattr(v, n, None), initial=gg
+            )
+            called = next((v for v in values if inspect.isclass(v) or inspect.isfunction(v)), None)
+            if ours(called) and not is_error(called) and id(called) not in PUBLIC:
+                internal.add(name)
+    assert not internal
 
 
 @pytest.mark.parametrize("one", [*FUNCTIONS, *METHODS], ids=lambda one: one.name)
@@ -175,7 +204,7 @@ def test_classes_describe_what_they_are_made_of(name, cls):
         given = [p for p in parameters(cls) if p.name in own and not p.name.startswith("_")]
     bare = [p.name for p in given if p.annotation is p.empty]
     assert not bare, f"no annotation of {', '.join(bare)}"
-    if re.search(r"\b[Ss]ee :(func|class):", doc):  # which is called in its place, and says it
+    if MADE_ELSEWHERE.search(doc):
         return
     told = attribute_docstrings(cls)
     named = [p.name for p in given if p.kind is not p.VAR_POSITIONAL]

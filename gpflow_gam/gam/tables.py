@@ -623,7 +623,7 @@ class Editable:
 
 class EditedGAM(Editable):
     """
-    A GAM whose tables were changed by hand: see :meth:`gpflow_gam.GAM.edit`.
+    A GAM whose tables were changed by hand, as :meth:`gpflow_gam.GAM.edit` gives it.
 
     It predicts, without intervals, which no longer hold, can be edited further, and
     :func:`gpflow_gam.serving.export` writes it with its ``edits``.

@@ -50,7 +50,7 @@ class Summed(Kernel):
     # --- in numpy, at rows of X -------------------------------------------------------------------
 
     def evaluations(self, X: AnyNDArray) -> Evaluations:
-        """The distinct points of rows X [n, D], without evaluations of weight zero."""
+        """The distinct points of rows ``X`` [n, D], without evaluations of weight zero."""
         values = X[:, np.array(self.slots)]  # [n, L, d + 1]
         w = values[..., -1]
         last = np.flatnonzero(np.any(w != 0.0, axis=0))
@@ -65,7 +65,7 @@ class Summed(Kernel):
         return Evaluations(own.reshape(-1, flat.shape[1]), places.reshape(w.shape), w)
 
     def single(self, points: AnyNDArray, width: int) -> AnyNDArray:
-        """Rows of X [n, width] at which f is g itself, at points [n, d]."""
+        """Rows of X [n, ``width``] at which f is g itself, at ``points`` [n, d]."""
         X = np.zeros((len(points), width))
         X[:, list(self.slots[0])] = np.column_stack([points, np.ones(len(points))])
         return X

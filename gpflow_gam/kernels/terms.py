@@ -151,8 +151,14 @@ class MarkovField(Kernel):
     """
     Areas that are like their neighbours, and a part of them that is not.
 
-    ``k = variance (B + r I) / (1 + r)``, B the :func:`structured_covariance`, r the ``independent``
-    part: ``BYM2`` (Riebler et al. 2016), whose mixing parameter is ``1 / (1 + r)``.
+    ``k = variance (B + r I) / (1 + r)``, B the covariance of an intrinsic autoregression, r the
+    ``independent`` part: ``BYM2`` (Riebler et al. 2016), whose mixing parameter is ``1 / (1 + r)``.
+
+    :param number: of areas.
+    :param edges: pairs of neighbours, numbered from 0.
+    :param variance: of an area on average, trainable, a scalar.
+    :param independent: r, trainable, a scalar.
+    :param active_dims: the column with the area's number.
     """
 
     def __init__(
@@ -218,7 +224,13 @@ def _field(kernel: MarkovField, A: AnyNDArray, B: AnyNDArray, elementwise: bool)
 
 
 class CentredLinear(StackableKernel):
-    """``k(x, x') = variance (x - centre)(x' - centre)``: a slope, normal a priori."""
+    """
+    ``k(x, x') = variance (x - centre)(x' - centre)``: a slope, normal a priori.
+
+    :param centre: where the line is zero.
+    :param variance: of the slope, trainable, a scalar.
+    :param active_dims: the column.
+    """
 
     def __init__(
         self, centre: float = 0.0, variance: TensorType = 1.0, active_dims: ActiveDims | None = None
@@ -287,6 +299,11 @@ class RandomWalk(Kernel):
     Brownian motion of unknown start less its mean under a measure (Matheron 1973).
 
     ``k(x, y) = variance (m(x) + m(y) - |x - y| - e) / e``, ``m(x) = E_t |x - t|``, ``e = E m(t)``.
+
+    :param measure: under which functions average to zero.
+    :param variance: on average under the measure, trainable, a scalar.
+    :param level: variance of a constant that is added, over the variance.
+    :param active_dims: the column.
     """
 
     def __init__(
@@ -306,7 +323,7 @@ class RandomWalk(Kernel):
         self._spread = float(self._weights @ self._mean(tf.constant(self._nodes)).numpy())
 
     def correlation(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        """The kernel over its variance, of points that broadcast."""
+        """The kernel over its variance [...], of points ``x`` and ``y`` that broadcast."""
         means = self._mean(x) + self._mean(y)
         return (means - tf.abs(x - y)) / self._spread - 1.0 + self.level
 
@@ -527,7 +544,7 @@ def _curve(kernel: IntegratedOU, A: AnyNDArray, B: AnyNDArray, elementwise: bool
 
 
 class OnColumns(Kernel):
-    """``base`` on the given columns, which it sees numbered from 0."""
+    """``base`` on the given ``columns``, which it sees numbered from 0."""
 
     def __init__(self, base: Kernel, columns: Sequence[int]) -> None:
         super().__init__(active_dims=list(columns))
@@ -558,7 +575,12 @@ def unit_vectors(degrees: AnyNDArray) -> AnyNDArray:
 
 
 class OnSphere(StackableKernel):
-    """A stationary kernel of straight distances through a globe of radius one (Gneiting 2013)."""
+    """
+    A stationary kernel of straight distances through a globe of radius one (Gneiting 2013).
+
+    :param base: the kernel.
+    :param active_dims: the columns of latitude and longitude, in degrees.
+    """
 
     def __init__(self, base: IsotropicStationary, active_dims: Sequence[int] = (0, 1)) -> None:
         super().__init__(active_dims=list(active_dims))
@@ -600,6 +622,11 @@ class Warped(StackableKernel):
     ``base(w(x), w(y))``, w an increasing function whose slope is linear between knots.
 
     Where the slope is steep, functions vary quickly (Sampson & Guttorp 1992).
+
+    :param base: the kernel.
+    :param knots: in increasing order.
+    :param speeds: slopes at the knots, trainable, [knots]; ones if left out.
+    :param active_dims: the column.
     """
 
     def __init__(

@@ -324,6 +324,13 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
     """
     ``-E_q[log p(y_n | rho(x_n))]`` of each row: with the head's KL divergence, which the layer
     adds itself, the negative ELBO over the number of data; both times the head's ``loss_weight``.
+
+    :param head: the head whose outputs it reads.
+    :param head_name: the head's name, in the place of the head, as files hold it.
+    :param reduction: as of Keras' losses, but ``"sum"``.
+    :param name: of the loss.
+    :param dtype: as of Keras' losses; that of the head where there is one.
+    :raises ValueError: ``reduction="sum"``; or neither a head nor its name.
     """
 
     def __init__(
@@ -391,7 +398,15 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
 class ResponseMetric(_ReadsHead, keras.metrics.Metric):
-    """A Keras metric of the expected response, for labels as codes or one-hot."""
+    """
+    A Keras metric of the expected response, for labels as codes or one-hot.
+
+    :param metric: the metric.
+    :param head: the head whose outputs it reads.
+    :param head_name: the head's name, in the place of the head, as files hold it.
+    :param name: of the metric.
+    :param dtype: as of Keras' metrics.
+    """
 
     def __init__(
         self,
@@ -444,7 +459,14 @@ class ResponseMetric(_ReadsHead, keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
 class NegativeLogPredictiveDensity(_ReadsHead, keras.metrics.Mean):
-    """``-log E_q[p(y | rho(x))]``, averaged over rows: the score of the predictive distribution."""
+    """
+    ``-log E_q[p(y | rho(x))]``, averaged over rows: the score of the predictive distribution.
+
+    :param head: the head whose outputs it reads.
+    :param head_name: the head's name, in the place of the head, as files hold it.
+    :param name: of the metric.
+    :param dtype: as of Keras' metrics.
+    """
 
     def __init__(
         self,

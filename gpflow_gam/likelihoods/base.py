@@ -193,14 +193,22 @@ class _Wrapper(Likelihood):
 
 
 class Weighted(_Wrapper):
-    """``base`` whose log-densities are multiplied by a column of X: how often each row counts."""
+    """
+    ``base`` whose log-densities are multiplied by a column of X: how often each row counts.
+
+    :param column: number of that column.
+    """
 
     def __init__(self, base: Likelihood, column: int) -> None:
         super().__init__(base)
         self.column = column
 
     def weights(self, X: TensorType) -> tf.Tensor:
-        """The weights [...] of inputs X [..., D]."""
+        """
+        The weights [...] of inputs ``X`` [..., D].
+
+        :raises ValueError: X has too few columns.
+        """
         X = tf.convert_to_tensor(X)
         if X.shape[-1] is not None and X.shape[-1] <= self.column:
             raise ValueError(
@@ -232,7 +240,11 @@ class Weighted(_Wrapper):
 
 
 class Quasi(_Wrapper):
-    """``log p(y | f) / dispersion`` of ``base``: no density (Wedderburn 1974)."""
+    """
+    ``log p(y | f) / dispersion`` of ``base``: no density (Wedderburn 1974).
+
+    :param dispersion: fixed, by which variances are larger than those of ``base``.
+    """
 
     def __init__(self, base: Likelihood, dispersion: float = 1.0) -> None:
         super().__init__(base)

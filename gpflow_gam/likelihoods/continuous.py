@@ -129,6 +129,9 @@ class MeanGamma(Dispersed):
     ``y ~ Gamma(shape, scale = exp(f) / shape)``: mean exp(f), variance ``exp(2 f) / shape``.
 
     Mean and shape are orthogonal (McCullagh & Nelder 1989, ch. 8), unlike in GPflow's ``Gamma``.
+
+    :param shape: trainable, a scalar.
+    :param varying: True if the shape has a predictor, minus its logarithm.
     """
 
     support = POSITIVE
@@ -169,6 +172,10 @@ class LogitBeta(Dispersed):
     ``y ~ Beta(s m, s (1 - m))``, m the inverse link of f (Ferrari & Cribari-Neto 2004).
 
     GPflow's subtracts s m from s, which is 0 from f = 37 on, and clips y.
+
+    :param scale: s, trainable, a scalar.
+    :param link: ``"logit"``, ``"probit"``, ``"cloglog"`` or ``"cauchit"``.
+    :param varying: True if the scale has a predictor, minus its logarithm.
     """
 
     support = SHARES

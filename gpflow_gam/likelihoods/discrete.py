@@ -429,6 +429,10 @@ class Ordered(ScalarLikelihood):
     ``P(y <= k | f) = G(c_k - f)`` for labels 0 to K - 1, G the inverse link (McCullagh 1980).
 
     The first cutpoint is 0, the others are trained by their distances ``increments`` [K - 2].
+
+    :param num_classes: K.
+    :param link: ``"probit"``, ``"logit"``, ``"cloglog"`` or ``"cauchit"``.
+    :raises ValueError: fewer than two classes, another link, or increments of another shape.
     """
 
     def __init__(
@@ -544,7 +548,12 @@ def normal_nodes(dimension: int, number: int, seed: int = 1) -> AnyNDArray:
 
 
 class FixedSoftmax(gpflow.likelihoods.Softmax):
-    """GPflow's softmax over fixed nodes (Sobol' 1967), so that the bound does not flicker."""
+    """
+    GPflow's softmax over fixed nodes (Sobol' 1967), so that the bound does not flicker.
+
+    :param num_classes: of labels 0 to ``num_classes - 1``.
+    :param num_nodes: of the average, at least; rounded up to a power of two.
+    """
 
     def __init__(self, num_classes: int, *, num_nodes: int = 128) -> None:
         super().__init__(num_classes)

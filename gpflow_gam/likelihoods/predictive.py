@@ -48,11 +48,7 @@ def conditional_distribution(likelihood: Likelihood, F: tf.Tensor) -> Any:
     p(y | F) as a distribution of TensorFlow Probability's, of batch shape [..., 1].
 
     A likelihood has it by a method ``conditional_distribution(F)``, as those of GPflow's
-    ``MultiLatentTFPConditional`` do.
-
-    :param likelihood: of the responses.
-    :param F: predictors, [..., L].
-    :return: None for a likelihood that has no such method.
+    ``MultiLatentTFPConditional`` do; None for one that has not. F [..., L] are predictors.
     """
     method = getattr(likelihood, "conditional_distribution", None)
     if callable(method):

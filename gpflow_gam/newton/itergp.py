@@ -152,6 +152,14 @@ class IterGP(Solver):
 
     Where W^+ is large and the systems are solved roughly, its Newton steps can diverge:
     :class:`ReducedNewton` does not. One iteration costs one product with K.
+
+    :param policy: of the actions.
+    :param max_steps: Newton steps, at most.
+    :param max_iterations: of the linear solver, a Newton step, at most.
+    :param compression: how many directions of former steps are kept; None for all.
+    :param recycle: True if a Newton step begins with the directions of the former one.
+    :param tolerance: relative change of the predictor at which Newton steps end.
+    :param inner_tolerance: relative residual at which the linear solver ends.
     """
 
     policy: Policy = field(default_factory=Residual)

@@ -276,12 +276,7 @@ class Policy(abc.ABC):
 
     @abc.abstractmethod
     def plan(self, context: Context, number: int) -> Plan:
-        """
-        The next actions.
-
-        :param context: of the solve.
-        :param number: of actions, J; fewer may come where there are no more.
-        """
+        """The next ``number`` actions; fewer may come where there are no more."""
 
 
 class Residual(Policy):
@@ -295,8 +290,8 @@ class UnitVectors(Policy):
     """
     One datum (and one latent function) an action: a subset of the data, at O(N) an action.
 
-    Its order is that of the rows, or "pivoted": where most prior variance is left (pivoted
-    Cholesky).
+    :param order: "given", that of the rows, or "pivoted": where most prior variance is left
+        (pivoted Cholesky).
     """
 
     def __init__(self, order: str = "given") -> None:
@@ -304,7 +299,7 @@ class UnitVectors(Policy):
         self.order = order
 
     def rows(self, problem: LaplaceProblem, number: int) -> AnyNDArray:
-        """The first data of the order, at most [J]."""
+        """The first ``number`` data of the order of a ``problem``, at most [J]."""
         size = problem.operator.num_data
         if self.order == "given":
             return np.arange(min(number, size))

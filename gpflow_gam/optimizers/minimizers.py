@@ -36,7 +36,13 @@ __all__ = [
 
 
 class TimeBudget:
-    """A time limit whose clock starts when it is made."""
+    """
+    A time limit whose clock starts when it is made.
+
+    :param max_seconds: None for no limit.
+    :param clock: gives the time in seconds.
+    :raises ValueError: a limit that is not positive.
+    """
 
     def __init__(
         self, max_seconds: float | None = None, clock: Callable[[], float] = time.perf_counter
@@ -53,7 +59,7 @@ class TimeBudget:
 
     @classmethod
     def of(cls, value: float | TimeBudget | None) -> TimeBudget:
-        """A budget that runs already, or one that starts now."""
+        """``value`` if it is a budget that runs already, or one that starts now."""
         return value if isinstance(value, TimeBudget) else cls(value)
 
     @property

@@ -277,7 +277,7 @@ class FunctionalANOVA:
 
     Components need not be centred, nor be ANOVA components at all: a function of two columns is
     split into its mean, two main effects and the interaction, and what several components say of
-    the same columns is added up.
+    the same columns is added up. See :func:`functional_anova`, which makes it.
     """
 
     def __init__(
@@ -298,11 +298,11 @@ class FunctionalANOVA:
         self.predictors = tuple(predictors)
 
     def name(self, column: int) -> str:
-        """The name of a column."""
+        """The name of ``column``, a number."""
         return self.names.get(column, f"x{column}")
 
     def variances(self, num_samples: int = 4000, seed: int = 0) -> VarianceDraws:
-        """Posterior draws of the variance of every effect."""
+        """``num_samples`` posterior draws of the variance of every effect, from ``seed`` on."""
         return draw_variances(
             self.moments, self.members, self.grid, num_samples, seed, self.replicates
         )

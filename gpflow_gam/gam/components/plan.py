@@ -73,22 +73,13 @@ class Margin:
 
 @dataclasses.dataclass(frozen=True)
 class By:
-    """
-    Multiplier of a component: a number, or the indicator of a level.
+    """Multiplier of a component: a number, or the indicator of a level."""
 
-    :param column: its place in X.
-    :param code: the code of the level on which the component acts; None for a number that
-        multiplies it.
-    :param level: that level as text.
-    :param size: the root mean square of the number; of weights, of the sum of their sizes.
-    :param constant: whether it is weights with the same sum in all rows, so that the constant part
-        of the function is the intercept's.
-    """
-
-    column: int
-    code: int | None = None
-    level: str = ""
-    size: float = 1.0
+    column: int  # its place in X
+    code: int | None = None  # of the level on which the component acts; None for a number
+    level: str = ""  # that level as text
+    size: float = 1.0  # the root mean square of the number; of weights, of the sum of their sizes
+    # whether it is weights with the same sum in all rows: its constant is the intercept's
     constant: bool = False
 
 

@@ -123,13 +123,9 @@ class Family(abc.ABC):
         name: str = "y",
     ) -> Response:
         """
-        The response as the likelihood takes it.
+        The response y [N], numbers, booleans or strings, as the likelihood takes it.
 
-        :param y: [N], numbers, booleans or strings.
-        :param levels: the labels learned when the model was fitted; None learns them.
-        :param trials: [N], for binomial responses only.
-        :param name: what to call the column in messages.
-        :raises ValueError: values that the family cannot produce, naming column, value and row.
+        ``levels`` are the labels of the fit; None learns them. Only binomial responses have trials.
         """
         if trials is not None:
             raise ValueError(f"trials: family {self.name!r} takes none; leave the argument out.")
@@ -146,11 +142,7 @@ class Family(abc.ABC):
         return categories
 
     def censored(self) -> Family:
-        """
-        The family of a response that is a :class:`~gpflow_gam.gam.terms.Surv`.
-
-        :raises ValueError: there is none.
-        """
+        """The family of a response that is a ``Surv``."""
         raise ValueError(
             f"y: family {self.name!r} takes no censored responses (Surv); take 'weibull', "
             "'lognormal' or 'gaussian'."
@@ -344,14 +336,7 @@ class Family(abc.ABC):
     def sample(
         self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
     ) -> AnyNDArray:
-        """
-        One response a row, [...]: codes where there are levels, counts of successes.
-
-        :param likelihood: of the fit.
-        :param F: predictors, [..., L].
-        :param rng: the source of randomness.
-        :param trials: how many each row has, [N]: binomial responses need them, others do not.
-        """
+        """One response [...] for each row of predictors F [..., L]: codes of levels, or counts."""
         return self._draw(likelihood, F, rng)
 
     def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:

@@ -139,14 +139,7 @@ class Survival(LocationScale, abc.ABC):
         return y if Y.shape[1] == 1 else np.where(Y[:, 2] == EXACT, y, np.nan)
 
     def survival(self, likelihood: Likelihood, times: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """
-        P(y > t | F).
-
-        :param likelihood: of the fit.
-        :param times: t, [...].
-        :param F: [..., L].
-        :return: [...], of both broadcast.
-        """
+        """P(y > t | F) at ``times`` t [...] and predictors F [..., L], which are broadcast."""
         return np.asarray(self.distribution(likelihood, F).sf(times))
 
 

@@ -47,6 +47,8 @@ class Custom(Family, listed=False):
     a method ``conditional_distribution(F)``, a distribution of TensorFlow Probability's, and of
     GPflow's Bernoulli, Exponential and Poisson. A file holds the likelihood's class by name and its
     parameters; ``GAM.load(path, likelihood=...)`` gives the likelihood.
+
+    :param base: the likelihood.
     """
 
     name: ClassVar[str] = "custom"

@@ -574,12 +574,7 @@ def _most_frequent(column: Distinct, sort: bool) -> Any:
 
 
 def filled(table: Table, fills: Iterable[Fill]) -> Table:
-    """
-    The table without missing values in the columns that have a fill, where it has them.
-
-    :param table: the data.
-    :param fills: a stand-in a column.
-    """
+    """The table without missing values in the columns that have a fill, where it has them."""
     fills, columns = tuple(fills), table.columns()
     if not fills:
         return table

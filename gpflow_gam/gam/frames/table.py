@@ -283,12 +283,7 @@ class Table:
         return values
 
     def name(self, name: Column) -> Any:
-        """
-        The column's own name here, for a name or an index.
-
-        :param name: of the column, or its place.
-        :raises ValueError: there is no such column; names the nearest.
-        """
+        """The column's own name here, for a name or an index."""
         if isinstance(name, Expression) and name not in self._columns:
             for variable in name.variables[: 1 if self._has_lags(name) else None]:
                 self.name(variable)
@@ -296,22 +291,14 @@ class Table:
         return resolved(name, self.names)
 
     def values(self, name: Column) -> AnyNDArray:
-        """
-        The values of a column as an array [N], of objects where they are categories.
-
-        :param name: of the column, or its place.
-        """
+        """The values of a column as an array [N], of objects where they are categories."""
         raw = self.raw(name)
         if isinstance(getattr(raw, "dtype", None), pd.CategoricalDtype):
             return np.asarray(raw, dtype=object)
         return np.asarray(raw)
 
     def levels(self, name: Column) -> tuple[Any, ...] | None:
-        """
-        The levels of a categorical column in its own order; None where it states none.
-
-        :param name: of the column, or its place.
-        """
+        """The levels of a categorical column in its own order; None where it states none."""
         raw = self._columns.get(self.name(name))
         if isinstance(raw, Deferred) and raw.categorical is False:
             return None  # which needs no reading
@@ -319,11 +306,7 @@ class Table:
         return tuple(dtype.categories) if isinstance(dtype, pd.CategoricalDtype) else None
 
     def ordered(self, name: Column) -> bool:
-        """
-        True if a column is of categories that are ordered.
-
-        :param name: of the column, or its place.
-        """
+        """True if a column is of categories that are ordered."""
         return self.levels(name) is not None and bool(self.raw(name).dtype.ordered)
 
     def is_levels(self, name: Column) -> bool:
@@ -345,11 +328,7 @@ class Table:
         return any(issubclass(t, kinds) for some in parts for t in set(map(type, some)))
 
     def distinct(self, name: Column) -> Distinct:
-        """
-        The distinct values of a column, and which of them each row has.
-
-        :param name: of the column, or its place.
-        """
+        """The distinct values of a column, and which of them each row has."""
         raw = self.raw(name)
         dtype = getattr(raw, "dtype", None)
         if isinstance(dtype, pd.CategoricalDtype):
@@ -363,11 +342,7 @@ class Table:
         return named_distinct(np.asarray(raw), name)
 
     def missing(self, name: Column) -> AnyNDArray:
-        """
-        Mask of the missing values of a column, [N].
-
-        :param name: of the column, or its place.
-        """
+        """Mask of the missing values of a column, [N]."""
         name = self.name(name)
         if self.width(name) is not None:
             return np.asarray(np.isnan(self.array(name)).any(axis=1))
@@ -392,11 +367,7 @@ class Table:
         return result
 
     def counted(self, columns: Iterable[Column]) -> Table:
-        """
-        The rows but for those of weight zero, which are as if they were not there.
-
-        :param columns: of weights, or of trials.
-        """
+        """The rows but for those of weight zero, which are as if they were not there."""
         none = np.zeros(self.num_rows, dtype=bool)
         for name in columns:
             values = pd.Series(self.values(name))
@@ -417,12 +388,7 @@ class Table:
         return result
 
     def only(self, names: Iterable[Column]) -> Table:
-        """
-        Some of the columns.
-
-        :param names: of columns, or their places.
-        :raises ValueError: there is no such column; names the nearest.
-        """
+        """Some of the columns."""
         kept = dict.fromkeys(self.name(n) for n in variables_of(names))
         result = Table._of({n: self._columns[n] for n in kept}, self.num_rows)
         result._whole = self._whole
@@ -478,11 +444,7 @@ class Table:
     # --- columns of arrays ------------------------------------------------------------------------
 
     def width(self, name: Column) -> int | None:
-        """
-        The number of values that a column has in each row; None where it has one.
-
-        :param name: of the column, its place, or lags.
-        """
+        """The number of values that a column has in each row; None where it has one."""
         if isinstance(name, Lags):
             return name.number
         raw = self._columns.get(self.name(name))
@@ -492,11 +454,7 @@ class Table:
         return len(first) if isinstance(first, (np.ndarray, list, tuple)) else None
 
     def array(self, name: Column) -> AnyNDArray:
-        """
-        A column of arrays, or lags, as one array [N, L]; NaN where rows have none.
-
-        :param name: of the column, its place, or lags.
-        """
+        """A column of arrays, or lags, as one array [N, L]; NaN where rows have none."""
         name = self.name(name)
         if name not in self._made:
             if isinstance(name, Lags):
@@ -673,12 +631,7 @@ class Blocks(abc.ABC):
 
 
 class Counted(Blocks):
-    """
-    Blocks without their rows of weight zero.
-
-    :param blocks: of a table.
-    :param columns: its columns of weights and trials.
-    """
+    """Blocks without their rows of weight zero."""
 
     def __init__(self, blocks: Blocks, columns: Iterable[Column]) -> None:
         self._blocks, self._columns = blocks, tuple(columns)

@@ -37,7 +37,13 @@ _STEP = 1e-5  # half the width of a central difference against the predictor's n
 
 
 def working_residuals(fit: FittedGAM) -> AnyNDArray:
-    """Residuals on the predictor's scale, ``(y - mu) / (d mu / d rho)`` (Wood 2017, 3.1.2)."""
+    """
+    Residuals on the predictor's scale, ``(y - mu) / (d mu / d rho)`` (Wood 2017, 3.1.2).
+
+    :param fit: the fitted GAM, ``gam.fitted``.
+    :return: [N]; NaN of censored rows.
+    :raises ValueError: a family of several predictors or of classes; every row is censored.
+    """
     family, likelihood = fit.spec.family, fit.likelihood
     if fit.num_predictors > 1:
         raise ValueError(

@@ -447,6 +447,7 @@ class Dispersion:
     clear: bool
     """True if it is clearly above one, in a family that does not learn it."""
     remedy: str
+    """What to do about it, in words."""
 
     @property
     def factor(self) -> float:

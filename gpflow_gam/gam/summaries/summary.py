@@ -408,12 +408,15 @@ class Summary:
     how often noise alone is as far from the shape as the estimate without it is.
     """
     terms: str
+    """The model's terms."""
     family: str
+    """The family's name."""
     parameters: dict[str, float]
     """The family's own parameters as learnt; cutpoints of ordered classes."""
     coefficients: pd.DataFrame
     """As :meth:`gpflow_gam.GAM.coefficients`, without terms of more than 16 levels."""
     num_rows: int
+    """Rows of the fit."""
     dropped: int
     """Rows left out for missing values."""
     imputed: int
@@ -433,8 +436,11 @@ class Summary:
     elbo: float
     """The bound at the end, log-densities of priors included."""
     converged: bool
+    """False if a limit of iterations or time ended the fit."""
     message: str
+    """Why the fit ended."""
     seconds: float
+    """Duration of the fit."""
     unpenalised: tuple[str, ...] = ()
     """Effects whose variance is large and fixed: ``linear``, ``factor`` without ``shrink``."""
 

@@ -79,6 +79,10 @@ def parse_formula(text: str) -> Formula:
     ``.`` is every column not named elsewhere. ``(1 | g)`` and ``(x | g)`` are random effects, and
     ``cbind(k, n - k)`` is a binomial response. ``- 1``, or ``0 +`` beside names, takes the
     intercept away.
+
+    :param text: the formula; a part without ``~`` has no response.
+    :return: its ``response``, ``terms``, ``offset`` and what else it says.
+    :raises ValueError: what is no formula, with the part that is not.
     """
     left, _, right = _SPELLINGS.sub("", text).rpartition("~")
     response, trials = _response(left.strip(), text) if left.strip() else (None, None)
