@@ -5,9 +5,8 @@ Every method has the same residual network before its head; what is asked of it 
 negative log density (NLL) and calibration error (ECE) of held-out rows, and how well three numbers
 tell inputs that are of no class from held-out rows: the largest probability, the variance of the
 probabilities, and that of the likeliest class's score. Area under the curve (AUROC), .5 for a coin.
-Medians over seeds; moons are drawn, too. Run it with
-``python benchmarks/heads.py --out FOLDER`` (an hour on two cores), or a part by ``--problems``; a
-choice of ``--methods`` is not recorded.
+Medians over seeds. Run it with ``python benchmarks/heads.py`` (an hour on two cores), or a part by
+``--problems``; a choice of ``--methods`` is not recorded.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import keras
-import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
@@ -454,11 +451,9 @@ def _auroc(near: AnyNDArray | None, away: AnyNDArray | None) -> float | None:
     return float(roc_auc_score(is_away, np.concatenate([near, away])))
 
 
-def compared(
-    name: str, methods: Sequence[str], seeds: int
-) -> tuple[list[Row], dict[str, tuple[Problem, Trained]]]:
-    """Medians over seeds for each method and what is away; and what the first seed's data gave."""
-    rows, pictures = [], {}
+def compared(name: str, methods: Sequence[str], seeds: int) -> list[Row]:
+    """Medians over seeds for each method and what is away."""
+    rows = []
     for method in methods:
         result: dict[str, list[Row]] = {}
         for seed in range(seeds):
@@ -472,8 +467,6 @@ def compared(
                 row |= {"fit, s": seconds, "parameters": trained.parameters}
                 result.setdefault(str(row.pop("away")), []).append(row)
                 print(name, method, seed, _short(row), flush=True)
-            if seed == 0:
-                pictures[method] = (problem, trained)
         for away, each in result.items():
             medians: Row = {
                 key: None if each[0][key] is None else float(np.median([row[key] for row in each]))
@@ -481,53 +474,21 @@ def compared(
             }
             medians["parameters"] = int(each[0]["parameters"] or 0)
             rows.append({"away": away, "head": method, **medians})
-    return rows, pictures
+    return rows
 
 
 def _short(row: Row) -> str:
     return ", ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
 
 
-def draw_moons(pictures: Mapping[str, tuple[Problem, Trained]], path: Path) -> None:
-    """The largest probability of every method on a grid, with the training data."""
-    across = 5
-    down = -(-len(pictures) // across)
-    figure, axes = plt.subplots(
-        down, across, figsize=(2.3 * across, 2.5 * down), layout="constrained", squeeze=False
-    )
-    ticks = np.linspace(-5.5, 5.5, 90)
-    grid = np.stack(np.meshgrid(ticks + 0.5, ticks + 0.25), axis=-1).astype(np.float32)
-    for ax in axes.flat:
-        ax.set_axis_off()
-    for ax, (name, (problem, trained)) in zip(axes.flat, pictures.items()):
-        p = trained.predict(grid.reshape(-1, 2)).probabilities
-        image = ax.contourf(
-            grid[..., 0],
-            grid[..., 1],
-            p.max(axis=1).reshape(grid.shape[:2]),
-            levels=np.linspace(0.5, 1.0, 11),
-            cmap="viridis",
-        )
-        ax.scatter(*problem.X.T, c=problem.y, s=1.5, cmap="coolwarm")
-        ax.set_title(name, fontsize=8)
-    figure.colorbar(image, ax=axes, label="largest probability", shrink=0.8)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the figure")
     parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=5)
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-
     for name in arguments.problems:
-        rows, pictures = compared(name, arguments.methods, arguments.seeds)
-        if name == "moons":
-            draw_moons(pictures, arguments.out / "heads_moons.png")
+        rows = compared(name, arguments.methods, arguments.seeds)
         if arguments.methods == list(METHODS):
             record(
                 f"heads_{name}",

@@ -7,7 +7,7 @@ An estimate that takes the noise for independent follows it; no row can be follo
 neighbours (Wood 2024). mgcv is fitted to the same replicates when ``Rscript`` is there, by REML and
 by its NCV (and with its option ``jackknife``). Reported are effective degrees of freedom, the root
 mean square error of the curve, and how much of it the pointwise 95 % bands cover, as means over
-replicates. Run it with ``python benchmarks/ncv.py``; ``--figure`` draws one of them.
+replicates. Run it with ``python benchmarks/ncv.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from harness import HALF, SCORES, means, study
+from harness import SCORES, means, study
 from recording import parser_of
 
 import gpflow_gam as gg
@@ -60,31 +60,9 @@ def bands(data: pd.DataFrame, k: int, reach: int) -> pd.DataFrame:
     return pd.concat(result)
 
 
-def draw(data: pd.DataFrame, fits: pd.DataFrame, path: str) -> None:
-    """The curve, the data and both of our bands."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
-    for ax, (method, band) in zip(axes, fits.groupby("method")):
-        m, se = band["estimate"].to_numpy(), band["se"].to_numpy()
-        ax.plot(data["t"], data["y"], ".", color="0.6", markersize=3, label="data")
-        ax.plot(data["t"], curve(data["t"].to_numpy()), "k--", linewidth=1, label="truth")
-        ax.plot(data["t"], m, color="C0", label="estimate")
-        ax.fill_between(data["t"], m - HALF * se, m + HALF * se, color="C0", alpha=0.25)
-        ax.set_title(f'criterion="{str(method).lower()}": edf {band["edf"].iloc[0]:.1f}')
-        ax.set_xlabel("t")
-    axes[0].set_ylabel("y")
-    axes[0].legend(loc="upper right", frameon=False)
-    figure.savefig(path, dpi=120)
-
-
 def main() -> None:
     parser = parser_of(__doc__, replicates=20, rows=200, k=30, reach=12)
     parser.add_argument("--rho", type=float, nargs="+", default=[0.0, 0.5, 0.8])
-    parser.add_argument("--figure", help="a file to draw the first replicate of the last rho into")
     options = parser.parse_args()
     by = ["memory", "smoothness by"]
     study(
@@ -101,9 +79,6 @@ def main() -> None:
         ours=["ELBO", "NCV"],
         better={"RMSE": "lower", "seconds": "lower"},
     )
-    if options.figure:
-        data, _ = simulate(options.rows, options.rho[-1], 0)
-        draw(data, bands(data, options.k, options.reach), options.figure)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ Two effects, of which the one of x has a shape, and the one of z, correlated wit
 replicates: the root mean square error of the effect of x, how much of it pointwise 95 % bands
 cover, the worst violation of the shape by 10 000 joint posterior draws (``worst draw``) and by the
 estimate, on a dense grid and against the effect's range; beside it the same term without a shape,
-and pyGAM's and R scam's where they are: ``--pygam`` names a Python that has pygam. It draws
-``docs/figures/shapes.png``, too. Run it with ``python benchmarks/shapes.py``.
+and pyGAM's and R scam's where they are: ``--pygam`` names a Python that has pygam. Run it with
+``python benchmarks/shapes.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +23,6 @@ from recording import parser_of
 
 import gpflow_gam as gg
 
-FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "shapes"
 TRUTHS = {
     "sigmoid": ("increasing", lambda x: 2.0 / (1.0 + np.exp(-15.0 * (x - 0.5)))),
     "flat, then up": ("increasing", lambda x: 3.0 * np.maximum(x - 0.5, 0.0)),
@@ -121,44 +119,11 @@ def of_pygam(python: str, setting: Setting, data: list[pd.DataFrame]) -> pd.Data
     return asked((python, PEERS), numbered(data), [json.dumps(task)])[1]
 
 
-def draw(path: Path, seed: int) -> None:
-    """One data set of some truths: bands with and without the shape, and draws."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    chosen = (("flat, then up", "gaussian"), ("sigmoid", "poisson"), ("parabola", "bernoulli"))
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 3.4), layout="constrained")
-    for ax, (truth, family) in zip(axes, chosen):
-        setting = Setting(family, truth)
-        data, true = simulate(setting, 300, seed)
-        for shape, colour in ((None, "0.6"), (setting.shape, "C0")):
-            gam = gg.GAM(gg.s("x", shape=shape) + gg.s("z"), family=family).fit(data, "y")
-            band = gam.effects("s(x)", {"x": GRID})
-            label = "any shape" if shape is None else shape
-            ax.fill_between(GRID, band.lower, band.upper, color=colour, alpha=0.25, lw=0)
-            ax.plot(GRID, band.estimate, color=colour, label=label)
-            if shape is not None:
-                draws = gam.sample_effects("s(x)", {"x": GRID}, 12)
-                ax.plot(GRID, draws.T, color=colour, lw=0.4, alpha=0.7)
-        ax.plot(GRID, true["true"], "k--", lw=1.0, label="truth")
-        ax.set_title(f"{truth}, {family}", fontsize=10)
-        ax.set_xlabel("x")
-        ax.legend(fontsize=8, frameon=False)
-    axes[0].set_ylabel("effect on the predictor")
-    figure.savefig(path, dpi=120)
-
-
 def main() -> None:
     parser = parser_of(__doc__, replicates=20, rows=300, draws=10_000, drawn=3, seed=0)
     parser.add_argument("--pygam", help="a Python that has pygam")
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
-    parser.add_argument("--figure-only", action="store_true")
     options = parser.parse_args()
-    if options.figure_only:
-        draw(FIGURE.with_suffix(".png"), options.seed)
-        return
     pygam = options.pygam and python_version(options.pygam, "pygam", "pygam")
 
     def made(setting: Setting, replicate: int) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -187,7 +152,6 @@ def main() -> None:
         skipped=[] if pygam else ["pyGAM"],
         peer_versions={"pygam": pygam} if pygam else {},
     )
-    draw(FIGURE.with_suffix(".png"), options.seed)
 
 
 if __name__ == "__main__":
