@@ -339,7 +339,7 @@ def test_a_summary_has_the_features_unit() -> None:
     np.testing.assert_allclose(lengths[1], unit * lengths[0])
     assert large.loc["te(1,2)", "lengthscale"] == pytest.approx(small.loc["te(1,2)", "lengthscale"])
     # q knows more than its prior, and what was there to find was found
-    assert np.all(small["se"] < small["prior sd"])
+    assert np.all(small["se"] < small["prior_sd"])
     assert small.loc["s(0)", "sd"] > small.loc["s(0)", "se"]
 
 

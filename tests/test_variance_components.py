@@ -113,7 +113,7 @@ def test_parts_of_terms_make_what_the_summary_prints(data):
     assert parts["random_effect(g)"] == parts["linear(y)"] == [""]
     assert not {"factor(h)", "residual"} & set(table["term"])
     whole = np.sqrt(table[table["part"] != "level"].groupby("term")["variance"].sum())
-    np.testing.assert_allclose(summary.loc[whole.index, "sd"], whole, rtol=1e-12)
+    np.testing.assert_allclose(summary.loc[whole.index, "prior_sd"], whole, rtol=1e-12)
     assert np.all(table["lower"] <= table["sd"])
     assert np.all(table["sd"] <= table["upper"])
 

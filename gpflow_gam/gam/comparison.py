@@ -522,9 +522,9 @@ def _laplace(fit: FittedGAM) -> Cavity:
 _NOTE = (
     "elpd: log predictive density of {left_out}, and its difference from the best one's with the\n"
     "difference's standard error over rows. Fits whose difference is within two of these, or\n"
-    "smaller than 4, predict about equally well. AIC: -2 log p(y | mean) + 2 (edf + parameters)."
+    "smaller than 4, predict about equally well. edf: effective degrees of freedom.\n"
+    "aic: -2 log p(y | mean) + 2 (edf + parameters). untrusted: rows whose density is uncertain."
 )
-_HEADER = ["", "elpd", "se", "difference", "its se", "edf", "AIC", "not trusted"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -562,14 +562,16 @@ class Comparison:
     def _note(self) -> str:
         return _NOTE.format(left_out=self.left_out)
 
+    def _text(self, form: str) -> str:
+        return str(tabulate(self._rows(), ["", *self.table], form, disable_numparse=True))
+
     def __str__(self) -> str:
-        return tabulate(self._rows(), _HEADER, disable_numparse=True) + "\n\n" + self._note()
+        return f"{self._text('simple')}\n\n{self._note()}"
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        body: str = tabulate(self._rows(), _HEADER, tablefmt="html", disable_numparse=True)
-        return f"{body}<p>{self._note()}</p>"
+        return f"{self._text('html')}<p>{self._note()}</p>"
 
 
 def compare(*fits: Any, groups: Any = None) -> Comparison:

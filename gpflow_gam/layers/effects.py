@@ -145,7 +145,7 @@ def head_summary(head: GPHead) -> pd.DataFrame:
                     "predictor": predictor,
                     "sd": float(np.std(mean)),
                     "se": float(np.sqrt(np.mean(np.maximum(variance, 0.0)))),
-                    "prior sd": float(np.sqrt(np.mean(priors[i]))),
+                    "prior_sd": float(np.sqrt(np.mean(priors[i]))),
                     "lengthscale": lengths,
                 }
             )

@@ -649,7 +649,7 @@ class GPHead(MomentReader, keras.Layer):
 
         :return: columns ``term``, ``predictor`` where there are several, ``sd``, the standard
             deviation of the estimated effect over features; ``se``, the root mean square of its
-            standard errors; ``prior sd``, that of its prior; ``lengthscale``, a tuple in the units
+            standard errors; ``prior_sd``, that of its prior; ``lengthscale``, a tuple in the units
             of its features, empty where there is not one for each. Averages are over features
             that are normal, with the location and the spread that the layer has seen, and
             independent of each other.

@@ -200,17 +200,11 @@ def _polars_categories(values: Any) -> pd.Categorical:
 
 class Table:
     """
-    Named columns of equal length.
+    Named columns of equal length: of a DataFrame, an Arrow table, a dict, or a matrix [N, D].
 
     Columns of Arrow and polars are converted when they are first read, and only those that are;
     their nulls are missing values, their dictionaries and Enums categories. An
     :class:`~gpflow_gam.gam.terms.Expression` is read as if it were a column: it is computed.
-
-    :param data: a DataFrame of pandas or polars, an Arrow table or record batch, a mapping of name
-        to values (numpy's, pandas', polars' or Arrow's), or a matrix [N, D], whose columns are
-        named 0, 1, ...
-    :raises TypeError: anything else.
-    :raises ValueError: columns of unequal length, or two of one name.
     """
 
     def __init__(self, data: Any) -> None:
@@ -254,12 +248,7 @@ class Table:
         return as_column(name, name) in self._columns
 
     def raw(self, name: Column) -> Any:
-        """
-        The values of a column as they came; those of Arrow and polars as numpy or pandas hold them.
-
-        :param name: of the column, or its place.
-        :raises ValueError: there is no such column; names the nearest. Or it is nested.
-        """
+        """A column's values as they came; of Arrow and polars, as numpy or pandas hold them."""
         name = self.name(name)
         if isinstance(name, Lags):
             return self.array(name)

@@ -376,7 +376,11 @@ def as_html(rows: Named) -> str:
     return f"<table>{body}</table>"
 
 
-_NOTE = "share: of the predictor's variance. p: p-value of the hypothesis that the effect is zero."
+_NOTE = (
+    "edf: effective degrees of freedom. M: inducing values (basis functions). prior_sd: standard\n"
+    "deviation of the effect under its prior. lengthscale: the distance over which it changes.\n"
+    "share: of the predictor's variance. p: p-value of the hypothesis that the effect is zero."
+)
 _SHAPES = (
     "shapes: p is how often noise alone takes an estimate as far from the shape as the one without "
     "it is."
@@ -385,13 +389,13 @@ _FEW = (
     "* effective degrees of freedom are close to M, the number of inducing values: k may be too "
     "small; fit again with twice the k, and see whether they grow."
 )
-_NUMBERS = ["coefficient", "estimate", "se", "[95 %]"]
+_NUMBERS = ["term", "estimate", "se", "lower", "upper"]
 _SHOWN = 16  # terms of more levels than about these are not printed level by level
 _OF_LEVELS = ("factor(", "random_effect(")
 _CLOSE = 0.8  # share of M from which degrees of freedom are close to it
-_HEADER = ["effect", "edf", "M", "prior sd", "lengthscale", "share [95 %]", "p"]
+_HEADER = ["effect", "edf", "M", "prior_sd", "lengthscale", "share [95 %]", "p"]
 _COLUMNS = [
-    "edf", "M", "k_low", "sd", "lengthscale", "share", "share_lower", "share_upper", "p",
+    "edf", "M", "k_low", "prior_sd", "lengthscale", "share", "share_lower", "share_upper", "p",
 ]  # fmt: skip
 
 
@@ -402,10 +406,11 @@ class Summary:
     table: pd.DataFrame
     """
     A row for each effect (and predictor): ``edf``; ``M`` inducing values; ``k_low``, whether edf is
-    close to M; ``sd``, the prior standard deviation, NaN of what is not penalised; ``lengthscale``;
-    ``share`` of the predictor's variance, with a 95 % credible interval; ``p``, the p-value of the
-    hypothesis that the effect is zero. With terms that have a shape also ``shape`` and ``shape_p``:
-    how often noise alone is as far from the shape as the estimate without it is.
+    close to M; ``prior_sd``, the prior standard deviation, NaN of what is not penalised;
+    ``lengthscale``; ``share`` of the predictor's variance, with a 95 % credible interval; ``p``,
+    the p-value of the hypothesis that the effect is zero. With terms that have a shape also
+    ``shape`` and ``shape_p``: how often noise alone is as far from the shape as the estimate
+    without it is.
     """
     terms: str
     """The model's terms."""
@@ -485,7 +490,7 @@ class Summary:
                     str(name) if not isinstance(name, tuple) else " | ".join(map(str, name)),
                     f"{row['edf']:.2f}",
                     f"{row['M']}{' *' if row['k_low'] else ''}",
-                    f"{row['sd']:.3g}" if np.isfinite(row["sd"]) else "",
+                    f"{row['prior_sd']:.3g}" if np.isfinite(row["prior_sd"]) else "",
                     ", ".join(f"{v:.3g}" for v in lengths),
                     f"{row['share']:.3f} [{row['share_lower']:.3f}, {row['share_upper']:.3f}]",
                     f"{row['p']:.3f}" if row["p"] >= 1e-3 else "<.001",
@@ -530,9 +535,8 @@ class Summary:
         rows = []
         for row in self.coefficients.to_dict("records"):
             name = [row["term"], row.get("predictor", ""), row["level"]]
-            interval = f"[{row['lower']:.4g}, {row['upper']:.4g}]"
             label = " | ".join(str(part) for part in name if part not in (None, ""))
-            rows.append([label, f"{row['estimate']:.4g}", f"{row['se']:.3g}", interval])
+            rows.append([label] + [f"{row[column]:.4g}" for column in _NUMBERS[1:]])
         return rows
 
     def _more(self) -> list[str]:
@@ -590,7 +594,7 @@ class Summaries(Inspected):
                     "edf": edf,
                     "M": len(component.inducing),
                     "k_low": _k_low(component, edf),
-                    "sd": sd * units[i],
+                    "prior_sd": sd * units[i],
                     "lengthscale": lengths,
                     "share": shares[:, c, i].mean(),
                     "share_lower": lower,
