@@ -80,7 +80,6 @@ def fitted(case: str) -> gg.GAM:
 
 
 CASES = ("gaussian", "poisson", "bernoulli")
-SINGLE = ("bernoulli",)
 LITE = ("bernoulli", "poisson")
 
 
@@ -96,35 +95,34 @@ def request(case: str) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def answers(runtime, tmp_path_factory) -> Callable[[str], tuple[gg.GAM, Any, dict[str, Any]]]:
-    """Of a case the GAM, the file and what it answers in double and in single precision."""
+    """Of a case the GAM, the file and what it answers."""
     folder = tmp_path_factory.mktemp("onnx")
 
     @functools.cache
     def of_case(case: str) -> tuple[gg.GAM, Any, dict[str, Any]]:
-        gam, jobs, files = fitted(case), [], []
-        for single in (False, True) if case in SINGLE else (False,):
-            path = folder / f"{case}{single}.onnx"
-            gg.serving.export(gam, path, level=0.9, single=single)
-            jobs.append((path, arguments(path, request(case)), path.with_suffix(".answer.npz")))
-            files.append(path)
-        lite = folder / f"{case}.tflite"
+        gam, jobs = fitted(case), []
+        path = folder / f"{case}.onnx"
+        gg.serving.export(gam, path, level=0.9)
+        answer = path.with_suffix(".answer.npz")
+        jobs.append((path, arguments(path, request(case)), answer))
+        lite = folder / f"{case}_lite.tflite"
         if case in LITE:
             gg.serving.export(gam, lite, level=0.9)
             jobs.append((lite, arguments(lite, request(case)), lite.with_suffix(".lite.npz")))
-        none = files[0].with_suffix(".none.npz")
-        jobs.append((files[0], arguments(files[0], request(case)[:0], ".0"), none))
+        none = path.with_suffix(".none.npz")
+        jobs.append((path, arguments(path, request(case)[:0], ".0"), none))
         strange = request(case).iloc[:4].copy()
         strange.loc[1, "Group of"], strange.loc[2, "x"], strange.loc[3, "x"] = "zz", np.nan, np.inf
-        odd = files[0].with_suffix(".odd.npz")
-        jobs.append((files[0], arguments(files[0], strange, ".1"), odd))
-        results = dict(zip(("double", "single"), (f.with_suffix(".answer.npz") for f in files)))
+        odd = path.with_suffix(".odd.npz")
+        jobs.append((path, arguments(path, strange, ".1"), odd))
+        results = {"double": answer}
         if case in LITE:
             odd_lite = lite.with_suffix(".odd.npz")
             jobs.append((lite, arguments(lite, strange, ".1"), odd_lite))
             results |= {"lite": lite.with_suffix(".lite.npz"), "odd lite": odd_lite}
         run(jobs)
         results |= {"none": none, "odd": odd}
-        return gam, files[0], {name: dict(np.load(file)) for name, file in results.items()}
+        return gam, path, {name: dict(np.load(file)) for name, file in results.items()}
 
     return of_case
 
@@ -156,13 +154,6 @@ def test_numbers(answers, case):
     gam, _, result = answers(case)
     assert {v.dtype for v in result["double"].values()} == {np.dtype("float64")}
     same(gam, result["double"], request(case), 1e-10)
-
-
-@pytest.mark.parametrize("case", SINGLE)
-def test_single(answers, case):
-    gam, _, result = answers(case)
-    assert {v.dtype for v in result["single"].values()} == {np.dtype("float32")}
-    same(gam, result["single"], request(case), 1e-5)
 
 
 @pytest.mark.slow_but_first
@@ -342,12 +333,9 @@ def test_bad_options(tmp_path):
     model, path = sgpr(), tmp_path / "m.onnx"
     for options, match in (
         ({"format": "coreml"}, "format must be 'saved_model', .* or 'pmml'; got 'coreml'"),
-        ({"format": "json", "single": True}, "single is an option of format 'onnx'; m.onnx is 'js"),
         ({"knots": {"x": [0.0, 1.0]}}, "knots is an option of format 'json' and .*; m.onnx is 'on"),
         ({"invalid": "error"}, "invalid is an option of format 'saved_model'; m.onnx is 'onnx'"),
-        ({"version": 1}, "version is an option of format 'saved_model'"),
         ({"level": 1.0}, "level must be a probability"),
-        ({"format": "saved_model", "single": True}, "single is an option"),
     ):
         with pytest.raises(ValueError, match=match):
             gg.serving.export(model, path, **options)
@@ -399,8 +387,6 @@ def test_several_heads_and_iterncgp(runtime, tmp_path):
 
 
 def test_without_the_package(tmp_path, monkeypatch):
-    for name in [n for n in sys.modules if n.startswith("gpflow_gam.serving.onnx_")]:
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"pip install 'gpflow_gam\[onnx\]'"):
         gg.serving.export(sgpr(), tmp_path / "m.onnx")

@@ -461,6 +461,23 @@ def _operations(path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
+def test_messages_of_tensorflow_serving(simple):
+    """As a server: a request's tensors, a signature, and a response's tensors."""
+    messages = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
+    gam, _, path = simple
+    request, response = messages.PredictRequest(), messages.PredictResponse()
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto([0.2, 0.9], tf.float64))
+    request.inputs["g"].CopyFrom(tf.make_tensor_proto(["a", "b"]))
+    sent = messages.PredictRequest.FromString(request.SerializeToString())
+    inputs = {key: tf.constant(tf.make_ndarray(proto)) for key, proto in sent.inputs.items()}
+    outputs = tf.saved_model.load(str(path)).signatures["predict"](**inputs)
+    response.outputs["response"].CopyFrom(tf.make_tensor_proto(outputs["response"].numpy()))
+    received = messages.PredictResponse.FromString(response.SerializeToString()).outputs
+    expected = gam.predict({"x": [0.2, 0.9], "g": ["a", "b"]}, unconditional=False)
+    np.testing.assert_allclose(tf.make_ndarray(received["response"]), expected, rtol=1e-10)
+
+
 # --- rows that cannot be taken, and requests that are too large ----------------------------------
 
 FEW = 60

@@ -200,9 +200,6 @@ def export(
     level: float = 0.95,
     invalid: Invalid | None = None,
     max_rows: int | None = 1000,
-    single: bool = False,
-    version: int | None = None,
-    warmup: Any = None,
     error: float = ERROR,
     knots: Mapping[Any, Sequence[float]] | None = None,
     table: str = "data",
@@ -233,11 +230,6 @@ def export(
         rows. The other formats know no errors: there it is always ``"nan"``.
     :param max_rows: of a request for joint draws, whose cost grows with the cube of its rows; None
         for no limit.
-    :param single: whether an ONNX file takes and returns single precision.
-    :param version: of a SavedModel, which is the folder of that number within ``path`` then, as
-        TensorFlow Serving has it.
-    :param warmup: rows that TensorFlow Serving predicts for when it has loaded a SavedModel, before
-        it takes requests; data as for ``predict``. Written with ``tensorflow-serving-api``.
     :param error: of tables, the greatest error of straight lines between knots, as a share of the
         range of each effect over the data.
     :param knots: of columns whose tables have their knots there.
@@ -254,8 +246,6 @@ def export(
     kind: Any = SUFFIXES.get(path.suffix.lower(), "saved_model") if format is None else format
     check_choice("format", kind, ("saved_model", *get_args(GraphFormat), *tables))
     for options, formats in (
-        ({"single": single}, ("onnx",)),
-        ({"version": version, "warmup": warmup}, ("saved_model",)),
         ({"error": None if error == ERROR else error, "knots": knots}, tables),
         ({"table": None if table == "data" else table}, ("sql",)),
         ({"invalid": None if invalid == "nan" else invalid}, ("saved_model",)),
@@ -270,10 +260,8 @@ def export(
     if kind == "saved_model":
         check_choice("invalid", invalid or "error", get_args(Invalid))
         check_count("max_rows", max_rows)
-        check_count("version", version)
-        target = path if version is None else path / str(version)
         about = {"level": level, "invalid": invalid or "error", "max_rows": max_rows}
-        _write_folder(servable(model), target, about, overwrite, warmup)
+        _write_folder(servable(model), path, about, overwrite)
         return
     if path.is_dir():
         raise FileExistsError(f"{path} is a folder, and will not be replaced by a file.")
@@ -282,7 +270,7 @@ def export(
     if kind in tables:
         content = table_bytes(model, kind, error, knots, table)
     else:
-        content = graph_bytes(servable(model), kind, level, single)
+        content = graph_bytes(servable(model), kind, level)
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "json":
         write_scorers(path.parent)
@@ -293,16 +281,12 @@ def export(
 # --- SavedModels ----------------------------------------------------------------------------------
 
 SINGLE = "_float32"  # ends the names of signatures in single precision
-WARMUP = Path("assets.extra") / "tf_serving_warmup_requests"
-"""Path in a SavedModel of the warm-up requests of TensorFlow Serving."""
 
 
 def _write_folder(
-    source: Servable, path: Path, options: Mapping[str, Any], overwrite: bool, warmup: Any
+    source: Servable, path: Path, options: Mapping[str, Any], overwrite: bool
 ) -> None:
     """Write a SavedModel, which appears whole or not at all."""
-    if warmup is not None:
-        _messages()
     if path.exists():
         if not overwrite:
             raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
@@ -314,9 +298,6 @@ def _write_folder(
     try:
         new, old = folder / "new", folder / "old"
         _write(source, new, options)
-        if warmup is not None:
-            name = path.parent.name if path.name.isdigit() else path.name
-            _write_warmup(new, name, load(new).arguments(warmup))
         if path.exists():
             os.rename(path, old)
         try:
@@ -395,29 +376,3 @@ def _state_copies(functions: list[Any]) -> list[tf.Variable]:
         ]
         function.set_external_captures(captured)
     return list(copies.values())
-
-
-def _messages() -> tuple[Any, Any]:
-    """The modules of TensorFlow Serving's messages."""
-    try:
-        from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
-    except ModuleNotFoundError:
-        raise ImportError(
-            "warmup requests are written with the package tensorflow-serving-api: "
-            "pip install tensorflow-serving-api."
-        ) from None
-    return predict_pb2, prediction_log_pb2
-
-
-def _write_warmup(folder: Path, name: str, arguments: Mapping[str, tf.Tensor]) -> None:
-    """Write a request a signature for TensorFlow Serving, as TFRecords of PredictionLog."""
-    predict_pb2, prediction_log_pb2 = _messages()
-    with tf.io.TFRecordWriter(str(folder / WARMUP)) as file:
-        for signature in ("predict", "predict_components"):
-            request = predict_pb2.PredictRequest()
-            request.model_spec.name = name
-            request.model_spec.signature_name = signature
-            for key, value in arguments.items():
-                request.inputs[key].CopyFrom(tf.make_tensor_proto(value.numpy(), value.dtype))
-            log = prediction_log_pb2.PredictLog(request=request)
-            file.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())

@@ -39,7 +39,7 @@ SIGNATURE = "serving_default"
 METADATA = "gpflow_gam"  # the name of the description among a file's metadata
 
 
-def graph_bytes(source: Servable, kind: GraphFormat, level: float, single: bool) -> bytes:
+def graph_bytes(source: Servable, kind: GraphFormat, level: float) -> bytes:
     """The content of a file of predictions and components; rows that cannot be taken are NaN."""
     lacking = [name for name in ("onnx", "tf2onnx") if kind == "onnx" and find_spec(name) is None]
     if lacking:
@@ -49,7 +49,7 @@ def graph_bytes(source: Servable, kind: GraphFormat, level: float, single: bool)
     if kind == "onnx":  # inputs and outputs are of one name space
         names = argument_names((i.name for i in source.inputs), source.meanings("predict"))
         source.inputs = tuple(replace(i, name=names[i.name]) for i in source.inputs)
-    single = single or kind == "litert"
+    single = kind == "litert"
     function = predictions(source, level, single)
     inputs = source.inputs if kind == "onnx" else [i.coded() for i in source.inputs]
     signature = function, "predict", [i.spec(single) for i in inputs]

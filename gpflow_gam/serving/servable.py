@@ -599,8 +599,6 @@ class GAMServable(Servable):
                 parts.append(_within_range(_finite_column(computed, name, rows), reader, rows))
         return [tf.stack(parts, axis=1)]
 
-        return [tf.stack(parts, axis=1)]
-
     def resources(self) -> list[Any]:
         return [levels.table for levels in self._levels.values() if levels.table is not None]
 
