@@ -93,7 +93,7 @@ NOTE = (
 EXPLANATION = f"""\
 The main numbers are on the [page of results](../results.md). The best of each group is **bold**,
 whoever it belongs to, in columns where less (↓) or more (↑) is better. *Lost* lists, below each
-table, where the best of others is better than our best by more than {LEVEL:.0%}; where a standard
+table, where the best of others is better than our best by more than {LEVEL:.0%}. Where a standard
 error is given, differences within it are chance. Load is the number of processes that computed at
 the time, over a quarter of an hour: beside more than one, seconds say little."""
 
