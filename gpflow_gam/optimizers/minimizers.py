@@ -422,12 +422,16 @@ def descend(
     # one that goes on where another was left does as that would have done
     before = len(tracker.history) if record is not None and tracker is not None else 0
     leg = _LEG if before else _FIRST_LEG
+    final, checked = near or record is not None, record is None
     while taken < steps:
         value, origin, gradient = best
         anew(origin)
         near = near or before + taken >= _APPROXIMATE
         second = hessian(origin) if near and hessian is not None else None
         if second is not None and (gain := promised(gradient, second)) < 1e-2 * tolerance:
+            # which leaves the square of that, so that equal models end at equal places
+            if final:
+                guarded(origin - np.linalg.solve(_absolute(second), gradient))
             return best[1], True, f"a Newton step promises {gain:.2g} nats"
         curvature = metric(origin) if second is None else _absolute(second)
         axes = _axes(gradient, curvature)
@@ -459,10 +463,10 @@ def descend(
         )
         leg = _LEG
         if outcome.status != 1:
-            if near or hessian is None:
+            if hessian is None or (near and (checked or outcome.status == 2)):
                 small = f"the last iteration gained {gained:.2g} nats"
                 return best[1], True, _STUCK if outcome.status == 2 else small
-            near = True
+            checked, near = checked or near, True
     return best[1], False, f"iteration limit of {steps} reached"
 
 
