@@ -31,4 +31,5 @@ print(gam.summary())
 error = test["bikers"] - gam.predict(test)
 print(f"\nheld-out R^2: {1.0 - error.var() / test['bikers'].var():.3f}\n")
 print(gam.predict(test.head(), interval=0.95))  # estimate, se, lower, upper
-gam.draw().savefig("bikeshare.png")
+figure = gam.draw(overlay=True, ncols=2, figsize=(7, 9.5))  # curves of both kinds of days together
+figure.savefig("bikeshare.png", dpi=200)

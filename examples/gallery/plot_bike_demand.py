@@ -20,7 +20,7 @@ bikes = bikes[bikes["mnth"].isin(["May", "June", "July", "Aug", "Sept"])]
 bikes["kind"] = bikes["workingday"].map({0: "day off", 1: "working day"})
 
 hours = np.linspace(0, 24, 121)
-figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.6), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(6.4, 3.4), layout="constrained")
 for ax, customers in zip(axes, ("registered", "casual")):
     gam = gg.GAM(
         f"{customers} ~ s(hr, bs='cyclic', period=24, k=16, by=factor(kind)) + factor(kind)"
@@ -34,7 +34,7 @@ for ax, customers in zip(axes, ("registered", "casual")):
         ax.plot(hours, curve["estimate"], label=kind)
         ax.fill_between(hours, curve["lower"], curve["upper"], alpha=0.25, linewidth=0)
     ax.set(xlabel="hour of the day", ylim=(0, None), xticks=range(0, 25, 6), title=customers)
-axes[0].set_ylabel("expected hires an hour")
+axes[0].set(ylabel="expected hires an hour", ylim=(0, 640))
 axes[0].legend(frameon=False)
 plt.show()
 

@@ -35,22 +35,24 @@ print(model.summary())
 # values without ``lag`` are held at all lags. Demand is a logarithm, and ``np.exp`` makes ratios:
 
 reference, lags = {"Temperature": 18.0}, np.arange(17)
-figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.4), layout="constrained")
-axes[0].sharey(axes[1])
-for ax, temperature in zip(axes, (36.0, 6.0)):
+figure, axes = plt.subplot_mosaic(
+    [["36 °C", "6 °C"], ["both", "both"]], figsize=(5.8, 5.8), layout="constrained"
+)
+axes["6 °C"].sharey(axes["36 °C"])
+for name, temperature in (("36 °C", 36.0), ("6 °C", 6.0)):
     grid = {"Temperature": np.full(17, temperature), "lag": lags}
     effect = model.effects("lag(Temperature)", grid, reference=reference, fun=np.exp)
-    ax.vlines(3 * lags, effect["lower"], effect["upper"], color="C0", alpha=0.6)
-    ax.plot(3 * lags, effect["estimate"], "o", color="C0", markersize=4)
-    ax.set(xlabel=f"hours after {temperature:.0f} °C")
+    axes[name].vlines(3 * lags, effect["lower"], effect["upper"], color="C0", alpha=0.6)
+    axes[name].plot(3 * lags, effect["estimate"], "o", color="C0", markersize=4)
+    axes[name].set(xlabel=f"hours after {name}", xticks=range(0, 49, 12))
 values = np.linspace(6, 34, 57)
 both = model.effects("lag(Temperature)", {"Temperature": values}, reference=reference, fun=np.exp)
-axes[2].plot(values, both["estimate"])
-axes[2].fill_between(values, both["lower"], both["upper"], alpha=0.25, linewidth=0)
-axes[2].set_xlabel("temperature on two days (°C)")
-for ax in axes:
+axes["both"].plot(values, both["estimate"])
+axes["both"].fill_between(values, both["lower"], both["upper"], alpha=0.25, linewidth=0)
+axes["both"].set_xlabel("temperature on two days (°C)")
+for ax in axes.values():
     ax.axhline(1.0, color="0.6", linewidth=0.8)
-axes[0].set_ylabel("demand, ratio to 18 °C")
+figure.supylabel("demand, ratio to that at 18 °C", fontsize="medium")
 plt.show()
 
 # %%
@@ -76,6 +78,6 @@ print(ratio.assign(row=list(nights))[["row", "estimate", "lower", "upper"]].roun
 #
 # Temperatures of successive hours go together, so that single lags have wide intervals where their
 # sum has a narrow one. One lengthscale serves all lags: what falls quickly at first ripples
-# afterwards. What is left is autocorrelated, and bands are too narrow: each hour counts
-# as if it were news. Hot spells that lasted have been few: the effect of two days at 34 degrees is
-# told from shorter ones.
+# afterwards. As the warning says, residuals are autocorrelated, so that bands are too narrow: each
+# hour counts as if it were news. Hot spells that lasted have been few: the effect of two days at 34
+# degrees is told from shorter ones.

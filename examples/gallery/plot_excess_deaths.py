@@ -49,7 +49,7 @@ expected = gam.predict(days, type="observation", interval=0.95)
 shown = days["date"].between("2017-01-01", "2018-02-28")
 figure, ax = plt.subplots(figsize=(6.2, 3.8), layout="constrained")
 date, deaths = days["date"][shown], days["deaths"][shown]
-ax.plot(date, deaths, ".", color="0.35", markersize=4)
+ax.plot(date, deaths, ".", color="0.35", markersize=4, label="observed")
 ax.plot(date, expected["estimate"][shown], color="C0", label="expected")
 low, high = expected["lower"][shown], expected["upper"][shown]
 ax.fill_between(date, low, high, color="C0", alpha=0.25, linewidth=0, label="95 % of days")

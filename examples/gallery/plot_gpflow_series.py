@@ -48,7 +48,7 @@ for ax, k, name in zip(axes, range(3), ("trend", "season", "rest")):
     curves = curves if k == 0 else 100 * (curves - 1)
     ax.plot(year, curves[0], color=f"C{k}")
     ax.fill_between(year, curves[1], curves[2], color=f"C{k}", alpha=0.3, linewidth=0)
-    ax.set_ylabel("trend (thousands)" if k == 0 else f"{name} (%)")
+    ax.set_ylabel("passengers (1000)" if k == 0 else f"{name} (%)")
 axes[0].plot(year, np.exp(Y[:, 0]), ".", color="0.6", markersize=3)
 axes[-1].set_xlabel("year")
 plt.show()

@@ -51,7 +51,7 @@ print(f"{filed.edits['reason'].iloc[0]}: deviance {before:.1f}, then {after:.1f}
 # %%
 # The three tables as a figure:
 
-figure, axes = plt.subplots(1, 3, figsize=(7.2, 3.4), sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(6.4, 3.4), sharey=True, layout="constrained")
 for ax, table in zip(axes, tables.values()):
     name, places = table.columns[0], range(len(table))
     ends = (table["estimate"] - table["lower"], table["upper"] - table["estimate"])

@@ -31,17 +31,20 @@ print(gam.variance_components()[["term", "sd", "lower", "upper"]].round(1).to_st
 
 chosen = ["308", "309", "335", "337", "349", "370"]
 figure, axes = plt.subplots(
-    2, 3, figsize=(6.8, 4.4), sharex=True, sharey=True, layout="constrained"
+    2, 3, figsize=(6.0, 4.2), sharex=True, sharey=True, layout="constrained"
 )
 days = np.linspace(0, 9, 10)
 for ax, subject in zip(axes.flat, chosen):
     own = drivers[drivers["Subject"] == subject]
     line = gam.predict(pd.DataFrame({"Days": days, "Subject": subject}), interval=0.95)
     ax.plot(own["Days"], own["Reaction"], ".", color="0.3")
-    ax.plot(days, line["estimate"], color="C0")
+    ax.plot(days, line["estimate"], color="C0", label="shrunken")
     ax.fill_between(days, line["lower"], line["upper"], color="C0", alpha=0.25, linewidth=0)
-    ax.plot(days, np.polyval(np.polyfit(own["Days"], own["Reaction"], 1), days), "--", color="C1")
+    alone = np.polyval(np.polyfit(own["Days"], own["Reaction"], 1), days)
+    ax.plot(days, alone, "--", color="C1", label="alone")
     ax.set_title(f"driver {subject}", fontsize="medium")
+    ax.set_xticks(range(0, 10, 3))
+axes[0, 1].legend(frameon=False, loc="upper left")
 figure.supxlabel("days with little sleep", fontsize="medium")
 figure.supylabel("reaction time (ms)", fontsize="medium")
 plt.show()

@@ -35,7 +35,9 @@ figure, ax = plt.subplots(figsize=(5.8, 3.6), layout="constrained")
 draw_sobol(table, ax=ax)
 known = {"x1": 0.314, "x2": 0.442, "x3": 0.0, "x1:x3": 0.244, "x1:x2": 0.0, "x2:x3": 0.0}
 for place, label in zip(ax.get_yticks(), ax.get_yticklabels()):
-    ax.plot(known[label.get_text()], place, "x", color="C3", markersize=8, zorder=5)
+    (cross,) = ax.plot(known[label.get_text()], place, "x", color="C3", markersize=8, zorder=5)
+cross.set_label("known value")
+ax.legend(loc="lower right", frameon=False, fontsize="small")
 ax.set_xlabel("share of the output's variance")
 plt.show()
 

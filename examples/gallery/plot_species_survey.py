@@ -40,11 +40,13 @@ for term in ("s(log_distance)", "s(log_pools)"):
 
 figure, ax = plt.subplots(figsize=(5.8, 4.4), layout="constrained")
 gam.draw("s(easting,northing)", ax=ax)
+for height in list(ax.texts):  # of contours, which colours tell as well
+    height.remove()
 for found, marker in ((0, "o"), (1, "^")):
     part = sites[sites["frogs"] == found]
     fill, label = ("0.15", "frogs") if found else ("none", "none found")
     style = {"c": fill, "marker": marker, "edgecolors": "0.15", "label": label}
-    ax.scatter(part["easting"], part["northing"], s=14, **style)
+    ax.scatter(part["easting"], part["northing"], s=14, zorder=3, **style)
 ax.set(title="log odds of frogs", xlabel="easting (map units)", ylabel="northing (map units)")
 ax.legend(loc="lower left")
 plt.show()

@@ -50,19 +50,19 @@ grid = np.linspace(-2, 31, 67)
 risk = model.effects("lag(temp)", {"temp": grid}, reference=reference, fun=np.exp)
 truth = np.exp(log_risk(grid[:, None], LAGS).sum(axis=1))
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
-curves = [(left, grid, risk, truth, "22 days", "0.3")]
+figure, (whole, by_lag) = plt.subplots(2, 1, figsize=(5.8, 6.0), layout="constrained")
+curves = [(whole, grid, risk, truth, "22 days", "0.3")]
 for degrees, color in ((29.0, "C3"), (0.0, "C0")):
     at = {"temp": np.full(22, degrees), "lag": LAGS}
     effect = model.effects("lag(temp)", at, reference=reference, fun=np.exp)
-    curves += [(right, LAGS, effect, np.exp(log_risk(degrees, LAGS)), f"{degrees:.0f} °C", color)]
+    curves += [(by_lag, LAGS, effect, np.exp(log_risk(degrees, LAGS)), f"{degrees:.0f} °C", color)]
 for ax, x, effect, truth, label, color in curves:
     ax.plot(x, effect["estimate"], color=color, label=label)
     ax.fill_between(x, effect["lower"], effect["upper"], color=color, alpha=0.2, linewidth=0)
-    ax.plot(x, truth, "--", color=color)
+    ax.plot(x, truth, "--", color=color, label="truth" if ax is whole else None)
     ax.legend(frameon=False)
-left.set(xlabel="temperature (°C)", ylabel="cumulative relative risk, against 20 °C")
-right.set(xlabel="days after", ylabel="relative risk, against 20 °C")
+whole.set(xlabel="temperature (°C)", ylabel="cumulative relative risk")
+by_lag.set(xlabel="days after", ylabel="relative risk, against 20 °C")
 plt.show()
 
 # %%

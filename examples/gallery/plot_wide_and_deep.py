@@ -42,19 +42,19 @@ p = head.response(model([wide[test], places[test]])).numpy().ravel()
 share, y = late[train].mean(), late[test]
 for name, q in (("share", np.full_like(p, share)), ("wide and deep", p)):
     print(f"{name:14s} log score {-np.mean(np.log(np.where(y == 1, q, 1 - q))):.4f}")
-print(head.summary().round(2).to_string(index=False))
+print(head.summary()[["term", "sd", "se", "prior_sd"]].round(2).to_string(index=False))
 
 # %%
 # Delays pile up until the evening, and summer and Christmas are the worst:
 
-figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained", sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(6.4, 3.4), layout="constrained", sharey=True)
 for ax, (name, grid) in zip(
     axes, {"s(0)": np.linspace(5, 23, 91), "s(1)": np.arange(1, 366)}.items()
 ):
     curve = head.effects(name, grid)
     ax.plot(grid, curve["estimate"])
     ax.fill_between(grid, curve["lower"], curve["upper"], alpha=0.25, linewidth=0)
-axes[0].set(xlabel="hour of scheduled departure", ylabel="effect on being late (log odds)")
+axes[0].set(xlabel="scheduled hour", ylabel="effect on being late (log odds)")
 axes[1].set(xlabel="day of the year")
 plt.show()
 
