@@ -185,22 +185,28 @@ class InducingMoments:
         return np.concatenate(parts, axis=1)
 
     def total(
-        self, X: AnyNDArray, tangents: Sequence[FixedInputKernel] | None = None
+        self,
+        X: AnyNDArray,
+        tangents: Sequence[FixedInputKernel] | None = None,
+        names: Sequence[str] | None = None,
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance [N, L] of the sum of all components at X [N, D], without m(x)."""
-        phi, left = self.all_features(X, tangents)
-        inner = np.sum(phi * (self.covariance @ phi), axis=1)
-        return phi.T @ self.mean, inner.T + left.T @ self.entering()
+        """Mean and variance [N, L] of the sum of components at X [N, D], all or some; no m(x)."""
+        return self.summed(*self.all_features(X, tangents, names), names)
+
+    def summed(
+        self, phi: AnyNDArray, left: AnyNDArray, names: Sequence[str] | None = None
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """:meth:`total` from features [P, N], and from what these leave open, [C, N]."""
+        mean, covariance = self.mean, self.covariance
+        if names is not None:
+            where = self.places(names)
+            mean, covariance = mean[where], covariance[:, where[:, None], where]
+        inner = np.sum(phi * (covariance @ phi), axis=1)
+        return phi.T @ mean, inner.T + left.T @ self.entering(names)
 
     def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and variance [N, C, L] of each component at X [N, D]."""
-        means, variances = [], []
-        for name, enters in zip(self._source.names, self.entering()):
-            phi, prior = self.features_and_prior(name, self.tangents(name, X))
-            block = self.block(name)
-            means.append(phi.T @ self.mean[block])
-            known = np.sum(phi * (self.covariance[:, block, block] @ phi), axis=1)
-            variances.append(known.T + np.outer(_residual_variance(phi, prior), enters))
+        means, variances = zip(*(self.total(X, names=[name]) for name in self._source.names))
         return np.stack(means, axis=1), np.stack(variances, axis=1)
 
     # --- features -----------------------------------------------------------------------------
@@ -224,6 +230,10 @@ class InducingMoments:
     def block(self, name: str) -> slice:
         """The slice of a component's inducing values."""
         return self._blocks[name]
+
+    def places(self, names: Sequence[str]) -> AnyNDArray:
+        """The indices of some components' inducing values."""
+        return np.concatenate([np.r_[self.block(name)] for name in names])
 
     def _inputs(self, name: str, width: int) -> AnyNDArray:
         """Z_c as rows of X [M_c, width]."""
@@ -296,16 +306,16 @@ class InducingMoments:
         K = fixed_input_kernel(self._source[name], some, X).matrices(self._values)[1]
         return K - phi[:, list(which)].T @ phi
 
-    def all_tangents(self, X: AnyNDArray) -> list[FixedInputKernel]:
-        """:meth:`tangents` of all components, in their order. Shapes: X [N, D]."""
-        return [self.tangents(name, X) for name in self._source.names]
-
     def all_features(
-        self, X: AnyNDArray, tangents: Sequence[FixedInputKernel] | None = None
+        self,
+        X: AnyNDArray,
+        tangents: Sequence[FixedInputKernel] | None = None,
+        names: Sequence[str] | None = None,
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """Features of all components [P, N] at X, and variances that these leave open, [C, N]."""
-        tangents = self.all_tangents(X) if tangents is None else tangents
-        result = [self.features_and_prior(n, t) for n, t in zip(self._source.names, tangents)]
+        """Features [P, N] of components, all or some, and the variances they leave, [C, N]."""
+        names = self._source.names if names is None else names
+        tangents = [self.tangents(name, X) for name in names] if tangents is None else tangents
+        result = [self.features_and_prior(n, t) for n, t in zip(names, tangents)]
         left = [_residual_variance(*pair) for pair in result]
         return np.concatenate([phi for phi, _ in result]), np.stack(left)
 

@@ -56,18 +56,14 @@ def _predictors(
         phi, prior = moments.features_and_prior(place.name, moments.tangents(place.name, place.X))
         parts.append((phi, np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)))
     names = [place.name for place in places]
-    enters = moments.entering(names)
-    where = np.concatenate([np.r_[moments.block(name)] for name in names])
-    mean, covariances = moments.mean[where], moments.covariance[:, where[:, None], where]
     for g in range(len(settings)):
         index = [p.index if p.index.ndim == 1 else p.index[g] for p in places]
         phi = np.concatenate([features[:, at] for (features, _), at in zip(parts, index)])
-        left = np.stack([open_[at] for (_, open_), at in zip(parts, index)], axis=1) @ enters
-        inner = [np.sum((S @ phi) * phi, axis=0) for S in covariances]
-        var = np.stack(inner, axis=1) + left
+        left = np.stack([open_[at] for (_, open_), at in zip(parts, index)])
+        mean, var = moments.summed(phi, left, names)
         if moments.shared is not None:
-            var = with_outputs(var, phi.T @ moments.shared[:, where])
-        yield phi.T @ mean, var
+            var = with_outputs(var, phi.T @ moments.shared[:, moments.places(names)])
+        yield mean, var
 
 
 def _places(fit: FittedGAM, name: str, settings: Sequence[AnyNDArray]) -> _Places:

@@ -195,7 +195,7 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
         labels = checked_observations(y, fit.likelihood)
         shift = np.asarray(fit.model.mean_function(x))
         result = []
-        tangents = inducing_moments(fit).all_tangents(x)
+        tangents = [inducing_moments(fit).tangents(name, x) for name in fit.spec.names]
         for draw in draws:
             with one_blas_thread(len(draw.moments.mean) <= SMALL):
                 mean, var = draw.moments.total(x, tangents if draw.shares_kernel else None)
@@ -339,7 +339,7 @@ class Averaged:
         """Mean of the sum of components at rows, and its variances, [N, L] each."""
         chosen_names = self._names if names is None else list(names)
         chosen = [self._names.index(name) for name in chosen_names]
-        where = np.concatenate([np.r_[self._moments.block(name)] for name in chosen_names])
+        where = self._moments.places(chosen_names)
         covariances = [self._moments.covariance, self._covariance]
         if names is not None:  # all of them are not copied
             covariances = [S[:, where[:, None], where] for S in covariances]
@@ -434,20 +434,11 @@ class Averaged:
     def _drawn(self, names: list[str], X: AnyNDArray, mean: AnyNDArray) -> AnyNDArray:
         """The averaged variance [N, L] of a sum of components by every draw itself."""
         tangents = [self._moments.tangents(name, X) for name in names]
-        where = np.concatenate([np.r_[self._moments.block(name)] for name in names])
         total = np.zeros_like(mean)
         for draw in self._draws:
-            moments = draw.moments
-            at = tangents
-            if not draw.shares_kernel:
-                at = [moments.tangents(name, X) for name in names]
-            result = [moments.features_and_prior(n, t) for n, t in zip(names, at)]
-            phi = np.concatenate([phi for phi, _ in result])
-            left = [prior - np.sum(np.square(phi), axis=0) for phi, prior in result]
-            inner = _squares(phi, moments.covariance[:, where[:, None], where])
-            away = phi.T @ moments.mean[where] - mean
-            open_ = np.maximum(left, 0.0).T @ moments.entering(names)
-            total += inner + open_ + np.square(away)
+            at = tangents if draw.shares_kernel else None
+            own, variance = draw.moments.total(X, at, names)
+            total += variance + np.square(own - mean)
         return total / len(self._draws)
 
     def _nodes(self, c: int) -> AnyNDArray:

@@ -364,22 +364,15 @@ class FittedGAM:
 
     def predict_sum(self, X: AnyNDArray, names: Collection[str]) -> tuple[AnyNDArray, AnyNDArray]:
         """As :meth:`predict_joint`, of the sum of some components; m(x) is left out."""
-        chosen = np.flatnonzero([name in names for name in self.spec.names])
-        posterior, parts = self.posterior, []
-        if posterior.couples_outputs:
-            assert isinstance(posterior, ActionPosterior)
-            return self._in_blocks(X, lambda x: posterior.predict_sum(x, chosen.tolist()))
-        # covariances of all components are held for so many rows
-        step = max(1, BLOCK // len(self.spec.names))
-        for start in range(0, max(len(X), 1), step):
-            block = tf.constant(X[start : start + step])
-            mean = np.asarray(posterior.predict_components(block)[0])
-            cov = np.asarray(posterior.predict_component_covariance(block))
-            var = cov[:, chosen][:, :, chosen].sum(axis=(1, 2))
-            parts.append((mean[:, chosen].sum(axis=1), var))
-        mean, var = (np.concatenate(part) for part in zip(*parts))
-        if self.num_predictors == 1:
-            mean, var = mean[:, None], var[:, None]
+        chosen, posterior = [name for name in self.spec.names if name in names], self.posterior
+        if isinstance(posterior, ActionPosterior):
+            places = [self.spec.names.index(name) for name in chosen]
+            mean, cov = self._in_blocks(X, lambda x: posterior.predict_sum(x, places))
+            return mean, cov if posterior.couples_outputs else cov[:, 0]
+        if not chosen:
+            return np.zeros((len(X), self.num_predictors)), np.zeros((len(X), self.num_predictors))
+        moments = self.known_moments or InducingMoments.of(posterior)
+        mean, var = self._by_rows(X, lambda rows: moments.total(rows, names=chosen))
         return mean, np.maximum(var, 0.0)  # rounding
 
     def _by_rows(
