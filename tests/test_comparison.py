@@ -18,8 +18,6 @@ from gpflow_gam.likelihoods.expectations import expectations
 from gpflow_gam.likelihoods.support import checked_observations
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned.cavities import (
-    Neighbourhoods,
-    divided_out,
     sites_of,
 )
 
@@ -238,23 +236,6 @@ def test_negative_weights_leave_with_their_rows(convex, groups):
         np.testing.assert_allclose(result.pointwise[own], frozen, atol=1e-6)
 
 
-@pytest.mark.parametrize("k", [3, 9])
-@pytest.mark.parametrize("signed", [True, False])
-def test_sites_of_either_sign_are_divided_out_as_written(k, signed):
-    rng = np.random.default_rng(k)
-    predicted, out, u = (rng.normal(size=shape) for shape in ((4, 2, 5), (4, k, 5), 5))
-    w, s = 0.03 * rng.normal(size=(4, k)), rng.normal(size=(4, k))
-    w = w if signed else np.abs(w)
-    spread, mean = divided_out(predicted, out, u, w, s, signed)
-    for f in range(4):
-        S = np.linalg.inv(np.eye(5) - (out[f].T * w[f]) @ out[f])
-        np.testing.assert_allclose(mean[f], S @ (u - s[f] @ out[f]), rtol=1e-9)
-        np.testing.assert_allclose(spread[f], S @ predicted[f].T, rtol=1e-9)
-    if signed:  # what is left is no precision
-        w[:, 0] = 9.0
-        assert np.all(np.isnan(divided_out(predicted, out, u, w, s, signed)[1]))
-
-
 def test_neighbourhoods_of_each_row_are_left_out_jointly():
     gam = fitted("gaussian", table())
     near = [range(max(0, n - 2), min(N, n + 4)) for n in range(N)]
@@ -264,17 +245,6 @@ def test_neighbourhoods_of_each_row_are_left_out_jointly():
         out = np.union1d(np.array(near[n], dtype=int), [n])
         expected = refit(gam, without(N, out), np.array([n]))
         np.testing.assert_allclose(result[n], expected[0], atol=1e-7)
-
-
-def test_batches_of_folds_hold_every_fold_once(monkeypatch):
-    gam = fitted("gaussian", table())
-    labels = np.random.default_rng(0).integers(0, 9, N)
-    expected = gam.loo(labels).pointwise
-    monkeypatch.setattr("gpflow_gam.optimizers.binned.cavities._ENTRIES", 50)
-    monkeypatch.setattr("gpflow_gam.optimizers.binned.cavities._BLOCK", 5)
-    np.testing.assert_allclose(gam.loo(labels).pointwise, expected, atol=1e-10)
-    folds = Neighbourhoods.of_labels(labels)
-    assert sum(len(batch.out) for batch in folds.batches(10)) == len(folds) == 9
 
 
 @pytest.mark.parametrize(

@@ -131,21 +131,6 @@ def test_weights_that_are_none() -> None:
             fit(build_with, data, **OPTIONS)
 
 
-def test_the_union_of_shares_is_the_batch_of_one_device() -> None:
-    one = gg.distribute.workers.Batches(DATA, 40, 1, [0], 7)
-    four = gg.distribute.workers.Batches(DATA, 40, 4, range(4), 7)
-    seen = []
-    for step in range(10):
-        whole = one.shares(step)[0]
-        seen.append(whole[0].numpy())
-        for replica, share in four.shares(step).items():
-            for a, b in zip(share, whole):
-                np.testing.assert_array_equal(a, b[10 * replica : 10 * replica + 10])
-    for epoch in (seen[:5], seen[5:]):
-        np.testing.assert_array_equal(np.sort(np.concatenate(epoch), 0), np.sort(script.X, 0))
-    assert not np.array_equal(seen[0], seen[5])
-
-
 def test_a_callback_sees_steps_and_ends_the_fit(tmp_path: Path) -> None:
     seen = []
 

@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import distributed_gam as script
-import gpflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +15,6 @@ import gpflow_gam as gg
 from gpflow_gam import s
 from gpflow_gam.distribute.gam import StopSync, fit_share
 from gpflow_gam.optimizers.binned import bins
-from gpflow_gam.optimizers.binned.bins import RowSample
 from gpflow_gam.optimizers.minimizers import FitProgress
 from gpflow_gam.storage import Communicator
 
@@ -56,18 +54,6 @@ def assert_same(result: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance
 
 
 # --- sums -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [65, 70_001])
-def test_parts_of_a_sample_are_small(number: int, few: None) -> None:
-    values = np.arange(number, dtype=float)[:, None]
-    cut = number // 3
-    parts = [RowSample.of(values[:cut]), RowSample.of(values[cut:], cut)]
-    own = [part.of_total(number) for part in parts]
-    both, whole = own[1].merged(own[0]), RowSample.of(values)
-    np.testing.assert_array_equal(both.indices, whole.indices)
-    assert both.halvings == whole.halvings
-    assert sum(len(part.indices) for part in own) < 2 * 1500 + 200
 
 
 # --- fits -------------------------------------------------------------------------------------
@@ -169,13 +155,6 @@ def test_what_cannot_be_fitted_is_an_error_on_all(change: Any, options: Any, mes
     for error in fits(gam, [first, change(second)], "count"):
         assert isinstance(error, (ValueError, TypeError)), error
         assert message in str(error)
-
-
-def test_kernels_of_the_same_kind_are_the_same_argument() -> None:
-    parts = shares(script.table(200), 2)
-    terms = lambda: s("x", k=5, kernel=gpflow.kernels.Matern32())
-    for gam in fits(lambda: gg.GAM(terms(), "poisson"), parts, "count", max_iterations=1):
-        assert gam.is_fitted
 
 
 def test_arguments_must_be_alike() -> None:

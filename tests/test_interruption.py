@@ -60,11 +60,6 @@ def test_ctrl_c_keeps_the_best_if_asked(family: str, y: str) -> None:
     assert np.all(np.isfinite(gam.predict(table())))
 
 
-def test_a_bad_on_interrupt_is_refused() -> None:
-    with pytest.raises(ValueError, match="on_interrupt must be 'raise' or 'keep'; got 'stop'"):
-        gg.GAM(s("x")).fit(table(), "y", on_interrupt="stop")
-
-
 def svgp(family: vi.VariationalFamily) -> tuple[gg.models.AdditiveSVGP, Any]:
     gam = gg.GAM(s("x", k=4), "poisson").fit(table(), "count", max_iterations=1)
     old = gam.model
@@ -90,21 +85,6 @@ def test_an_error_leaves_the_model_unchanged(family, options, error):
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
     assert model.num_data is None
-
-
-@pytest.mark.slow
-def test_lbfgs_on_a_model_that_holds_its_data() -> None:
-    model = gg.GAM(s("x", k=4)).fit(table(), "y").model
-    model.likelihood.variance.assign(5.0)  # away from the optimum
-    before = [v.numpy() for v in model.variables]
-    with pytest.raises(KeyboardInterrupt):
-        gg.optimizers.fit(model, callback=ctrl_c())
-    for variable, value in zip(model.variables, before, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), value)
-    result = gg.optimizers.fit(model, callback=ctrl_c(), on_interrupt="keep")
-    assert result.message == "interrupted; what was best so far is kept"
-    assert result.elbo == pytest.approx(max(result.history), rel=1e-8)
-    assert result.elbo > result.history[0]
 
 
 def test_an_error_in_a_fit_by_sums_over_rows_leaves_the_model_unchanged() -> None:

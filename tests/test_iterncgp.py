@@ -16,7 +16,7 @@ import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton.solvers import ReducedNewton, Residual, UnitVectors, Variational
 from gpflow_gam.newton.variational import normal_points
-from gpflow_gam.newton.weights import SHARES, LeftOutRows, left_out
+from gpflow_gam.newton.weights import left_out
 
 EXACT = ReducedNewton(num_actions=200, tolerance=1e-11)
 
@@ -497,38 +497,6 @@ def test_few_actions_forget_the_datum_and_no_more(number, rng):
         np.testing.assert_allclose(cov[at], K[n, n] * np.eye(3) - h @ inverse @ h.T, atol=1e-4)
 
 
-def test_white_noise_unit_vectors_and_mixed_outputs(rng):
-    X, labels = data(rng)["classes"]
-    W = np.array([[1.0, 0.3], [-0.4, 0.8], [0.2, 0.5]])
-    parts = [kernel() + gpflow.kernels.White(0.2), gpflow.kernels.SquaredExponential(0.8, 0.5)]
-    k = gpflow.kernels.LinearCoregionalization(parts, W=W)
-    solver = ReducedNewton(num_actions=2 * N, tolerance=1e-11, policy=UnitVectors())
-    result = IterNCGP((X, labels), k, Softmax(3), solver=solver)
-    fit(result)
-    rows = np.arange(N)[::9]
-    mean, cov = left_out(result.problem(), result.state, rows, False)
-    for at, n in enumerate(rows):
-        rest = np.delete(np.arange(N), n)
-        # pseudo-observations of the others, as one Gaussian regression in numpy
-        g = np.stack([k_(X).numpy() @ v for k_, v in zip(parts, result.state.weights.numpy())])
-        F = (W @ g).T
-        p = softmax(F)
-        precision, linear = np.zeros((2 * N, 2 * N)), np.zeros(2 * N)
-        for i in rest:
-            bend = W.T @ (np.diag(p[i]) - np.outer(p[i], p[i])) @ W
-            slope = W.T @ (np.eye(3)[int(labels[i, 0])] - p[i])
-            place = [i, N + i]
-            precision[np.ix_(place, place)] = bend
-            linear[place] = slope + bend @ g[:, i]
-        K = np.zeros((2 * N, 2 * N))
-        K[:N, :N], K[N:, N:] = parts[0](X), parts[1](X)
-        whole = np.linalg.solve(np.eye(2 * N) + K @ precision, K)
-        place = [n, N + n]
-        np.testing.assert_allclose(mean[at], W @ (whole @ linear)[place], atol=1e-4)
-        expected = W @ whole[np.ix_(place, place)] @ W.T
-        np.testing.assert_allclose(cov[at], expected, atol=1e-4)
-
-
 @pytest.mark.slow
 def test_the_nearest_gaussians_cavity_is_of_averages(rng):
     X, Y = data(rng)["counts"]
@@ -555,24 +523,6 @@ def classes(rng, variance, noise=0.0, n=120):
     result = IterNCGP((X, labels), gpflow.kernels.Matern32(variance, 0.7), Softmax(3))
     fit(result)
     return result
-
-
-def test_less_variance_counts_only_where_rows_say_so_beyond_chance(rng):
-    """By the mean of differences and its standard error, row by row."""
-    chosen = []
-    for _ in range(60):
-        weights = rng.integers(1, 4, 25)
-        logs = rng.normal(-1.0, 0.5, 25) + rng.normal(0.0, 0.1, (6, 25))
-        rows = LeftOutRows(logs, weights / weights.sum())
-        means = [sum(w * p for w, p in zip(weights, own)) / weights.sum() for own in logs]
-        np.testing.assert_allclose(list(rows.means().values()), means)
-        best = int(np.argmax(means))
-        gain = means[best] - means[0]
-        away = [w * (a - b - gain) for w, a, b in zip(weights, logs[best], logs[0])]
-        certain = gain > np.linalg.norm(away) / weights.sum()
-        assert rows.share() == (SHARES[best] if certain else 1.0)
-        chosen.append((certain, best > 0))
-    assert {(True, True), (False, True), (False, False)} == set(chosen)
 
 
 @pytest.mark.slow

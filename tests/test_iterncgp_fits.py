@@ -11,31 +11,17 @@ import pytest
 import tensorflow as tf
 from gpflow.likelihoods import Poisson, Softmax
 from iterncgp_cases import data, fit, kernel
-from test_solvers import N, covariance, problem, reference, run_to_the_end
+from test_solvers import covariance, problem, reference, run_to_the_end
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton import reduced_newton
-from gpflow_gam.newton.operators import KernelOperator, LatentKernels
 from gpflow_gam.newton.reduced_newton import Mode
 from gpflow_gam.newton.solvers import (
     IterGP,
-    LaplaceProblem,
     ReducedNewton,
-    Residual,
-    Variational,
 )
-from gpflow_gam.newton.variational import ExpectedProblem
-from gpflow_gam.newton.weights import ActionWeights
 from gpflow_gam.optimizers import newton
-from gpflow_gam.posteriors import ActionPosterior
-
-ROUGH = ReducedNewton(num_pivots=12, tolerance=1e-6)
-SOLVERS = {
-    "newton": ROUGH,
-    "variational": Variational(ROUGH),
-    "itergp": IterGP(max_iterations=6, tolerance=1e-6),
-}
 
 
 def bounds_of_calls(model, most, **options):
@@ -50,31 +36,6 @@ def bounds_of_calls(model, most, **options):
 
 
 MORE = [{"max_sweeps": 1}, {"max_sweeps": 6}, {"callback": lambda progress: True}]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("solver", ["newton", pytest.param("variational", marks=pytest.mark.slow)])
-def test_calls_of_one_step_take_the_steps_of_one_call(solver, rng, monkeypatch):
-    """Searches of some of many rows, the early covariance, and rounds among them."""
-    monkeypatch.setattr(reduced_newton, "_FIRST", 20)
-    monkeypatch.setattr(reduced_newton, "_MANY", 160)
-    monkeypatch.setattr(reduced_newton, "_QUARTER", 40)
-    monkeypatch.setattr(reduced_newton, "_SIXTEENTH", 30)
-    rows = data(rng, 160)["counts"]
-
-    def fresh():
-        return IterNCGP(rows, kernel(), Poisson(), solver=SOLVERS[solver])
-
-    whole, model = fit(fresh()), fresh()
-    assert whole.converged
-    for budget in ({"max_sweeps": 1}, {"max_seconds": 1e-9}):
-        model, steps = fresh(), []
-        for _ in range(len(whole.steps) + 1):
-            result = fit(model, **budget)
-            steps += result.steps
-        assert result.converged
-        values, wanted = ([s["log_posterior"] for s in all_] for all_ in (steps, whole.steps))
-        np.testing.assert_allclose(values[: len(wanted)], wanted, rtol=1e-10)
 
 
 @pytest.mark.slow
@@ -233,34 +194,6 @@ def test_coming_back_from_far_beyond_the_mode_is_no_convergence():
     assert fit(IterNCGP((X, Y), k, Poisson(), solver="newton")).converged
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("solver", ["newton", pytest.param("variational", marks=pytest.mark.slow)])
-def test_hyperparameters_are_first_learnt_from_some_of_many_rows(rng, monkeypatch, solver):
-    X, Y = data(rng, 120)["counts"]
-
-    def learnt(**options):
-        model = IterNCGP((X, Y), kernel(), Poisson(), solver=solver)
-        return model, fit(model, hyperparameters=True, **options)
-
-    whole, plain = learnt()
-    assert {step["rows"] for step in plain.steps} == {120}
-    monkeypatch.setattr(newton, "_MANY", 100)
-    monkeypatch.setattr(newton, "_FEWEST", 40)
-    model, result = learnt()
-    # at first all rows, of which a worse bound than theirs would be taken back; then some
-    numbers = [step["rows"] for step in result.steps]
-    assert list(dict.fromkeys(numbers)) == [120, 40]
-    assert numbers[-1] == 120
-    assert result.converged
-    assert result.elbo == pytest.approx(plain.elbo, abs=0.02)
-    assert float(model.kernel.lengthscales.numpy()) == pytest.approx(
-        float(whole.kernel.lengthscales.numpy()), rel=0.05
-    )
-    assert model.data[0].shape[0] == 120
-    # a fitted model goes on from where it is
-    assert {step["rows"] for step in fit(model, hyperparameters=True).steps} == {120}
-
-
 @pytest.fixture
 def coarse(monkeypatch):
     """Fits of 160 rows begin with 5, then 10, then 40 of them, then the columns of pivots."""
@@ -277,57 +210,7 @@ def of_classes(rng, n=160, **options):
     return IterNCGP((X, Y), gpflow.kernels.Matern32(3.0, 0.4), Softmax(3), **options)
 
 
-def white(rng, dtype=np.float64):
-    """An operator with white noise, and its matrix."""
-    kernel = gpflow.kernels.Matern32(1.5, 0.5) + gpflow.kernels.White(0.3)
-    X = rng.uniform(-1, 1, (30, 2)).astype(dtype)
-    X[7] = X[3]  # white noise is of the row, not of the point
-    return KernelOperator(LatentKernels.of(kernel, 2), tf.constant(X)), kernel(X).numpy()
-
-
 # --- some of the data ----------------------------------------------------------------------------
-
-
-def test_products_of_some_rows_are_columns_of_the_matrix(rng):
-    operator, K = white(rng)
-    rows = np.array([11, 3, 25, 7])
-    V = rng.normal(size=(2, 4, 5))
-    result = operator.product_of_rows(tf.constant(rows), tf.constant(V))
-    np.testing.assert_allclose(result, K[:, rows] @ V, rtol=1e-12)
-    assert operator.sweeps == pytest.approx(4 / 30)
-    some = operator.of_rows(tf.constant(rows))
-    np.testing.assert_allclose(some.product(tf.constant(V)), K[np.ix_(rows, rows)] @ V, rtol=1e-12)
-    wide = np.zeros((2, 30, 5))
-    wide[:, rows] = V
-    np.testing.assert_array_equal(operator.spread(tf.constant(rows), tf.constant(V)), wide)
-
-
-@pytest.mark.parametrize("averaged", [False, True])
-def test_a_problem_of_some_rows_is_that_of_their_data(averaged, rng):
-    whole, _ = problem("softmax", rng)
-    if averaged:
-        run, _, _ = run_to_the_end(ReducedNewton(num_actions=9), whole)
-        whole = ExpectedProblem(whole, *run.finish_with_products())
-    whole.pivoted(12)
-    rows = tf.constant(whole.order()[:20])
-    some = whole.of_rows(rows)
-    g = tf.constant(rng.normal(size=(3, 60)))
-    own = tf.gather(g, rows, axis=1)
-    all_, here = whole.curvature(g), some.curvature(own)
-    np.testing.assert_allclose(here.log_prob, tf.gather(all_.log_prob, rows))
-    np.testing.assert_allclose(here.gradient, tf.gather(all_.gradient, rows, axis=1))
-    blocks = tf.gather(all_.precision.blocks(), rows)
-    np.testing.assert_allclose(here.precision.blocks(), blocks, atol=1e-12)
-    plain = LaplaceProblem(some.operator, whole.likelihood, some.Y, whole.mean_function)
-    one, other = some.pivoted(12), plain.pivoted(12)
-    np.testing.assert_allclose(
-        one.factor @ tf.transpose(one.factor, [0, 2, 1]) + tf.linalg.diag(one.left),
-        tf.linalg.set_diag(one.factor @ tf.transpose(one.factor, [0, 2, 1]), plain.operator.diag()),
-        atol=1e-12,
-    )
-    assert one.rank == other.rank == 12
-    triangle = tf.gather(one.factor[0], one.pivots[0]).numpy()
-    np.testing.assert_allclose(triangle, np.tril(triangle), atol=1e-12)
 
 
 # --- the search ----------------------------------------------------------------------------------
@@ -414,40 +297,6 @@ def test_every_posterior_on_the_way_can_be_had(solver, rng):
         assert np.mean(moments[-1][1]) > np.mean(var)  # what was not asked is variance
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_actions_of_some_rows_predict_as_those_of_all_in_form(dtype, rng):
-    gpflow.config.set_default_float(dtype)
-    X = rng.uniform(-1, 1, (60, 2)).astype(dtype)
-    se = gpflow.kernels.SquaredExponential
-    kernel = gg.kernels.AdditiveKernel(
-        {"a": se(2.0, 0.4, active_dims=[0]), "b": se(1.0, 0.8, active_dims=[1])}
-    )
-    labels = np.floor(1.5 * (X[:, :1] + 1)) % 3
-    one = IterNCGP((X, labels), kernel, Softmax(3), solver="newton")
-    gg.optimizers.fit(one, hyperparameters=False)
-    preview = one.run().preview()
-    v, E, E0, *_ = ActionWeights.of_fit(preview.state)
-    wide = np.zeros((2, *E.shape[:2], 60))
-    wide[..., preview.rows.numpy()] = np.stack([E, E0])
-    points = tf.gather(X, preview.rows)
-    few, all_ = (
-        ActionPosterior(one.latents, one.data[0], lambda w=w: w, precompute_cache="tensor", **some)
-        for w, some in (((v, E, E0), {"X_actions": points}), ((v, *wide), {}))
-    )
-    new = rng.uniform(-1, 1, (7, 2)).astype(dtype)
-    for predict in (
-        lambda p: p.predict_f(new),
-        lambda p: p.predict_f(new, full_cov=True),
-        lambda p: p.predict_f(new, full_output_cov=True),
-        lambda p: p.predict_components(new),
-        lambda p: p.predict_components(new, full_cov=True),
-        lambda p: p.predict_variance_parts(new),
-        lambda p: p.joint_parts({"a": new, "b": new[:4]}),
-    ):
-        for a, b in zip(predict(few), predict(all_)):
-            np.testing.assert_allclose(a, b, atol=1e-10 if dtype is np.float64 else 1e-5)
-
-
 def test_a_posterior_is_asked_for_in_time(rng):
     one, kept = of_classes(rng), []
     gg.optimizers.fit(one, hyperparameters=False, callback=kept.append)
@@ -493,48 +342,6 @@ def followed(solver, of):
     return run, reports, bought, looks
 
 
-@pytest.mark.parametrize(("name", "pivots"), [("poisson", N), ("softmax", 9)])
-def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
-    """Of normal observations with variance 1 / W, under what K's partial factor can tell."""
-    monkeypatch.setattr(reduced_newton, "_CHEAP_SIZE", 10)
-    monkeypatch.setattr(reduced_newton, "_CHEAP_ROWS", 10)
-    of, K = problem(name, rng)
-    Q = of.operator.num_latents
-    g, move = tf.constant(rng.normal(size=(2, Q, N)))
-    options = ReducedNewton(num_actions=20, num_pivots=pivots * Q)
-    mode = Mode(of, tf.zeros_like(g), g, options)
-    result = mode.expected_gains(move)
-    P = of.pivoted(pivots).factor.numpy()[0]
-    D = np.diag(K - P @ P.T)
-    if pivots == N:
-        np.testing.assert_allclose(D, 0.0, atol=1e-10)
-    rows = of.order()[: max(-(-10 // Q), 10)]
-    blocks = of.curvature(g).precision.blocks().numpy()
-
-    def normal(at, mean, variance):
-        return -0.5 * np.log(2.0 * np.pi * variance) - 0.5 * (at - mean) ** 2 / variance
-
-    nodes, weights = np.polynomial.hermite_e.hermegauss(3)
-    weights = weights / weights.sum()
-    expected = np.zeros(2)
-    for q in range(Q):
-        noise = 1.0 / blocks[:, q, q]
-        left = []
-        for seen in (np.arange(N), rows):
-            A = P[seen] @ P[seen].T + np.diag(D[seen] + noise[seen])
-            B = P @ P[seen].T
-            left.append(np.diag(P @ P.T - B @ np.linalg.solve(A, B.T)))
-        for n in range(N):
-            after, before = (own[n] + D[n] + noise[n] for own in left)
-            truth = left[0][n] + D[n] * noise[n] / (D[n] + noise[n]) + noise[n]
-            y = np.sqrt(truth) * nodes
-            expected[0] += weights @ (normal(y, 0.0, after) - normal(y, 0.0, before)) / N
-            far = normal(y + move[q, n].numpy(), 0.0, before)
-            expected[1] += weights @ (normal(y, 0.0, before) - far) / N
-    np.testing.assert_allclose(result, expected, rtol=1e-6)
-    assert min(result) > 0.0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["poisson", "softmax"])
 def test_looks_have_it_and_so_has_the_end(name, at_once):
@@ -563,14 +370,3 @@ def test_looks_have_it_and_so_has_the_end(name, at_once):
     actions = state.actions.numpy()
     for action, product in zip(actions, products.numpy()):
         np.testing.assert_allclose(product, action @ K, atol=1e-8)
-
-
-@pytest.mark.slow
-def test_actions_that_are_residuals_are_not_known_before(at_once):
-    of, _ = large("poisson")
-    run, reports, bought, _ = followed(replace(EARLY, policy=Residual()), of)
-    other, _ = large("poisson")
-    plain, _, _ = run_to_the_end(replace(LATE, policy=Residual()), other)
-    assert bought == [None] * len(reports)
-    assert run.closing == 1.0
-    np.testing.assert_allclose(run.g, plain.g, atol=1e-8)

@@ -283,15 +283,6 @@ def test_a_row_of_weight_zero_adds_nothing_even_where_its_density_overflows():
             assert gradient[1, 0] != 0.0
 
 
-def test_weighted_predictions_are_the_bases(rng):
-    base = gpflow.likelihoods.Gaussian(0.3)
-    likelihood = lk.Weighted(base, 0)
-    X, F = np.full((5, 1), 4.0), rng.standard_normal((5, 1))
-    np.testing.assert_array_equal(likelihood.conditional_mean(X, F), F)
-    np.testing.assert_allclose(likelihood.conditional_variance(X, F), 0.3)
-    np.testing.assert_allclose(likelihood.predict_mean_and_var(X, F, F**2)[1], 0.3 + F**2)
-
-
 def test_the_null_model_of_a_weighted_likelihood_stays_behind_its_link():
     """Labels that are all equal have their best predictor at infinity."""
     X, Y, zero = np.ones((9, 1)), np.zeros((9, 1)), np.zeros((9, 1))

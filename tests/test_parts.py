@@ -167,19 +167,6 @@ def test_the_response_of_a_part_is_its_mean_and_image(poisson, data):
     np.testing.assert_allclose(result["lower"], np.exp(mean - norm.ppf(0.95) * sd), rtol=1e-6)
 
 
-def test_a_part_recovers_its_function(data):
-    """The truth: y = 3 + sin(5 x) + ...; without the others the curve is left, about its mean."""
-    rng = np.random.default_rng(0)
-    x, z = rng.uniform(size=(2, 400))
-    y = 3.0 + np.sin(5 * x) + 2.0 * z + 0.1 * rng.standard_normal(400)
-    gam = gg.GAM(s("x") + s("z")).fit({"x": x, "z": z, "y": y}, y="y")
-    grid = np.linspace(0.05, 0.95, 30)
-    frame = gam.predict({"x": grid}, exclude="s(z)", interval=0.99)
-    truth = 3.0 + np.sin(5 * grid) + 2.0 * z.mean()
-    assert np.max(np.abs(frame["estimate"] - truth)) < 0.08
-    assert ((frame["lower"] < truth) & (truth < frame["upper"])).mean() > 0.9
-
-
 def test_columns_of_what_is_excluded_need_not_be_there(poisson, data):
     few = data[["x", "log_e"]]
     whole = poisson.predict(data, exclude=["linear(z)", "factor(g)"], interval=0.9)

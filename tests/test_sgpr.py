@@ -10,7 +10,6 @@ import gpflow
 import numpy as np
 import problems
 import pytest
-import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 
 import gpflow_gam as gg
@@ -89,33 +88,6 @@ def test_several_outputs_add_up(problem, rng):
         m, v = single.posterior().predict_components(problem.X[:5])
         np.testing.assert_allclose(mean[..., index], m, atol=1e-9)
         np.testing.assert_allclose(var[..., index], v, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_blocks_of_rows_change_nothing():
-    problem, results = problems.few(), []
-    for block_size in (17, 60):
-        model = gg.models.AdditiveSGPR(
-            problem.data,
-            problem.kernel(),
-            problem.inducing(trainable=True),
-            0.2,
-            mean_function=gpflow.functions.Linear(np.ones((3, 1)), [0.5]),
-            block_size=block_size,
-        )
-
-        @tf.function(autograph=False)
-        def evaluate(model=model) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            with tf.GradientTape() as tape:
-                loss = model.training_loss()
-            variables = model.trainable_variables
-            return loss, tape.gradient(loss, variables, unconnected_gradients="zero")
-
-        results.append(evaluate())
-    for loss, gradients in results[1:]:
-        np.testing.assert_allclose(loss, results[0][0], rtol=1e-10)
-        for a, b in zip(gradients, results[0][1]):
-            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
 MEMORY = """
@@ -276,35 +248,3 @@ def test_equals_gpflow_opper_archambeau(small, rng):
     new = rng.uniform(size=(5, 3))
     for a, b in zip(ours.predict_f(new), theirs.predict_f(new)):
         np.testing.assert_allclose(a, b, atol=1e-8)
-
-
-@pytest.mark.slow
-def test_trained_equals_the_sparse_model_with_inducing_inputs_at_the_data(rng):
-    """Two models, one posterior: Poisson counts, Z = X, both at their optimum."""
-    X = rng.uniform(size=(25, 2))
-    Y = rng.poisson(np.exp(1 + np.sin(6 * X[:, :1]))).astype(float)
-
-    def kernel() -> gg.kernels.AdditiveKernel:
-        return gg.kernels.AdditiveKernel(
-            [
-                gpflow.kernels.Matern32(0.8, 0.5, active_dims=[0]),
-                gpflow.kernels.Matern12(0.5, 0.8, active_dims=[1]),
-            ]
-        )
-
-    full = gg.models.AdditiveVGP((X, Y), kernel(), gpflow.likelihoods.Poisson())
-    gpflow.config.set_default_jitter(1e-9)
-    sparse = gg.models.AdditiveSVGP(
-        kernel(),
-        gpflow.likelihoods.Poisson(),
-        gg.inducing_variables.AdditiveInducingVariables([X[:, :1], X[:, 1:]]),
-        variational=gg.variational.OptimalPrecision(),
-    )
-    gpflow.set_trainable(full.kernel, False)
-    gpflow.set_trainable(sparse.kernel, False)
-    gg.optimizers.fit(full, tolerance=1e-10, max_iterations=5000)
-    gg.optimizers.fit(sparse, (X, Y), tolerance=1e-10)
-    assert float(full.elbo()) == pytest.approx(float(sparse.elbo((X, Y))), abs=1e-5)
-    new = rng.uniform(size=(9, 2))
-    for a, b in zip(full.predict_components(new), sparse.predict_components(new)):
-        np.testing.assert_allclose(a, b, atol=1e-3)

@@ -260,15 +260,6 @@ def test_one_margin_of_several_columns_has_a_shape(data, other):
         assert violation(draws, "increasing") < 1e-9
 
 
-@pytest.mark.slow
-def test_terms_of_several_parameters_have_shapes_of_their_own(data):
-    terms = {"mean": gg.s("x", shape="increasing"), "scale": gg.s("x", shape="concave")}
-    gam = gg.GAM(terms, family="gaussian").fit(data, "y")
-    for name, shape in (("mean:s(x)", "increasing"), ("scale:s(x)", "concave")):
-        assert violation(gam.sample_effects(name, {"x": DENSE}, 64), shape) < 1e-9
-    assert gam.summary().to_frame()["shape"].tolist() == ["increasing", "concave"]
-
-
 def test_a_rough_function_of_known_shape_is_met_better_with_it():
     def truth(x):
         return 2.0 / (1.0 + np.exp(15.0 * (0.5 - x)))
@@ -534,16 +525,3 @@ def test_a_wrong_shape_is_still_found_out():
     with pytest.warns(gg.ShapeWarning, match="speak against"):
         gam = gg.GAM(gg.s("x", shape="decreasing"), family="bernoulli").fit(data, "y")
     assert gam.summary().to_frame().loc["s(x)", "shape_p"] < 0.002
-
-
-@pytest.mark.slow
-def test_files_hold_what_is_learnt_without_the_shape(tmp_path):
-    gam = gg.GAM(gg.s("x", shape="convex") + gg.s("z"), family="bernoulli")
-    gam.fit(binary(0, parabola)[0], "y")
-    gam.save(tmp_path / "gam")
-    loaded = gg.GAM.load(tmp_path / "gam")
-    np.testing.assert_array_equal(loaded.fitted.solution.unshaped, gam.fitted.solution.unshaped)
-    bands = [g.effects("s(x)", {"x": GRID}) for g in (loaded, gam)]
-    np.testing.assert_array_equal(bands[0].se, bands[1].se)
-    tails = [g.summary().to_frame().loc["s(x)", "shape_p"] for g in (loaded, gam)]
-    assert tails[0] == tails[1]

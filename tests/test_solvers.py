@@ -12,7 +12,6 @@ from gpflow.likelihoods import Gaussian, Poisson, Softmax
 
 import gpflow_gam as gg
 from gpflow_gam.newton.operators import KernelOperator, LatentKernels
-from gpflow_gam.newton.problem import Context
 from gpflow_gam.newton.solvers import (
     ActionPosteriorState,
     Informative,
@@ -191,52 +190,6 @@ def test_computed_posteriors_never_claim_more_than_the_exact_one(name, rng):
         assert np.linalg.eigvalsh(covariance(run.finish(cheap=True), K) - dense).min() > -1e-6
 
 
-@pytest.mark.parametrize("compression", [None, 4])
-def test_virtual_run(compression, rng):
-    """Theorems A.4 and A.5: S'r0 = 0 and C0 Khat (v - v0) = 0 after recycling."""
-    of, K = problem("poisson", rng)
-    run = IterGP(max_steps=3, max_iterations=6, compression=compression).start(of)
-    list(run.steps())
-    here = of.curvature(run.Kv)
-    target = run.Kv + here.precision.solve(here.gradient[..., None])[..., 0]
-    buffers, v0, Kv0 = run._recycled(here.precision, target)
-    target, v0, Kv0 = target.numpy(), v0.numpy(), Kv0.numpy()
-    S = buffers.S.numpy()[: buffers.used, 0].T
-    F = buffers.F.numpy()[: buffers.used, : buffers.used]
-    noise = np.diag(1 / here.precision.blocks().numpy()[:, 0, 0])
-    Khat = K + noise
-    r0 = target[0] - Khat @ v0[0]
-    np.testing.assert_allclose(S.T @ r0, 0.0, atol=1e-8)
-    np.testing.assert_allclose(K @ v0[0], Kv0[0], atol=1e-9)
-    solution = np.linalg.solve(Khat, target[0])
-    np.testing.assert_allclose(S @ F @ F.T @ S.T @ Khat @ (solution - v0[0]), 0.0, atol=1e-7)
-    assert buffers.used == (compression or buffers.used)
-
-
-def test_subset_of_data_is_unit_vectors(rng):
-    of, K = problem("poisson", rng)
-    n = 15
-    solver = IterGP(
-        UnitVectors(),
-        max_steps=40,
-        max_iterations=n,
-        recycle=False,
-        tolerance=1e-10,
-        inner_tolerance=1e-12,
-    )
-    run, _, state = run_to_the_end(solver, of)
-    few = LaplaceProblem(
-        KernelOperator(of.operator.latents, of.X[:n]), of.likelihood, of.Y[:n], Zero()
-    )
-    y = few.Y.numpy()[:, 0]
-    _, a, W = laplace.binary_or_counts(
-        K[:n, :n], lambda f: (y * f - np.exp(f), y - np.exp(f), np.exp(f))
-    )
-    np.testing.assert_allclose(run.Kv[0], K[:, :n] @ a, atol=1e-6)
-    expected = laplace.covariance(K[:n, :n], W, K[:n], K)
-    np.testing.assert_allclose(covariance(state, K), expected, atol=1e-6)
-
-
 def test_recycling_changes_no_answer_but_saves_products(rng):
     of, _ = problem("poisson", rng)
     options = {"max_steps": 40, "max_iterations": 60, "tolerance": 1e-9, "inner_tolerance": 1e-10}
@@ -316,20 +269,6 @@ def test_informative_actions_explain_more_than_any_unit_vectors(rng):
         solver = ReducedNewton(policy, num_actions=8, tolerance=1e-9)
         left[name] = np.trace(covariance(run_to_the_end(solver, of)[2], K))
     assert left["ours"] < 0.8 * left["units"]
-
-
-def test_informative_noise_is_that_of_the_pseudo_inverse(rng):
-    for name in ("poisson", "softmax"):
-        of, _ = problem(name, rng)
-        W = of.curvature(_zero(of)).precision
-        plan = Informative().plan(Context(of, W, 0), 10)
-        S = tf.transpose(plan.fixed, [1, 2, 0])
-        dense = tf.einsum("qnb,qnc->bc", S, W.solve(S))
-        np.testing.assert_allclose(plan.noise, dense, atol=1e-10)
-
-
-def _zero(of):
-    return tf.zeros([of.operator.num_latents, of.operator.num_data], tf.float64)
 
 
 def test_bad_options_are_named():

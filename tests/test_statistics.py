@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 
 import gpflow
 import numpy as np
@@ -11,44 +10,24 @@ import pandas as pd
 import problems
 import pytest
 import tensorflow as tf
-from gpflow.kernels import Matern52, Product
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
 from gpflow_gam.gam.components import build_kernel, learn_encoder, plan_columns
 from gpflow_gam.gam.fits.data import row_components
 from gpflow_gam.gam.frames import Table
-from gpflow_gam.kernels import Indicator
 from gpflow_gam.kernels.correlation import parameters_of
-from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
-from gpflow_gam.optimizers.binned import bins, passes
-from gpflow_gam.optimizers.binned.bins import Bins, HeldColumns, bin_columns
+from gpflow_gam.optimizers.binned import passes
+from gpflow_gam.optimizers.binned.bins import HeldColumns, bin_columns
 from gpflow_gam.optimizers.binned.evidence import (
     Evidence,
-    EvidenceEvaluation,
-    PseudoData,
-    row_component,
 )
 from gpflow_gam.optimizers.binned.passes import Rows
 from gpflow_gam.optimizers.binned.rounds import Rounds
 from gpflow_gam.optimizers.binned.solution import CollapsedBound, present_posterior
 from gpflow_gam.optimizers.sites import sweep
-from gpflow_gam.threads import each
 
 # --- bins ----------------------------------------------------------------------------------------
-
-
-def test_few_rows_or_values_are_their_own_bins(rng):
-    values = rng.normal(size=500)
-    result = bin_columns(values[:, None])
-    assert result.exact
-    np.testing.assert_array_equal(result.points[result.codes, 0], values)
-    hours = rng.integers(0, 24, 50_000).astype(float)
-    result = bin_columns(hours[:, None])
-    assert result.exact
-    assert result.number == 24
-    assert result.codes.dtype == np.uint8
-    np.testing.assert_array_equal(result.points[result.codes, 0], hours)
 
 
 @pytest.mark.parametrize(("shift", "skew"), [(0.0, 1.5), (1e9, 0.0)])
@@ -68,17 +47,6 @@ def test_bins_stand_for_their_rows(shift, skew, rng):
     middle = (values > low) & (values < high)
     assert np.median(width[middle]) < 0.01 * (high - low)
     np.testing.assert_allclose(result.mass(), np.bincount(result.codes))
-
-
-def test_joint_bins_are_occupied_cells(rng):
-    values = np.c_[rng.normal(size=6000), rng.integers(0, 5, 6000)]
-    result = bin_columns(values)
-    assert result.number < bins.MAX_CELLS
-    np.testing.assert_array_equal(result.points[result.codes, 1], values[:, 1])
-    assert np.abs(result.points[result.codes, 0] - values[:, 0]).max() < 0.05 * np.ptp(values[:, 0])
-    few = bin_columns(values[:300])
-    assert few.exact
-    np.testing.assert_array_equal(few.points[few.codes], values[:300])
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -232,34 +200,6 @@ def test_the_bound_and_its_gradient_are_those_of_sgpr():
     np.testing.assert_allclose(gradient, flat, rtol=1e-4, atol=1e-4)
 
 
-def test_the_metric_is_the_average_information_of_dense_gaussian_data():
-    """In a loop over hyperparameters, with N x N matrices of all rows."""
-    model, rows = gaussian_problem(60)
-    rounds = Rounds(model.kernel, model.likelihood, exact_nodes(rows), None)
-    weight = np.asarray(model.weights)[:, None] / 0.7
-    data = rounds.rows.gather(weight, weight * rows.Y)
-    u = rounds.hyperparameters.get()
-
-    def prior_covariance(at):
-        """What inducing values explain of it."""
-        values, total = rounds.values(at), 0.0
-        for i, c in enumerate(rounds.rows.components):
-            phi = rounds.evidence.features(values, i)[:, c.bins.codes]
-            phi = phi if c.multiplier is None else phi * np.asarray(c.multiplier)
-            total = total + phi.T @ phi
-        return total
-
-    h = 1e-4
-    slopes = [(prior_covariance(u + h * e) - prior_covariance(u)) / h for e in np.eye(len(u))]
-    P = np.linalg.inv(prior_covariance(u) + np.diag(1.0 / weight[:, 0]))
-    r = P @ rows.Y[:, 0]
-    expected = np.array([[0.5 * r @ a @ P @ b @ r for b in slopes] for a in slopes])
-    metric = rounds.metric(data, u)
-    priors = np.diag(rounds.hyperparameters.prior_precision() + 1e-2)
-    scale = np.max(np.abs(expected))
-    np.testing.assert_allclose(metric - priors, expected, rtol=1e-5, atol=1e-5 * scale)
-
-
 @pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", ["bernoulli", "negative binomial"])
 def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
@@ -291,59 +231,6 @@ def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
         up, down = (converged(dataclasses.replace(at, u=begin.u + d)).elbo for d in (e, -e))
         slope = (up - down) / (2 * h)
         assert -gradient[i] == pytest.approx(slope, rel=1e-3, abs=1e-3)
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_residual_variance_of_a_smooth_of_one_level(first):
-    """Bins of other levels, where the component is zero, stand for none of the level's own."""
-    column, by = (1, 0) if first else (0, 1)
-    values = np.random.default_rng(0).lognormal(sigma=1.0, size=400)
-    points = np.zeros((401, 2))
-    points[:400, column], points[:400, by] = np.sort(values), 2.0
-    points[400] = points[390]
-    points[400, by] = -1.0
-    codes = np.repeat(np.arange(401), np.r_[np.arange(400) % 7, 5000])
-    kernel = Product([Matern52(2.0, 0.5, active_dims=[column]), Indicator(2.0, active_dims=[by])])
-    Z = points[:400:25]
-    c = row_component(kernel, Z, Bins(codes, points, True), (column,))
-    mass = c.bins.mass()
-    values_of = lambda p: p.numpy()
-    K, Kzx, diagonal = fixed_input_kernel(kernel, Z, points).matrices(values_of)
-    exact = float(mass @ (diagonal - np.sum(Kzx * np.linalg.solve(K, Kzx), axis=0)))
-    evidence = Evidence([c.places], 1e-12)
-    shape = 1, c.places.nodes, c.places.nodes
-    masses = (np.bincount(c.residual_bins, mass)[None],)
-    data = PseudoData(np.zeros(shape), np.zeros(shape[1:][::-1])[:, :1], masses)
-    assert c.num_residual < 150
-    value = EvidenceEvaluation(evidence, data, values_of).value
-    assert -2.0 * value == pytest.approx(exact, rel=0.01)
-
-
-def test_variances_from_single_precision_are_those_from_double(rng, monkeypatch):
-    components, kernel, X, Y = prepared()
-    q = present_posterior(a_model(components, kernel, X.shape[1], LIKELIHOODS["poisson"](), rng))
-    rows = Rows(row_components(components, kernel, HeldColumns(X)), X, Y, np.zeros((len(X), 1)))
-    monkeypatch.setattr(passes, "LOOKUP", 0.0)  # tables, not gathers
-    moments = []
-    for block in (len(X), len(X) - 1):
-        monkeypatch.setattr(passes, "BLOCK", block)
-        parts = [part[1:] for part in rows.marginals(values_of(kernel), q)]
-        moments.append([np.concatenate(part) for part in zip(*parts)])
-    np.testing.assert_array_equal(moments[0][0], moments[1][0])
-    np.testing.assert_allclose(moments[0][1], moments[1][1], rtol=1e-5)
-    assert np.any(moments[0][1] != moments[1][1])
-
-
-def test_threads_have_the_callers_floating_point_errors():
-    def overflow(_: int) -> None:
-        np.float64(1e300) * np.float64(1e300)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with np.errstate(over="ignore"):
-            each(overflow, range(4))
-        with pytest.raises(RuntimeWarning, match="overflow"):
-            each(overflow, range(4))
 
 
 # --- second derivatives in hyperparameters -------------------------------------------------------

@@ -16,7 +16,6 @@ from gpflow_gam.optimizers import minimizers
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
 from gpflow_gam.optimizers.binned.bins import RowSample
-from gpflow_gam.storage import Store, Stored
 
 N = 5000
 TERMS = (
@@ -255,19 +254,6 @@ def test_a_saved_fit_of_many_rows_is_the_same(streamed, tmp_path):
     pd.testing.assert_frame_equal(*indices, rtol=1e-6)
 
 
-def test_indices_are_those_of_all_rows(streamed):
-    gam, same, data, _ = streamed
-    values, weights = gam.fitted.marginal(1)
-    np.testing.assert_array_equal(values, np.arange(24))
-    expected = data.groupby("h")["w"].sum()
-    np.testing.assert_array_equal(weights, expected)
-    for inputs in ("independent", "data"):
-        one, other = (
-            g.sobol(inputs=inputs, unconditional=False, num_samples=200) for g in (gam, same)
-        )
-        pd.testing.assert_frame_equal(one, other, rtol=1e-4)
-
-
 # --- errors --------------------------------------------------------------------------------------
 
 
@@ -335,26 +321,6 @@ def test_a_sample_is_even_whatever_period_rows_have(few):
     for period in (7, 8, 24):
         share = np.bincount(indices % period, minlength=period) / len(indices)
         assert share.max() < 1.5 / period
-
-
-def test_numbers_are_stored_to_the_last_bit(rng):
-    for values, kind in (
-        (rng.integers(0, 256, 50), np.uint8),
-        (rng.integers(0, 60_000, 50) + 256, np.uint16),
-        (-rng.integers(0, 9, 50), np.int32),
-        (rng.integers(0, 9, 50) / 8.0, np.float32),
-        (rng.normal(size=50), np.float64),
-    ):
-        stored = Stored.of(np.asarray(values, dtype=float))
-        assert stored.raw.dtype == kind
-        np.testing.assert_array_equal(np.asarray(stored), values)
-        np.testing.assert_array_equal(stored[3:9], values[3:9])
-        assert stored[np.array([4, 4])].dtype == np.float64
-    store = Store((6, 1))
-    blocks = [[3.0, 2.0**31 - 1.0], [0.5, -1.0], [np.nextafter(1.0, 2.0), 7.0]]
-    for i, block in enumerate(blocks):  # none fits into what was enough before
-        store.put(2 * i, np.array(block)[:, None])
-    np.testing.assert_array_equal(np.asarray(store.done())[:, 0], np.ravel(blocks))
 
 
 # --- progress ------------------------------------------------------------------------------------

@@ -160,15 +160,6 @@ def test_classes_and_observations(data):
 # --- how far hyperparameters are taken to go, and coverage of the intervals ----------------------
 
 
-def test_steps_in_a_parabola_are_those_of_its_hessian():
-    hessian = np.array([[4.0, 1.0], [1.0, 2.5]])
-    steps = Steps(lambda u: 0.5 * u @ hessian @ u, np.zeros(2), hessian)
-    rng = np.random.default_rng(0)
-    z = rng.standard_normal((40_000, 2))
-    result = np.cov([steps(point) for point in z], rowvar=False)
-    np.testing.assert_allclose(result, np.linalg.inv(hessian), rtol=0.03, atol=0.005)
-
-
 @pytest.mark.parametrize("side", [1.0, -1.0])
 @pytest.mark.parametrize("rise", [0.02, 0.5, 8.0])
 def test_steps_go_as_far_as_the_objective_lets_them(rise, side):

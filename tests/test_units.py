@@ -190,29 +190,6 @@ def test_models_by_hand(name, units):
 # --- jitter --------------------------------------------------------------------------------------
 
 
-def test_each_component_has_jitter_of_its_own_size():
-    """Components of very different variance in one stack: none of them lost, none indefinite."""
-    variances = (1e-14, 1.0, 1e10)
-    own = gg.kernels.AdditiveKernel(
-        {f"f{i}": SquaredExponential(v, 0.4, active_dims=[i]) for i, v in enumerate(variances)}
-    )
-    Z = np.linspace(0.0, 1.0, 20)[:, None]
-    variables = gg.inducing_variables.AdditiveInducingVariables([Z] * 3)
-    blocks = gg.covariances.InducingBlocks(variables, own)
-    (L,) = blocks.cholesky()
-    (K,) = blocks.kuu()
-    for factor, block in zip(L.numpy(), K.numpy()):
-        add = 1e-6 * np.trace(block) / 20 * np.eye(20)
-        np.testing.assert_allclose(factor, np.linalg.cholesky(block + add), rtol=1e-7)
-    X = np.random.default_rng(0).uniform(size=(30, 3))
-    left = blocks.residual_variance(X).numpy()
-    np.testing.assert_allclose(left[2] / left[2].max() < 1.1, True)
-    for row, v in zip(left, variances):
-        assert np.all((row > 0.0) & (row < 1e-4 * v))
-    dense = gpflow.covariances.Kuu(variables, own, jitter=1e-6).numpy()
-    np.testing.assert_allclose(np.linalg.cholesky(dense)[40:, 40:], L[2], rtol=1e-7)
-
-
 @pytest.mark.parametrize("variance", [0.0, 1e-320])
 def test_a_component_without_variance(variance):
     """It factorises, explains nothing, and its draws are zero."""
@@ -252,20 +229,6 @@ def newton_of(
     model = gg.models.IterNCGP(rows, own, gpflow.likelihoods.Gaussian(0.04), solver="newton")
     gg.optimizers.fit(model, hyperparameters=False)
     return model
-
-
-def test_gradients_see_the_jitter():
-    """The factor is that of the same matrix at every variance: doubling scales it, exactly."""
-    k = SquaredExponential(1.0, 0.5, active_dims=[0])
-    own = gg.kernels.AdditiveKernel({"f": k})
-    Z = np.linspace(0.0, 1.0, 15)[:, None]
-    variables = gg.inducing_variables.AdditiveInducingVariables([Z])
-    with tf.GradientTape() as tape:
-        (L,) = gg.covariances.InducingBlocks(variables, own).cholesky()
-        value = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
-    slope = tape.gradient(value, k.variance.unconstrained_variable)
-    softplus = 1.0 - np.exp(-1.0)  # d variance / d unconstrained, at variance 1
-    assert float(slope) == pytest.approx(15 * 0.5 * softplus, rel=1e-9)
 
 
 # --- single precision ----------------------------------------------------------------------------

@@ -344,26 +344,6 @@ def fits(request: pytest.FixtureRequest) -> tuple[pd.DataFrame, str, gg.GAM, gg.
     return table, y, free, held
 
 
-@pytest.mark.slow
-def test_a_refit_is_that_of_a_model_with_held_parameters(fits):
-    table, _, free, held = fits
-    mean, se = held.predict(table, "link", se=True, unconditional=False)
-    # the same optimum from elsewhere: a model by hand, its other parameters far off
-    model = copy.deepcopy(held).model
-    for parameter in model.kernel["s(z)"].trainable_parameters:
-        parameter.assign(1.3 * parameter.numpy())
-    X, Y = held.fitted.X, held.fitted.Y
-    data = () if isinstance(model, gg.models.AdditiveSGPR) else ((X, Y),)
-    assert gg.optimizers.fit(model, *data).converged
-    by_hand, variance = model.posterior().predict_f(X)
-    shift = held.fitted.units
-    np.testing.assert_allclose(
-        mean, shift[1] + shift[0] * np.asarray(by_hand)[:, 0], atol=0.03 * np.min(se), rtol=0.0
-    )
-    np.testing.assert_allclose(se, shift[0] * np.sqrt(np.asarray(variance)[:, 0]), rtol=0.03)
-    assert np.max(np.abs(mean - free.predict(table, "link"))) > 0.3 * np.min(se)
-
-
 @pytest.mark.slow_but_first
 def test_held_parameters_stay_held(fits, tmp_path):
     table, y, _, held = fits

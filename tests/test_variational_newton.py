@@ -6,9 +6,7 @@ import gpflow
 import laplace
 import numpy as np
 import pytest
-import tensorflow as tf
 from gpflow.likelihoods import Gaussian, Poisson, Softmax
-from iterncgp_cases import Joint
 from scipy.special import expit
 
 import gpflow_gam as gg
@@ -93,25 +91,6 @@ def test_classes_have_expected_gradients_for_weights(rng):
     assert float(model.elbo()) > float(mode.elbo()) + 1.0
     sure = [m.predict_y(X)[0].numpy().max(axis=1).mean() for m in (mode, model)]
     assert sure[1] > sure[0] + 0.01
-
-
-@pytest.mark.slow
-def test_separate_and_joint_rules_agree(rng):
-    """A likelihood of two outputs by Gauss-Hermite, and by points as if it coupled them."""
-
-    class Rates(Joint):
-        def _log_prob(self, X, F, Y):
-            return tf.reduce_sum(Y * F - tf.exp(F), axis=-1)
-
-    X = rng.uniform(-1, 1, (N, 2))
-    Y = rng.poisson(np.exp(np.sin(3 * X))).astype(float)
-    k = kernel(0.5)
-    one = IterNCGP((X, Y[:, :1]), k, Poisson(), solver=exact(3))
-    two = IterNCGP((X, Y), k, Rates(), solver=exact(3))
-    for model in (one, two):
-        gg.optimizers.fit(model, hyperparameters=False)
-    for a, b in zip(one.predict_f(X), two.predict_f(X)):
-        np.testing.assert_allclose(a[:, 0], b[:, 0], atol=2e-3)
 
 
 def test_averages_that_overflow_leave_the_round_before(rng):
