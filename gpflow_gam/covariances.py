@@ -326,12 +326,6 @@ class InducingBlocks:
                 for group in self.groups
             ]
 
-    def prior_variance(self, X: TensorType) -> list[tf.Tensor]:
-        """``k_c(x_n, x_n)`` of each group, [G, N], for ``X`` [N, D]."""
-        X = tf.cast(X, self.dtype)
-        with self._precision():
-            return [self._stacked(group).K_diag(group.inputs(X)) for group in self.groups]
-
     def prior(self, X: TensorType) -> tf.Tensor:
         """
         ``sum_c k_c(x_n, x_m)``, [N, N]; of each output's own components, [L, N, N].
@@ -399,11 +393,16 @@ class InducingBlocks:
         :param X: inputs, [N, D].
         :param cholesky: what :meth:`cholesky` returned.
         """
-        phi = [
-            tf.linalg.triangular_solve(tf.cast(L, k.dtype), k, lower=True)
-            for L, k in zip(cholesky, self.kuf(X))
-        ]
-        return Features(phi, self.prior_variance(X), self._members)
+        self.kernel.check_inputs(X)
+        X = tf.cast(X, self.dtype)
+        phi, prior = [], []
+        with self._precision():
+            for group, L in zip(self.groups, cholesky):
+                kernel, inputs = self._stacked(group), group.inputs(X)
+                k = kernel.K(self._inducing(group, X.shape[-1]), inputs)
+                phi.append(tf.linalg.triangular_solve(tf.cast(L, k.dtype), k, lower=True))
+                prior.append(kernel.K_diag(inputs))
+        return Features(phi, prior, self._members)
 
     @check_shapes(
         "x: [N, D]",

@@ -35,7 +35,12 @@ Kernels = Sequence[Kernel]
 Forward = Callable[[tf.Tensor], tf.Tensor]
 
 _SOFTPLUS = tfp.bijectors.Softplus()
-_ENTRYWISE = (tfp.bijectors.Exp, tfp.bijectors.Shift, tfp.bijectors.Softplus)
+_ENTRYWISE = (
+    tfp.bijectors.Exp,
+    tfp.bijectors.Scale,
+    tfp.bijectors.Shift,
+    tfp.bijectors.Softplus,
+)
 """The parts of the transforms of GPflow's positive parameters."""
 
 
@@ -231,15 +236,26 @@ def stack_or_alone(kernels: Kernels, columns: Columns) -> StackedKernel:
 
 def stack_parameters(parameters: Sequence[Parameter], rank: int) -> tf.Tensor:
     """Parameters of equal shape as [G, 1, ..., 1, *shape] of the given rank."""
-    forward = _shared_transform(parameters)
-    if forward is None:
-        stacked = tf.stack([tf.convert_to_tensor(p) for p in parameters])
-    else:  # TFP's transforms cost milliseconds a call, whatever they transform
-        stacked = forward(tf.stack([p.unconstrained_variable for p in parameters]))
+    stacked = _together(parameters, tf.stack)
     shape = stacked.shape.as_list()
     if len(shape) == rank:
         return stacked
     return tf.reshape(stacked, [shape[0]] + [1] * (rank - len(shape)) + shape[1:])
+
+
+def flat_values(parameters: Sequence[Parameter]) -> tf.Tensor:
+    """The entries of all parameters, one after the other."""
+    return _together(parameters, lambda x: tf.concat([tf.reshape(p, [-1]) for p in x], axis=0))
+
+
+def _together(
+    parameters: Sequence[Parameter], join: Callable[[Sequence[TensorType]], tf.Tensor]
+) -> tf.Tensor:
+    """Parameters joined; where they have one transform it is asked once, as calls are dear."""
+    forward = _shared_transform(parameters)
+    if forward is None:
+        return join([tf.convert_to_tensor(p) for p in parameters])
+    return forward(join([p.unconstrained_variable for p in parameters]))
 
 
 def _shared_transform(parameters: Sequence[Parameter]) -> Forward | None:

@@ -156,6 +156,13 @@ class StackedZeroMean(StackedKernel):
         self.base = stack_or_alone([k.base for k in kernels], columns)
         self._measures = [k.measure for k in kernels]
         self._made: Embedding | None = None
+        self._last: tuple[tf.Tensor, tf.Tensor] | None = None
+
+    def _mean(self, X: tf.Tensor) -> tf.Tensor:
+        """The embedding's mean at X; covariances and variances are asked one after the other."""
+        if self._last is None or self._last[0] is not X:
+            self._last = X, self._embed(X.dtype).mean(X)
+        return self._last[1]
 
     def _embed(self, dtype: tf.DType) -> Embedding:
         if self._made is None:
@@ -179,8 +186,7 @@ class StackedZeroMean(StackedKernel):
         X2 = X if same else self._inside(X2)
         embedding, level = self._embed(X.dtype), self.base.level
         rest = self.base.K_rest(X, X2)
-        mean = embedding.mean(X)
-        mean2 = mean if same else embedding.mean(X2)
+        mean, mean2 = self._mean(X), self._mean(X2)
         if level is None:
             scaled = tf.math.divide_no_nan(mean, embedding.total)  # a variance may be zero
             return rest - scaled[:, :, None] * mean2[:, None, :]
@@ -197,7 +203,7 @@ class StackedZeroMean(StackedKernel):
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
         X = self._inside(X)
         embedding, level = self._embed(X.dtype), self.base.level
-        rest, mean = self.base.K_diag_rest(X), embedding.mean(X)
+        rest, mean = self.base.K_diag_rest(X), self._mean(X)
         if level is None:
             return rest - tf.math.divide_no_nan(tf.square(mean), embedding.total)
         whole = level + embedding.total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -41,8 +42,8 @@ lengthscales go on a random walk at a rate of .01, as batches are noisy.
 """
 _NULL_STEPS, _NULL_SPREAD = 60, 10.0
 """Of the search for the null model; prior spread of its constant and classes' modes, in scales."""
-_KL = "_gpflow_gam_kl"
-"""Attribute of a graph: KL divergences of its training calls, by head."""
+_KL, _EAGER = "_gpflow_gam_kl", threading.local()
+"""Attribute of a graph, or of a thread that runs eagerly: KL of training calls, by head."""
 _NEAR, _CAREFUL_EPOCHS = 1.0, 4
 """Distance of a site from the mode of its row in the first epoch, in scales; twice in each next."""
 _STEEPER = 2.0
@@ -264,8 +265,9 @@ class AdditiveGP(GPHead):
 
     def _build_equal_model(self) -> AdditiveSVGP:
         spec = self.specification
-        priors = LINES_FIRST if self.normalization == "running" else PRIORS
-        kernel = spec.build_kernel(self.structure, priors)
+        learnt = self.normalization == "running"  # features of a network
+        priors = LINES_FIRST if learnt else PRIORS
+        kernel = spec.build_kernel(self.structure, priors, normal=learnt)
         inducing = build_inducing(self.structure.components, kernel, self.structure.width)
         for Z in inducing.inputs:  # free by structure; whether they move is a flag
             for variable in Z.variables:
@@ -373,7 +375,9 @@ class AdditiveGP(GPHead):
             # natural gradients move it; where they end it has no other slope
             q: WhitenedGaussian = gp.variational.of_sites(*sites)
             step = _Step(phi, fixed, sites)
-            self._keep_kl(tf.stop_gradient(q.kl()))
+            _kept_kl()[self] = tf.stop_gradient(
+                q.kl()
+            )  # for the penalty, once the loss has moved q
         else:
             q = (gp.whitened if self._is_free(training) else self._shapes.projected)(cholesky)
         return *gp.marginals(phi, q, X), step
@@ -575,18 +579,6 @@ class AdditiveGP(GPHead):
             gp.variational.assign_sites(gp.blocks.cholesky(), *zeros)
         self._steps.assign(tf.zeros_like(self._steps))
 
-    def _keep_kl(self, kl: tf.Tensor) -> None:
-        """For the penalty of the same step; with the graph, which must not outlive its model."""
-        if not tf.executing_eagerly():
-            graph = tf.compat.v1.get_default_graph()
-            setattr(graph, _KL, {**getattr(graph, _KL, {}), id(self): kl})
-
-    def _kept_kl(self) -> tf.Tensor | None:
-        if tf.executing_eagerly():
-            return None
-        kept: dict[int, tf.Tensor] = getattr(tf.compat.v1.get_default_graph(), _KL, {})
-        return kept.get(id(self))
-
     def penalty(self) -> tf.Tensor:
         """
         ``(kl_weight KL - log prior) / num_data`` times the layer's weight, in the float type in
@@ -595,7 +587,8 @@ class AdditiveGP(GPHead):
         :return: a scalar.
         """
         with self._precision(), _in_layer():
-            kl = self._kept_kl()
+            kept = _kept_kl()
+            kl = kept.pop(self, None) if tf.executing_eagerly() else kept.get(self)
             if kl is None:
                 kl = tf.stop_gradient(self._gp.prior_kl())
             kl = tf.cast(kl, self.compute_dtype)
@@ -619,6 +612,14 @@ class AdditiveGP(GPHead):
             "loss_weight": self.loss_weight,
             "kl_weight": self.kl_weight,
         }
+
+
+def _kept_kl() -> weakref.WeakKeyDictionary[AdditiveGP, tf.Tensor]:
+    here = _EAGER if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    if not hasattr(here, _KL):
+        setattr(here, _KL, weakref.WeakKeyDictionary())
+    kept: weakref.WeakKeyDictionary[AdditiveGP, tf.Tensor] = getattr(here, _KL)
+    return kept
 
 
 def _equal_on_replicas(create: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
@@ -667,13 +668,17 @@ def _in_coordinates_of_adam(module: tf.Module, factor: float) -> None:
     with many others; a logarithm of a noise variance alone, which would take epochs.
     """
     scaled: dict[int, Parameter] = {}
+    # of parameters that share a transform all are read at once
+    chains: dict[tuple[int, tf.DType], tfp.bijectors.Chain] = {}
     for part in (module, *module.submodules):
         for name, value in list(vars(part).items()):
             if isinstance(value, Parameter) and value.trainable:
                 if id(value) not in scaled:
-                    coordinates = _Coordinates(factor, value.dtype)
-                    transform = tfp.bijectors.Chain([value.transform, coordinates])
-                    scaled[id(value)] = Parameter(value, transform=transform)
+                    key = id(value.transform), value.dtype
+                    if key not in chains:
+                        parts = [value.transform, _Coordinates(factor, value.dtype)]
+                        chains[key] = tfp.bijectors.Chain(parts)
+                    scaled[id(value)] = Parameter(value, transform=chains[key])
                 setattr(part, name, scaled[id(value)])
 
 

@@ -40,8 +40,9 @@ from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel, ZeroMean
 from ..kernels.additive import OffsetMean
 from ..kernels.terms import OnColumns
+from ..kernels.zero_mean import closed_form
 from ..likelihoods.expectations import constant_predictor
-from ..measures import Discrete, Nodes
+from ..measures import Discrete, Gaussian, Nodes
 from ..optimizers.binned.bins import HeldColumns
 
 Kind = Literal["number", "level", "cycle", "multiplier", "latitude", "longitude"]
@@ -363,12 +364,20 @@ class HeadSpecification:
         smooths = [term for term in self.terms if isinstance(term, Smooth)]
         return {t.label: t.kernel for t in smooths if t.kernel is not None}
 
-    def build_kernel(self, structure: Structure, priors: VariancePriors = PRIORS) -> AdditiveKernel:
-        """The prior, its centring measures held in variables."""
+    def build_kernel(
+        self, structure: Structure, priors: VariancePriors = PRIORS, normal: bool = False
+    ) -> AdditiveKernel:
+        """
+        The prior, its centring measures held in variables.
+
+        Where features are scaled to be ``normal``, closed forms under that measure take their
+        place: nodes are most of a training step.
+        """
         kernel = build_kernel(structure.components, self.scale, self.own_kernels, priors=priors)
         for part in _centred(kernel):
             assert isinstance(part.measure, Discrete)
-            part.measure = Nodes(part.measure)
+            closed = part.measure.dimension == 1 and closed_form(part.base, Gaussian())
+            part.measure = Gaussian() if normal and closed else Nodes(part.measure)
         return kernel
 
     def build_mean(self) -> OffsetMean:
@@ -401,7 +410,8 @@ class HeadSpecification:
         for part, new in zip(_centred(kernel), _centred(fresh), strict=True):
             measure, nodes = new.measure, part.measure
             assert isinstance(measure, Discrete)
-            assert isinstance(nodes, Nodes)
+            if not isinstance(nodes, Nodes):
+                continue
             room = int(nodes.points.shape[0])
             if len(measure.points) > room:
                 masses = measure.probabilities[:room]

@@ -37,6 +37,7 @@ from ..covariances import Features, InducingBlocks
 from ..errors import check_count, check_positive
 from ..inducing_variables import AdditiveInducingVariables, joined
 from ..kernels import AdditiveKernel, SeparateAdditive
+from ..kernels.additive import flat_values
 from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import predictive_log_density, predictive_moments
 from ..likelihoods.support import (
@@ -137,7 +138,7 @@ def log_prior_density(parameters: Sequence[Parameter]) -> tf.Tensor:
         elif p.prior is not None:
             densities.append(p.log_prior_density())
     for kind, group in kinds.items():
-        logs = tf.math.log(tf.concat([tf.reshape(p, [-1]) for p in group], axis=0))
+        logs = tf.math.log(flat_values(group))
         location, scale = (
             np.concatenate([_entries(getattr(p.prior, name), p) for p in group])
             for name in ("loc", "scale")
