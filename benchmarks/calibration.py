@@ -6,10 +6,8 @@ Do probabilities mean what they say? Every family, everything that has an error 
 A replicate draws the truth anew: a curve from a Gaussian process with a lengthscale of its own, a
 slope, levels. Of everything that a fit gives an error bar for, the truth's place in it
 (``Phi((truth - estimate) / se)``) is uniform if errors are normal and honest (of responses and
-Sobol indices the limits of each level are asked for instead): the table has the
-share of truths within central intervals of 50 to 99 %, with its standard error over replicates, and
-the figure the empirical distribution of places, one point a replicate, beside the envelope that
-99 % of uniform samples stay within (Saeilynoja, Buerkner & Vehtari 2022, by simulation). Truths are
+Sobol indices the intervals of each level are asked for instead). The table has the share of truths
+within central intervals of 50 to 99 %, with its standard error over replicates. Truths are
 not draws from the model's prior, which is not known before the data: this is coverage across
 functions (Nychka 1988), and a curve's own coverage may be off where the average over effects is
 not.
@@ -20,14 +18,13 @@ density (its total, beside as many new rows'). ``--hidden`` is a truth of thirty
 default smooths resolve. mgcv (REML, k as ours) is fitted to the same rows where ``Rscript`` is
 there.
 
-Run it with ``python benchmarks/calibration.py``; ``--figure`` redraws the docs' picture of places.
+Run it with ``python benchmarks/calibration.py``.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +44,6 @@ R_FAMILIES = {
     "negative_binomial": "nb()",
     "bernoulli": "binomial()",
 }
-FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 GRID = np.linspace(0.03, 0.97, 15)
 MEASURED = ("curve", "line", "absent", "derivative", "levels", "predictor", "response")
@@ -86,44 +82,6 @@ def leaves(places: np.ndarray) -> bool:
     lower, upper = envelope(len(places), np.random.default_rng(0))
     shares = np.mean(places[:, None] <= POINTS, axis=0)
     return bool(np.any((shares < lower) | (shares > upper)))
-
-
-def panels(cases: Mapping[str, Sized], size: tuple[float, float], limit: float) -> tuple[Any, list]:
-    """
-    A figure of empirical distributions of places, less what uniform ones have: a panel a case.
-
-    :param cases: by their titles, each of as many replicates as it is long.
-    :param size: of a panel, in inches.
-    :param limit: of the axes.
-    :return: the figure, and axes on which the envelope of uniform places stands.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    columns = min(4, len(cases))
-    height = -(-len(cases) // columns)
-    figure, axes = plt.subplots(
-        height, columns, figsize=(size[0] * columns, size[1] * height), squeeze=False, sharex=True,
-        sharey=True, layout="constrained",
-    )  # fmt: skip
-    for axis in axes.ravel()[len(cases) :]:
-        axis.set_visible(False)
-    for axis, (name, result) in zip(axes.ravel(), cases.items()):
-        lower, upper = envelope(len(result), np.random.default_rng(0))
-        axis.fill_between(POINTS, lower - POINTS, upper - POINTS, color="0.85", lw=0)
-        axis.set_title(f"{name} ({len(result)})", fontsize=8)
-        axis.set_ylim(-limit, limit)
-        axis.tick_params(labelsize=7)
-    figure.supxlabel("place of the truth in its posterior", fontsize=9)
-    figure.supylabel("share below, less that of uniform places", fontsize=9)
-    return figure, list(axes.ravel())[: len(cases)]
-
-
-def below(axis: Any, places: np.ndarray, label: str) -> None:
-    """A line of one quantity's places, [R]."""
-    axis.plot(POINTS, [np.mean(places <= p) - p for p in POINTS], lw=1.0, label=label)
 
 
 # --- places of true values -----------------------------------------------------------------------
@@ -230,19 +188,6 @@ def rows_of(name: str, result: list[Places]) -> list[dict[str, Any]]:
     return rows
 
 
-def draw(kept: dict[str, list[Places]], path: Path) -> None:
-    """A place a replicate: those of one replicate are not independent."""
-    figure, axes = panels(kept, (3.2, 2.6), 0.25)
-    for axis, result in zip(axes, kept.values()):
-        for quantity in MEASURED[:-1]:
-            each = [places.get(quantity, ()) for places in result]
-            u = np.array([u[i % len(u)] for i, u in enumerate(each) if len(u)])
-            if len(u):
-                below(axis, u, quantity)
-    axes[0].legend(fontsize=6, ncols=2, loc="lower left")
-    figure.savefig(path, dpi=130)
-
-
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--replicates", type=int, default=1000)
@@ -253,8 +198,7 @@ def main() -> None:
     parser.add_argument("--mgcv-replicates", type=int, default=1000, help="the first of ours")
     parser.add_argument("--seconds", type=float, default=1e5, help="of each case, at most")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
-    parser.add_argument("--name", default="calibration", help="of record and picture")
+    parser.add_argument("--name", default="calibration", help="of the record")
     parser.add_argument("--results", type=Path, help="keeps places: a run that was ended goes on")
     arguments = parser.parse_args()
 
@@ -285,8 +229,6 @@ def main() -> None:
         skipped=[] if with_mgcv else ["mgcv"],
         peers=["R:mgcv"],
     )
-    if arguments.figure:
-        draw(kept, FIGURES / f"{arguments.name}.png")
 
 
 if __name__ == "__main__":

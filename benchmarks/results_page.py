@@ -299,7 +299,9 @@ def front(results: Results) -> str:
 
     text = re.sub(r"\{\{(.*?)\}\}", number, TEMPLATE.read_text("utf-8"), flags=re.S)
     wrapped = partial(textwrap.fill, width=100, break_long_words=False, break_on_hyphens=False)
-    parts = [p if p[0] in "#|!`" else wrapped(p) for p in text.strip().split("\n\n")]
+    # a line that began with % would be a comment
+    text = text.strip().replace(" %", "\N{NO-BREAK SPACE}%")
+    parts = [p if p[0] in "#|!`" else wrapped(p) for p in text.split("\n\n")]
     return "\n\n".join([NOTE, *parts]) + "\n"
 
 

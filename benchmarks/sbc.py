@@ -13,7 +13,7 @@ band that 99 % of uniform samples stay within (Saeilynoja, Buerkner & Vehtari 20
 
 The table has the share of truths within central intervals of 50 to 99 %, how far the distribution
 of places is from uniform at most, and whether it leaves the band. Run it with
-``python benchmarks/sbc.py``; ``--figure`` draws the docs' picture.
+``python benchmarks/sbc.py``.
 
 - Talts, S., Betancourt, M., Simpson, D., Vehtari, A. & Gelman, A. (2018). Validating Bayesian
   inference algorithms with simulation-based calibration. arXiv:1804.06788.
@@ -32,13 +32,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from calibration import LEVELS, POINTS, below, leaves, panels, places
+from calibration import LEVELS, POINTS, leaves, places
 from harness import pool, resumed
 from recording import parser_of, record
 from scipy.special import ndtr
 from truths import FAMILIES
 
-FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "sbc.png"
 ROWS, INDUCING = 100, 16
 VARIANCES, LENGTHSCALES = (0.25, 0.7, 0.3), (0.25, 0.4)
 QUANTITIES = ("first function", "second function", "predictor", "difference")
@@ -161,16 +160,6 @@ def rows_of(results: dict[tuple[str, str], np.ndarray]) -> list[dict[str, Any]]:
     return rows
 
 
-def draw(results: dict[tuple[str, str], np.ndarray], path: Path) -> None:
-    titled = {", ".join(case): result for case, result in results.items()}
-    figure, axes = panels(titled, (2.6, 2.0), 0.2)
-    for axis, result in zip(axes, titled.values()):
-        for quantity, column in zip(QUANTITIES, result.T):
-            below(axis, column, quantity)
-    axes[0].legend(fontsize=6, loc="lower left", frameon=False)
-    figure.savefig(path, dpi=110)
-
-
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--replicates", type=int, default=1000, help="of sites")
@@ -178,7 +167,6 @@ def main() -> None:
     parser.add_argument("--responses", nargs="+", choices=list(RESPONSES), default=list(RESPONSES))
     parser.add_argument("--methods", nargs="*", default=[*METHODS, NEWTON])
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--figure", action="store_true", help="draw the docs' picture anew")
     parser.add_argument("--results", type=Path, help="keeps places: a run that was ended goes on")
     arguments = parser.parse_args()
 
@@ -204,8 +192,6 @@ def main() -> None:
             family_replicates=arguments.family_replicates,
         ),
     )
-    if arguments.figure:
-        draw(results, FIGURE)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ html_theme = "furo"
 html_title = f"gpflow_gam {release}"
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
+pygments_dark_style = "github-dark"
 
 autodoc_default_options = {
     "members": True,

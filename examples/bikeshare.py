@@ -31,5 +31,16 @@ print(gam.summary())
 error = test["bikers"] - gam.predict(test)
 print(f"\nheld-out R^2: {1.0 - error.var() / test['bikers'].var():.3f}\n")
 print(gam.predict(test.head(), interval=0.95))  # estimate, se, lower, upper
-figure = gam.draw(overlay=True, ncols=2, figsize=(7, 9.5))  # curves of both kinds of days together
+figure = gam.draw(  # curves of both kinds of days in one panel
+    ["s(hr):workingday", "s(temp)", "s(hum)", "factor(mnth)"],
+    overlay=True,
+    ncols=2,
+    figsize=(7, 5),
+    labels={
+        "hr": "hour of the day",
+        "temp": "temperature (scaled)",
+        "hum": "humidity (scaled)",
+        "mnth": "month",
+    },
+)
 figure.savefig("bikeshare.png", dpi=200)
