@@ -521,8 +521,8 @@ def _laplace(fit: FittedGAM) -> Cavity:
 
 _NOTE = (
     "elpd: log predictive density of {left_out}, and its difference from the\n"
-    "best one's with the difference's standard error over rows. Fits whose difference is within two\n"
-    "of these, or smaller than 4, predict equally well. edf: effective degrees of freedom.\n"
+    "best one's with the difference's standard error over rows. Fits whose difference is within\n"
+    "two of these, or smaller than 4, predict equally well. edf: effective degrees of freedom.\n"
     "aic: -2 log p(y | mean) + 2 (edf + parameters). untrusted: rows whose density is uncertain."
 )
 
