@@ -106,6 +106,10 @@ class _NoMemory:
         """Its inverse."""
         return self._bijector._inverse(y, **kwargs)
 
+    def inverse_attributes(self, y: tf.Tensor, **kwargs: Any) -> dict[str, Any]:
+        """Nothing is known of y, such as the derivative there."""
+        return {}
+
     def clear(self) -> None:
         """There is nothing to forget; GPflow asks for it before it copies."""
 

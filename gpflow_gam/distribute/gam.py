@@ -75,6 +75,8 @@ def fit_gam(
     is_function = callable(data) and not hasattr(data, "__iter__")
 
     def share() -> Any:
+        if gam.ar1 is not None and workers.number > 1:
+            raise ValueError("ar1: neighbours may be with another worker; fit in one process.")
         _check(gam, max_seconds, options)  # where the others are told of errors
         return data(workers.context()) if is_function else data
 

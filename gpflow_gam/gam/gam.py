@@ -64,6 +64,10 @@ class GAM(Inspector):
     :param trials: column of trials, for ``family="binomial"`` of numbers of successes. Without it
         zeros and ones, truth values or two labels are ``"bernoulli"``, and the weights are the
         trials of proportions, as in R's ``glm``.
+    :param ar1: the column of time along which the noise of a Gaussian response is autoregressive of
+        order one, as of ``rho=`` of mgcv's ``bam``, but learnt; ``"time | group"`` for a series a
+        group. Rows are neighbours where times are a step apart, the median difference, to within a
+        tenth; others are independent. Predictions and their intervals are of rows by themselves.
     :param missing: what to do with rows that lack a value: ``"error"``, ``"drop"``, or
         ``"impute"``: the median of a column of numbers and the most frequent level of others stand
         in for what terms lack, also in new data. The response, offsets and weights are never
@@ -87,6 +91,7 @@ class GAM(Inspector):
         offset: Column | Iterable[Column] | None = None,
         weights: Column | None = None,
         trials: Column | None = None,
+        ar1: Column | None = None,
         missing: str = "error",
         engine: str = "variational",
         variational: str | None = None,
@@ -137,6 +142,7 @@ class GAM(Inspector):
             )
         self.weights = as_column(weights, weights)
         self.trials = as_column(trials, trials)
+        self.ar1 = as_column(ar1, ar1)
         self.missing = missing
         self.engine = engine
         self.variational = variational
@@ -231,6 +237,7 @@ class GAM(Inspector):
 
     def _request(self, response: Any) -> Request:
         columns = {"offset": self.offset, "weights": self.weights, "trials": self.trials}
+        columns["ar1"] = self.ar1
         return Request.of(response, self.family, terms=self.terms, **columns, **self._options())
 
     def refit(self, data: Any = None, y: Any = None, **options: Any) -> GAM:
@@ -346,6 +353,7 @@ class GAM(Inspector):
             offset=spec.offset,
             weights=None if spec.weights == FADING else spec.weights,
             trials=spec.trials,
+            ar1=spec.ar1,
             **options,
         )
         gam._response = spec.response_spec

@@ -130,6 +130,8 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "dropped": fit.dropped,
         "result": {name: getattr(fit.result, name) for name in _RESULT},
     }
+    if spec.ar1 is not None:
+        header["ar1"] = spec.ar1
     if spec.null_offset:
         header["away"] = spec.null_offset
     if spec.information:
@@ -183,6 +185,7 @@ def from_parts(
             offset=tuple(map(column_from_json, header["offset"])),
             weights=header["weights"],
             trials=column_from_json(header["trials"]),
+            ar1=header.get("ar1"),
         )
         spec = Specification(
             **{**vars(request), "variational": header["variational"]},

@@ -2,6 +2,7 @@
 
 from .base import Quasi, Weighted
 from .continuous import (
+    Autoregressive,
     Censored,
     CensoredGaussian,
     Cox,
@@ -27,6 +28,7 @@ from .linked import MeanLink
 from .predictive import conditional_distribution
 
 __all__ = [
+    "Autoregressive",
     "Bernoulli",
     "Binomial",
     "Censored",

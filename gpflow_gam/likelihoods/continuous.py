@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from gpflow.base import AnyNDArray, MeanAndVariance, Parameter, TensorType
+from gpflow.base import AnyNDArray, MeanAndVariance, Parameter, PriorOn, TensorType
 from gpflow.config import default_float, default_likelihood_positive_minimum
-from gpflow.likelihoods import QuadratureLikelihood, ScalarLikelihood
+from gpflow.likelihoods import Gaussian, QuadratureLikelihood, ScalarLikelihood
 from gpflow.logdensities import gaussian
 from gpflow.utilities import positive
 from scipy.special import betaln, xlog1py, xlogy
@@ -52,6 +52,36 @@ _LEAST = 1e-300  # share below which the gamma function overflows
 
 def _positive(value: TensorType) -> Parameter:
     return Parameter(value, transform=positive(lower=default_likelihood_positive_minimum()))
+
+
+class Autoregressive(Gaussian):  # type: ignore[misc]
+    """
+    Gaussian noise that is autoregressive of order one along series of rows.
+
+    ``e_t = r e_(t-1) + sqrt(1 - r^2) sd n_t``, so that each row by itself is Gaussian, as whose
+    densities and predictions are. Fits by sums over rows take the correlation ``r`` into account.
+
+    :param position: the column of X that is larger by one in a row than in the one before it.
+    """
+
+    def __init__(self, position: int) -> None:
+        super().__init__(quadrature=GaussHermite())
+        self.position = position
+        self.correlation = Parameter(
+            0.0,
+            transform=tfp.bijectors.Tanh(),
+            prior=tfp.distributions.Normal(*(np.array(x, default_float()) for x in (0.0, 1.0))),
+            prior_on=PriorOn.UNCONSTRAINED,
+        )
+
+
+def predecessors(position: AnyNDArray) -> AnyNDArray:
+    """The row before each row, [N], by positions [N] in series; -1 for none."""
+    before: AnyNDArray = np.full(len(position), -1)
+    order = np.argsort(position)
+    follows = np.diff(position[order]) == 1.0
+    before[order[1:][follows]] = order[:-1][follows]
+    return before
 
 
 class Heteroskedastic(LocationScale):

@@ -18,7 +18,7 @@ from ...bijectors import exponential
 from ...errors import NotPositiveDefinite, check_choice
 from ...kernels import AdditiveKernel
 from ...kernels.additive import OffsetMean
-from ...likelihoods import Quasi, Weighted
+from ...likelihoods import Autoregressive, Quasi, Weighted
 from ...likelihoods.base import unwrapped
 from ...likelihoods.expectations import constant_predictor
 from ...likelihoods.support import checked_observations
@@ -57,6 +57,7 @@ from .reading import (
 )
 from .specification import (
     FADING,
+    POSITION,
     VARIATIONAL,
     Model,
     Request,
@@ -68,6 +69,7 @@ from .specification import (
     needs_all_rows,
     needs_sites,
     too_many,
+    with_positions,
     without_checkpoint,
 )
 
@@ -87,7 +89,8 @@ def build_model(spec: Specification, data: Data) -> Model:
     }
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
     exact, units = spec.variational == "exact", np.ones(predictors)
-    if not (exact and data.complete):  # a model of these has its own
+    collapsed = exact and data.complete and spec.ar1 is None
+    if not collapsed:  # a model of these has its own
         if isinstance(data, MissingData):
             likelihood = spec.family.likelihood(data.response, spec.levels, None)
         else:
@@ -107,13 +110,15 @@ def build_model(spec: Specification, data: Data) -> Model:
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     if exact:  # a noise variance in logarithms, as a response may be in any unit
         noise = Parameter(0.5 * spec.scale**2, transform=exponential())
-        if data.complete:
+        if collapsed:
             X, Y = data.X, data.Y
             model = AdditiveSGPR(
                 (X, Y), kernel, inducing, mean_function=mean, weights=data.columns.weights
             )
             model.likelihood.variance = noise
             return model
+        if spec.ar1 is not None:
+            likelihood = Autoregressive(spec.place(POSITION))
         likelihood.variance = noise
     if spec.weights is not None:
         likelihood = Weighted(likelihood, spec.place(spec.weights))
@@ -362,6 +367,8 @@ def joined(last: FittedGAM, data: Table) -> tuple[Table, tuple[Fill, ...]]:
     """Rows of a fit and further ones as one table, and what stands in for missing values in it."""
     spec, data = last.spec, data.counted(last.spec.counting)
     check_rows(last, "update")
+    if spec.ar1 is not None:
+        raise ValueError("update: ar1 needs all rows' times; call refit(data) with all rows.")
     computed = [] if spec.design is None else [spec.design.text]
     names = [*(name for name, _ in spec.encoder.columns), spec.trials]
     computed += [str(name) for name in names if isinstance(name, Expression)]
@@ -482,6 +489,7 @@ def fit_gam(
     check_criterion(request, options)
     budget = options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
     request = dataclasses.replace(request, progress=options.get("progress"), budget=budget)
+    source = with_positions(request, source, options)
     request = with_trials(request, source)
     initial = request.family.initial_family
     if initial is not None and start is None:

@@ -34,7 +34,7 @@ from ...optimizers import (
 from ...optimizers.binned.cavities import between_predictors
 from ...optimizers.binned.evidence import GaussianPosterior, PseudoData
 from ...optimizers.binned.passes import Rows
-from ...optimizers.binned.solution import Chains
+from ...optimizers.binned.solution import Chains, GaussianSums
 from ...posteriors import (
     ActionPosterior,
     InducingMoments,
@@ -594,8 +594,16 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
     between = between_of(solution, model)
     if between is not None:
         arrays["between"] = between
-    error = None if solution.bound is None else list(solution.bound.error)
-    return {"components": len(q.roots), "error": error}, arrays
+    header: dict[str, Any] = {"components": len(q.roots), "error": None}
+    if solution.bound is not None:
+        known = solution.bound.sums
+        header["error"] = [known.squares[0], known.number]
+        if len(known.parts) > 1:
+            header |= {"squares": list(known.squares), "pairs": known.pairs}
+            for i, part in enumerate(known.parts):
+                arrays |= {f"sums {i} {k}": getattr(part, k) for k in ("precision", "shift")}
+                arrays |= {f"sums {i} mass {c}": mass for c, mass in enumerate(part.masses)}
+    return header, arrays
 
 
 def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: Rows) -> Solution:
@@ -604,9 +612,18 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
     number = range(header["components"])
     roots = tuple(arrays[f"q root {i}"] for i in number)
     q = GaussianPosterior(**{name: arrays[f"q {name}"] for name in _Q}, roots=roots)
-    masses = tuple(arrays[f"sums mass {i}"] for i in number)
-    sums = PseudoData(arrays["sums precision"], arrays["sums shift"], masses)
-    error = None if header["error"] is None else tuple(header["error"])
+
+    def sums_of(name: str) -> PseudoData:
+        masses = tuple(arrays[f"{name} mass {i}"] for i in number)
+        return PseudoData(arrays[f"{name} precision"], arrays[f"{name} shift"], masses)
+
+    sums, error = sums_of("sums"), None
+    if header["error"] is not None:
+        square, total = header["error"]
+        error = GaussianSums((sums,), (square,), total)
+        if "pairs" in header:
+            three = tuple(sums_of(f"sums {i}") for i in range(3))
+            error = GaussianSums(three, tuple(header["squares"]), total, header["pairs"])
     rest: dict[str, Any] = {name: arrays.get(name) for name in ("hessian", "unshaped")}
     # nothing where the file has none: it answers as when it was written
     none = None if error is not None else np.zeros_like(q.covariance)

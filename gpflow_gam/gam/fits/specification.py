@@ -51,6 +51,8 @@ from ..terms.base import column_of
 Model = AdditiveSGPR | AdditiveSVGP | IterNCGP
 
 ENGINES = ("variational", "iterncgp")  # methods by which the posterior is found
+POSITION = "(position in its series)"
+"""Column of X that differs by one between rows whose noise is autoregressive."""
 FADING = "(weight by update)"
 """Column of weights of a fit that forgets, where its GAM has none."""
 
@@ -84,6 +86,7 @@ class Request:
     offset: tuple[Column, ...] = ()  # columns added to the first predictor
     weights: Column | None = None  # how often each row counts
     trials: Column | None = None  # of a binomial response
+    ar1: Column | None = None  # time, and series, along which noise is autoregressive
     censoring: Surv | None = None  # the columns of a censored response
     missing: str = "error"  # what becomes of rows that lack a value
     variational: str | None = None  # the family of q(U); None for the one that suits
@@ -109,7 +112,8 @@ class Request:
     def numeric(self) -> list[tuple[Column, str]]:
         """The columns that become columns of X, and what they are for."""
         weights = [] if self.weights is None else [(self.weights, "the weights")]
-        return [*((column, "the offset") for column in self.offset), *weights]
+        position = [] if self.ar1 is None else [(POSITION, "ar1")]
+        return [*((column, "the offset") for column in self.offset), *weights, *position]
 
     @property
     def counting(self) -> list[Column]:
@@ -384,6 +388,7 @@ _OF_GAM = (
     "offset",
     "weights",
     "trials",
+    "ar1",
     "missing",
     "engine",
     "variational",
@@ -413,6 +418,29 @@ def check_names(options: Iterable[str]) -> None:
         near = difflib.get_close_matches(name, OPTIONS, 1)
         guess = f"is it {near[0]!r}? It" if near else "it"
         raise TypeError(f"fit() has no option {name!r}; {guess} takes {', '.join(OPTIONS)}.")
+
+
+def with_positions(request: Request, source: Any, options: Mapping[str, Any]) -> Any:
+    """The table with the positions of rows in their series, which ``ar1`` needs."""
+    if request.ar1 is None:
+        return source
+    if not request.family.conjugate:
+        raise ValueError(
+            f"ar1 is of the noise of family='gaussian'; family {request.family.name!r} has none to "
+            "which a correlation belongs. Add s(time, bs='ou'), a function that forgets."
+        )
+    variational = request.variational
+    other = f"variational={variational!r}" if variational not in (None, "exact") else ""
+    if reason := other or needs_all_rows(request, options):
+        raise ValueError(
+            f"ar1 is learnt from the evidence at sums over rows, which a fit with {reason} does "
+            "not have; leave one of the two out."
+        )
+    if not isinstance(source, Table):
+        raise ValueError("ar1: rows that are read in blocks have no neighbours; pass one table.")
+    time, _, series = (part.strip() for part in str(request.ar1).partition("|"))
+    whole = request.ar1 if not series else source.name(time)
+    return Table({**source.columns(), POSITION: source.positions(whole, series or None)})
 
 
 CRITERIA = ("elbo", "ncv")  # values of criterion

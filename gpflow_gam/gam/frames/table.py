@@ -452,6 +452,37 @@ class Table:
                 self._made[name] = _stacked(self.raw(name), name, self.width(name) or 1)
         return self._made[name]
 
+    def positions(self, time: Column, group: Column | None) -> AnyNDArray:
+        """Places [N] of rows in series: one further where times are a step apart, else two."""
+        series: Any = pd.Series(self.values(time))
+        if not pd.api.types.is_numeric_dtype(series):
+            series = (pd.to_datetime(series) - pd.Timestamp(0)) / pd.Timedelta("1s")
+        times = series.to_numpy(np.float64)
+        codes: AnyNDArray = np.zeros(len(times), dtype=np.int64)
+        if group is not None:
+            codes = np.asarray(pd.factorize(self.values(group))[0])
+        missing = np.flatnonzero(~np.isfinite(times) | (codes < 0))
+        if len(missing):
+            raise ValueError(f"ar1: row {missing[0]} has no {time!r}, or no series; drop it.")
+        order = np.lexsort((times, codes))
+        gaps, within = np.diff(times[order]), np.diff(codes[order]) == 0
+        if np.any(twice := within & (gaps == 0.0)):
+            one, other = sorted(order[np.flatnonzero(twice)[0] + np.array([0, 1])].tolist())
+            raise ValueError(
+                f"ar1: rows {one} and {other} are of the same time {time!r} and series; name the "
+                f"column of the series, ar1='{time} | group'."
+            )
+        step = float(np.median(gaps[within])) if within.any() else np.inf
+        follows = within & (np.abs(gaps / step - 1.0) < _UNEVEN)
+        if 2 * np.count_nonzero(follows) <= len(times):
+            raise ValueError(
+                f"ar1: of {len(times)} rows {np.count_nonzero(follows)} are a step of {time!r} "
+                f"({step:g}) after another. Of uneven times add s({str(time)!r}, bs='ou')."
+            )
+        places = np.empty(len(times))
+        places[order] = np.cumsum(np.concatenate([[0.0], np.where(follows, 1.0, 2.0)]))
+        return places
+
     def _has_lags(self, name: Column) -> bool:
         """True if a column holds the lags that are asked for, as arrays."""
         return isinstance(name, Lags) and self.width(name.over) is not None
@@ -493,6 +524,9 @@ class Table:
             there = here & (steps >= by) & (known[np.minimum(at, len(known) - 1)] == keys - by)
             result[there, i] = values[rows[at[there]]]
         return result
+
+
+_UNEVEN = 0.1  # share by which steps may differ, as months do
 
 
 def _steps(lags: Lags, codes: AnyNDArray, times: AnyNDArray | None) -> AnyNDArray:

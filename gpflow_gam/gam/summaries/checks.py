@@ -30,9 +30,9 @@ from ...errors import (
     SmoothingWarning,
     warn_caller,
 )
-from ...likelihoods import Quasi
+from ...likelihoods import Autoregressive, Quasi
 from ...likelihoods.base import unwrapped
-from ...likelihoods.continuous import SMOOTHING
+from ...likelihoods.continuous import SMOOTHING, predecessors
 from ...posteriors import ShapedMoments
 from ...threads import one_blas_thread
 from ..components import Component
@@ -299,7 +299,8 @@ def quantile_residuals(fit: FittedGAM, seed: int = 0) -> AnyNDArray:
     Randomised quantile residuals, standard normal where the model is right (Dunn & Smyth 1996).
 
     ``Phi^-1(u)`` with u uniform between P(y' < y) and P(y' <= y), both at the posterior mean of the
-    predictor; the two are equal for a continuous response, and nothing is random.
+    predictor; the two are equal for a continuous response, and nothing is random. With ``ar1`` they
+    are of what is new in a row beside the one before it.
 
     :param fit: the fitted GAM.
     :param seed: of the uniform draws.
@@ -323,7 +324,14 @@ def _quantile_residuals(fit: FittedGAM, F: AnyNDArray, seed: int) -> AnyNDArray 
     # not the stream of the seed alone: a column that was simulated with it would be the same draws
     rng = np.random.default_rng([seed, _STREAM])
     u = lower + (upper - lower) * rng.uniform(size=len(F))
-    return np.clip(ndtri(u), -LARGEST, LARGEST)
+    residuals = np.clip(ndtri(u), -LARGEST, LARGEST)
+    likelihood = fit.likelihood
+    if isinstance(likelihood, Autoregressive):
+        r, before = likelihood.correlation.numpy(), predecessors(fit.X[:, likelihood.position])
+        rows = np.flatnonzero(before >= 0)
+        innovations = (residuals[rows] - r * residuals[before[rows]]) / np.sqrt(1.0 - r**2)
+        residuals[rows] = innovations
+    return residuals
 
 
 _ROWS = 10_000
@@ -628,9 +636,9 @@ def _outcome(fit: FittedGAM) -> Warned:
         if r > max(_REMEMBERED, chance):
             yield (
                 f"residuals of neighbouring rows along {name!r} are alike (correlation {r:.2f}): "
-                f"standard errors are too small. If noise lasts, add s({name!r}, bs='ou'), or fit "
-                f"with criterion='ncv' and groups= of neighbours; if the effect bends more than "
-                f"its k inducing points allow, s({name!r}, k=...) with a larger one.",
+                f"standard errors are too small. If noise lasts, fit with GAM(..., ar1={name!r}) "
+                f"(gaussian, even steps), or add s({name!r}, bs='ou'); if the effect bends more "
+                f"than its k inducing points allow, s({name!r}, k=...) with a larger one.",
                 AutocorrelationWarning,
             )
     for component in fit.spec.components:

@@ -96,7 +96,7 @@ def residual_dof(fit: FittedGAM) -> float:
     if bound is None or not len(bound.noise):
         return np.inf
     dof = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
-    return max(bound.error[1] - dof, 1.0)
+    return max(bound.sums.number - dof, 1.0)
 
 
 def _forms(
@@ -753,6 +753,7 @@ class Summaries(Inspected):
             names.setdefault(id(parameter), path)
         chains, learnt = solution.chains, [solution.rounds.hyperparameters]
         if solution.bound is not None:
+            names |= {id(p): "residual correlation" for p in solution.bound.noise.parameters}
             names[id(solution.bound.parameter)] = "residual variance"
             learnt.append(solution.bound.noise)
         draws, at, (C, S, _) = {}, 0, chains.coordinates.shape

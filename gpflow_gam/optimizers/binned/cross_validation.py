@@ -342,7 +342,8 @@ class _Search:
         starts = [solution.optimum, _smooth(bound.rounds, solution.optimum)]
         if len(bound.noise):
             # noise that leaves half of the response's variance to explain
-            noise, transform = 0.5 * bound.error[0] / bound.error[1], bound.parameter.transform
+            noise = 0.5 * bound.sums.squares[0] / bound.sums.number
+            transform = bound.parameter.transform
             noise = noise if transform is None else transform.inverse(np.float64(noise))
             starts[1][len(bound.kernel) :] = noise
         best = Best(solution.optimum)

@@ -340,13 +340,21 @@ class EvidenceEvaluation:
 
     def gradient(self) -> tuple[dict[int, AnyNDArray], float]:
         """Gradients by parameters' ``id``, and the slope in the logarithm of the scale."""
-        at_data = self.projection
-        along = float(np.sum(self.mean * at_data.eta))
-        along += sum(float(np.vdot(s, L)) for s, L in zip(self.slopes, at_data.Lambda))
-        for block, mass in zip(self.blocks, self.masses):
-            along -= 0.5 * float(mass @ block.residual_variance)
         parts = zip(self.blocks, self.feature_slopes(), self.masses)
-        return added(block.gradient(bar, mass) for block, bar, mass in parts), along
+        gradients = added(block.gradient(bar, mass) for block, bar, mass in parts)
+        return gradients, self._slope(self.projection, self.masses)
+
+    def along(self, change: PseudoData) -> float:
+        """The derivative in a factor of data that are added to these."""
+        at_data = Projection([b.phi for b in self.blocks], change, self.scale)
+        return self._slope(at_data, [self.scale * m.sum(axis=0) for m in change.masses])
+
+    def _slope(self, at_data: Projection, masses: Sequence[AnyNDArray]) -> float:
+        slope = float(np.sum(self.mean * at_data.eta))
+        slope += sum(float(np.vdot(s, L)) for s, L in zip(self.slopes, at_data.Lambda))
+        for block, mass in zip(self.blocks, masses):
+            slope -= 0.5 * float(mass @ block.residual_variance)
+        return slope
 
     @functools.cached_property
     def covariances(self) -> list[AnyNDArray]:
@@ -691,8 +699,8 @@ class Encoded(NamedTuple):
     multipliers: list[AnyNDArray | None]
 
 
-def encoded(components: Sequence[RowComponent], at: slice) -> Encoded:
-    """The rows in a slice."""
+def encoded(components: Sequence[RowComponent], at: slice | AnyNDArray) -> Encoded:
+    """The rows in a slice, or of these numbers."""
     return Encoded(
         [c.bins.codes[at] for c in components],
         [None if c.multiplier is None else c.multiplier[at] for c in components],

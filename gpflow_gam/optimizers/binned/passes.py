@@ -292,20 +292,9 @@ class Sums:
 
         def pair(which: Pair) -> None:
             a, b = which
-            shape = components[a].bins.number, components[b].bins.number
-            left, right = basis[a], basis[b]
             for i in (i for i in self._entered[a] if i in self._entered[b]):
                 w = times(weights[i], rows.multipliers[a], rows.multipliers[b])
-                # a table of few bins is filled fastest; of many, only pairs that occur are kept
-                if (entries := shape[0] * shape[1]) <= MAX_TABLE:
-                    index = joint(rows.codes[a], rows.codes[b], shape[1])
-                    table: Any = np.bincount(index, w, entries).reshape(shape)
-                else:
-                    codes = rows.codes[a], rows.codes[b]
-                    table = scipy.sparse.coo_matrix((w, codes), shape=shape).tocsr()
-                half = table if right is None else table @ right
-                half = half.toarray() if scipy.sparse.issparse(half) else half
-                block = half if left is None else left.T @ half
+                block = self._block(a, b, rows.codes[a], rows.codes[b], w)
                 precision[i, places[a], places[b]] = block
                 precision[i, places[b], places[a]] = block.T
 
@@ -328,6 +317,39 @@ class Sums:
         tasks += [(pair, which) for which in pairs]
         each(lambda task: task[0](task[1]), tasks, CALL + n * LOOKUP)
         return data
+
+    def of_neighbours(self, rows: Encoded, before: Encoded, weight: AnyNDArray) -> PseudoData:
+        """The sums of ``weight (b_n b_m' + b_m b_n')``, rows m being before rows n."""
+        data, places, components = self.zero(), self._places, self._components
+        for i, w in enumerate(weight.T):
+            for a, b in itertools.product(range(len(components)), repeat=2):
+                if i in self._entered[a] and i in self._entered[b]:
+                    both = times(w, before.multipliers[a], rows.multipliers[b])
+                    block = self._block(a, b, before.codes[a], rows.codes[b], both)
+                    data.precision[i, places[a], places[b]] += block
+                    data.precision[i, places[b], places[a]] += block.T
+            for c, component in enumerate(components):
+                # residuals of neighbours are as good as equal near each other, and independent else
+                m, n = (component.residual_bins[r.codes[c]] for r in (before, rows))
+                mass = 2.0 * times(w, before.multipliers[c], rows.multipliers[c]) * (m == n)
+                if i in self._entered[c]:
+                    data.masses[c][i] = np.bincount(n, mass, minlength=component.num_residual)
+        return data
+
+    def _block(
+        self, a: int, b: int, left: AnyNDArray, right: AnyNDArray, w: AnyNDArray
+    ) -> AnyNDArray:
+        """Sums of weights by pairs of codes of two components, in their bases."""
+        shape = self._components[a].bins.number, self._components[b].bins.number
+        # a table of few bins is filled fastest; of many, only pairs that occur are kept
+        if (entries := shape[0] * shape[1]) <= MAX_TABLE:
+            table: Any = np.bincount(joint(left, right, shape[1]), w, entries).reshape(shape)
+        else:
+            table = scipy.sparse.coo_matrix((w, (left, right)), shape=shape).tocsr()
+        half = table if self._basis[b] is None else table @ self._basis[b]
+        half = half.toarray() if scipy.sparse.issparse(half) else half
+        rows = self._basis[a]
+        return half if rows is None else rows.T @ half
 
     def _add_products(
         self, precision: AnyNDArray, rows: Encoded, weights: Sequence[AnyNDArray]
@@ -543,14 +565,34 @@ class Rows:
                 watch(at.stop)
         return self._reduced(sums.zero() if data is None else data)[1]
 
+    def gather_neighbours(
+        self,
+        before: AnyNDArray,
+        weight: AnyNDArray,
+        shift: AnyNDArray,
+        sums: Sums | None = None,
+    ) -> PseudoData:
+        """Sums of pairs of rows, ``before`` [n] having the first or -1, and of all rows' shifts."""
+        sums = self._sums() if sums is None else sums
+        data = sums.zero()
+        for at in self.blocks():
+            pairs = at.start + np.flatnonzero(before[at] >= 0)
+            rows, first = (encoded(self.components, part) for part in (pairs, before[pairs]))
+            data += sums.of_neighbours(rows, first, weight[pairs])
+            data = data.shifted(sums.shifts(self.encoded(at), shift[at]))
+        return data
+
     def posterior(
         self, values: Values, roots: Sequence[AnyNDArray], weight: RowArray, shift: RowArray
     ) -> GaussianPosterior:
         """The posterior of given sites [n, L], with features at the bins themselves."""
-        features = [phi.T for phi, _ in features_at_bins(self.components, values, roots)]
-        sums = Sums(self.components, features, self.num_outputs)
-        data = self.gather(weight, shift, sums=sums)
+        data = self.gather(weight, shift, sums=self.sums_at_bins(values, roots))
         return posterior_of(data.precision, data.shift, roots)
+
+    def sums_at_bins(self, values: Values, roots: Sequence[AnyNDArray]) -> Sums:
+        """Sums with features at the bins themselves."""
+        features = [phi.T for phi, _ in features_at_bins(self.components, values, roots)]
+        return Sums(self.components, features, self.num_outputs)
 
     def _sums(self) -> Sums:
         """Sums at nodes."""

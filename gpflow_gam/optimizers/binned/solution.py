@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from ...errors import NotPositiveDefinite
 from ...kernels.correlation import Values, parameters_of
 from ...kernels.fixed_inputs import FixedInputKernel
 from ...kernels.shaped import shaped_part
-from ...likelihoods import Weighted
+from ...likelihoods import Autoregressive, Weighted
 from ...likelihoods.base import unwrapped
+from ...likelihoods.continuous import predecessors
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...posteriors import InducingMoments
 from ...posteriors.inducing import acting_nodes, constraint_evidence, shaped_components
@@ -35,40 +37,112 @@ from .evidence import (
     posterior_of,
     slices,
 )
-from .passes import Rows, Watch
+from .passes import Rows, Sums, Watch
 from .rounds import Rounds, StartError, differenced
 
 _LEAST_NOISE = 1e-12  # rounding of sums of squares, relative to the mean square of the response
 
 
+@dataclasses.dataclass(frozen=True)
+class GaussianSums:
+    """
+    Sums over rows of Gaussian data of unit noise, and of squares of the response.
+
+    Of autoregressive noise of correlation r there are three parts, with factors 1, r^2 / (1 - r^2)
+    and -r / (1 - r^2): of all rows, of rows as often as they have neighbours, and of neighbours.
+    """
+
+    parts: tuple[PseudoData, ...]
+    squares: tuple[float, ...]
+    number: float  # of the rows' weights
+    pairs: float = 0.0  # number of pairs of neighbours
+
+    def at(self, correlation: float) -> tuple[PseudoData, float]:
+        """The sums, and that of squares."""
+        if len(self.parts) == 1:
+            return self.parts[0], self.squares[0]
+        a = 1.0 / (1.0 - correlation**2)
+        return self._added((1.0, correlation**2 * a, -correlation * a))
+
+    def slope(self, correlation: float) -> tuple[PseudoData, float]:
+        """Their derivatives in the correlation."""
+        a = 1.0 / (1.0 - correlation**2)
+        return self._added((0.0, 2.0 * correlation * a**2, -(1.0 + correlation**2) * a**2))
+
+    def _added(self, factors: Sequence[float]) -> tuple[PseudoData, float]:
+        parts = (part * factor for part, factor in zip(self.parts, factors))
+        return functools.reduce(operator.add, parts), float(np.dot(factors, self.squares))
+
+
 class CollapsedBound:
     """The collapsed bound of Gaussian data (Titsias 2009): one pass over rows, then none."""
 
-    # Coordinates are the kernel's hyperparameters, then a trainable noise variance. sums, if
-    # known, are those of sites of unit noise, and the sum of the data's squares with their number.
+    # Coordinates are the kernel's hyperparameters, then a trainable noise variance, and the
+    # correlation of autoregressive noise.
 
     def __init__(
         self,
         model: AdditiveSGPR | AdditiveSVGP,
         rows: Rows,
         watch: Watch | None = None,
-        sums: tuple[PseudoData, tuple[float, float]] | None = None,
+        sums: GaussianSums | None = None,
     ) -> None:
         self.model = model
         self.rounds = Rounds(model.kernel, model.likelihood, rows, None)
-        self.parameter: Parameter = unwrapped(model.likelihood).variance
+        likelihood = unwrapped(model.likelihood)
+        self.parameter: Parameter = likelihood.variance
+        autoregressive = isinstance(likelihood, Autoregressive)
+        self._correlation: Parameter | None = likelihood.correlation if autoregressive else None
         self._known = float(np.asarray(self.parameter))
+        self._known_correlation = 0.0 if self._correlation is None else self._correlation.numpy()
         self.kernel, self.noise = self.rounds.hyperparameters, self.rounds.family
         self.rows = rows
         if sums is not None:
-            self.data, self.error = sums
+            self.sums = sums
             return
-        self.data = rows.gather(*self.sites(1.0), watch)
         error = np.zeros(2)
         for w, e in map(self._weighted, rows.blocks()):
             error += np.sum(w * np.square(e)), np.sum(w) * e.shape[1]
         square, number = rows.communicator.total([error])[0].tolist()
-        self.error = square, number
+        parts = self._gathered(watch=watch)
+        if len(parts) == 1:
+            self.sums = GaussianSums(parts, (square,), number)
+            return
+        before, often, z, beside = self._series
+        squares = square, float(np.sum(often * np.square(z))), float(np.sum(z * beside))
+        pairs = float(np.sum(before >= 0) * z.shape[1])
+        self.sums = GaussianSums(parts, squares, number, pairs)
+
+    def _gathered(
+        self, sums: Sums | None = None, watch: Watch | None = None
+    ) -> tuple[PseudoData, ...]:
+        """Sums over rows of unit noise, as :class:`GaussianSums` has them."""
+        every = self.rows.gather(*self.sites(1.0), watch, sums)
+        if self._correlation is None:
+            return (every,)
+        before, often, z, beside = self._series
+        weight, e = self._weighted(slice(None))
+        weights = np.tile(weight, (1, e.shape[1]))
+        root = np.sqrt(weights)
+        return (
+            every,
+            self.rows.gather(often * weights, often * root * z, None, sums),
+            self.rows.gather_neighbours(before, root * root[before], root * beside, sums),
+        )
+
+    @functools.cached_property
+    def _series(self) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray, AnyNDArray]:
+        """Predecessors, numbers of neighbours, weighted residuals, and sums of neighbours' ones."""
+        position = self.rows.X[slice(None)][:, unwrapped(self.model.likelihood).position]
+        before = predecessors(position)
+        weight, e = self._weighted(slice(None))
+        z = np.sqrt(weight) * e
+        rows = np.flatnonzero(before >= 0)
+        often, beside = (before >= 0).astype(np.float64)[:, None], np.zeros_like(z)
+        often[before[rows]] += 1.0
+        beside[rows] = z[before[rows]]
+        beside[before[rows]] += z[rows]
+        return before, often, z, beside
 
     def _weighted(self, at: slice) -> tuple[AnyNDArray, AnyNDArray]:
         """Weights of rows, [n, 1], and Y without the mean function, [n, L]."""
@@ -97,73 +171,111 @@ class CollapsedBound:
     def split(self, u: AnyNDArray) -> tuple[AnyNDArray, float]:
         """The kernel's coordinates, and the noise variance."""
         inner, rest = self.rounds.split(u)
-        if not len(rest):
-            return inner, self._known
-        return inner, max(float(self.noise.values(rest)[id(self.parameter)]), self.least)
+        noise = self.noise.values(rest).get(id(self.parameter), self._known)
+        return inner, max(float(noise), self.least)
+
+    def correlation(self, u: AnyNDArray) -> float:
+        """The correlation of neighbouring rows' noise."""
+        if self._correlation is None:
+            return 0.0
+        rest = self.noise.values(self.rounds.split(u)[1])
+        return float(rest.get(id(self._correlation), self._known_correlation))
+
+    def data(self, u: AnyNDArray) -> PseudoData:
+        """Sums over rows of unit noise."""
+        return self.sums.at(self.correlation(u))[0]
 
     @property
     def least(self) -> float:
         """The least noise variance, below which rounding decides."""
-        square, number = self.error
+        square, number = self.sums.squares[0], self.sums.number
         return _LEAST_NOISE * square / number if square > 0.0 else 0.0
 
     def loss(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Minus the bound and the priors' log-densities, and its gradient."""
         inner, noise = self.split(u)
-        evidence, values = self.rounds.evidence, self.rounds.values(inner)
-        here = EvidenceEvaluation(evidence, self.data, values, 1.0 / noise)
-        value, (gradients, along) = here.value, here.gradient()
-        square, number = self.error
-        value -= 0.5 * (number * np.log(2.0 * np.pi * noise) + square / noise)
-        slope = -along / noise - 0.5 * number / noise + 0.5 * square / noise**2
+        here, squares = self._evaluated(u)
+        gradients, along = here.gradient()
+        slope = (squares / noise - along - 0.5 * self.sums.number) / noise
         if noise == self.least:
             slope = 0.0  # nothing is gained below
+        slopes = {id(self.parameter): np.asarray(slope)}
+        if self._correlation is not None:
+            slopes[id(self._correlation)] = np.asarray(self._slope(here, u))
         prior, prior_slope = self.kernel.log_prior(inner)
         noise_prior, noise_slope = self.noise.log_prior(u[len(inner) :])
         gradient = np.concatenate(
             [
                 self.kernel.pullback(inner, gradients) + prior_slope,
-                self.noise.pullback(u[len(inner) :], {id(self.parameter): np.asarray(slope)})
-                + noise_slope,
+                self.noise.pullback(u[len(inner) :], slopes) + noise_slope,
             ]
         )
+        value = here.value - squares / noise + self._constant(u)
         return -(value + prior + noise_prior), -gradient
+
+    def _evaluated(self, u: AnyNDArray) -> tuple[EvidenceEvaluation, float]:
+        """The evidence of the sums, and half the sum of squares of unit noise."""
+        inner, noise = self.split(u)
+        data, square = self.sums.at(self.correlation(u))
+        evidence, values = self.rounds.evidence, self.rounds.values(inner)
+        return EvidenceEvaluation(evidence, data, values, 1.0 / noise), 0.5 * square
+
+    def _constant(self, u: AnyNDArray) -> float:
+        """What the noise's determinant adds."""
+        number, pairs = self.sums.number, self.sums.pairs
+        log_det = number * np.log(2.0 * np.pi * self.split(u)[1])
+        return -0.5 * float(log_det + pairs * np.log1p(-(self.correlation(u) ** 2)))
+
+    def _slope(self, here: EvidenceEvaluation, u: AnyNDArray) -> float:
+        """The bound's derivative in the correlation."""
+        noise, r = self.split(u)[1], self.correlation(u)
+        change, square = self.sums.slope(r)
+        return here.along(change) - 0.5 * square / noise + self.sums.pairs * r / (1.0 - r**2)
 
     def value(self, u: AnyNDArray) -> float:
         """The value of :meth:`loss`."""
         inner, noise = self.split(u)
-        evidence, values = self.rounds.evidence, self.rounds.values(inner)
-        value = EvidenceEvaluation(evidence, self.data, values, 1.0 / noise).value
-        square, number = self.error
-        value -= 0.5 * (number * np.log(2.0 * np.pi * noise) + square / noise)
+        here, squares = self._evaluated(u)
+        value = here.value - squares / noise + self._constant(u)
         return -float(value + self.rounds.log_prior(inner, u[len(inner) :]))
 
     def metric(self, u: AnyNDArray) -> AnyNDArray | None:
         """Approximate second derivatives of the loss, [K, K]; None if they are not known."""
         inner, noise = self.split(u)
-        kernel = self.rounds.metric(self.data, inner, 1.0 / noise)
+        kernel = self.rounds.metric(self.data(u), inner, 1.0 / noise)
         if kernel is None:
             return None
         whole = np.zeros((len(u), len(u)))
         whole[: len(inner), : len(inner)] = kernel
-        # the logarithm of known noise has information N / 2; it is not independent of the rest
-        rest = np.arange(len(inner), len(u))
-        whole[rest, rest] = 0.5 * self.error[1]
+        # the logarithm of known noise has information N / 2, and the inverse hyperbolic tangent of
+        # its correlation n (1 - r^2); they are not independent of the rest
+        along = self.sums.pairs * (1.0 - self.correlation(u) ** 2)
+        for i, p in enumerate(self.noise.parameters, len(inner)):
+            whole[i, i] = 0.5 * self.sums.number if p is self.parameter else along
         return whole
 
     def alone(self, u: AnyNDArray) -> Callable[[int], Loss | None]:
         """As of :class:`Rounds`."""
-        return self.rounds.alone(self.data, u, 1.0 / self.split(u)[1])
+        return self.rounds.alone(self.data(u), u, 1.0 / self.split(u)[1])
 
     def hessian(self, u: AnyNDArray) -> AnyNDArray:
         """Second derivatives of the loss, [K, K]."""
         inner, noise = self.split(u)
         hessian, number = np.zeros((len(u), len(u))), len(inner)
-        hessian[:number, :number] = self.rounds.hessian(self.data, inner, 1.0 / noise)
+        hessian[:number, :number] = self.rounds.hessian(self.data(u), inner, 1.0 / noise)
         rest = range(number, len(u))
         hessian[number:] = differenced(lambda x: self.loss(x)[1], u, rest)
         hessian[:number, number:] = hessian[number:, :number].T
         return hessian
+
+    def posterior(self, u: AnyNDArray) -> GaussianPosterior:
+        """q(U), with features at the bins themselves."""
+        inner, noise = self.split(u)
+        values = self.rounds.values(inner)
+        roots = self.rounds.evidence.posterior(self.data(u), values, 1.0 / noise).roots
+        parts = self._gathered(self.rows.sums_at_bins(values, roots))
+        data = dataclasses.replace(self.sums, parts=parts).at(self.correlation(u))[0]
+        return posterior_of(data.precision / noise, data.shift / noise, roots)
 
     def set(self, u: AnyNDArray) -> None:
         """Write coordinates to the model."""
@@ -217,23 +329,22 @@ class Solution:
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
         """The solution at coordinates of a collapsed bound, to which the model has been set."""
-        inner, noise = bound.split(u)
-        rows, data, values = bound.rows, bound.data, bound.rounds.values(inner)
-        at_nodes = bound.rounds.evidence.posterior(data, values, 1.0 / noise)
-        q = rows.posterior(values, at_nodes.roots, *bound.sites(noise))  # at the bins themselves
-        return cls(rows, data, q, values, u, bound.rounds, bound)
+        values = bound.rounds.values(bound.split(u)[0])
+        return cls(bound.rows, bound.data(u), bound.posterior(u), values, u, bound.rounds, bound)
 
     def at(self, x: AnyNDArray) -> tuple[GaussianPosterior, Callable[[Parameter], AnyNDArray]]:
         """The posterior of the same sums at other coordinates, and the parameters' values there."""
-        values, scale = self.parameters(x)
-        return self.rounds.evidence.posterior(self.data, values, scale), values
+        values, data, scale = self.parameters(x)
+        return self.rounds.evidence.posterior(data, values, scale), values
 
-    def parameters(self, x: AnyNDArray) -> tuple[Callable[[Parameter], AnyNDArray], float]:
-        """Values of the kernels' parameters at coordinates, and the factor of the sums."""
+    def parameters(
+        self, x: AnyNDArray
+    ) -> tuple[Callable[[Parameter], AnyNDArray], PseudoData, float]:
+        """Values of the kernels' parameters at coordinates, the sums, and their factor."""
         if self.bound is None:
-            return self.rounds.values(self.rounds.split(x)[0]), 1.0
+            return self.rounds.values(self.rounds.split(x)[0]), self.data, 1.0
         u, noise = self.bound.split(x)
-        return self.rounds.values(u), 1.0 / noise
+        return self.rounds.values(u), self.bound.data(x), 1.0 / noise
 
     def refitted(
         self, model: AdditiveSGPR | AdditiveSVGP, x: AnyNDArray, tolerance: float
@@ -350,12 +461,12 @@ def solution_of_sums(
     data: PseudoData,
     q: GaussianPosterior,
     optimum: AnyNDArray,
-    error: tuple[float, float] | None = None,
+    sums: GaussianSums | None = None,
     curvature: AnyNDArray | None = None,
 ) -> Solution:
     """A solution from its parts, with rows that may have no more than components."""
-    if error is not None:
-        bound = CollapsedBound(model, rows, sums=(data, error))
+    if sums is not None:
+        bound = CollapsedBound(model, rows, sums=sums)
         values = bound.rounds.values(optimum[: len(bound.kernel)])
         return Solution(rows, data, q, values, optimum, bound.rounds, bound)
     rounds = Rounds(model.kernel, model.likelihood, rows, None)
@@ -410,9 +521,8 @@ class ShapeCriterion:
         return evaluation.value + prior + self._gain(evaluation, values)
 
     def _evaluated(self, x: AnyNDArray) -> tuple[EvidenceEvaluation, Values]:
-        values, scale = self._solution.parameters(x)
-        evidence, data = self._rounds.evidence, self._solution.data
-        return EvidenceEvaluation(evidence, data, values, scale), values
+        values, data, scale = self._solution.parameters(x)
+        return EvidenceEvaluation(self._rounds.evidence, data, values, scale), values
 
     def _gain(self, evaluation: EvidenceEvaluation, values: Values) -> float:
         mean = evaluation.mean
