@@ -6,6 +6,8 @@ import inspect
 import operator
 import os
 import re
+import textwrap
+import warnings
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -42,6 +44,9 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
 }
 plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
+warnings.formatwarning = lambda message, category, *_: (  # pages name no machine's folders
+    textwrap.fill(f"{category.__name__}: {message}", 88) + "\n"
+)
 
 html_theme = "furo"
 html_title = f"gpflow_gam {release}"
