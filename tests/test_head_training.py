@@ -147,6 +147,24 @@ def test_natural_gradients_leave_what_is_frozen(way: str) -> None:
     assert np.max(np.abs(np.array(model.get_layer("dense").kernel) - dense)) > 1e-4
 
 
+@pytest.mark.usefixtures("eagerly")
+def test_what_is_frozen_later_stays_where_training_left_it() -> None:
+    model, head = build(normalization=None)
+    model.compile(keras.optimizers.AdamW(0.1, weight_decay=0.5), loss=head.loss)
+    start = {path: np.array(p) for path, p in head.parameters.items()}
+    model.fit(X, Y, batch_size=N, epochs=2, verbose=0)
+    values = {path: np.array(p) for path, p in head.parameters.items()}
+    head.frozen = ("inducing_variable", "kernel.components['s(0)']")
+    for path, p in head.parameters.items():
+        np.testing.assert_allclose(p, values[path], rtol=1e-12, err_msg=path)
+    model.fit(X, Y, batch_size=N, epochs=2, verbose=0)
+    for name in ("s(0)", "s(1)"):
+        path = f"kernel.components['{name}'].kernels[1].base.lengthscales"
+        assert abs(values[path] / start[path] - 1.0) > 1e-3
+        moved = abs(np.array(head.parameters[path]) / values[path] - 1.0)
+        assert moved < 1e-12 if name == "s(0)" else moved > 1e-3
+
+
 # --- a tempered KL --------------------------------------------------------------------------------
 
 

@@ -35,12 +35,7 @@ Kernels = Sequence[Kernel]
 Forward = Callable[[tf.Tensor], tf.Tensor]
 
 _SOFTPLUS = tfp.bijectors.Softplus()
-_ENTRYWISE = (
-    tfp.bijectors.Exp,
-    tfp.bijectors.Scale,
-    tfp.bijectors.Shift,
-    tfp.bijectors.Softplus,
-)
+_ENTRYWISE = (tfp.bijectors.Exp, tfp.bijectors.Shift, tfp.bijectors.Softplus)
 """The parts of the transforms of GPflow's positive parameters."""
 
 
@@ -245,6 +240,8 @@ def stack_parameters(parameters: Sequence[Parameter], rank: int) -> tf.Tensor:
 
 def flat_values(parameters: Sequence[Parameter]) -> tf.Tensor:
     """The entries of all parameters, one after the other."""
+    if all(p.shape.rank == 0 for p in parameters):
+        return _together(parameters, tf.stack)
     return _together(parameters, lambda x: tf.concat([tf.reshape(p, [-1]) for p in x], axis=0))
 
 
@@ -263,6 +260,9 @@ def _shared_transform(parameters: Sequence[Parameter]) -> Forward | None:
     if not all(isinstance(p, Parameter) for p in parameters):
         return None
     first: tfp.bijectors.Bijector = parameters[0].transform
+    if hasattr(first, "together"):  # of a layer, which has coordinates of its own
+        together: Forward | None = first.together([p.transform for p in parameters])
+        return together
     parts = first.bijectors if isinstance(first, tfp.bijectors.Chain) else [first]
     if not all(isinstance(part, _ENTRYWISE) for part in parts):
         return None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import numbers
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -31,7 +29,16 @@ from ..models import AdditiveSVGP
 from ..optimizers.sites import DataSites, sums_of
 from ..posteriors import ShapedPosterior, ShapedValues, SparseAdditivePosterior
 from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian
-from .head import GPHead, Normalization, Output, asserted, is_below, of_all_replicas, over_replicas
+from .head import (
+    GPHead,
+    Normalization,
+    Output,
+    asserted,
+    is_below,
+    is_moved,
+    of_all_replicas,
+    over_replicas,
+)
 from .losses import FORWARD, Forward, as_leading, as_rows
 from .structure import HeadSpecification
 
@@ -198,8 +205,8 @@ class AdditiveGP(GPHead):
     :param num_classes: for softmax and ordinal responses.
     :param num_levels: for features that terms read as levels, how many there are:
         ``{3: 7}`` for codes 0 to 6 in feature 3.
-    :param num_inducing: inducing inputs of each smooth that says no ``k``; else 24 in one
-        dimension, 36 in two, 50 beyond.
+    :param num_inducing: inducing inputs of each smooth that says no ``k``; else 12 of a learnt
+        feature, 24 of another, 36 in two dimensions, 50 beyond.
     :param loss_weight: what all of the head's loss is multiplied by, KL included, beside the losses
         of other outputs. (``loss_weights`` of ``compile`` would leave the KL as it is.)
     :param kl_weight: what the KL divergence of q(U) from its prior is multiplied by, positive: 1 is
@@ -255,7 +262,8 @@ class AdditiveGP(GPHead):
         self._steps = self._counter("steps")
         self._starts = self._counter("starts")
         self._shapes = _HeadShapes(self._gp, self.structure.width)
-        self._counters = [self._steps.value, self._starts.value]  # for tf.train.Checkpoint
+        # for tf.train.Checkpoint
+        self._held = [self._moved.value, self._steps.value, self._starts.value]
         # Keras compiles by XLA where it may; a projection is computed by numpy
         self.supports_jit = not self._shapes
 
@@ -273,8 +281,8 @@ class AdditiveGP(GPHead):
             for variable in Z.variables:
                 variable._trainable = True
         likelihood = spec.build_likelihood()
-        _in_coordinates_of_adam(kernel, _OF_KERNELS)
-        _in_coordinates_of_adam(likelihood, _OF_LIKELIHOODS)
+        factors = {kernel: _OF_KERNELS, likelihood: _OF_LIKELIHOODS}
+        self._moves = _in_coordinates_of_adam(factors, self._moves_weight)
         return AdditiveSVGP(
             kernel,
             likelihood,
@@ -285,8 +293,15 @@ class AdditiveGP(GPHead):
             num_latent_gps=spec.num_predictors,
         )
 
+    def _moves_weight(self, size: int) -> keras.Variable:
+        self._moved = self.add_weight(
+            name="moves", shape=(size,), initializer="zeros", dtype=self.compute_dtype
+        )
+        return self._moved
+
     def _state(self) -> dict[str, keras.Variable]:
-        return {**super()._state(), "steps": self._steps, "starts": self._starts}
+        own = {"moves": self._moved, "steps": self._steps, "starts": self._starts}
+        return {**super()._state(), **own}
 
     def adapt(self, features: Any, y: Any = None) -> None:
         super().adapt(features, y)
@@ -324,14 +339,6 @@ class AdditiveGP(GPHead):
         """
         with self._precision():
             return self._shapes.tails()
-
-    def _predicted(self, inputs: tf.Tensor, kind: Output, training: bool) -> tf.Tensor:
-        with _in_layer():
-            return super()._predicted(inputs, kind, training)
-
-    def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        with _in_layer():
-            return super().negative_expected_log_likelihood(y, moments)
 
     def _is_free(self, training: bool) -> bool:
         """True if components may have any shape, as in training."""
@@ -586,7 +593,7 @@ class AdditiveGP(GPHead):
 
         :return: a scalar.
         """
-        with self._precision(), _in_layer():
+        with self._precision():
             kept = _kept_kl()
             kl = kept.pop(self, None) if tf.executing_eagerly() else kept.get(self)
             if kl is None:
@@ -597,10 +604,23 @@ class AdditiveGP(GPHead):
 
     def _set_flags(self) -> None:
         super()._set_flags()
+        moves = self._moves
+        moved = {name: p for name, p in self.parameters.items() if is_moved(p)}
+        free = np.ones_like(moves.free)
+        for name, p in moved.items():
+            transform: Any = p.transform
+            free[transform.places] = not is_below(name, self.frozen)
+        if np.any(free != moves.free):  # what was moved so far stays
+            values = [np.array(p) for p in moved.values()]
+            moves.variable.assign(tf.zeros_like(moves.variable))
+            moves.free = free
+            for p, value in zip(moved.values(), values):
+                p.assign(value)
+        self._moved.trainable = self.trainable and bool(free.any())
         # Keras asks a trainable variable for its regulariser once a loss, in the replica that
         # asks. What add_loss() is given in call() would count a layer twice that is called twice,
         # and goes astray between replicas that meet inside the forward pass.
-        variables = self._adopted.variables.values()
+        variables = [self._moved, *self._adopted.variables.values()]
         first = next((v for v in variables if v.trainable), None)
         for variable in variables:
             variable.regularizer = self._penalty if variable is first else None
@@ -627,59 +647,87 @@ def _equal_on_replicas(create: Callable[..., tf.Variable], **options: Any) -> tf
     return create(**{**options, "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA})
 
 
-_IN_LAYER: ContextVar[bool] = ContextVar("in_layer", default=False)
-"""True while the layer computes what an optimizer of Keras has the gradient of."""
+class _Moves:
+    """
+    One variable [H] for all hyperparameters, which optimizers of Keras move in place of their own.
 
+    Adam takes some thirty operations for a variable of whatever size. Hyperparameters' own
+    variables are those that are assigned and that GPflow trains; this one is added to them.
+    """
 
-@contextlib.contextmanager
-def _in_layer() -> Iterator[None]:
-    token = _IN_LAYER.set(True)
-    try:
-        yield
-    finally:
-        _IN_LAYER.reset(token)
+    def __init__(self, weight: keras.Variable) -> None:
+        self.variable: tf.Variable = weight.value
+        # False: of a parameter that is frozen
+        self.free: AnyNDArray = np.ones(weight.shape[0], bool)
 
 
 class _Coordinates(tfp.bijectors.Scale):
     """
-    Multiplies by a factor.
-
-    Within the layer the gradient is divided by it: plain gradient descent, whose step has the size
-    of the gradient, then moves a hyperparameter as if there were no coordinates.
-    """
-
-    def __init__(self, factor: float, dtype: tf.DType) -> None:
-        super().__init__(tf.constant(factor, dtype))
-        self._factor = factor
-
-    def _forward(self, x: tf.Tensor) -> tf.Tensor:
-        y = super()._forward(x)
-        if not _IN_LAYER.get():
-            return y
-        slope = x / self._factor
-        return slope + tf.stop_gradient(y - slope)
-
-
-def _in_coordinates_of_adam(module: tf.Module, factor: float) -> None:
-    """
-    Put trainable parameters into coordinates in which Adam's steps are of the right size.
+    ``base(factor (x + moves))``: coordinates in which Adam's steps are of the right size.
 
     Adam moves every variable by about its learning rate a step. A weight of a network acts together
-    with many others; a logarithm of a noise variance alone, which would take epochs.
+    with many others; a logarithm of a noise variance alone, which would take epochs. Gradients of
+    moves are divided by the factor: plain gradient descent, whose step has the size of the
+    gradient, moves a hyperparameter as if there were no coordinates.
     """
-    scaled: dict[int, Parameter] = {}
-    # of parameters that share a transform all are read at once
-    chains: dict[tuple[int, tf.DType], tfp.bijectors.Chain] = {}
-    for part in (module, *module.submodules):
-        for name, value in list(vars(part).items()):
-            if isinstance(value, Parameter) and value.trainable:
-                if id(value) not in scaled:
-                    key = id(value.transform), value.dtype
-                    if key not in chains:
-                        parts = [value.transform, _Coordinates(factor, value.dtype)]
-                        chains[key] = tfp.bijectors.Chain(parts)
-                    scaled[id(value)] = Parameter(value, transform=chains[key])
-                setattr(part, name, scaled[id(value)])
+
+    def __init__(
+        self, base: tfp.bijectors.Bijector, factor: float, moves: _Moves, places: AnyNDArray
+    ) -> None:
+        super().__init__(tf.constant(factor, moves.variable.dtype))
+        self.base, self.factor, self.moves, self.places = base, factor, moves, places
+
+    def together(self, others: Sequence[_Coordinates]) -> Callable[[tf.Tensor], tf.Tensor] | None:
+        """The transform of parameters that are joined, where they differ in their places only."""
+        for other in others:
+            if type(other) is not _Coordinates or other.base is not self.base:
+                return None
+        places = np.concatenate([other.places for other in others])
+
+        def forward(x: tf.Tensor) -> tf.Tensor:
+            moved = self._moved(places, x.shape)
+            slope = moved / self.factor
+            change = tf.stop_gradient(self.factor * moved - slope) + slope
+            return self.base.forward(self.factor * x + change)
+
+        return forward
+
+    def _moved(self, places: AnyNDArray, shape: tf.TensorShape) -> tf.Tensor:
+        # by a product: the gradient of a gather is sparse, which Adam takes many operations for
+        moves, free = self.moves.variable, self.moves.free
+        chosen = tf.constant(np.diag(free.astype(float))[places], moves.dtype)
+        return tf.reshape(tf.linalg.matvec(chosen, moves), shape)
+
+    def forward(self, x: tf.Tensor, name: str = "forward", **kwargs: Any) -> tf.Tensor:
+        forward = self.together([self])
+        assert forward is not None
+        return forward(x)
+
+    def inverse(self, y: tf.Tensor, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
+        x = self.base.inverse(y) / self.factor
+        return x - self._moved(self.places, x.shape)
+
+
+def _in_coordinates_of_adam(
+    factors: Mapping[tf.Module, float], weight: Callable[[int], keras.Variable]
+) -> _Moves:
+    """Put the trainable parameters of modules into coordinates."""
+    holders: dict[int, list[tuple[tf.Module, str]]] = {}
+    found: dict[int, tuple[Parameter, float]] = {}
+    for module, factor in factors.items():
+        for part in (module, *module.submodules):
+            for name, value in list(vars(part).items()):
+                if isinstance(value, Parameter) and value.trainable:
+                    found[id(value)] = value, factor
+                    holders.setdefault(id(value), []).append((part, name))
+    sizes = [value.shape.num_elements() for value, _ in found.values()]
+    moves = _Moves(weight(sum(sizes)))
+    for size, end, (value, factor) in zip(sizes, np.cumsum(sizes), found.values()):
+        places = np.arange(end - size, end)
+        moved = Parameter(value, transform=_Coordinates(value.transform, factor, moves, places))
+        for part, name in holders[id(value)]:
+            setattr(part, name, moved)
+    return moves
 
 
 def _filled_up(rows: AnyNDArray, spare: AnyNDArray) -> AnyNDArray:

@@ -178,6 +178,7 @@ class Adopted:
     def __init__(self, module: tf.Module) -> None:
         self.parameters: dict[str, Parameter] = {}
         self.variables: dict[str, keras.Variable] = {}
+        self._free: list[str] = []
         for path, leaf in parameter_dict(module).items():
             name = path.lstrip(".")
             is_parameter = isinstance(leaf, Parameter)
@@ -187,21 +188,22 @@ class Adopted:
             free = bool(flag) and variable.shape.num_elements() > 0
             if is_parameter:
                 self.parameters[name] = leaf
+                if free:
+                    self._free.append(name)
             self.variables[name] = keras.Variable(
                 variable,
                 dtype=variable.dtype.name,
-                trainable=free,
+                trainable=free and not (is_parameter and is_moved(leaf)),
                 autocast=False,
                 name=re.sub(r"[^A-Za-z0-9_.-]+", "_", name),  # optimisers name scopes after it
             )
-        self._free = {name for name, v in self.variables.items() if v.trainable}
 
     def freeze(self, frozen: Iterable[str], trainable: bool = True) -> None:
         """Set every flag, Keras's and GPflow's."""
         frozen = tuple(frozen)
         for name in self._free:
             flag = trainable and not is_below(name, frozen)
-            self.variables[name].trainable = flag
+            self.variables[name].trainable = flag and not is_moved(self.parameters[name])
             set_trainable(self.parameters[name], flag)
 
     def require(self, prefixes: Iterable[str]) -> None:
@@ -213,6 +215,11 @@ class Adopted:
                     f"{', '.join(dict.fromkeys(name.split('.')[0] for name in self.variables))}, "
                     "and what is within them."
                 )
+
+
+def is_moved(parameter: Parameter) -> bool:
+    """True if optimizers of Keras move another variable in its place."""
+    return hasattr(parameter.transform, "moves")
 
 
 def is_below(name: str, prefixes: Iterable[str]) -> bool:
@@ -274,7 +281,7 @@ class GPHead(MomentReader, keras.Layer):
         check_choice("output", output, get_args(Output))
         check_level(level)
         self.specification = specification
-        self.structure = specification.structure()
+        self.structure = specification.structure(normal=normalization == "running")
         self.normalization = normalization
         self.output_kind = output
         self.level = level

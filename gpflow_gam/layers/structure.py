@@ -37,6 +37,7 @@ from ..gam.terms import (
     terms_from_json,
 )
 from ..gam.terms.base import column_of
+from ..gam.terms.smooth import KINDS
 from ..kernels import AdditiveKernel, ZeroMean
 from ..kernels.additive import OffsetMean
 from ..kernels.terms import OnColumns
@@ -47,6 +48,7 @@ from ..optimizers.binned.bins import HeldColumns
 
 Kind = Literal["number", "level", "cycle", "multiplier", "latitude", "longitude"]
 _NUM_ROWS = 2048
+_NUM_NORMAL = 12  # inducing inputs of a smooth of one normal feature
 _CLASSES = ("categorical", "ordinal")
 _IN_UNITS = ("gaussian", "student_t", "heteroskedastic")
 """Families whose predictor has the response's unit."""
@@ -117,11 +119,16 @@ class Structure:
 
 
 def build_structure(
-    terms: Terms, num_inducing: int | None, num_levels: Mapping[int, int]
+    terms: Terms, num_inducing: int | None, num_levels: Mapping[int, int], normal: bool
 ) -> Structure:
     """The structure of a head."""
     levels = dict(num_levels) | _areas(terms, num_levels)
-    terms = Terms((_sized(term, num_inducing, levels) for term in terms), select=terms.select)
+    curves = {term.label for term in terms if normal and _is_curve(term)}
+    each = {label: num_inducing or _NUM_NORMAL for label in curves}
+    terms = Terms(
+        (_sized(term, each.get(term.label, num_inducing), levels) for term in terms),
+        select=terms.select,
+    )
     kinds: dict[int, Kind] = {}
     for term in terms:
         for feature, kind in _readings(term):
@@ -153,9 +160,26 @@ def build_structure(
     X = _reference(tuple(kinds.values()), counts, _periods(terms, features), _NUM_ROWS)
     table = Table({f: X[:, i] for i, f in enumerate(features)})
     encoder = learn_encoder(terms, (), table)
-    return Structure(
-        terms, features, tuple(kinds.values()), encoder, _planned(terms, table, encoder, X)
+    components = tuple(
+        _spread(c) if c.term in curves else c for c in _planned(terms, table, encoder, X)
     )
+    return Structure(terms, features, tuple(kinds.values()), encoder, components)
+
+
+def _is_curve(term: Term) -> bool:
+    """True for a smooth of one feature, but for those that have places of their own."""
+    if not isinstance(term, Smooth) or len(term.columns) > 1 or term.shape or term.kernel:
+        return False
+    kind = KINDS[term.kind]
+    return kind.has_line and kind.tensor
+
+
+def _spread(component: Component) -> Component:
+    """Inducing inputs as k-means would place them, at the cube root of the normal density."""
+    # quantiles leave the tails empty: of 12 the second is at -1.3
+    M = len(component.inducing)
+    places = np.sqrt(3.0) * ndtri((np.arange(M) + 0.5) / M)
+    return dataclasses.replace(component, inducing=tuple((float(z),) for z in places))
 
 
 def _planned(terms: Terms, table: Table, encoder: Encoder, X: AnyNDArray) -> tuple[Component, ...]:
@@ -355,8 +379,9 @@ class HeadSpecification:
         """The L predictors' names, one empty where there is one."""
         return self.family.predictor_names(self.levels)
 
-    def structure(self) -> Structure:
-        return build_structure(self.terms, self.num_inducing, dict(self.num_levels))
+    def structure(self, normal: bool = False) -> Structure:
+        """The structure where features are scaled while they are learnt, and so ``normal``."""
+        return build_structure(self.terms, self.num_inducing, dict(self.num_levels), normal)
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:
