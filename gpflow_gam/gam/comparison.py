@@ -49,7 +49,14 @@ from .fits.prediction import PredictionType
 from .fits.reading import in_memory
 from .frames import Table
 from .summaries.checks import effective_dof
-from .summaries.summary import as_html, as_text, features, free_moments, joint_test
+from .summaries.summary import (
+    as_html,
+    as_html_columns,
+    as_text,
+    features,
+    free_moments,
+    joint_test,
+)
 from .terms import Column, as_column
 
 __all__ = ["Comparison", "LeaveOneOut", "Stack", "anova_test", "compare", "leave_one_out", "stack"]
@@ -567,16 +574,14 @@ class Comparison:
     def _note(self) -> str:
         return _NOTE.format(left_out=self.left_out)
 
-    def _text(self, form: str) -> str:
-        return str(tabulate(self._rows(), ["", *self.table], form, disable_numparse=True))
-
     def __str__(self) -> str:
-        return f"{self._text('simple')}\n\n{self._note()}"
+        text: str = tabulate(self._rows(), ["", *self.table], disable_numparse=True)
+        return f"{text}\n\n{self._note()}"
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"{self._text('html')}<p>{self._note()}</p>"
+        return f"{as_html_columns(self._rows(), ['', *self.table])}<p>{self._note()}</p>"
 
 
 def compare(*fits: Any, groups: Any = None) -> Comparison:

@@ -164,12 +164,7 @@ class Family(abc.ABC):
         return len(self.predictor_names(levels))
 
     def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:
-        """
-        The family in which parameters have terms of their own, and its names of them.
-
-        :param names: as users call them; of the first alone it is the family itself.
-        :raises ValueError: a parameter that it does not have.
-        """
+        """The family in which the parameters ``names`` have terms, and its names of them."""
         if not names:
             raise ValueError("terms: the mapping is empty; give terms of at least one parameter.")
         parameters = tuple(self._parameter(name) for name in names)
@@ -368,13 +363,7 @@ class LinkedFamily(Family):
         return self.link in ("log", "inverse")
 
     def linked(self, base: Likelihood, y: Observed) -> Likelihood:
-        """
-        A likelihood with the family's link.
-
-        :param base: with the family's first link; of a mean, or of that and a scale.
-        :param y: the response.
-        :raises ValueError: responses whose mean no such link has.
-        """
+        """A likelihood with the family's link, of a ``base`` with its first one."""
         if self.default_link:
             return base
         mean, _ = self._moments(y)

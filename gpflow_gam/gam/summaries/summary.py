@@ -376,6 +376,13 @@ def as_html(rows: Named) -> str:
     return f"<table>{body}</table>"
 
 
+def as_html_columns(rows: list[list[str]], header: list[str]) -> str:
+    """A table as pandas shows frames, with numbers on the right; nothing of no rows."""
+    align = ["left", *["right"] * (len(header) - 1)]
+    text = tabulate(rows, header, "html", disable_numparse=True, colalign=align) if rows else ""
+    return text.replace("<table>", '<table border="1" class="dataframe">')
+
+
 _NOTE = (
     "edf: effective degrees of freedom. M: inducing values (basis functions). prior_sd: standard\n"
     "deviation of the effect under its prior. lengthscale: the distance over which it changes.\n"
@@ -508,10 +515,8 @@ class Summary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        body, numbers = (
-            tabulate(rows, names, tablefmt="html", disable_numparse=True) if rows else ""
-            for rows, names in ((self._rows(), _HEADER), (self._coefficients(), _NUMBERS))
-        )
+        body = as_html_columns(self._rows(), _HEADER)
+        numbers = as_html_columns(self._coefficients(), _NUMBERS)
         notes = [f"<p>{html.escape(text)}</p>" for text in (self._note(), *self._more())]
         return f"{as_html(self._header())}{body}{notes[0]}{numbers}{''.join(notes[1:])}"
 
