@@ -16,6 +16,7 @@ import math
 import re
 import statistics
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -218,11 +219,23 @@ def place(machine: dict[str, Any]) -> str:
     return str(machine["processor"]) + known * bool(machine["cores"])
 
 
-def circumstances(result: dict[str, Any]) -> str:
-    """When, where, by what."""
-    where = place(result["machine"])
-    where += f", load {result['machine']['load']}" if result["machine"]["cores"] else ""
-    by = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
+def made_by(result: dict[str, Any]) -> list[str]:
+    """Machine and versions."""
+    versions = (f"{name} {number}" for name, number in result["versions"].items())
+    return [place(result["machine"]), *versions]
+
+
+def usual(results: Results) -> list[str]:
+    """Machine and versions of nearly all tables."""
+    counts = Counter(part for result in results.values() for part in made_by(result))
+    return [part for part, count in counts.items() if count > 0.9 * len(results)]
+
+
+def circumstances(result: dict[str, Any], known: Sequence[str] = ()) -> str:
+    """When and by what, but for machine and versions that are ``known``."""
+    parts = [part for part in made_by(result) if part not in known]
+    if result["machine"]["cores"]:
+        parts.append(f"load {result['machine']['load']}")
     settings = ", ".join(
         f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
         for name, value in result["settings"].items()
@@ -230,8 +243,8 @@ def circumstances(result: dict[str, Any]) -> str:
     )
     script = f"`benchmarks/{result['benchmark']}`"
     if not (ROOT / "benchmarks" / result["benchmark"]).exists():
-        script = "A script that settled a decision and is no longer here"
-    lines = [f"{script}, {result['made']}; {where}; {by}."]
+        script = "A script that is no longer here"
+    lines = [f"{script}, {result['made']}; {', '.join(parts)}."]
     if settings:
         lines.append(f"Settings: {settings}.")
     if result["skipped"]:
@@ -239,9 +252,9 @@ def circumstances(result: dict[str, Any]) -> str:
     return " ".join(lines)
 
 
-def section(result: dict[str, Any]) -> str:
+def section(result: dict[str, Any], known: Sequence[str] = ()) -> str:
     """Of one file."""
-    parts = [f"## {result['title']}", circumstances(result), table(result)]
+    parts = [f"## {result['title']}", circumstances(result, known), table(result)]
     lost = [line for behind, line in comparisons(result) if behind > LEVEL]
     if lost:
         parts.append("*Lost:*\n\n" + "\n".join(f"- {line}" for line in lost))
@@ -268,8 +281,10 @@ def detail(topic: str, results: Results) -> str:
         if of_topic == topic
         for picture in re.findall(rf"!\[.*/{name}\.png\)", TEMPLATE.read_text("utf-8"))
     ]
-    parts = [NOTE, f"# {heading}", EXPLANATION, *pictures]
-    return "\n\n".join([*parts, *(section(results[name]) for name in names.split())]) + "\n"
+    known = usual(results)
+    made = textwrap.fill(f"Unless it is said otherwise: {', '.join(known)}.", 100)
+    sections = [section(results[name], known) for name in names.split()]
+    return "\n\n".join([NOTE, f"# {heading}", EXPLANATION, made, *pictures, *sections]) + "\n"
 
 
 def of(results: Results, name: str, column: str, **where: str) -> list[Any]:
