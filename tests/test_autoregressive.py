@@ -201,6 +201,8 @@ def test_rows_in_codes_are_as_rows_in_numbers() -> None:
     ("options", "message"),
     [
         ({"family": "poisson"}, "ar1 is of the noise of family='gaussian'"),
+        ({"family": gg.families.Gaussian(link="log")}, "identity link"),
+        ({"ar1": "g"}, "numbers or times"),
         ({"engine": "iterncgp"}, "engine='iterncgp'"),
         ({"variational": "sites"}, "variational='sites'"),
         ({"ar1": "nowhere"}, "nowhere"),
@@ -222,7 +224,10 @@ def test_what_is_of_other_fits_is_said(broken) -> None:
         gg.GAM("y ~ s(x)", ar1="t | g").fit(data, criterion="ncv")
     with pytest.raises(ValueError, match="ar1"):
         gam.update(data)
-    with pytest.raises(ValueError, match="backtest"):
-        gam.loo()
+    for leave_out in (gam.loo, lambda: gg.conformal(gam)):
+        with pytest.raises(ValueError, match="backtest"):
+            leave_out()
+    with pytest.raises(TypeError, match="ar1 must be"):
+        gg.GAM("y ~ s(x)", ar1=["t", "g"])
     with pytest.raises(ValueError, match="drop it"):
         fitted(data.assign(t=data.t.where(data.t != 3)))

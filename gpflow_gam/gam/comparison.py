@@ -378,11 +378,6 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
         each row's neighbours.
     :raises ValueError: naming the argument; or a fit of which rows or sites are not held.
     """
-    if fit.spec.ar1 is not None:
-        raise ValueError(
-            "loo: with ar1 a row tells of its neighbours' noise, and none is left out by itself; "
-            "compare forecasts, gpflow_gam.forecast.backtest."
-        )
     if fit.data.shared:
         raise ValueError(
             "loo: each worker holds rows of its own, and passes over all of them are over with the "
@@ -454,6 +449,11 @@ def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
 
 def row_posterior(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
     """The predictor at the rows, and their sites."""
+    if fit.spec.ar1 is not None:
+        raise ValueError(
+            "with ar1 a row tells of its neighbours' noise, so that none is left out by itself; "
+            "compare forecasts, gpflow_gam.backtest."
+        )
     solution = fit.solution
     if solution is None:
         return _dense(fit)

@@ -142,7 +142,9 @@ class GAM(Inspector):
             )
         self.weights = as_column(weights, weights)
         self.trials = as_column(trials, trials)
-        self.ar1 = as_column(ar1, ar1)
+        self.ar1 = as_column(ar1)
+        if ar1 is not None and self.ar1 is None:
+            raise TypeError(f"ar1 must be a column of time, or 'time | group'; got {ar1!r}.")
         self.missing = missing
         self.engine = engine
         self.variational = variational

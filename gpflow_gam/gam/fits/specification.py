@@ -426,8 +426,8 @@ def with_positions(request: Request, source: Any, options: Mapping[str, Any]) ->
         return source
     if not request.family.conjugate:
         raise ValueError(
-            f"ar1 is of the noise of family='gaussian'; family {request.family.name!r} has none to "
-            "which a correlation belongs. Add s(time, bs='ou'), a function that forgets."
+            f"ar1 is of the noise of family='gaussian' with its identity link; got "
+            f"{request.family!r}. Add s(time, bs='ou'), a function that forgets."
         )
     variational = request.variational
     other = f"variational={variational!r}" if variational not in (None, "exact") else ""

@@ -454,6 +454,8 @@ class Table:
 
     def positions(self, time: Column, group: Column | None) -> AnyNDArray:
         """Places [N] of rows in series: one further where times are a step apart, else two."""
+        if self.is_levels(time):
+            raise ValueError(f"ar1: column {time!r} must hold numbers or times; it holds levels.")
         series: Any = pd.Series(self.values(time))
         if not pd.api.types.is_numeric_dtype(series):
             series = (pd.to_datetime(series) - pd.Timestamp(0)) / pd.Timedelta("1s")
