@@ -1,4 +1,4 @@
-"""Survival curves, restricted means and cumulative incidences, with their limits."""
+"""Survival curves, restricted means and cumulative incidences, with credible intervals."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Lifetimes:
     def frame(
         self, data: Any, t: AnyNDArray, measure: Measure, level: float, unit: AnyNDArray | float
     ) -> pd.DataFrame:
-        """Posterior means and limits of a measure in a ``unit`` [T], T lines for each row."""
+        """Posterior means and intervals of a measure in a ``unit`` [T], T lines for each row."""
         parts, z = [], _quantile(level)
         for start, table in blocks(data, self.fit.spec.inputs):
             with located(start, table.num_rows):

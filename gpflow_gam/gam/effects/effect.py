@@ -163,7 +163,7 @@ def applied(fun: Transform, values: AnyNDArray) -> AnyNDArray:
         )
     if np.any(np.isnan(result) & ~np.isnan(values)):
         at = float(values[np.isnan(result)][0])
-        raise ValueError(f"fun is not a number at {at:g}, where an effect or a limit of it is.")
+        raise ValueError(f"fun is not a number at {at:g}, which an effect or its interval has.")
     return result
 
 
