@@ -39,7 +39,7 @@ from .head import (
     of_all_replicas,
     over_replicas,
 )
-from .losses import FORWARD, Forward, as_leading, as_rows
+from .losses import FORWARD, Forward, as_leading, as_rows, read_once
 from .structure import HeadSpecification
 
 _OF_KERNELS, _OF_LIKELIHOODS = 5.0, 10.0
@@ -433,12 +433,13 @@ class AdditiveGP(GPHead):
         missing = tf.constant(np.nan, tf.float64)
         num_rows = over_replicas(tf.where(valid, tf.cast(forward.num_rows, tf.float64), missing))
         with self._precision():
-            near, sloping = self._near_modes(tf.stop_gradient(moments), Y, num_rows)
+            likelihood = read_once(self.likelihood)
+            near, sloping = self._near_modes(likelihood, tf.stop_gradient(moments), Y, num_rows)
         sloping = moments + tf.stop_gradient(sloping - moments)
         if moves:
             step: _Step = forward.state
             with self._precision():
-                sums = self._batch_sums(step.phi, Y, near, weight)
+                sums = self._batch_sums(likelihood, step.phi, Y, near, weight)
             self._move(step, [over_replicas(s) for s in sums], num_rows)
         return as_leading(moments, leading, known), as_leading(sloping, leading, known)
 
@@ -513,18 +514,23 @@ class AdditiveGP(GPHead):
         return tf.convert_to_tensor(constant) - before
 
     def _batch_sums(
-        self, phi: Features, Y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
+        self,
+        likelihood: Likelihood,
+        phi: Features,
+        Y: tf.Tensor,
+        moments: tf.Tensor,
+        weight: tf.Tensor,
     ) -> list[tf.Tensor]:
         """Sums of the sites of a batch: precision [L, P, P], shift [P, L]."""
         gp = self._gp
         mean, var, nothing, _ = self._unpacked(moments)
-        _, g, w = expectation_gradients(gp.likelihood, nothing, mean, var, Y)
+        _, g, w = expectation_gradients(likelihood, nothing, mean, var, Y)
         w = tf.maximum(w, 0.0)
         sites = DataSites(weight * w, weight * (g + w * (mean - gp.mean_function(nothing))))
         return [tf.stop_gradient(s) for s in sums_of(gp, phi, sites)]
 
     def _near_modes(
-        self, moments: tf.Tensor, Y: tf.Tensor, num_rows: tf.Tensor
+        self, likelihood: Likelihood, moments: tf.Tensor, Y: tf.Tensor, num_rows: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Moments [N, L, 2] at which sites of rows are taken, and those of the loss's slopes.
@@ -542,11 +548,11 @@ class AdditiveGP(GPHead):
         centre = tf.zeros_like(mean) + tf.cast(gp.mean_function(nothing), mean.dtype)
         far = tf.cast(scale, mean.dtype)
         # one row gives a variance no mode but by its prior; the mode of a class is far off
-        spread = 1.0 if num_labels(gp.likelihood) is None else _NULL_SPREAD
+        spread = 1.0 if num_labels(likelihood) is None else _NULL_SPREAD
         prior = 1.0 / tf.square(spread * far)
 
         def slopes(mean: tf.Tensor, var: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            _, g, w = expectation_gradients(gp.likelihood, nothing, mean, var, Y)
+            _, g, w = expectation_gradients(likelihood, nothing, mean, var, Y)
             return g, tf.maximum(w, 0.0)
 
         def step(i: tf.Tensor, mode: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -685,18 +691,23 @@ class _Coordinates(tfp.bijectors.Scale):
         places = np.concatenate([other.places for other in others])
 
         def forward(x: tf.Tensor) -> tf.Tensor:
-            moved = self._moved(places, x.shape)
-            slope = moved / self.factor
-            change = tf.stop_gradient(self.factor * moved - slope) + slope
-            return self.base.forward(self.factor * x + change)
+            return self.base.forward(self.factor * x + self._change(places, x.shape))
 
         return forward
 
-    def _moved(self, places: AnyNDArray, shape: tf.TensorShape) -> tf.Tensor:
+    def _change(self, places: AnyNDArray, shape: tf.TensorShape) -> tf.Tensor:
         # by a product: the gradient of a gather is sparse, which Adam takes many operations for
-        moves, free = self.moves.variable, self.moves.free
-        chosen = tf.constant(np.diag(free.astype(float))[places], moves.dtype)
-        return tf.reshape(tf.linalg.matvec(chosen, moves), shape)
+        moves = tf.convert_to_tensor(self.moves.variable)
+        chosen = tf.constant(np.diag(self.moves.free.astype(float))[places], moves.dtype)
+
+        @tf.custom_gradient
+        def change(moves: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            return (
+                tf.linalg.matvec(self.factor * chosen, moves),
+                lambda dy: tf.linalg.matvec(chosen / self.factor, dy, transpose_a=True),
+            )
+
+        return tf.reshape(change(moves), shape)
 
     def forward(self, x: tf.Tensor, name: str = "forward", **kwargs: Any) -> tf.Tensor:
         forward = self.together([self])
@@ -704,8 +715,8 @@ class _Coordinates(tfp.bijectors.Scale):
         return forward(x)
 
     def inverse(self, y: tf.Tensor, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
-        x = self.base.inverse(y) / self.factor
-        return x - self._moved(self.places, x.shape)
+        z = self.base.inverse(y)
+        return (z - self._change(self.places, z.shape)) / self.factor
 
 
 def _in_coordinates_of_adam(

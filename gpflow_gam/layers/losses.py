@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Bernoulli, Likelihood
 
+from ..kernels.correlation import parameters_of, with_values
 from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import (
     expected_log_density,
@@ -159,7 +160,7 @@ class MomentReader(abc.ABC):
     ) -> tf.Tensor:
         mean, var, X, restored = self._unpacked(moments)
         Y, possible = self._observed(y, len(moments.shape) - 2)
-        values = tf.cast(density(self.likelihood, X, mean, var, Y), self.compute_dtype)
+        values = tf.cast(density(read_once(self.likelihood), X, mean, var, Y), self.compute_dtype)
         return restored(tf.where(possible, values, tf.constant(np.nan, self.compute_dtype)))
 
     def _shared(self, var: tf.Tensor) -> tf.Tensor:
@@ -255,6 +256,12 @@ def _masked_weight(mask: Any, sample_weight: Any) -> Any:
     weight = tf.cast(sample_weight, mask.dtype)
     missing = [1] * (len(mask.shape) - len(weight.shape))
     return mask * tf.reshape(weight, tf.concat([tf.shape(weight), missing], axis=0))
+
+
+def read_once(likelihood: Likelihood) -> Likelihood:
+    """A likelihood whose formulas do not read and transform its parameters again and again."""
+    values = [tf.convert_to_tensor(p) for p in parameters_of(likelihood)]
+    return with_values(likelihood, values)
 
 
 def register(head: MomentReader) -> None:
@@ -360,13 +367,10 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
         forward = getattr(y_pred, FORWARD, None) if _maker(y_pred) is head else None
         if forward is not None:
             weight = self._weight(y_pred, mask, sample_weight)
-            values = []
-            for moments in head._observe(forward, y_true, y_pred, weight):
-                if mask is not None:
-                    setattr(moments, _MASK, mask)
-                values.append(super().__call__(y_true, moments, sample_weight))
-            value, sloping = values
-            return sloping + tf.stop_gradient(value - sloping)
+            both = tf.concat(head._observe(forward, y_true, y_pred, weight), axis=-1)
+            if mask is not None:
+                setattr(both, _MASK, mask)
+            return super().__call__(y_true, both, sample_weight)
         if _maker(y_pred) is None and head.has_trained_here():
             raise ValueError(
                 f"{head.name} learns in its loss, which must be given what the layer returns: "
@@ -390,7 +394,15 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         head = self._head(y_pred)
-        return head.loss_weight * head.negative_expected_log_likelihood(y_true, y_pred)
+        is_both = y_pred.shape[-1] == 2 * head.num_moments  # those of the loss, and of its slopes
+        if is_both:
+            y_true = tf.concat([y_true, y_true], axis=0)
+            y_pred = tf.concat(tf.split(y_pred, 2, axis=-1), axis=0)
+        values = head.negative_expected_log_likelihood(y_true, y_pred)
+        if is_both:
+            value, sloping = tf.split(values, 2)
+            values = sloping + tf.stop_gradient(value - sloping)
+        return head.loss_weight * values
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "head_name": self._head_name, "dtype": self.dtype}
