@@ -3,17 +3,19 @@ Warnings of fits and predictions, a class each, so that each can be silenced or 
 
 ``warnings.simplefilter("error", gpflow_gam.ConvergenceWarning)`` does the latter. All are
 ``UserWarning``, and a fit warns of a thing once. Also the error of processes that cannot compute,
-and checks of arguments that many functions take.
+packages that may not be there, and checks of arguments that many functions take.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 import numbers
 import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 _HERE = str(Path(__file__).parent)
 
@@ -88,6 +90,14 @@ def warn_caller(text: str, kind: type[UserWarning]) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, kind, stacklevel=level)
+
+
+def imported(name: str, what: str, install: str) -> Any:
+    """A module of an optional package; raises ImportError that says how that is installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{what} needs {name} ({error}): pip install {install}.") from error
 
 
 def check_level(level: float, argument: str = "level") -> None:

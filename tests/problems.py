@@ -172,6 +172,18 @@ def dense(kernels: list[Kernel], Zs: list[np.ndarray], X: np.ndarray, jitter: fl
     return Dense(K, np.linalg.cholesky(K), phi, prior, prior_full)
 
 
+def exact(gam: gg.GAM, y: np.ndarray, X: np.ndarray | None = None) -> list[np.ndarray]:
+    """Of a normal fit's hyperparameters: exact means and deviations at rows, and K^-1 (y - c)."""
+    fit, kernel = gam.fitted, gam.fitted.model.kernel
+    X = fit.X if X is None else X
+    K = kernel(fit.X).numpy() + float(fit.likelihood.variance.numpy()) * np.eye(len(fit.X))
+    cross, c = kernel(X, fit.X).numpy(), fit.spec.constant[0]
+    weights = np.linalg.solve(K, np.asarray(y) - c)
+    explained = np.sum(cross * np.linalg.solve(K, cross.T).T, axis=1)
+    sd = np.sqrt(kernel(X, full_cov=False).numpy() - explained)
+    return [c + cross @ weights, sd, weights]
+
+
 def gauss_kl(mean: np.ndarray, S: np.ndarray) -> float:
     """KL[N(mean, S) || N(0, I)]."""
     return 0.5 * float(np.trace(S) + mean @ mean - len(mean) - np.linalg.slogdet(S)[1])

@@ -419,7 +419,7 @@ def test_blocks_of_parquet(tmp_path):
 
 def test_parquet_without_pyarrow_and_paths_of_other_things(tmp_path, monkeypatch):
     with monkeypatch.context() as without:
-        without.setitem(sys.modules, "pyarrow", None)
+        without.setitem(sys.modules, "pyarrow.dataset", None)
         with pytest.raises(ImportError, match=r"pip install 'gpflow_gam\[parquet\]'"):
             blocks_of("data.parquet", ["x"], 10)
     with pytest.raises(FileNotFoundError, match="no file or folder"):

@@ -388,7 +388,7 @@ def test_a_reference_is_where_ratios_are_one(poisson):
 
 def test_without_matplotlib_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    spec = importlib.util.spec_from_file_location("alone", plotting.__file__)
+    spec = importlib.util.spec_from_file_location(plotting.__name__, plotting.__file__)
     with pytest.raises(ImportError, match=r"pip install 'gpflow_gam\[plot\]'"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 

@@ -15,7 +15,6 @@ from scipy.stats import multivariate_normal, norm
 from test_tangents import compare
 
 import gpflow_gam as gg
-from gpflow_gam.gam.terms.formula import parse_formula
 from gpflow_gam.kernels import Shaped, ZeroMean
 from gpflow_gam.kernels.fixed_inputs import _Known, fixed_input_kernel
 from gpflow_gam.kernels.shaped import SHAPES, SplineBasis, differences
@@ -403,14 +402,6 @@ def test_rows_are_left_out_under_their_shape(flat, y, family):
     groups = gam.loo(flat["g"]).pointwise
     expected = held_out(gam, np.flatnonzero(flat["g"] != 2))
     np.testing.assert_allclose(groups[flat["g"] == 2], expected, atol=0.1)
-
-
-def test_formulas_and_files_hold_terms_with_shapes():
-    from gpflow_gam.gam.terms import terms_from_json
-
-    terms = parse_formula("y ~ s(x, shape='convex') + te(x, z, shape=('increasing', None))").terms
-    assert terms == gg.s("x", shape="convex") + gg.te("x", "z", shape=("increasing", None))
-    assert terms_from_json(terms.to_json()) == terms
 
 
 # --- what shapes say of hyperparameters ----------------------------------------------------------

@@ -160,8 +160,6 @@ class Inspector(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Su
         of_rows = averaged_log_density if unconditional else prediction.density_of_rows
         return prediction.log_density(self.fitted, data, of_rows, drop=self.missing == "drop")
 
-    # --- averages ----------------------------------------------------------------------------
-
     # --- summaries and effects ---------------------------------------------------------------
 
     def loo(self, groups: Any = None) -> LeaveOneOut:

@@ -17,7 +17,6 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +29,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from ..errors import imported
 from ..likelihoods.predictive import rows_at_once
 from ..version import __version__
 from .servable import COMPONENT, Input, Rows, Servable, argument_names, merged
@@ -41,11 +41,6 @@ METADATA = "gpflow_gam"  # the name of the description among a file's metadata
 
 def graph_bytes(source: Servable, kind: GraphFormat, level: float) -> bytes:
     """The content of a file of predictions and components; rows that cannot be taken are NaN."""
-    lacking = [name for name in ("onnx", "tf2onnx") if kind == "onnx" and find_spec(name) is None]
-    if lacking:
-        raise ImportError(
-            f"ONNX files are written with the package {lacking[0]}: pip install 'gpflow_gam[onnx]'."
-        )
     if kind == "onnx":  # inputs and outputs are of one name space
         names = argument_names((i.name for i in source.inputs), source.meanings("predict"))
         source.inputs = tuple(replace(i, name=names[i.name]) for i in source.inputs)
@@ -361,9 +356,8 @@ _IN_DOUBLE: dict[str, Any] = {"Log": (_log, []), "TopKV2": (_top_k, [])}
 
 def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> bytes:
     """A function of codes as an ONNX file, which looks up the text of its ``inputs``."""
-    import onnx
-    import tf2onnx
-
+    needed = "onnx", "tf2onnx"
+    onnx, tf2onnx = (imported(name, "an ONNX file", "'gpflow_gam[onnx]'") for name in needed)
     specs = [
         tf.TensorSpec(s.shape, s.dtype, name=name)
         for name, s in function.structured_input_signature[1].items()

@@ -17,6 +17,7 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ..archive import replacing
+from ..errors import imported
 from ..gam import GAM, scorer
 from ..gam.frames import LevelColumn
 from ..gam.tables import EditedGAM, Tables
@@ -361,12 +362,7 @@ class _Excel(_Formulas):
 
 def _xlsx(model: Model) -> bytes:
     """A sheet for each term, and one whose formulas score what is typed into it."""
-    try:
-        import openpyxl
-    except ModuleNotFoundError:
-        raise ImportError(
-            "Excel files are written with the package openpyxl: pip install openpyxl."
-        ) from None
+    openpyxl = imported("openpyxl", "an Excel file", "openpyxl")
     letter = openpyxl.utils.get_column_letter
     excel, predictors = _Excel(model, letter), model["predictors"]
     _check_excel_levels(model)

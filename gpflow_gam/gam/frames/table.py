@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ...errors import check_count
+from ...errors import check_count, imported
 from ..terms import Column, Expression, as_column, variables_of
 from ..terms.base import Lags
 
@@ -835,19 +835,13 @@ def _paths(source: Any) -> Any:
 
 
 def _opened(paths: Any) -> Any:
-    try:
-        import pyarrow
-        import pyarrow.dataset
-    except ImportError as error:
-        raise ImportError(
-            f"Parquet files need pyarrow ({error}); pip install 'gpflow_gam[parquet]'."
-        ) from error
+    arrow = imported("pyarrow.dataset", "a Parquet file", "'gpflow_gam[parquet]'")
     for path in [paths] if isinstance(paths, str) else paths:
         if not os.path.exists(path):
             raise FileNotFoundError(f"source: there is no file or folder {path!r}.")
     try:
-        dataset = pyarrow.dataset.dataset(paths, format="parquet", partitioning="hive")
-    except pyarrow.ArrowInvalid as error:
+        dataset = arrow.dataset(paths, format="parquet", partitioning="hive")
+    except ValueError as error:
         raise ValueError(
             f"source {paths!r} is not Parquet ({str(error).splitlines()[0]}); read it yourself, "
             "and pass the tables."

@@ -1,9 +1,10 @@
 """Pictures of a fitted GAM; they need matplotlib (``pip install 'gpflow_gam[plot]'``)."""
 
-try:
-    import matplotlib.pyplot  # noqa: F401
-except ModuleNotFoundError as error:
-    raise ImportError("plots need matplotlib: pip install 'gpflow_gam[plot]'.") from error
+# ruff: noqa: E402
+
+from ...errors import imported
+
+imported("matplotlib.pyplot", "a plot", "'gpflow_gam[plot]'")
 
 from ..summaries.checks import quantile_residuals
 from .appraise import appraise, lift

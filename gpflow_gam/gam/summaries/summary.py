@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from tabulate import tabulate
 
-from ...errors import check_level
+from ...errors import check_level, imported
 from ...kernels import CentredLinear, Summed, kernel_columns
 from ...kernels.correlation import leaves_of, lengthscales_of
 from ...measures import NUM_NODES
@@ -741,12 +741,7 @@ class Summaries(Inspected):
         solution = fit.solution
         if solution is None or solution.chains is None:
             raise ValueError("there are no chains: fit with posterior='mcmc'.")
-        try:
-            import arviz
-        except ModuleNotFoundError as error:
-            raise ImportError(
-                f"inference_data() needs arviz ({error}): pip install 'gpflow_gam[mcmc]'."
-            ) from None
+        arviz = imported("arviz", "inference_data()", "'gpflow_gam[mcmc]'")
         names = {}
         for component in fit.spec.components:
             for part in parts_of(fit, component):

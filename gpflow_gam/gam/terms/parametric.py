@@ -276,13 +276,9 @@ def levels_of(text: str) -> tuple[str, ...]:
 
 def parsed(text: str, constant: bool = False) -> Any:
     """A formula's right-hand side as ``formulaic`` has it."""
-    try:
-        import formulaic
-        from formulaic.errors import FormulaicError
-    except ImportError as error:
-        raise ImportError(
-            f"formulas that transform columns need formulaic ({error}): pip install formulaic."
-        ) from None
+    import formulaic
+    from formulaic.errors import FormulaicError
+
     try:
         result = formulaic.Formula(f"{text} + 1" if constant else f"{text} - 1")
     except (FormulaicError, SyntaxError):
