@@ -64,7 +64,7 @@ with _docstrings_as_written():
         ShapeWarning,
         SmoothingWarning,
     )
-    from .gam import GAM, comparison, effects, families, screening, summaries, terms
+    from .gam import GAM, comparison, effects, families, forecast, screening, summaries, terms
     from .gam.comparison import anova_test, compare, stack
     from .gam.conformal import conformal
     from .gam.forecast import backtest
@@ -109,6 +109,7 @@ __all__ = [
     "errors",
     "factor",
     "families",
+    "forecast",
     "gam",
     "inducing_variables",
     "kernels",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numbers
 import tempfile
+import types
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import errors
+from .errors import check_count
 from .gam import GAM
 from .gam.families import Bernoulli, Binomial, Categorical, Family, Ordinal
 from .gam.families import family as as_family
 from .gam.frames import Table
+from .gam.screening import screen_interactions
 from .gam.terms import Column, Smooth, Surv, Term, Terms, as_columns, as_terms, factor, linear, s
 from .gam.terms.base import column_of
 
@@ -45,6 +48,10 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
         terms: Terms | Term | Iterable[Term | Terms] | str | None = None,
         family: str | Family | Likelihood | None = None,
         *,
+        k: int | None = None,
+        bs: str = "se",
+        shape: Mapping[Column, str] | None = None,
+        interactions: int = 0,
         select: bool = False,
         offset: Column | Iterable[Column] | None = None,
         missing: str = "error",
@@ -55,6 +62,10 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.terms = terms
         self.family = family
+        self.k = k
+        self.bs = bs
+        self.shape = shape
+        self.interactions = interactions
         self.select = select
         self.offset = offset
         self.missing = missing
@@ -86,8 +97,45 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
         table = Table({"y": response})
         order = table.levels("y") if table.ordered("y") else None
         family = self._family(y, order)
+        dtype = None
+        if order is not None and isinstance(family, Ordinal):
+            dtype = pd.CategoricalDtype(list(order), ordered=True)
+        response = pd.Series(y, name=name if isinstance(name, str) else "y", dtype=dtype)
+        gam = self._fitted(self._terms(frame), frame, response, family, weights)
+        check_count("interactions", self.interactions, 0)
+        if self.interactions:
+            scores = screen_interactions(gam, max_interactions=self.interactions, seed=self._seed())
+            chosen = list(scores["term"][scores["chosen"]])
+            if chosen:
+                terms = gam.terms + Terms(chosen)
+                gam = self._fitted(terms, frame, response, family, weights)
+        self.gam_ = gam
+        result = gam.fitted.result
+        self.n_iter_ = result.num_iterations
+        if not result.converged:
+            warnings.warn(
+                f"the fit did not converge: {result.message}; raise max_iterations.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _terms(self, frame: pd.DataFrame) -> Any:
+        """The terms that are stated, or one a column."""
+        if self.terms is None:
+            return automatic_terms(frame, self.offset, self.k, self.bs, self.shape or {})
+        for argument, given in (("k", self.k), ("bs", self.bs != "se"), ("shape", self.shape)):
+            if given:
+                raise ValueError(
+                    f"{argument} is of smooths that nobody named; state it in terms=, "
+                    f"s('x', {argument}=...)."
+                )
+        return self.terms
+
+    def _fitted(
+        self, terms: Any, frame: pd.DataFrame, y: pd.Series, family: Family, weights: Any
+    ) -> GAM:
         gam = GAM(
-            automatic_terms(frame, self.offset) if self.terms is None else self.terms,
+            terms,
             family,
             select=self.select,
             offset=self.offset,
@@ -99,22 +147,9 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
         if weights is not None:
             gam.weights = _free_name("sample_weight", frame, gam)
             frame = frame.assign(**{gam.weights: weights})
-        dtype = None
-        if order is not None and isinstance(family, Ordinal):
-            dtype = pd.CategoricalDtype(list(order), ordered=True)
-        response = pd.Series(y, name=name if isinstance(name, str) else "y", dtype=dtype)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", errors.ConvergenceWarning)  # scikit-learn's follows
-            gam.fit(frame, response, max_iterations=self.max_iterations, tolerance=self.tolerance)
-        self.gam_ = gam
-        result = gam.fitted.result
-        self.n_iter_ = result.num_iterations
-        if not result.converged:
-            warnings.warn(
-                f"the fit did not converge: {result.message}; raise max_iterations.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            return gam.fit(frame, y, max_iterations=self.max_iterations, tolerance=self.tolerance)
 
     def _frame(self, X: Any, reset: bool) -> pd.DataFrame:
         """X by the names of its columns, text too, or by places where they have none."""
@@ -212,6 +247,11 @@ class GAMRegressor(RegressorMixin, _GAMEstimator):  # type: ignore[misc]
         column, a line where it has two values, a factor where it holds text or categories. With
         as many columns as rows, one smooth of all numeric columns together.
     :param family: as of :class:`gpflow_gam.GAM`, for numbers; None for ``"gaussian"``.
+    :param k: inducing inputs of each smooth that ``terms=None`` makes, as of :func:`gpflow_gam.s`.
+    :param bs: the basis of these.
+    :param shape: shapes of these by column: ``{"age": "increasing"}``.
+    :param interactions: how many interactions of two columns may be added: those of which the data
+        speak, the best first (:func:`gpflow_gam.screening.screen_interactions`).
     :param select: whether smooths that are not there shall vanish: see :class:`gpflow_gam.GAM`.
     :param offset: column(s) of X added to the predictor.
     :param missing: what to do with rows that lack a value: ``"error"``, ``"drop"`` (of the fit
@@ -242,19 +282,20 @@ class GAMRegressor(RegressorMixin, _GAMEstimator):  # type: ignore[misc]
             raise ValueError(f"family {family.name!r} is of classes; take GAMClassifier.")
         return family
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, *, interval: float | None = None) -> Any:
         """
         The expected response.
 
         :param X: [N, D].
         :param return_std: adds its posterior standard deviation, noise left out; for that of new
             responses see ``gam_.predict(X, "observation", se=True)``.
-        :return: [N], or a pair of them.
+        :param interval: the probability of credible intervals of the expected response.
+        :return: [N], or a pair of them; with ``interval`` a frame of estimate, se, lower and upper.
         :raises ValueError: other columns than those of the fit, or missing values that are not
             imputed.
         """
         frame = self._rows(X)
-        return self.gam_.predict(frame, se=return_std)
+        return self.gam_.predict(frame, se=return_std, interval=interval)
 
 
 class GAMClassifier(ClassifierMixin, _GAMEstimator):  # type: ignore[misc]
@@ -267,6 +308,10 @@ class GAMClassifier(ClassifierMixin, _GAMEstimator):  # type: ignore[misc]
     :param family: ``"bernoulli"``, ``"categorical"`` or ``"ordinal"`` (text needs an order, as of
         an ordered ``pandas.Categorical``: see :class:`~gpflow_gam.gam.families.Ordinal`); None
         takes the first for two classes and the second for more.
+    :param k: see :class:`GAMRegressor`.
+    :param bs: see :class:`GAMRegressor`.
+    :param shape: see :class:`GAMRegressor`.
+    :param interactions: see :class:`GAMRegressor`.
     :param select: see :class:`GAMRegressor`.
     :param offset: see :class:`GAMRegressor`.
     :param missing: see :class:`GAMRegressor`.
@@ -336,11 +381,22 @@ class GAMClassifier(ClassifierMixin, _GAMEstimator):  # type: ignore[misc]
         return labels
 
 
-def automatic_terms(frame: pd.DataFrame, offset: Column | Iterable[Column] | None) -> Terms:
+def automatic_terms(
+    frame: pd.DataFrame,
+    offset: Column | Iterable[Column] | None,
+    k: int | None = None,
+    bs: str = "se",
+    shapes: Mapping[Column, str] = types.MappingProxyType({}),
+) -> Terms:
     """A smooth, a line or a factor for every column that varies and is no offset."""
     names = list(frame.columns)
     offsets = () if offset is None else as_columns("offset", offset)
     known = {names[c] if c not in names and isinstance(c, int) else c for c in offsets}
+    for name in shapes:
+        if name not in names:
+            raise ValueError(
+                f"shape: X has no column {name!r}; it has {', '.join(map(str, names))}."
+            )
     complete = frame.dropna()
     table = Table(frame)
     terms: list[Term] = []
@@ -352,7 +408,8 @@ def automatic_terms(frame: pd.DataFrame, offset: Column | Iterable[Column] | Non
             # a fold of a cross-validation need not hold every level
             terms.append(factor(name, unseen="prior"))
         else:
-            terms.append(linear(name) if distinct == 2 else s(name))
+            smooth = s(name, bs=bs, k=k, shape=shapes.get(name))
+            terms.append(linear(name) if distinct == 2 else smooth)
     curves = [t for t in terms if isinstance(t, Smooth)]
     if len(terms) >= len(complete) and len(curves) > 1:
         # too many to tell apart: one function of them together

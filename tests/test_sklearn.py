@@ -226,6 +226,29 @@ def test_pipelines_cross_validation_and_grids():
     assert not np.isnan(search.cv_results_["mean_test_score"]).any()
 
 
+def test_smooths_that_nobody_named_are_searched_over():
+    rng = np.random.default_rng(3)
+    X = pd.DataFrame(rng.uniform(-1.0, 1.0, (150, 3)), columns=["a", "b", "c"])
+    y = X["a"] + 2.0 * X["a"] * X["b"] + 0.2 * rng.standard_normal(150)
+    grid = {"k": [6, 8], "bs": ["se", "matern52"], "interactions": [0, 1]}
+    search = GridSearchCV(GAMRegressor(), grid, cv=2).fit(X, y)
+    assert search.best_params_["interactions"] == 1
+    assert search.best_score_ > 0.9
+    terms = search.best_estimator_.gam_.terms
+    assert [t.columns for t in terms if len(t.columns) > 1] == [("a", "b")]
+    assert all(t.k == search.best_params_["k"] for t in terms if len(t.columns) == 1)
+    rising = GAMRegressor(k=6, shape={"a": "increasing"}).fit(X, y)
+    steps = rising.predict(pd.DataFrame({"a": np.linspace(-1.0, 1.0, 20), "b": 0.0, "c": 0.0}))
+    assert np.all(np.diff(steps) > -1e-9)
+    frame = rising.predict(X, interval=0.9)
+    np.testing.assert_allclose(frame["estimate"], rising.predict(X))
+    assert np.all(frame["lower"] < frame["upper"])
+    with pytest.raises(ValueError, match="shape: X has no column 'nowhere'"):
+        GAMRegressor(shape={"nowhere": "increasing"}).fit(X, y)
+    with pytest.raises(ValueError, match="k is of smooths that nobody named"):
+        GAMRegressor("s(a)", k=6).fit(X, y)
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 
