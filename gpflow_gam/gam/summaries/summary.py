@@ -389,12 +389,12 @@ _NOTE = (
     "share: of the predictor's variance. p: p-value of the hypothesis that the effect is zero."
 )
 _SHAPES = (
-    "shapes: p is how often noise alone takes an estimate as far from the shape as the one without "
-    "it is."
+    "shapes: p is how often noise alone takes an estimate as far from the shape as the one\n"
+    "without it is."
 )
 _FEW = (
-    "* effective degrees of freedom are close to M, the number of inducing values: k may be too "
-    "small; fit again with twice the k, and see whether they grow."
+    "* effective degrees of freedom are close to M, the number of inducing values:\n"
+    "k may be too small; fit again with twice the k, and see whether they grow."
 )
 _NUMBERS = ["term", "estimate", "se", "lower", "upper"]
 _SHOWN = 16  # terms of more levels than about these are not printed level by level
