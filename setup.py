@@ -20,7 +20,6 @@ test = [
     *onnx,
     "onnxruntime>=1.17",
     "ai-edge-litert>=1.2",
-    "tensorflow-serving-api>=2.18",
     *duckdb,
     *mcmc,
     "openpyxl>=3.1",

@@ -28,11 +28,16 @@ from gpflow_gam.optimizers.binned.passes import bytes_of_pass
 
 fit = gg.distribute.fit
 DATA, OPTIONS = (script.X, script.Y), script.OPTIONS
+TRAINING, VALIDATION, REPORTS = script.TRAINING, script.VALIDATION, script.REPORTING
 SCRIPT = Path(script.__file__)
 
 
 # Keras holds learning rates in it, and adds up its losses
 pytestmark = pytest.mark.usefixtures("keras_in_double")
+
+
+def training() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(TRAINING)
 
 
 def assert_equal(
@@ -82,51 +87,18 @@ def test_is_a_plain_loop(on_one_device: dict[str, gg.distribute.DistributedFit])
     assert (result.resumed_from, len(result.history)) == (0, 8)
 
 
-def two_inputs() -> keras.Model:
-    """Two inputs by name and a weighted loss, as Keras's own ``fit`` takes them."""
-    keras.utils.set_random_seed(1)
-    wide, deep = (keras.Input((1,), name=name, dtype="float64") for name in ("wide", "deep"))
-    dense = [keras.layers.Dense(2, dtype="float64") for _ in range(2)]
-    hidden = keras.layers.Add()([dense[0](wide), keras.ops.tanh(dense[1](deep))])
-    model = keras.Model(
-        {"wide": wide, "deep": deep}, keras.layers.Dense(1, dtype="float64")(hidden)
-    )
-    model.compile(keras.optimizers.Adam(0.05), "mse")
-    return model
-
-
-INPUTS = {"wide": script.X[:, :1], "deep": script.X[:, 1:2]}
-WEIGHTS = np.linspace(0.0, 3.0, 200)
-
-
-@pytest.mark.slow
-def test_datasets_of_rows_and_of_batches_are_the_same() -> None:
-    rows = tf.data.Dataset.from_tensor_slices((INPUTS, script.Y, WEIGHTS))
-    result = [
-        fit(two_inputs, data, batch_size=40, num_steps=6).history
-        for data in (rows, rows.batch(7), rows.batch(40))
-    ]
-    np.testing.assert_array_equal(result[1], result[0])
-    np.testing.assert_array_equal(result[2], result[0])
-    fixed = rows.batch(40, drop_remainder=True)
-    np.testing.assert_array_equal(
-        fit(two_inputs, fixed.unbatch(), batch_size=40, num_steps=6).history, result[0]
-    )
-    first = fit(two_inputs, lambda context: rows.batch(40), batch_size=40, num_steps=5)
-    np.testing.assert_array_equal(first.history, result[0][:5])
-
-
 def test_weights_that_are_none() -> None:
-    bad = WEIGHTS.copy()
+    inputs, responses, weights = TRAINING
+    bad = weights.copy()
     bad[3] = np.nan
     for data, message in (
-        ((INPUTS, script.Y, bad), "sample_weight must be finite and not negative; entry 3"),
-        ((INPUTS, script.Y, -WEIGHTS), "not negative; entry 1"),
-        ((INPUTS, script.Y, WEIGHTS[1:]), r"X\['deep'\] has 200.*sample_weight has 199"),
+        ((inputs, responses, bad), "sample_weight must be finite and not negative; entry 3"),
+        ((inputs, responses, -weights), "not negative; entry 1"),
+        ((inputs, responses, weights[1:]), r"X\['deep'\] has 120.*sample_weight has 119"),
     ):
         with pytest.raises(ValueError, match=message):
-            fit(two_inputs, data, batch_size=40, num_steps=1)
-    for data in ((INPUTS, script.Y), (script.X, script.Y, WEIGHTS)):
+            fit(script.reporting, data, batch_size=40, num_steps=1)
+    for data in ((inputs, script.Y[:120]), (script.X, script.Y, np.ones(200))):
         with pytest.raises(ValueError, match="one X and one Y, without sample_weight; got X"):
             fit(build_with, data, **OPTIONS)
 
@@ -444,12 +416,6 @@ def test_wide_and_deep_on_two_workers(tmp_path: Path) -> None:
 
 # --- reports of epochs, against Keras's fit ------------------------------------------------------
 
-TRAINING, VALIDATION, REPORTS = script.TRAINING, script.VALIDATION, script.REPORTING
-
-
-def training() -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices(TRAINING)
-
 
 def assert_reports(result: Any, expected: Any) -> None:
     assert list(result) == list(expected)
@@ -568,13 +534,6 @@ def test_validation_of_a_model_of_gpflow() -> None:
 READING: dict[str, Any] = {"batch_size": 20, "save_every": 6}
 
 
-def dense() -> keras.Model:
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((script.X.shape[1],)), keras.layers.Dense(1)])
-    model.compile("adam", "mse")
-    return model
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The rows, in four files of 50."""
@@ -601,9 +560,9 @@ def mixed_stream(paths: list[str]) -> tf.data.Dataset:
 
 def resumed(build_data: Any, folder: Path, num_steps: int, between: Any = lambda: None) -> Any:
     """A fit that ends after six steps, and the one that goes on from there."""
-    fit(dense, build_data(), num_steps=6, checkpoint=folder, **READING)
+    fit(script.network, build_data(), num_steps=6, checkpoint=folder, **READING)
     between()
-    result = fit(dense, build_data(), num_steps=num_steps, checkpoint=folder, **READING)
+    result = fit(script.network, build_data(), num_steps=num_steps, checkpoint=folder, **READING)
     assert result.resumed_from == 6
     return result
 
@@ -621,7 +580,7 @@ def test_what_was_read_is_not_read_again(kind: str, files: list[str], tmp_path: 
         copies.append(str(tmp_path / Path(path).name))
         Path(copies[-1]).write_bytes(Path(path).read_bytes())
     data = mixed_stream if kind == "rows" else batches_of
-    whole = fit(dense, data(files), num_steps=10, **READING)
+    whole = fit(script.network, data(files), num_steps=10, **READING)
     result = resumed(
         lambda: data(copies), tmp_path / "state", 10, between=lambda: Path(copies[1]).unlink()
     )
@@ -642,7 +601,7 @@ def test_what_python_makes_is_read_up_to_the_place(tmp_path: Path) -> None:
 
     spec = tuple(tf.TensorSpec(v.shape[1:], tf.float64) for v in (script.X, script.Y))
     data = lambda: tf.data.Dataset.from_generator(generate, output_signature=spec)
-    whole = fit(dense, data(), num_steps=8, **READING)
+    whole = fit(script.network, data(), num_steps=8, **READING)
     result = resumed(data, tmp_path, 8)
     np.testing.assert_array_equal(result.history, whole.history)
     assert reads[-1] >= 160  # from the first row on

@@ -23,7 +23,6 @@ from gpflow_gam.gam.effects import (
     posterior,
 )
 from gpflow_gam.gam.frames import Table
-from gpflow_gam.gam.summaries.checks import effective_dof
 from gpflow_gam.gam.summaries.summary import exceedance, variance_shares
 
 QUICK = {"max_iterations": 15}
@@ -63,14 +62,6 @@ def test_effects_are_the_posteriors_components(gam, data, name):
     table = effects.effect(gam.fitted, name, columns, unconditional=False)
     np.testing.assert_allclose(table.estimate[:, 0], mean.numpy()[:, index], atol=1e-9)
     np.testing.assert_allclose(table.covariance[0], cov.numpy()[index], atol=1e-7)
-
-
-@pytest.mark.parametrize("unconditional", [False, True])
-def test_a_map_knows_its_variances_without_their_covariance(gam, unconditional):
-    table = effects.effect(gam.fitted, "ti(x,z)", num_points=20, unconditional=unconditional)
-    assert "covariance" not in vars(table)
-    own = np.diagonal(table.covariance[0])
-    np.testing.assert_allclose(table.variance[:, 0], own, rtol=1e-9, atol=1e-12)
 
 
 def test_limits_of_effects(gam):
@@ -389,37 +380,6 @@ def test_what_has_no_slope_or_difference(gam, by_level):
 
 
 # --- numbers of the summary ----------------------------------------------------------------------
-
-
-def test_effective_dof_of_a_line_is_its_shrinkage(data):
-    """One whitened weight of feature phi: edf = a / (1 + a), a = sum phi^2 / s2."""
-    gam = gg.GAM(linear("z")).fit(data, y="y", **QUICK)
-    model, fit = gam.model, gam.fitted
-    v = model.kernel["linear(z)"].variance.numpy()
-    v0 = model.kernel["intercept"].variance.numpy()
-    noise = model.likelihood.variance.numpy()
-    z = data["z"] - data["z"].mean()
-    # centred, so that the intercept does not matter
-    a = v * np.sum(z**2) / noise
-    component = fit.spec.component("linear(z)")
-    assert effective_dof(fit, component)[0] == pytest.approx(a / (1 + a), rel=1e-5)
-    intercept = effective_dof(fit, fit.spec.component("intercept"))[0]
-    a = v0 * 150 / noise
-    assert intercept == pytest.approx(a / (1 + a), rel=1e-5)
-
-
-def test_total_dof_is_the_trace_of_the_smoother(data):
-    """With Gaussian data fitted = A y: A by predictions of the unit vectors, as so many outputs."""
-    small = data.head(25)
-    gam = gg.GAM(s("x", k=6) + linear("z")).fit(small, y="y", **QUICK)
-    model = gam.model
-    X = model.data[0].numpy()
-    constant = model.mean_function.constant.numpy()
-    units = gg.models.AdditiveSGPR((X, np.eye(25)), model.kernel, model.inducing_variable)
-    units.likelihood.variance.assign(model.likelihood.variance)
-    trace = np.trace(units.posterior().predict_f(X)[0].numpy())
-    assert constant.shape == (1,)
-    assert gam.summary().edf == pytest.approx(trace, rel=1e-4)
 
 
 def test_shares_add_up_and_find_the_large_ones(gam):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_streams import Anew
 
-from gpflow_gam.gam.families import Categorical, Gamma, Gaussian, Poisson, encoding
+from gpflow_gam.gam.families import Categorical, Gamma, Gaussian, Poisson
 from gpflow_gam.gam.fits.reading import with_response
 from gpflow_gam.gam.frames import (
     LevelColumn,
@@ -89,26 +89,6 @@ def test_levels_and_codes_are_those_of_a_loop(name):
     row = next(i for i, v in enumerate(values) if plain(v) not in known)
     with pytest.raises(ValueError, match=rf"'g' has the level .* in row {row}, never seen"):
         LevelColumn("g", known).encode(table)
-
-
-@pytest.mark.parametrize("name", [n for n in COLUMNS if not n.startswith(("mixed", "bools and"))])
-def test_a_response_is_encoded_as_by_a_loop(name):
-    y = Table({"g": COLUMNS[name]}).values("g")
-    if name in ("decimal point", "dates"):
-        with pytest.raises(ValueError, match="mixes strings and numbers|got a date; convert"):
-            encoding.learned_levels(y, "y", "categorical")
-        return
-
-    def own(v: object) -> object:
-        return v.item() if isinstance(v, np.generic) else v
-
-    levels = encoding.learned_levels(y, "y", "categorical")
-    assert levels == tuple(sorted({own(v) for v in y}))
-    codes = encoding.codes(y, levels, "y", "categorical")
-    np.testing.assert_array_equal(codes, [levels.index(own(v)) for v in y])
-    row = [own(v) for v in y].index(levels[0])
-    with pytest.raises(ValueError, match=rf"y must be one of .* got .* in row {row} \("):
-        encoding.codes(y, levels[1:], "y", "categorical")
 
 
 def test_numbers_are_one_level_in_every_type():

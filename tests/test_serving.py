@@ -404,19 +404,14 @@ def written(simple, tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_clean_process(simple, written):
+def test_clean_process_and_command_line(simple, written):
     _, served, _ = simple
     expected = served.predict({"x": [0.1, 0.9], "g": ["a", "c"]})
     with np.load(written / "out.npz") as result:
         assert set(result) == set(expected)
         for key, value in expected.items():
             np.testing.assert_array_equal(result[key], value)
-
-
-def test_saved_model_cli(simple, written):
-    _, served, _ = simple
-    expected = served.predict({"x": [0.1, 0.9], "g": ["a", "c"]})
-    for key, value in expected.items():  # its sessions add up in another order
+    for key, value in expected.items():  # the command line's sessions add up in another order
         np.testing.assert_allclose(np.load(written / f"{key}.npy"), value, rtol=1e-13, atol=1e-13)
 
 
@@ -459,23 +454,6 @@ def _operations(path: Path) -> dict[str, str]:
     return {
         key: t.name for part in (signature.inputs, signature.outputs) for key, t in part.items()
     }
-
-
-@pytest.mark.slow
-def test_messages_of_tensorflow_serving(simple):
-    """As a server: a request's tensors, a signature, and a response's tensors."""
-    messages = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
-    gam, _, path = simple
-    request, response = messages.PredictRequest(), messages.PredictResponse()
-    request.inputs["x"].CopyFrom(tf.make_tensor_proto([0.2, 0.9], tf.float64))
-    request.inputs["g"].CopyFrom(tf.make_tensor_proto(["a", "b"]))
-    sent = messages.PredictRequest.FromString(request.SerializeToString())
-    inputs = {key: tf.constant(tf.make_ndarray(proto)) for key, proto in sent.inputs.items()}
-    outputs = tf.saved_model.load(str(path)).signatures["predict"](**inputs)
-    response.outputs["response"].CopyFrom(tf.make_tensor_proto(outputs["response"].numpy()))
-    received = messages.PredictResponse.FromString(response.SerializeToString()).outputs
-    expected = gam.predict({"x": [0.2, 0.9], "g": ["a", "b"]}, unconditional=False)
-    np.testing.assert_allclose(tf.make_ndarray(received["response"]), expected, rtol=1e-10)
 
 
 # --- rows that cannot be taken, and requests that are too large ----------------------------------
