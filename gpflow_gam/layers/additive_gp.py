@@ -8,11 +8,12 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import gpflow
 import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from gpflow.base import AnyNDArray, Parameter
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ..covariances import Features
@@ -282,7 +283,7 @@ class AdditiveGP(GPHead):
                 variable._trainable = True
         likelihood = spec.build_likelihood()
         factors = {kernel: _OF_KERNELS, likelihood: _OF_LIKELIHOODS}
-        self._moves = _in_coordinates_of_adam(factors, self._moves_weight)
+        self._moves = _moved_by_keras(factors, self._moves_weight)
         return AdditiveSVGP(
             kernel,
             likelihood,
@@ -455,7 +456,7 @@ class AdditiveGP(GPHead):
         now = [tf.convert_to_tensor(gp.mean_function.constant)]
         now += [tf.convert_to_tensor(p.unconstrained_variable) for p in free]
         steps = [tf.fill(tf.shape(now[0]), tf.cast(0.5 * scale, now[0].dtype))]
-        steps += [tf.fill(tf.shape(z), tf.cast(0.5 / _OF_LIKELIHOODS, z.dtype)) for z in now[1:]]
+        steps += [tf.fill(tf.shape(z), tf.cast(0.5, z.dtype)) for z in now[1:]]
         zeros = tf.zeros([tf.shape(Y)[0], gp.num_latent_gps], now[0].dtype)
         spread = tf.cast(_NULL_SPREAD * scale, zeros.dtype)
 
@@ -667,9 +668,10 @@ class _Moves:
         self.free: AnyNDArray = np.ones(weight.shape[0], bool)
 
 
-class _Coordinates(tfp.bijectors.Scale):
+class _Moved(tfp.bijectors.Identity):
     """
-    ``base(factor (x + moves))``: coordinates in which Adam's steps are of the right size.
+    ``base(x + factor moves)``: a transform in coordinates in which Adam's steps are of the right
+    size.
 
     Adam moves every variable by about its learning rate a step. A weight of a network acts together
     with many others; a logarithm of a noise variance alone, which would take epochs. Gradients of
@@ -680,20 +682,16 @@ class _Coordinates(tfp.bijectors.Scale):
     def __init__(
         self, base: tfp.bijectors.Bijector, factor: float, moves: _Moves, places: AnyNDArray
     ) -> None:
-        super().__init__(tf.constant(factor, moves.variable.dtype))
+        super().__init__()
         self.base, self.factor, self.moves, self.places = base, factor, moves, places
 
-    def together(self, others: Sequence[_Coordinates]) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    def together(self, others: Sequence[_Moved]) -> Callable[[tf.Tensor], tf.Tensor] | None:
         """The transform of parameters that are joined, where they differ in their places only."""
         for other in others:
-            if type(other) is not _Coordinates or other.base is not self.base:
+            if type(other) is not _Moved or other.base is not self.base:
                 return None
         places = np.concatenate([other.places for other in others])
-
-        def forward(x: tf.Tensor) -> tf.Tensor:
-            return self.base.forward(self.factor * x + self._change(places, x.shape))
-
-        return forward
+        return lambda x: self.base.forward(x + self._change(places, x.shape))
 
     def _change(self, places: AnyNDArray, shape: tf.TensorShape) -> tf.Tensor:
         # by a product: the gradient of a gather is sparse, which Adam takes many operations for
@@ -710,34 +708,23 @@ class _Coordinates(tfp.bijectors.Scale):
         return tf.reshape(change(moves), shape)
 
     def forward(self, x: tf.Tensor, name: str = "forward", **kwargs: Any) -> tf.Tensor:
-        forward = self.together([self])
-        assert forward is not None
-        return forward(x)
+        return self.base.forward(x + self._change(self.places, x.shape))
 
     def inverse(self, y: tf.Tensor, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
-        z = self.base.inverse(y)
-        return (z - self._change(self.places, z.shape)) / self.factor
+        x = self.base.inverse(y)
+        return x - self._change(self.places, x.shape)
 
 
-def _in_coordinates_of_adam(
-    factors: Mapping[tf.Module, float], weight: Callable[[int], keras.Variable]
+def _moved_by_keras(
+    factors: Mapping[gpflow.Module, float], weight: Callable[[int], keras.Variable]
 ) -> _Moves:
-    """Put the trainable parameters of modules into coordinates."""
-    holders: dict[int, list[tuple[tf.Module, str]]] = {}
-    found: dict[int, tuple[Parameter, float]] = {}
-    for module, factor in factors.items():
-        for part in (module, *module.submodules):
-            for name, value in list(vars(part).items()):
-                if isinstance(value, Parameter) and value.trainable:
-                    found[id(value)] = value, factor
-                    holders.setdefault(id(value), []).append((part, name))
-    sizes = [value.shape.num_elements() for value, _ in found.values()]
-    moves = _Moves(weight(sum(sizes)))
-    for size, end, (value, factor) in zip(sizes, np.cumsum(sizes), found.values()):
-        places = np.arange(end - size, end)
-        moved = Parameter(value, transform=_Coordinates(value.transform, factor, moves, places))
-        for part, name in holders[id(value)]:
-            setattr(part, name, moved)
+    """Give the trainable parameters of modules transforms with moves."""
+    found = [(p, factor) for part, factor in factors.items() for p in part.trainable_parameters]
+    ends = np.cumsum([p.shape.num_elements() for p, _ in found])
+    moves = _Moves(weight(int(ends[-1])))
+    for (p, factor), end in zip(found, ends):
+        places = np.arange(end - p.shape.num_elements(), end)
+        p._bijector = p._transform_fn = _Moved(p.transform, factor, moves, places)
     return moves
 
 
