@@ -16,7 +16,7 @@ import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton.solvers import ReducedNewton, Residual, UnitVectors, Variational
 from gpflow_gam.newton.variational import normal_points
-from gpflow_gam.newton.weights import left_out
+from gpflow_gam.newton.weights import SHARES, LeftOutRows, left_out
 
 EXACT = ReducedNewton(num_actions=200, tolerance=1e-11)
 
@@ -523,6 +523,24 @@ def classes(rng, variance, noise=0.0, n=120):
     result = IterNCGP((X, labels), gpflow.kernels.Matern32(variance, 0.7), Softmax(3))
     fit(result)
     return result
+
+
+def test_less_variance_counts_only_where_rows_say_so_beyond_chance(rng):
+    """By the mean of differences and its standard error, row by row."""
+    chosen = []
+    for _ in range(60):
+        weights = rng.integers(1, 4, 25)
+        logs = rng.normal(-1.0, 0.5, 25) + rng.normal(0.0, 0.1, (6, 25))
+        rows = LeftOutRows(logs, weights / weights.sum())
+        means = [sum(w * p for w, p in zip(weights, own)) / weights.sum() for own in logs]
+        np.testing.assert_allclose(list(rows.means().values()), means)
+        best = int(np.argmax(means))
+        gain = means[best] - means[0]
+        away = [w * (a - b - gain) for w, a, b in zip(weights, logs[best], logs[0])]
+        certain = gain > np.linalg.norm(away) / weights.sum()
+        assert rows.share() == (SHARES[best] if certain else 1.0)
+        chosen.append((certain, best > 0))
+    assert {(True, True), (False, True), (False, False)} == set(chosen)
 
 
 @pytest.mark.slow

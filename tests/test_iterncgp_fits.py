@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from gpflow.likelihoods import Poisson, Softmax
 from iterncgp_cases import data, fit, kernel
-from test_solvers import covariance, problem, reference, run_to_the_end
+from test_solvers import N, covariance, problem, reference, run_to_the_end
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
@@ -340,6 +340,48 @@ def followed(solver, of):
         preview = run.preview()
         looks.append(run.finish(cheap=True) if preview.rows is not None else preview.state)
     return run, reports, bought, looks
+
+
+@pytest.mark.parametrize(("name", "pivots"), [("poisson", N), ("softmax", 9)])
+def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
+    """Of normal observations with variance 1 / W, under what K's partial factor can tell."""
+    monkeypatch.setattr(reduced_newton, "_CHEAP_SIZE", 10)
+    monkeypatch.setattr(reduced_newton, "_CHEAP_ROWS", 10)
+    of, K = problem(name, rng)
+    Q = of.operator.num_latents
+    g, move = tf.constant(rng.normal(size=(2, Q, N)))
+    options = ReducedNewton(num_actions=20, num_pivots=pivots * Q)
+    mode = Mode(of, tf.zeros_like(g), g, options)
+    result = mode.expected_gains(move)
+    P = of.pivoted(pivots).factor.numpy()[0]
+    D = np.diag(K - P @ P.T)
+    if pivots == N:
+        np.testing.assert_allclose(D, 0.0, atol=1e-10)
+    rows = of.order()[: max(-(-10 // Q), 10)]
+    blocks = of.curvature(g).precision.blocks().numpy()
+
+    def normal(at, mean, variance):
+        return -0.5 * np.log(2.0 * np.pi * variance) - 0.5 * (at - mean) ** 2 / variance
+
+    nodes, weights = np.polynomial.hermite_e.hermegauss(3)
+    weights = weights / weights.sum()
+    expected = np.zeros(2)
+    for q in range(Q):
+        noise = 1.0 / blocks[:, q, q]
+        left = []
+        for seen in (np.arange(N), rows):
+            A = P[seen] @ P[seen].T + np.diag(D[seen] + noise[seen])
+            B = P @ P[seen].T
+            left.append(np.diag(P @ P.T - B @ np.linalg.solve(A, B.T)))
+        for n in range(N):
+            after, before = (own[n] + D[n] + noise[n] for own in left)
+            truth = left[0][n] + D[n] * noise[n] / (D[n] + noise[n]) + noise[n]
+            y = np.sqrt(truth) * nodes
+            expected[0] += weights @ (normal(y, 0.0, after) - normal(y, 0.0, before)) / N
+            far = normal(y + move[q, n].numpy(), 0.0, before)
+            expected[1] += weights @ (normal(y, 0.0, before) - far) / N
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    assert min(result) > 0.0
 
 
 @pytest.mark.slow

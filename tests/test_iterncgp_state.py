@@ -23,6 +23,42 @@ def constant(value):
     return gpflow.functions.Constant(value)
 
 
+REPLACED = {
+    "kernel": lambda m: setattr(m, "kernel", gpflow.kernels.Matern32(100.0, 0.3)),
+    "likelihood": lambda m: setattr(m, "likelihood", Poisson(binsize=0.1)),
+    "mean_function": lambda m: setattr(m, "mean_function", constant(3.0)),
+    "data": lambda m: setattr(m, "data", (m.data[0][:40], m.data[1][:40] + 1.0)),
+    "a parameter": lambda m: setattr(m.kernel, "lengthscales", gpflow.Parameter(0.2)),
+}
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize("what", REPLACED)
+def test_parts_that_were_replaced(what, rng):
+    """Nothing is predicted before the next fit, and that is one to the new parts."""
+    solver = ReducedNewton(num_actions=200, tolerance=1e-11)
+    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=solver)
+    fit(model)
+    X, snapshot, before = model.data[0], model.posterior(), model.predict_f(model.data[0])
+    REPLACED[what](model)
+    part = what if hasattr(model, what) else "kernel"
+    for use in (model.predict_f, model.predict_components, lambda _: model.elbo(),
+                lambda _: model.posterior()):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{part}: not that of the last fit"):
+            use(X)
+    assert fit(model).converged
+    fresh = IterNCGP(
+        model.data, model.kernel, model.likelihood, mean_function=model.mean_function, solver=solver
+    )
+    fit(fresh)
+    for a, b, old in zip(model.predict_f(X), fresh.predict_f(X), before):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+        assert np.abs(a - old).max() > 0.05
+    # a snapshot is of the fit before
+    for a, b in zip(snapshot.predict_f(X), before):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
 # compiled by XLA they are traced as without
 @pytest.mark.slow
 @pytest.mark.parametrize("jit", [pytest.param(False, marks=pytest.mark.slow), True])

@@ -392,6 +392,21 @@ def test_an_interruption_within_an_epoch_leaves_the_best_epoch(monkeypatch):
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
+def test_trend_is_told_from_noise(rng):
+    noise = rng.standard_normal(10)
+    assert sites.trend(noise[:9], 5) is None
+    still, rising = sites.trend(noise, 5), sites.trend(noise + 2.0 * np.arange(10), 5)
+    assert still.gain < 2.0 * still.error
+    assert rising.gain == pytest.approx(still.gain + 10.0)
+    assert rising.error == pytest.approx(still.error), "a rise is no noise"
+    errors, gains = [], []
+    for _ in range(400):
+        now = sites.trend(rng.standard_normal(10), 5)
+        errors.append(now.error)
+        gains.append(now.gain)
+    assert np.std(gains) == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=0.15)
+
+
 def test_priors_enter_the_objective():
     import tensorflow_probability as tfp
 
@@ -510,3 +525,20 @@ def test_noise_is_not_taken_for_quick_changes(family, seed, gain, monkeypatch):
         monkeypatch.setattr(module, "other_optimum", lambda *_: None)
     alone = gg.GAM(f"{family} ~ {terms}", family).fit(data).fitted.result.elbo
     assert result > alone + gain
+
+
+@pytest.mark.parametrize("family", ["poisson", "heteroskedastic"])
+def test_one_component_alone_costs_what_it_costs_among_all(family):
+    """Pseudo-data of one component, all others integrated out, against the evidence of all."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.uniform(size=(200, 2)), columns=["x", "z"])
+    data["z"] = 0.7 * data["x"] + 0.3 * data["z"]
+    data["y"] = rng.poisson(np.exp(np.sin(6.0 * data["x"]) + data["z"]))
+    solution = gg.GAM(gg.s("x") + gg.s("z"), family).fit(data, y="y").fitted.solution
+    search, u = solution.rounds, solution.rounds.split(solution.optimum)[0]
+    loss, alone = search.loss(solution.data), search.alone(solution.data, u)
+    for k, step in enumerate(0.3 * np.eye(len(u))):
+        (before, _), (after, slope) = loss(u), loss(u + step)
+        (held, _), (moved, own) = alone(k)(u), alone(k)(u + step)
+        assert moved - held == pytest.approx(after - before, abs=1e-8)
+        assert own[k] == pytest.approx(slope[k], rel=1e-6, abs=1e-8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import gpflow
 import numpy as np
@@ -10,22 +11,29 @@ import pandas as pd
 import problems
 import pytest
 import tensorflow as tf
+from gpflow.kernels import Matern52, Product
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
 from gpflow_gam.gam.components import build_kernel, learn_encoder, plan_columns
 from gpflow_gam.gam.fits.data import row_components
 from gpflow_gam.gam.frames import Table
+from gpflow_gam.kernels import Indicator
 from gpflow_gam.kernels.correlation import parameters_of
+from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
 from gpflow_gam.optimizers.binned import passes
-from gpflow_gam.optimizers.binned.bins import HeldColumns, bin_columns
+from gpflow_gam.optimizers.binned.bins import Bins, HeldColumns, bin_columns
 from gpflow_gam.optimizers.binned.evidence import (
     Evidence,
+    EvidenceEvaluation,
+    PseudoData,
+    row_component,
 )
 from gpflow_gam.optimizers.binned.passes import Rows
 from gpflow_gam.optimizers.binned.rounds import Rounds
 from gpflow_gam.optimizers.binned.solution import CollapsedBound, present_posterior
 from gpflow_gam.optimizers.sites import sweep
+from gpflow_gam.threads import each
 
 # --- bins ----------------------------------------------------------------------------------------
 
@@ -231,6 +239,59 @@ def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
         up, down = (converged(dataclasses.replace(at, u=begin.u + d)).elbo for d in (e, -e))
         slope = (up - down) / (2 * h)
         assert -gradient[i] == pytest.approx(slope, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_residual_variance_of_a_smooth_of_one_level(first):
+    """Bins of other levels, where the component is zero, stand for none of the level's own."""
+    column, by = (1, 0) if first else (0, 1)
+    values = np.random.default_rng(0).lognormal(sigma=1.0, size=400)
+    points = np.zeros((401, 2))
+    points[:400, column], points[:400, by] = np.sort(values), 2.0
+    points[400] = points[390]
+    points[400, by] = -1.0
+    codes = np.repeat(np.arange(401), np.r_[np.arange(400) % 7, 5000])
+    kernel = Product([Matern52(2.0, 0.5, active_dims=[column]), Indicator(2.0, active_dims=[by])])
+    Z = points[:400:25]
+    c = row_component(kernel, Z, Bins(codes, points, True), (column,))
+    mass = c.bins.mass()
+    values_of = lambda p: p.numpy()
+    K, Kzx, diagonal = fixed_input_kernel(kernel, Z, points).matrices(values_of)
+    exact = float(mass @ (diagonal - np.sum(Kzx * np.linalg.solve(K, Kzx), axis=0)))
+    evidence = Evidence([c.places], 1e-12)
+    shape = 1, c.places.nodes, c.places.nodes
+    masses = (np.bincount(c.residual_bins, mass)[None],)
+    data = PseudoData(np.zeros(shape), np.zeros(shape[1:][::-1])[:, :1], masses)
+    assert c.num_residual < 150
+    value = EvidenceEvaluation(evidence, data, values_of).value
+    assert -2.0 * value == pytest.approx(exact, rel=0.01)
+
+
+def test_variances_from_single_precision_are_those_from_double(rng, monkeypatch):
+    components, kernel, X, Y = prepared()
+    q = present_posterior(a_model(components, kernel, X.shape[1], LIKELIHOODS["poisson"](), rng))
+    rows = Rows(row_components(components, kernel, HeldColumns(X)), X, Y, np.zeros((len(X), 1)))
+    monkeypatch.setattr(passes, "LOOKUP", 0.0)  # tables, not gathers
+    moments = []
+    for block in (len(X), len(X) - 1):
+        monkeypatch.setattr(passes, "BLOCK", block)
+        parts = [part[1:] for part in rows.marginals(values_of(kernel), q)]
+        moments.append([np.concatenate(part) for part in zip(*parts)])
+    np.testing.assert_array_equal(moments[0][0], moments[1][0])
+    np.testing.assert_allclose(moments[0][1], moments[1][1], rtol=1e-5)
+    assert np.any(moments[0][1] != moments[1][1])
+
+
+def test_threads_have_the_callers_floating_point_errors():
+    def overflow(_: int) -> None:
+        np.float64(1e300) * np.float64(1e300)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with np.errstate(over="ignore"):
+            each(overflow, range(4))
+        with pytest.raises(RuntimeWarning, match="overflow"):
+            each(overflow, range(4))
 
 
 # --- second derivatives in hyperparameters -------------------------------------------------------
