@@ -17,9 +17,7 @@ from gpflow_gam.likelihoods.base import unwrapped
 from gpflow_gam.likelihoods.expectations import expectations
 from gpflow_gam.likelihoods.support import checked_observations
 from gpflow_gam.optimizers.binned import bins
-from gpflow_gam.optimizers.binned.cavities import (
-    sites_of,
-)
+from gpflow_gam.optimizers.binned.cavities import Neighbourhoods, sites_of
 
 N = 36
 
@@ -245,6 +243,17 @@ def test_neighbourhoods_of_each_row_are_left_out_jointly():
         out = np.union1d(np.array(near[n], dtype=int), [n])
         expected = refit(gam, without(N, out), np.array([n]))
         np.testing.assert_allclose(result[n], expected[0], atol=1e-7)
+
+
+def test_batches_of_folds_hold_every_fold_once(monkeypatch):
+    gam = fitted("gaussian", table())
+    labels = np.random.default_rng(0).integers(0, 9, N)
+    expected = gam.loo(labels).pointwise
+    monkeypatch.setattr("gpflow_gam.optimizers.binned.cavities._ENTRIES", 50)
+    monkeypatch.setattr("gpflow_gam.optimizers.binned.cavities._BLOCK", 5)
+    np.testing.assert_allclose(gam.loo(labels).pointwise, expected, atol=1e-10)
+    folds = Neighbourhoods.of_labels(labels)
+    assert sum(len(batch.out) for batch in folds.batches(10)) == len(folds) == 9
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import distributed_gam as script
+import gpflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,9 +52,6 @@ def assert_same(result: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance
         ours, theirs = gam.summary(), one.summary()
         assert ours.deviance_explained == pytest.approx(theirs.deviance_explained, abs=tolerance)
         np.testing.assert_allclose(gam.fitted.mean_offset(), one.fitted.mean_offset(), rtol=1e-10)
-
-
-# --- sums -------------------------------------------------------------------------------------
 
 
 # --- fits -------------------------------------------------------------------------------------
@@ -155,6 +153,13 @@ def test_what_cannot_be_fitted_is_an_error_on_all(change: Any, options: Any, mes
     for error in fits(gam, [first, change(second)], "count"):
         assert isinstance(error, (ValueError, TypeError)), error
         assert message in str(error)
+
+
+def test_kernels_of_the_same_kind_are_the_same_argument() -> None:
+    parts = shares(script.table(200), 2)
+    terms = lambda: s("x", k=5, kernel=gpflow.kernels.Matern32())
+    for gam in fits(lambda: gg.GAM(terms(), "poisson"), parts, "count", max_iterations=1):
+        assert gam.is_fitted
 
 
 def test_arguments_must_be_alike() -> None:

@@ -16,6 +16,7 @@ from test_solvers import N, covariance, problem, reference, run_to_the_end
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton import reduced_newton
+from gpflow_gam.newton.operators import KernelOperator, LatentKernels
 from gpflow_gam.newton.reduced_newton import Mode
 from gpflow_gam.newton.solvers import (
     IterGP,
@@ -208,6 +209,28 @@ def of_classes(rng, n=160, **options):
     Y = (np.floor(1.5 * (X[:, :1] + 1)) % 3).astype(float)
     options.setdefault("solver", ReducedNewton(tolerance=1e-9))
     return IterNCGP((X, Y), gpflow.kernels.Matern32(3.0, 0.4), Softmax(3), **options)
+
+
+def white(rng, dtype=np.float64):
+    """An operator with white noise, and its matrix."""
+    kernel = gpflow.kernels.Matern32(1.5, 0.5) + gpflow.kernels.White(0.3)
+    X = rng.uniform(-1, 1, (30, 2)).astype(dtype)
+    X[7] = X[3]  # white noise is of the row, not of the point
+    return KernelOperator(LatentKernels.of(kernel, 2), tf.constant(X)), kernel(X).numpy()
+
+
+def test_products_of_some_rows_are_columns_of_the_matrix(rng):
+    operator, K = white(rng)
+    rows = np.array([11, 3, 25, 7])
+    V = rng.normal(size=(2, 4, 5))
+    result = operator.product_of_rows(tf.constant(rows), tf.constant(V))
+    np.testing.assert_allclose(result, K[:, rows] @ V, rtol=1e-12)
+    assert operator.sweeps == pytest.approx(4 / 30)
+    some = operator.of_rows(tf.constant(rows))
+    np.testing.assert_allclose(some.product(tf.constant(V)), K[np.ix_(rows, rows)] @ V, rtol=1e-12)
+    wide = np.zeros((2, 30, 5))
+    wide[:, rows] = V
+    np.testing.assert_array_equal(operator.spread(tf.constant(rows), tf.constant(V)), wide)
 
 
 # --- some of the data ----------------------------------------------------------------------------

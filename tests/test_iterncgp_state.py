@@ -165,6 +165,27 @@ def few(rng, name="counts", kernel=None, number=10):
     return fitted(name, rng, kernel, solver=ReducedNewton(num_actions=number))
 
 
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize("compiled", [False, True])
+def test_slopes_of_frozen_parameters_that_are_watched_are_whole(compiled, rng):
+    """By the weights, too: not by k(Xnew, X) alone."""
+    model = few(rng, number=5)
+    X, v = model.data[0][:5], model.kernel.lengthscales.unconstrained_variable
+
+    def slope():
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(v)
+            value = tf.reduce_sum(model.predict_f(X)[0])
+        return tape.gradient(value, v)
+
+    def result():
+        return float((tf.function(slope, autograph=False) if compiled else slope)())
+
+    free = result()
+    gpflow.set_trainable(model.kernel, False)
+    assert result() == pytest.approx(free, rel=1e-9)
+
+
 def _in_use(model):
     """Some of everything that a model keeps beside its parts."""
     X = tf.identity(model.data[0][:5])
