@@ -172,6 +172,16 @@ class _Step(NamedTuple):
     sites: tuple[tf.Tensor, tf.Tensor]
 
 
+class _Near(NamedTuple):
+    """Moments whose slopes the loss has, and sites near modes; zeros once none are needed."""
+
+    sloping: tf.Tensor  # [N, L, 2]
+    mean: tf.Tensor  # of sites, [N, L]
+    g: tf.Tensor  # slopes there
+    w: tf.Tensor  # curvatures
+    expected: tf.Tensor  # log density at the rows' own moments, [N]
+
+
 class _Penalty(keras.regularizers.Regularizer):
     """A head's part of the loss that does not depend on rows."""
 
@@ -392,7 +402,7 @@ class AdditiveGP(GPHead):
 
     def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> tf.Tensor:
         """
         Start at the null model of the first batch; then move q(U) by a natural gradient.
 
@@ -402,7 +412,7 @@ class AdditiveGP(GPHead):
         two epochs.
         """
         if not self.trainable:  # there is no KL, which num_data scales
-            return moments, moments
+            return super()._observe(forward, y, moments, weight)
         fits = forward.num_rows <= self.num_data
         message = f"num_data={self.num_data} of {self.name} is smaller than the batch:"
         moments = asserted(moments, fits, [message, forward.num_rows])
@@ -410,7 +420,7 @@ class AdditiveGP(GPHead):
         starts = not is_below("mean_function.constant", self.frozen)
         moves = not is_below("variational.site_shift", self.frozen)
         if not (starts or moves):
-            return moments, moments
+            return super()._observe(forward, y, moments, weight)
         leading, known = tf.shape(moments)[:-2], moments.shape[:-2]
         moments = as_rows(moments, len(known))
         with self._precision():
@@ -433,16 +443,40 @@ class AdditiveGP(GPHead):
         # NaN where a row cannot be read, and so all of q; outside `_precision`, as replicas wait
         missing = tf.constant(np.nan, tf.float64)
         num_rows = over_replicas(tf.where(valid, tf.cast(forward.num_rows, tf.float64), missing))
+        step: _Step = forward.state
         with self._precision():
-            likelihood = read_once(self.likelihood)
-            near, sloping = self._near_modes(likelihood, tf.stop_gradient(moments), Y, num_rows)
-        sloping = moments + tf.stop_gradient(sloping - moments)
+            rows, sums = self._expected(step.phi, Y, moments, weight, num_rows)
         if moves:
-            step: _Step = forward.state
-            with self._precision():
-                sums = self._batch_sums(likelihood, step.phi, Y, near, weight)
             self._move(step, [over_replicas(s) for s in sums], num_rows)
-        return as_leading(moments, leading, known), as_leading(sloping, leading, known)
+        rows = tf.where(possible, -rows, tf.constant(np.nan, rows.dtype))
+        return as_leading(rows, leading, known)
+
+    def _expected(
+        self,
+        phi: Features,
+        Y: tf.Tensor,
+        moments: tf.Tensor,
+        weight: tf.Tensor,
+        num_rows: tf.Tensor,
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Expected log densities [N] with their slopes, and sums of sites, by one evaluation."""
+        likelihood = read_once(self.likelihood)
+        mean, var, nothing, _ = self._unpacked(moments)
+        steps = tf.cast(tf.convert_to_tensor(self._steps), mean.dtype)
+        epoch = steps * tf.cast(num_rows, mean.dtype) / self.num_data
+        given = tf.stop_gradient(moments)
+        near = _Near(*map(tf.stop_gradient, self._near_modes(likelihood, given, Y, epoch)))
+        sloping = near.sloping[..., 0], near.sloping[..., 1]
+        value, g, w = expectation_gradients(likelihood, nothing, *sloping, Y)
+        slopes = tf.stop_gradient(g) * (mean - given[..., 0])
+        slopes -= 0.5 * tf.stop_gradient(w) * (var - given[..., 1])
+        rows = value + tf.reduce_sum(slopes, axis=-1)
+        is_early = epoch < _CAREFUL_EPOCHS
+        rows += tf.stop_gradient(tf.where(is_early, near.expected - value, tf.zeros_like(value)))
+        g, w = tf.where(is_early, near.g, g), tf.maximum(tf.where(is_early, near.w, w), 0.0)
+        constant = tf.cast(self._gp.mean_function.constant, mean.dtype)
+        sites = DataSites(weight * w, weight * (g + w * (near.mean - constant)))
+        return rows, [tf.stop_gradient(x) for x in sums_of(self._gp, phi, sites)]
 
     def _null_model(self, Y: tf.Tensor, weight: tf.Tensor) -> list[tf.Tensor]:
         """
@@ -514,27 +548,11 @@ class AdditiveGP(GPHead):
         self._starts.assign(tf.ones_like(self._starts))
         return tf.convert_to_tensor(constant) - before
 
-    def _batch_sums(
-        self,
-        likelihood: Likelihood,
-        phi: Features,
-        Y: tf.Tensor,
-        moments: tf.Tensor,
-        weight: tf.Tensor,
-    ) -> list[tf.Tensor]:
-        """Sums of the sites of a batch: precision [L, P, P], shift [P, L]."""
-        gp = self._gp
-        mean, var, nothing, _ = self._unpacked(moments)
-        _, g, w = expectation_gradients(likelihood, nothing, mean, var, Y)
-        w = tf.maximum(w, 0.0)
-        sites = DataSites(weight * w, weight * (g + w * (mean - gp.mean_function(nothing))))
-        return [tf.stop_gradient(s) for s in sums_of(gp, phi, sites)]
-
     def _near_modes(
-        self, likelihood: Likelihood, moments: tf.Tensor, Y: tf.Tensor, num_rows: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+        self, likelihood: Likelihood, moments: tf.Tensor, Y: tf.Tensor, epoch: tf.Tensor
+    ) -> _Near:
         """
-        Moments [N, L, 2] at which sites of rows are taken, and those of the loss's slopes.
+        Where sites of rows are taken, and slopes of the loss.
 
         In the end their own. In the first epochs, when these are far off, no further than some
         distance from the mode of each row by itself, with a spread no larger. Where the curvature
@@ -552,28 +570,29 @@ class AdditiveGP(GPHead):
         spread = 1.0 if num_labels(likelihood) is None else _NULL_SPREAD
         prior = 1.0 / tf.square(spread * far)
 
-        def slopes(mean: tf.Tensor, var: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            _, g, w = expectation_gradients(likelihood, nothing, mean, var, Y)
-            return g, tf.maximum(w, 0.0)
+        def slopes(mean: tf.Tensor, var: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            expected, g, w = expectation_gradients(likelihood, nothing, mean, var, Y)
+            return expected, g, tf.maximum(w, 0.0)
 
         def step(i: tf.Tensor, mode: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            g, w = slopes(mode, close)
+            _, g, w = slopes(mode, close)
             change = (g + prior * (centre - mode)) / (w + prior)
             return i + 1, mode + tf.clip_by_value(change, -far, far)
 
-        def limited() -> tuple[tf.Tensor, tf.Tensor]:
+        def limited() -> _Near:
             mode = tf.while_loop(lambda i, _: i < 15, step, (0, centre))[1]
             within = tf.clip_by_value(mean, mode - most, mode + most)
-            near = tf.stack([within, close], axis=-1)
-            calm = slopes(mean, var)[1] <= _STEEPER * slopes(within, close)[1]
-            return near, tf.where(calm[..., None], given, near)
+            _, g, w = slopes(within, close)
+            expected, _, own = slopes(mean, var)
+            calm = own <= _STEEPER * w
+            sloping = tf.where(calm[..., None], moments, tf.stack([within, close], axis=-1))
+            return _Near(sloping, within, g, w, expected)
 
-        given = tf.stack([mean, var], axis=-1)
-        steps = tf.cast(tf.convert_to_tensor(self._steps), mean.dtype)
-        epoch = steps * tf.cast(num_rows, mean.dtype) / self.num_data
         most = _NEAR * far * 2.0 ** tf.floor(epoch)
         close = tf.minimum(var, tf.square(most))
-        return tf.cond(epoch < _CAREFUL_EPOCHS, limited, lambda: (given, given))  # type: ignore[no-any-return]
+        none = tf.zeros_like(mean)
+        own = _Near(moments, mean, none, none, none[:, 0])
+        return tf.cond(epoch < _CAREFUL_EPOCHS, limited, lambda: own)  # type: ignore[no-any-return]
 
     def _move(self, before: _Step, sums: list[tf.Tensor], rows: tf.Tensor) -> None:
         step = tf.cast(tf.convert_to_tensor(self._steps), tf.float64)

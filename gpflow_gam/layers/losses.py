@@ -147,9 +147,9 @@ class MomentReader(abc.ABC):
 
     def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Learn from a batch what gradients do not move; moments, and those for slopes."""
-        return moments, moments
+    ) -> tf.Tensor:
+        """The loss of each row, [...]; learns from a batch what gradients do not move."""
+        return self.negative_expected_log_likelihood(y, moments)
 
     def has_trained_here(self) -> bool:
         """True if the present graph has a training call, whose output a loss must be given."""
@@ -326,6 +326,13 @@ def _head_named(name: str) -> MomentReader:
     return heads[0]
 
 
+class _OfRows(keras.losses.Loss):
+    """Averages losses of rows by Keras's rules."""
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        return y_pred
+
+
 @keras.saving.register_keras_serializable(package="gpflow_gam")
 class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
     """
@@ -367,10 +374,11 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
         forward = getattr(y_pred, FORWARD, None) if _maker(y_pred) is head else None
         if forward is not None:
             weight = self._weight(y_pred, mask, sample_weight)
-            both = tf.concat(head._observe(forward, y_true, y_pred, weight), axis=-1)
+            rows = head.loss_weight * head._observe(forward, y_true, y_pred, weight)
             if mask is not None:
-                setattr(both, _MASK, mask)
-            return super().__call__(y_true, both, sample_weight)
+                setattr(rows, _MASK, mask)
+            average = _OfRows(self.name, self.reduction, self.dtype)
+            return average(y_true, rows, sample_weight)
         if _maker(y_pred) is None and head.has_trained_here():
             raise ValueError(
                 f"{head.name} learns in its loss, which must be given what the layer returns: "
@@ -394,15 +402,7 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         head = self._head(y_pred)
-        is_both = y_pred.shape[-1] == 2 * head.num_moments  # those of the loss, and of its slopes
-        if is_both:
-            y_true = tf.concat([y_true, y_true], axis=0)
-            y_pred = tf.concat(tf.split(y_pred, 2, axis=-1), axis=0)
-        values = head.negative_expected_log_likelihood(y_true, y_pred)
-        if is_both:
-            value, sloping = tf.split(values, 2)
-            values = sloping + tf.stop_gradient(value - sloping)
-        return head.loss_weight * values
+        return head.loss_weight * head.negative_expected_log_likelihood(y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "head_name": self._head_name, "dtype": self.dtype}
