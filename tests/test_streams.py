@@ -16,6 +16,7 @@ from gpflow_gam.optimizers import minimizers
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
 from gpflow_gam.optimizers.binned.bins import RowSample
+from gpflow_gam.storage import Store, Stored
 
 N = 5000
 TERMS = (
@@ -321,6 +322,26 @@ def test_a_sample_is_even_whatever_period_rows_have(few):
     for period in (7, 8, 24):
         share = np.bincount(indices % period, minlength=period) / len(indices)
         assert share.max() < 1.5 / period
+
+
+def test_numbers_are_stored_to_the_last_bit(rng):
+    for values, kind in (
+        (rng.integers(0, 256, 50), np.uint8),
+        (rng.integers(0, 60_000, 50) + 256, np.uint16),
+        (-rng.integers(0, 9, 50), np.int32),
+        (rng.integers(0, 9, 50) / 8.0, np.float32),
+        (rng.normal(size=50), np.float64),
+    ):
+        stored = Stored.of(np.asarray(values, dtype=float))
+        assert stored.raw.dtype == kind
+        np.testing.assert_array_equal(np.asarray(stored), values)
+        np.testing.assert_array_equal(stored[3:9], values[3:9])
+        assert stored[np.array([4, 4])].dtype == np.float64
+    store = Store((6, 1))
+    blocks = [[3.0, 2.0**31 - 1.0], [0.5, -1.0], [np.nextafter(1.0, 2.0), 7.0]]
+    for i, block in enumerate(blocks):  # none fits into what was enough before
+        store.put(2 * i, np.array(block)[:, None])
+    np.testing.assert_array_equal(np.asarray(store.done())[:, 0], np.ravel(blocks))
 
 
 # --- progress ------------------------------------------------------------------------------------

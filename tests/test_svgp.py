@@ -8,15 +8,19 @@ import problems
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from gpflow.base import Parameter
 from gpflow.inducing_variables import SeparateIndependentInducingVariables
 from gpflow.kernels import SeparateIndependent, SquaredExponential
 
 import gpflow_gam as gg
 from gpflow_gam import optimizers
+from gpflow_gam.bijectors import exponential, softplus
 from gpflow_gam.inducing_variables import AdditiveInducingVariables
 from gpflow_gam.kernels import AdditiveKernel, SeparateAdditive
 from gpflow_gam.likelihoods import Heteroskedastic, support
 from gpflow_gam.models import AdditiveSGPR, AdditiveSVGP, AdditiveVGP, IterNCGP
+from gpflow_gam.models.additive import log_prior_density
+from gpflow_gam.optimizers.binned.rounds import Hyperparameters
 from gpflow_gam.variational import (
     BlockPrecision,
     CoupledCovariance,
@@ -307,6 +311,65 @@ def test_bad_arguments_are_refused(problem):
         SVGP(kernel, likelihood, problem.X)
     with pytest.raises(ValueError, match="num_data must be a whole number of at least 1"):
         SVGP(kernel, likelihood, inducing, num_data=0)
+
+
+def parameters() -> list[Parameter]:
+    """Every kind of prior, of scalars and vectors, and none."""
+    f64, tfd = np.float64, tfp.distributions
+    each = tfd.LogNormal(np.array([0.1, -0.4]), np.array([0.5, 2.0]))
+    positive = exponential()
+    return [
+        Parameter(
+            0.7,
+            transform=positive,
+            prior=tfd.LogNormal(f64(0.3), f64(1.5)),
+        ),
+        Parameter([0.2, 3.0], transform=positive, prior=each),
+        Parameter(
+            [0.9, 1.1],
+            transform=positive,
+            prior=tfd.LogNormal(f64(-1.0), f64(0.2)),
+        ),
+        Parameter(
+            1.4,
+            transform=softplus(),
+            prior=tfd.LogNormal(f64(0.0), f64(1.0)),
+        ),
+        Parameter(2.0, transform=positive, prior=tfd.Gamma(f64(2.0), f64(3.0))),
+        Parameter(
+            3.0,
+            transform=positive,
+            prior=tfd.LogNormal(f64(0.0), f64(1.0)),
+            prior_on=gpflow.base.PriorOn.UNCONSTRAINED,
+        ),
+        Parameter(
+            0.5,
+            transform=positive,
+            prior=tfd.LogNormal(f64(0.0), tf.Variable(f64(2.0))),
+        ),
+        Parameter(-0.5, prior=tfd.Normal(f64(0.0), f64(1.0))),
+        Parameter(5.0, transform=positive),
+    ]
+
+
+def test_together_is_one_by_one() -> None:
+    own = parameters()
+    variables = [p.unconstrained_variable for p in own]
+    with tf.GradientTape(persistent=True) as tape:
+        together = log_prior_density(own)
+        each = tf.add_n([p.log_prior_density() for p in own])
+    np.testing.assert_allclose(together, each, rtol=1e-14)
+    for ours, theirs in zip(tape.gradient(together, variables), tape.gradient(each, variables)):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            np.testing.assert_allclose(ours, theirs, rtol=1e-13)
+    value, slope = Hyperparameters(own).log_prior(Hyperparameters(own).get())
+    np.testing.assert_allclose(value, each, rtol=1e-13)
+    whole = [
+        tf.zeros_like(v) if g is None else g
+        for v, g in zip(variables, tape.gradient(each, variables))
+    ]
+    np.testing.assert_allclose(slope, np.concatenate([np.ravel(g) for g in whole]), rtol=1e-12)
 
 
 # --- a kernel for each output --------------------------------------------------------------------

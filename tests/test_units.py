@@ -231,6 +231,20 @@ def newton_of(
     return model
 
 
+def test_gradients_see_the_jitter():
+    """The factor is that of the same matrix at every variance: doubling scales it, exactly."""
+    k = SquaredExponential(1.0, 0.5, active_dims=[0])
+    own = gg.kernels.AdditiveKernel({"f": k})
+    Z = np.linspace(0.0, 1.0, 15)[:, None]
+    variables = gg.inducing_variables.AdditiveInducingVariables([Z])
+    with tf.GradientTape() as tape:
+        (L,) = gg.covariances.InducingBlocks(variables, own).cholesky()
+        value = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L)))
+    slope = tape.gradient(value, k.variance.unconstrained_variable)
+    softplus = 1.0 - np.exp(-1.0)  # d variance / d unconstrained, at variance 1
+    assert float(slope) == pytest.approx(15 * 0.5 * softplus, rel=1e-9)
+
+
 # --- single precision ----------------------------------------------------------------------------
 
 
