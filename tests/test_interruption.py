@@ -60,6 +60,11 @@ def test_ctrl_c_keeps_the_best_if_asked(family: str, y: str) -> None:
     assert np.all(np.isfinite(gam.predict(table())))
 
 
+def test_a_bad_on_interrupt_is_refused() -> None:
+    with pytest.raises(ValueError, match="on_interrupt must be 'raise' or 'keep'; got 'stop'"):
+        gg.GAM(s("x")).fit(table(), "y", on_interrupt="stop")
+
+
 def svgp(family: vi.VariationalFamily) -> tuple[gg.models.AdditiveSVGP, Any]:
     gam = gg.GAM(s("x", k=4), "poisson").fit(table(), "count", max_iterations=1)
     old = gam.model

@@ -504,6 +504,23 @@ def test_q_is_the_prior_where_a_component_does_not_enter(family: str) -> None:
     np.testing.assert_allclose(joint.prior_kl(), kl, rtol=1e-8)
 
 
+def test_shared_component_has_one_name_and_one_kernel() -> None:
+    shared = gpflow.kernels.Constant()
+    kernel = SeparateAdditive.of(
+        {
+            "mean": AdditiveKernel({"intercept": shared, "f": _se(0, 0.3)}),
+            "scale": AdditiveKernel({"intercept": shared, "f": _se(0, 0.5)}),
+        }
+    )
+    assert kernel.names == ("intercept", "mean:f", "scale:f")
+    assert kernel.members.tolist() == [[True, True, False], [True, False, True]]
+    assert len(kernel.trainable_parameters) == 5
+    assert [k.names for k in kernel.latent_kernels] == [
+        ("intercept", "mean:f"),
+        ("intercept", "scale:f"),
+    ]
+
+
 def test_other_engines() -> None:
     X, Y = _data(20)
     kernel = SeparateAdditive.of(_kernels())

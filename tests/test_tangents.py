@@ -173,3 +173,17 @@ def test_values_of_others_are_used_and_the_kernel_stays(inputs):
         np.testing.assert_allclose(shell(Z, X), other(Z, X), atol=1e-13)
         np.testing.assert_array_equal(kernel(Z, X), before)
         assert len(kernel.parameters) == len(other.parameters)
+
+
+@pytest.mark.parametrize("extreme", [0.0, 1e-200, 1e200])
+@pytest.mark.parametrize("name", ["se", "two lengthscales", "cyclic on a level", "interaction"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_values_out_of_range_are_no_errors_of_pythons(name, extreme, inputs):
+    """A search tries them, and looks at what comes of it."""
+    kernel = KNOWN[name]()
+    values = {id(p): np.full(p.shape.as_list(), extreme) for p in parameters_of(kernel)}
+    Z, X = inputs
+    matrices, pullback = fixed_input_kernel(kernel, Z, X).evaluate(lambda p: values[id(p)])
+    assert [m.shape for m in matrices] == [(len(Z), len(Z)), (len(Z), len(X)), (len(X),)]
+    result = pullback([np.ones_like(m) for m in matrices])
+    assert {id(p) for p, _ in result} <= set(values)
