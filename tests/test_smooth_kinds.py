@@ -194,6 +194,23 @@ def test_walks_go_on_from_where_they_are(fits):
     assert 0.6 < 2.0 * variance / spread < 1.6
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_trend_and_what_lasts_are_told_apart(seed):
+    """Evidence for both, where a search can go past the variance of one of them to nothing."""
+    rng = np.random.default_rng(seed)
+    e = [rng.normal()]
+    for _ in range(239):
+        e.append(0.9 * e[-1] + np.sqrt(1.0 - 0.81) * rng.normal())
+    t, season = np.arange(240) / 12.0, 3.0 * np.sin(np.pi * np.arange(240) / 6.0)
+    y = 1.2 * t + 0.02 * t**2 + season + 0.5 * np.array(e) + 0.2 * rng.normal(size=240)
+    data = pd.DataFrame({"t": t, "m": np.arange(240) % 12, "y": y})
+    trends = s("t"), s("t", bs="ou"), s("t") + s("t", bs="ou")
+    fits = [gg.GAM(trend + s("m", bs="cyclic", period=12)).fit(data, "y") for trend in trends]
+    smooth, lasting, both = (gam.fitted.result.elbo for gam in fits)
+    assert both > max(smooth, lasting) + 10.0
+    assert fits[2].variance_components().set_index("term").loc["s(t,ou)", "sd"] > 0.1
+
+
 def test_rough_functions_need_their_values(fits):
     gam, data = fits["rw"]
     assert len(gam.fitted.spec.components[1].inducing) == NUMBER

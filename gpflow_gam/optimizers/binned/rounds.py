@@ -41,6 +41,7 @@ _distributions = tfp.distributions
 _NEAR_TIE = 2.0  # how much worse, in nats, a place may look that may have another optimum around it
 _APART = 0.1  # distance from which a coordinate is elsewhere
 _SMALL = 7.0  # how far, in logarithms, a variance that has not vanished is below its prior
+_TINY = 19.0  # how far it may be, and still gain where a search has gone past it
 _STEP_OF_GRADIENTS = 1e-3  # of differences of gradients
 
 
@@ -143,8 +144,9 @@ class Hyperparameters:
                 result.append((int(k), float(modes[k]), _NEAR_TIE))
             result.append((int(k), float(u[k] - np.log(2.0)), 0.0))
         for k, centre in zip(np.flatnonzero(self._log_logistic), self._centre):
-            if u[k] < centre - _SMALL - _APART:
-                result.append((int(k), float(centre - _SMALL), 0.0))
+            for size in (_SMALL, _TINY):
+                if u[k] < centre - size - _APART:
+                    result.append((int(k), float(centre - size), 0.0))
         return result
 
     def prior_precision(self) -> AnyNDArray:
