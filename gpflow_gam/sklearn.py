@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numbers
 import tempfile
-import types
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +20,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import errors
-from .errors import check_count
 from .gam import GAM
 from .gam.families import Bernoulli, Binomial, Categorical, Family, Ordinal
 from .gam.families import family as as_family
@@ -101,8 +99,8 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
         if order is not None and isinstance(family, Ordinal):
             dtype = pd.CategoricalDtype(list(order), ordered=True)
         response = pd.Series(y, name=name if isinstance(name, str) else "y", dtype=dtype)
+        errors.check_count("interactions", self.interactions, 0)
         gam = self._fitted(self._terms(frame), frame, response, family, weights)
-        check_count("interactions", self.interactions, 0)
         if self.interactions:
             scores = screen_interactions(gam, max_interactions=self.interactions, seed=self._seed())
             chosen = list(scores["term"][scores["chosen"]])
@@ -384,9 +382,9 @@ class GAMClassifier(ClassifierMixin, _GAMEstimator):  # type: ignore[misc]
 def automatic_terms(
     frame: pd.DataFrame,
     offset: Column | Iterable[Column] | None,
-    k: int | None = None,
-    bs: str = "se",
-    shapes: Mapping[Column, str] = types.MappingProxyType({}),
+    k: int | None,
+    bs: str,
+    shapes: Mapping[Column, str],
 ) -> Terms:
     """A smooth, a line or a factor for every column that varies and is no offset."""
     names = list(frame.columns)
@@ -411,9 +409,10 @@ def automatic_terms(
             smooth = s(name, bs=bs, k=k, shape=shapes.get(name))
             terms.append(linear(name) if distinct == 2 else smooth)
     curves = [t for t in terms if isinstance(t, Smooth)]
-    if len(terms) >= len(complete) and len(curves) > 1:
+    if len(terms) >= len(complete) and len(curves) > 1 and not shapes:
         # too many to tell apart: one function of them together
-        terms = [s(*(t.columns[0] for t in curves)), *(t for t in terms if t not in curves)]
+        together = s(*(t.columns[0] for t in curves), bs=bs, k=k)
+        terms = [together, *(t for t in terms if t not in curves)]
     return Terms(terms)
 
 
