@@ -23,8 +23,6 @@ class Communicator:
         """Number of vectors that were added up."""
         self.bytes = 0
         """Size of these vectors."""
-        self.sums = 0
-        """Size of the vector of the last :meth:`total`."""
         self._closed = ""
 
     @property
@@ -48,7 +46,6 @@ class Communicator:
         parts = [np.asarray(a, dtype=np.float64) for a in arrays]
         flat = np.concatenate([np.ravel(p) for p in parts])
         sums = self._summed(flat)
-        self.sums = flat.nbytes
         ends = np.cumsum([p.size for p in parts])[:-1].tolist()
         return [s.reshape(p.shape) for s, p in zip(np.split(sums, ends), parts)]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import check_choice
 from ..gam import GAM
 from ..gam.fits import FittedGAM
 from ..gam.fits.data import CodedData, Communication
@@ -41,19 +40,10 @@ from ..gam.frames import Blocks, Holes
 from ..optimizers import TimeBudget
 from ..optimizers.binned.bins import CodedColumns
 from ..optimizers.binned.passes import bytes_of_pass
-from ..optimizers.minimizers import (
-    INTERRUPTED,
-    Callback,
-    FitProgress,
-    OnInterrupt,
-)
+from ..optimizers.minimizers import INTERRUPTED, Callback, FitProgress, OnInterrupt
 from ..storage import Communicator, Stored
 from .workers import Workers, check_alike
 
-_OF_MINIBATCHES = (
-    "batch_size", "num_steps", "learning_rate", "checkpoint", "save_every", "validation_data",
-    "steps_per_epoch",
-)  # fmt: skip
 _REMEDY = "Start all workers again: the fit of a GAM has no checkpoint, and begins anew."
 
 
@@ -64,49 +54,24 @@ def fit_gam(
     y: Any = None,
     strategy: object = None,
     timeout: float = 300.0,
-    max_seconds: float | None = None,
-    callback: Callback | None = None,
-    progress: bool | None = None,
     **options: Any,
 ) -> GAM:
     """Fit a GAM to the rows of all workers; see :func:`gpflow_gam.distribute.fit`."""
     workers = Workers(strategy, timeout)
-    # what can be read by rows is data, whatever else it can do
-    is_function = callable(data) and not hasattr(data, "__iter__")
 
     def share() -> Any:
-        if gam.ar1 is not None and workers.number > 1:
-            raise ValueError("ar1: neighbours may be with another worker; fit in one process.")
-        _check(gam, max_seconds, options)  # where the others are told of errors
+        # what can be read by rows is data, whatever else it can do
+        is_function = callable(data) and not hasattr(data, "__iter__")
         return data(workers.context()) if is_function else data
 
     if workers.number == 1:
-        asked = (("max_seconds", max_seconds), ("callback", callback), ("progress", progress))
-        given: dict[str, Any] = {name: value for name, value in asked if value is not None}
-        return gam.fit(share(), y, **given, **options)
+        return gam.fit(share(), y, **options)
     communicator = workers.communicator
-    on_interrupt = options.get("on_interrupt", "raise")
-    with (
-        workers.watched(_REMEDY),
-        StopSync(communicator, callback, max_seconds, on_interrupt) as stop,
-    ):
-        shown = progress if communicator.first else False
-        options |= {"callback": stop, "progress": shown}
-        return fit_share(gam, share, y, communicator=communicator, **options)
-
-
-def _check(gam: GAM, max_seconds: float | None, options: Mapping[str, Any]) -> None:
-    for name in _OF_MINIBATCHES:
-        if name in options:
-            raise ValueError(
-                f"{name} is of minibatch training, whose first argument is a function that builds "
-                "a model; a GAM is fitted to all rows at once: leave the argument out."
-            )
-    if gam.is_fitted:
-        raise ValueError("build: the GAM is fitted already; pass one that is not.")
-    check_names(options)
-    check_choice("on_interrupt", options.get("on_interrupt", "raise"), ("raise", "keep"))
-    TimeBudget(max_seconds)  # raises where it is none
+    callback, max_seconds = options.pop("callback", None), options.pop("max_seconds", None)
+    stop = StopSync(communicator, callback, max_seconds, options.get("on_interrupt", "raise"))
+    options["progress"] = options.get("progress") if communicator.first else False
+    with workers.watched(_REMEDY), stop:
+        return fit_share(gam, share, y, communicator=communicator, callback=stop, **options)
 
 
 class StopSync:
@@ -185,11 +150,14 @@ def fit_share(
     opened: list[tuple[Request, Blocks]] = []
 
     def open_share() -> dict[str, str]:
+        check_names(options)
         source, response = with_response(data(), y, gam._response)
         asked = dataclasses.replace(gam._request(response), progress=options.get("progress"))
         needs = needs_all_rows(asked, options)
         if asked.missing == "impute":
             needs = "missing='impute'"
+        if asked.ar1 is not None:
+            needs = "ar1"
         if needs_table(asked.terms):
             needs = "a formula that transforms columns, or has '.',"
         terms = with_variables(asked.terms, lambda: first_rows(source, asked))
@@ -327,7 +295,6 @@ def _arguments(request: Request, options: Mapping[str, Any]) -> dict[str, str]:
     """Arguments that must be the same on all processes, as text."""
     names = ("terms", "family", "offset", "weights", "trials", "missing", "variational", "seed")
     stated = {name: getattr(request, name) for name in names} | {"y": request.response_spec}
-    left_out = ("callback", "progress", "max_seconds")
-    stated |= {k: v for k, v in options.items() if k not in left_out}
+    stated |= {k: v for k, v in options.items() if k not in ("callback", "progress")}
     # of a kernel or a likelihood its kind is all that is known, not where it is in memory
     return {name: re.sub(r" at 0x[0-9a-f]+", "", repr(value)) for name, value in stated.items()}

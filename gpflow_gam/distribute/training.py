@@ -1,4 +1,4 @@
-"""Minibatch training on a strategy's replicas: steps, metrics, validation, checkpoints."""
+"""Minibatch training on a strategy's replicas: batches, steps, metrics, validation, checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -27,126 +28,244 @@ from ..optimizers.minimizers import Traced
 from ..variational import OptimalPrecision
 from ..version import __version__
 from .gam import fit_gam
-from .workers import (
-    Batches,
-    Data,
-    Share,
-    Workers,
-    arrays_of,
-    check_alike,
-    checksum,
-    named,
-    number_of_rows,
-    rows_of,
-)
+from .workers import Workers, check_alike, first_difference
 
 Model: TypeAlias = "AdditiveSVGP | keras.Model"
 LearningRate = float | Callable[[], keras.optimizers.Optimizer] | None
+Share = tuple[Any, ...]
+"""X and Y, and sample weights where there are any; X and Y may be dicts or tuples."""
+Data: TypeAlias = "tuple[Any, ...] | tf.data.Dataset | Callable[[Any], tf.data.Dataset]"
 
 
-class Trainable:
-    """A model with its optimizer and metrics, and the step that moves it on all replicas."""
+# --- arrays and datasets as Keras's ``fit`` takes them ------------------------------------------
 
-    def __init__(
-        self, model: Model, batches: Batches, learning_rate: LearningRate, workers: Workers
-    ) -> None:
-        self.model, self._workers, self._batches = model, workers, batches
-        self.has_metrics = False
-        self.metrics: list[tf.Variable] = []
-        if isinstance(model, AdditiveSVGP):
-            _check_svgp(model, batches)
-            self.variables, self.num_data = by_path(model), model.num_data
-            _mark_trainable_on_replicas(self.variables)
-        elif isinstance(model, keras.Model):
-            _check_keras(model)
-            self._build(model)
-            self.variables, self.num_data = _by_layer(model), batches.num_data
+
+def named(share: Share) -> dict[str, Any]:
+    """The parts of a share, under names for messages: ``X['wide']``."""
+    return {
+        name + "".join(f"[{key!r}]" for key in path): leaf
+        for name, part in zip(("X", "Y", "sample_weight"), share)
+        for path, leaf in keras.tree.flatten_with_path(part)
+    }
+
+
+def arrays_of(data: Sequence[Any], name: str = "data") -> Share:
+    """X, Y and perhaps sample weights as numpy arrays; ``name`` is for messages."""
+    if len(data) not in (2, 3):
+        raise ValueError(
+            f"{name} must be a pair (X, Y), or (X, Y, sample_weight); got {len(data)} entries."
+        )
+    arrays: Share = keras.tree.lists_to_tuples(keras.tree.map_structure(np.asarray, tuple(data)))
+    sizes = {part: len(np.atleast_1d(values)) for part, values in named(arrays).items()}
+    if len(set(sizes.values())) != 1:
+        counted = ", ".join(f"{part} has {size} rows" for part, size in sizes.items())
+        raise ValueError(f"{name}: {counted or 'no array'}; X and Y must have equally many rows.")
+    if len(arrays) == 3:
+        bad = np.flatnonzero(~(np.isfinite(arrays[2]) & (arrays[2] >= 0)))
+        if len(bad):
+            raise ValueError(
+                f"{name}: sample_weight must be finite and not negative; entry {bad[0]} is not."
+            )
+    return arrays
+
+
+def number_of_rows(share: Share) -> int:
+    """N of arrays [N, ...]."""
+    return len(tf.nest.flatten(share)[0])
+
+
+def rows_of(dataset: tf.data.Dataset, name: str = "data") -> tf.data.Dataset:
+    """The rows of a dataset of rows, or of batches whose size ``batch`` leaves unknown."""
+    specs = tf.nest.flatten(_checked(dataset, name).element_spec)
+    batched = all(spec.shape.rank and spec.shape[0] is None for spec in specs)
+    return dataset.unbatch() if batched else dataset
+
+
+def _checked(dataset: tf.data.Dataset, name: str = "data") -> tf.data.Dataset:
+    spec = dataset.element_spec
+    dense = all(isinstance(s, tf.TensorSpec) for s in tf.nest.flatten(spec))
+    if not (isinstance(spec, tuple) and len(spec) in (2, 3) and dense):
+        raise ValueError(
+            f"{name} must be a dataset of pairs (X, Y) of tensors, or of (X, Y, sample_weight); it "
+            f"gives {spec}."
+        )
+    return dataset
+
+
+def checksum(share: Share) -> int:
+    """Tells other numbers from these."""
+    value = 0
+    for part in map(np.asarray, tf.nest.flatten(share)):
+        part = part.astype(bytes) if part.dtype == object else part  # strings of a dataset
+        value = zlib.crc32(np.ascontiguousarray(part).data, value)
+    return value
+
+
+class Batches:
+    """
+    Batches that follow from the step alone, of which each replica has an equal share.
+
+    Those of arrays come in a new order each epoch, those of a dataset in its own; of a function
+    each worker has its own, which its replicas take in turn.
+    """
+
+    def __init__(self, data: Data, batch_size: int, workers: Workers, seed: int) -> None:
+        replicas = workers.replicas
+        if batch_size % replicas:
+            raise ValueError(
+                f"batch_size={batch_size} must be a multiple of the {replicas} replicas, each of "
+                "which takes an equal share; try "
+                f"{batch_size - batch_size % replicas or replicas}."
+            )
+        self.batch_size, self.seed, self._local = batch_size, seed, workers.local
+        self.rows = batch_size // replicas  # of a share
+        self.num_data: int | None = None
+        self.is_shared = True  # whether all workers read the same
+        self.arrays: Share | None = None
+        self._order: tuple[int, AnyNDArray] | None = None
+        self._dataset: tf.data.Dataset | None = None
+        if isinstance(data, tf.data.Dataset):
+            number = int(rows_of(data).cardinality())
+            self.num_data = number if number >= 0 else None
+            self._dataset = rows_of(data).batch(batch_size, drop_remainder=True)
+        elif isinstance(data, (tuple, list)):
+            self.arrays = arrays_of(data)
+            self.num_data = number_of_rows(self.arrays)
+        elif callable(data):
+            self.is_shared, self._dataset = False, _checked(data(workers.context()))
         else:
             raise TypeError(
-                "build must return an AdditiveSVGP or a compiled keras.Model; it returned "
-                f"{type(model).__name__}."
+                "data must be a pair of arrays (X, Y), a tf.data.Dataset of pairs, or a function "
+                f"from a tf.distribute.InputContext to a tf.data.Dataset; got "
+                f"{type(data).__name__}."
             )
-        self.trained: list[Any] = list(model.trainable_variables)
-        if not self.trained:
-            raise ValueError("build returned a model in which nothing is trainable.")
-        # of several types TensorFlow would send gradients as one vector
-        types = sorted({tf.as_dtype(v.dtype).name for v in self.trained})
-        if workers.number > 1 and len(types) > 1:
+        if self.num_data is not None and batch_size > self.num_data:
             raise ValueError(
-                f"build returned a model that trains numbers of {' and '.join(types)}, and several "
-                "workers add up gradients of one type alone: give its layers one dtype, such as by "
-                "keras.config.set_floatx('float64') before they are made."
+                f"batch_size={batch_size} is more than the {self.num_data} rows of data; lower it."
             )
-        self.optimizer = _optimizer(model, learning_rate)
-        self.optimizer.build(self.trained)
-        clips = ("clipnorm", "global_clipnorm", "clipvalue")
-        self._clips = any(getattr(self.optimizer, name) is not None for name in clips)
-        self._step = Traced(lambda *t: workers.strategy.run(self._on_replica, args=t))
+        self._iterator: Any = None
+        self._next = 0  # element of the dataset
+        first = self._read(0)
+        self.first = self._cut(first, 0)  # a share
+        self.digest: int | None = None  # tells other data from these
+        if self.is_shared:
+            self.digest = checksum(first if self.arrays is None else self.arrays)
 
-    def _build(self, model: keras.Model) -> None:
-        """Make all variables: none may be made inside a compiled step."""
-        X, Y, *_ = self._batches.first
-        if not model.built:
-            model(tf.nest.map_structure(lambda x: x[:1], X), training=False)
-        if len(keras.tree.flatten(Y)) > 1 or len(model.metrics) > 1:
-            model._symbolic_build(data_batch=self._batches.first)
-        self.has_metrics = len(model.metrics) > 1  # than the mean loss
-        self.metrics = [_plain(v) for v in {id(v): v for v in model.metrics_variables}.values()]
-        for v in model.metrics_variables if self._workers.replicas > 1 else ():
-            if v.aggregation != "sum":  # each replica adds up its own rows', and reading adds these
-                raise ValueError(
-                    f"the metric variable {v.path} is of aggregation {v.aggregation!r}, which "
-                    "several replicas cannot report; make it by add_variable(aggregation='sum')."
-                )
+    def shares(self, step: int) -> dict[int, Share]:
+        """X [B / R, ...], Y and perhaps sample weights of the local replicas at a step, from 0."""
+        if self.is_shared:
+            batch = self._read(step)
+            return {r: self._cut(batch, r) for r in self._local}
+        places = enumerate(self._local, step * len(self._local))
+        return {r: self._own(self._read(number)) for number, r in places}
 
-    def slots(self) -> dict[str, tf.Variable]:
-        """The optimizer's variables but for the learning rate, which each start may change."""
-        slots = [v for v in self.optimizer.variables if v.name != "learning_rate"]
-        return {f"optimizer {i}": _plain(v) for i, v in enumerate(slots)}
+    def _read(self, number: int) -> Share:
+        """A batch; of a dataset fast if it follows the last one, otherwise all before are read."""
+        if self.arrays is not None and self.num_data is not None:
+            epoch, batch = divmod(number, self.num_data // self.batch_size)
+            if self._order is None or self._order[0] != epoch:
+                rng = np.random.default_rng((self.seed, epoch))
+                self._order = epoch, rng.permutation(self.num_data)
+            rows = self._order[1][batch * self.batch_size : (batch + 1) * self.batch_size]
+            return tf.nest.map_structure(lambda v: v[rows], self.arrays)
+        if self._iterator is None or number != self._next:
+            self._iterator, self._next = self._from_the_start(), 0
+        for element in self._iterator:
+            self._next += 1
+            if self._next > number:
+                return element
+        raise ValueError(
+            "data ran out before the first whole batch; lower batch_size or give more rows."
+        )
 
-    def step(self, shares: dict[int, Share]) -> tuple[float, float]:
-        """Take a step: the whole batch's loss, and how many gradients are not finite."""
-        flat = {replica: tf.nest.flatten(share) for replica, share in shares.items()}
-        loss, broken = self._workers.first(self._step(*self._workers.distributed(flat)))
-        return float(loss), float(broken)
+    def _from_the_start(self) -> Any:
+        assert self._dataset is not None
+        return iter(self._dataset.repeat().prefetch(1))
 
-    def _on_replica(self, *tensors: tf.Tensor) -> tf.Tensor:
-        options, total = self._workers.options, tf.distribute.ReduceOp.SUM
-        context = tf.distribute.get_replica_context()
-        X, Y, *weight = tf.nest.pack_sequence_as(self._batches.first, tensors)
-        weights = weight[0] if weight else None
-        with tf.GradientTape() as tape:
-            if isinstance(self.model, AdditiveSVGP):
-                # Each share's bound is scaled to all the data, and holds KL and priors once: the
-                # mean over shares is the bound of their union.
-                loss = self.model.training_loss((X, Y)) / self._workers.replicas
-            else:
-                # Keras divides its losses, and those of add_loss, by the number of replicas itself.
-                outputs = self.model(X, training=True)
-                loss = self.model.compute_loss(x=X, y=Y, y_pred=outputs, sample_weight=weights)
-        sources = [_plain(v) for v in self.trained]
-        gradients = [
-            tf.convert_to_tensor(g)
-            for g in tape.gradient(loss, sources, unconnected_gradients="zero")
-        ]
-        broken = [tf.math.count_nonzero(~tf.math.is_finite(g), dtype=tf.float64) for g in gradients]
-        report = tf.stack([tf.cast(loss, tf.float64), tf.add_n(broken)])
-        report = context.all_reduce(total, report, options)
-        if self._clips and self._workers.replicas > 1:
-            # Keras clips each replica's gradient and sums afterwards: so one of them hands in the
-            # whole gradient, the others zeros.
-            whole = context.all_reduce(total, gradients, options)
-            first = tf.equal(context.replica_id_in_sync_group, 0)
-            gradients = [tf.where(first, g, tf.zeros_like(g)) for g in whole]
-        self.optimizer.apply(gradients, self.trained)
-        if self.has_metrics:
-            self.model.compute_metrics(X, Y, outputs, sample_weight=weights)
-        return report
+    def _cut(self, batch: Share, replica: int) -> Share:
+        part = slice(replica * self.rows, (replica + 1) * self.rows)
+        return tf.nest.map_structure(lambda v: tf.convert_to_tensor(v[part]), batch)
 
-    def reported(self) -> dict[str, AnyNDArray]:
-        """The metrics' values, by name."""
-        result = self.model.get_metrics_result()
-        return {name: np.asarray(value, np.float64) for name, value in result.items()}
+    def _own(self, share: Share) -> Share:
+        sizes = {name: v.shape[0] if v.shape.rank else 1 for name, v in named(share).items()}
+        if set(sizes.values()) != {self.rows}:
+            counted = ", ".join(f"{rows} rows of {name}" for name, rows in sizes.items())
+            raise ValueError(
+                f"data gives a batch of {counted}; each replica needs batch_size / replicas = "
+                f"{self.rows}. End the dataset in .batch({self.rows}, drop_remainder=True)."
+            )
+        return share
+
+    def position(self) -> bytes:
+        """TensorFlow's state of a dataset's iterator; empty where it keeps none."""
+        if self._iterator is None:
+            return b""
+        try:
+            (state,) = self._iterator._serialize_to_tensors().values()
+        except tf.errors.OpError:  # of ``from_generator``
+            return b""
+        return bytes(tf.io.serialize_tensor(state).numpy())
+
+    def restore(self, step: int, position: bytes) -> None:
+        """Go on at a step; where the position is of no use it is read up to."""
+        if not position:
+            return
+        iterator = self._from_the_start()
+        try:
+            state = tf.io.parse_tensor(position, tf.variant)
+            iterator._restore_from_tensors({"_STATE": state})
+        except Exception:  # TensorFlow reports other or damaged iterators in many ways
+            return
+        self._iterator = iterator
+        self._next = step * (1 if self.is_shared else len(self._local))
+
+
+class Validation:
+    """Held-out rows, the same on all workers; replicas take whole batches, as one device does."""
+
+    def __init__(self, data: Any, batch_size: int, workers: Workers, model: keras.Model) -> None:
+        first = None
+        if isinstance(data, (tuple, list)):
+            first = arrays_of(data, "validation_data")
+            data = tf.data.Dataset.from_tensor_slices(first)
+        rows = rows_of(data, "validation_data")
+        if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
+            raise ValueError("validation_data is a dataset without an end; leave its repeat() out.")
+        self._batches = rows.batch(batch_size)
+        first = next(iter(self._batches), None) if first is None else first
+        if first is None:
+            raise ValueError("validation_data holds no rows.")
+        self.digest = checksum(first)
+        self._workers, self.model = workers, model
+
+        def on_replica(has_batch: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
+            def test() -> tf.Tensor:
+                model.test_step(tf.nest.pack_sequence_as(rows.element_spec, tensors))
+                return tf.constant(True)
+
+            return tf.cond(has_batch, test, lambda: tf.constant(False))
+
+        self._test = Traced(lambda *t: workers.strategy.run(on_replica, args=t))
+
+    def evaluate(self) -> dict[str, AnyNDArray]:
+        """The loss and the metrics, by name; metrics begin anew."""
+        self.model.reset_metrics()
+        for batches in self._rounds():
+            # whether there is a batch for the replica, and its tensors; the first's where not
+            flat = {i: [tf.constant(True), *tf.nest.flatten(b)] for i, b in enumerate(batches)}
+            idle = [tf.constant(False), *flat[0][1:]]
+            flat = {r: flat.get(r, idle) for r in self._workers.local}
+            try:
+                self._test(*self._workers.distributed(flat))
+            except tf.errors.InvalidArgumentError as error:
+                raise ValueError(f"validation_data cannot be evaluated: {error.message}") from error
+        return _reported(self.model)
+
+    def _rounds(self) -> Iterator[list[Share]]:
+        """A batch for each replica, all of as many rows; fewer batches at the end."""
+        for _, alike in itertools.groupby(self._batches, number_of_rows):
+            while batches := list(itertools.islice(alike, self._workers.replicas)):
+                yield batches
 
 
 # --- what can be trained -----------------------------------------------------------------------
@@ -206,9 +325,6 @@ def _optimizer(model: Model, learning_rate: LearningRate) -> keras.optimizers.Op
     return optimizer
 
 
-# --- variables by names that hold from process to process ---------------------------------------
-
-
 def _plain(variable: Any) -> tf.Variable:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
@@ -230,63 +346,12 @@ def _by_layer(model: keras.Model) -> dict[str, tf.Variable]:
     return {f"{path} {i}": _plain(v) for i, (path, v) in enumerate(zip(paths, variables))}
 
 
-# --- validation ---------------------------------------------------------------------------------
+def _reported(model: keras.Model) -> dict[str, AnyNDArray]:
+    """The metrics' values, by name."""
+    return {k: np.asarray(v, np.float64) for k, v in model.get_metrics_result().items()}
 
 
-class Validation:
-    """Held-out rows, the same on all workers; replicas take whole batches, as one device does."""
-
-    def __init__(self, data: Any, batch_size: int, workers: Workers) -> None:
-        self._workers = workers
-        self._compiled: Traced | None = None
-        arrays = arrays_of(data, "validation_data") if isinstance(data, (tuple, list)) else None
-        if arrays is not None:
-            data = tf.data.Dataset.from_tensor_slices(arrays)
-        rows = rows_of(data, "validation_data")
-        if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
-            raise ValueError("validation_data is a dataset without an end; leave its repeat() out.")
-        self._batches, self._structure = rows.batch(batch_size), rows.element_spec
-        first = next(iter(self._batches), None) if arrays is None else arrays
-        if first is None:
-            raise ValueError("validation_data holds no rows.")
-        self.digest = checksum(first)
-
-    def evaluate(self, trainable: Trainable) -> dict[str, AnyNDArray]:
-        """The loss and the metrics, by name; metrics begin anew."""
-        model = trainable.model
-        model.reset_metrics()
-        self._compiled = self._compiled or Traced(self._test_step(model))
-        for batches in self._rounds():
-            # whether there is a batch for the replica, and its tensors; the first's where not
-            flat = {i: [tf.constant(True), *tf.nest.flatten(b)] for i, b in enumerate(batches)}
-            idle = [tf.constant(False), *flat[0][1:]]
-            flat = {r: flat.get(r, idle) for r in self._workers.local}
-            try:
-                self._compiled(*self._workers.distributed(flat))
-            except tf.errors.InvalidArgumentError as error:
-                raise ValueError(f"validation_data cannot be evaluated: {error.message}") from error
-        return trainable.reported()
-
-    def _test_step(self, model: keras.Model) -> Callable[..., tf.Tensor]:
-        def on_replica(has_batch: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
-            def test() -> tf.Tensor:
-                model.test_step(tf.nest.pack_sequence_as(self._structure, tensors))
-                return tf.constant(True)
-
-            if self._workers.replicas == 1:
-                return test()
-            return tf.cond(has_batch, test, lambda: tf.constant(False))
-
-        return lambda *tensors: self._workers.strategy.run(on_replica, args=tensors)
-
-    def _rounds(self) -> Iterator[list[Share]]:
-        """A batch for each replica, all of as many rows; fewer batches at the end."""
-        for _, alike in itertools.groupby(self._batches, number_of_rows):
-            while batches := list(itertools.islice(alike, self._workers.replicas)):
-                yield batches
-
-
-# --- the state of a fit --------------------------------------------------------------------------
+# --- the fit of a model --------------------------------------------------------------------------
 
 FILE = "training.state"
 FORMAT = 2
@@ -297,92 +362,198 @@ class FailedStepError(RuntimeError):
     """A step could not be computed, or its loss or gradient is NaN or infinite."""
 
 
-@dataclass(eq=False)
-class FitState:
-    """Steps done, reports of epochs, and the checkpoint from which a restarted fit goes on."""
+class Training:
+    """A model with its optimizer and metrics on all replicas, its steps, and its checkpoint."""
 
-    trainable: Trainable
-    workers: Workers
-    batches: Batches
-    folder: Path | None
-    seed: int
-    steps_per_epoch: int | None
-    validation: Validation | None
-    history: list[float] = field(default_factory=list)
-    _saved: int | None = None
-    _epochs: dict[str, list[AnyNDArray]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        trainable, optimizer = self.trainable, self.trainable.optimizer
-        self._reports = trainable.has_metrics or self.validation is not None
-        if self._reports and self.steps_per_epoch is None:
+    def __init__(
+        self,
+        model: Model,
+        batches: Batches,
+        workers: Workers,
+        learning_rate: LearningRate,
+        folder: Path | None,
+        validation_data: Any,
+        steps_per_epoch: int | None,
+    ) -> None:
+        self.model, self._batches, self._workers, self._folder = model, batches, workers, folder
+        self.history: list[float] = []
+        self._epochs: dict[str, list[AnyNDArray]] = {}
+        self._saved: int | None = None
+        self._has_metrics, self._validation = False, None
+        self._steps_per_epoch = steps_per_epoch
+        if steps_per_epoch is None and batches.num_data is not None:
+            self._steps_per_epoch = batches.num_data // batches.batch_size
+        if isinstance(model, AdditiveSVGP):
+            if validation_data is not None:
+                raise ValueError(
+                    "validation_data are of a keras.Model; build returned an AdditiveSVGP, whose "
+                    "predictive density at other rows is model.predict_log_density((X, Y))."
+                )
+            _check_svgp(model, batches)
+            variables, num_data = by_path(model), model.num_data
+            _mark_trainable_on_replicas(variables)
+        elif isinstance(model, keras.Model):
+            _check_keras(model)
+            self._build(model)
+            variables, num_data = _by_layer(model), batches.num_data
+            if validation_data is not None:
+                size = batches.batch_size
+                self._validation = Validation(validation_data, size, workers, model)
+        else:
+            raise TypeError(
+                "build must return an AdditiveSVGP or a compiled keras.Model; it returned "
+                f"{type(model).__name__}."
+            )
+        if self._steps_per_epoch is None and (self._has_metrics or self._validation is not None):
             raise ValueError(
                 "metrics and validation_data are reported once an epoch, and data do not say how "
                 "many rows they have: pass steps_per_epoch=."
             )
-        self._variables = {**trainable.variables, **trainable.slots()}
-        if self._reports:  # of which a step in the middle of an epoch has added some up
-            self._variables |= {f"metric {i}": v for i, v in enumerate(trainable.metrics)}
-        names = {id(v): name for name, v in trainable.variables.items()}
-        options = optimizer.get_config()
+        self.trained: list[Any] = list(model.trainable_variables)
+        if not self.trained:
+            raise ValueError("build returned a model in which nothing is trainable.")
+        # of several types TensorFlow would send gradients as one vector
+        types = sorted({tf.as_dtype(v.dtype).name for v in self.trained})
+        if workers.number > 1 and len(types) > 1:
+            raise ValueError(
+                f"build returned a model that trains numbers of {' and '.join(types)}, and several "
+                "workers add up gradients of one type alone: give its layers one dtype, such as by "
+                "keras.config.set_floatx('float64') before they are made."
+            )
+        self.optimizer = _optimizer(model, learning_rate)
+        self.optimizer.build(self.trained)
+        clips = ("clipnorm", "global_clipnorm", "clipvalue")
+        self._clips = any(getattr(self.optimizer, name) is not None for name in clips)
+        self._step = Traced(lambda *t: workers.strategy.run(self._on_replica, args=t))
+        self._variables = {**variables, **self._state()}
+        names = {id(v): name for name, v in variables.items()}
+        options = self.optimizer.get_config()
         kept = {k: v for k, v in options.items() if k not in ("name", "learning_rate")}
         config = {
-            "seed": self.seed,
-            "batch_size": self.batches.batch_size,
-            "num_data": trainable.num_data,
-            "data": self.batches.digest,
-            "trained": [names[id(_plain(v))] for v in trainable.trained],
-            "optimizer": {"class": type(optimizer).__name__, **kept},
-            "steps_per_epoch": self.steps_per_epoch if self._reports else None,
-            "validation_data": None if self.validation is None else self.validation.digest,
+            "seed": batches.seed,
+            "batch_size": batches.batch_size,
+            "num_data": num_data,
+            "checksum of data": batches.digest,
+            "trained": [names[id(_plain(v))] for v in self.trained],
+            "optimizer": {"class": type(self.optimizer).__name__, **kept},
+            "steps_per_epoch": self._steps_per_epoch,
+            "checksum of validation_data": self._validation and self._validation.digest,
+            **{f"shape of {name}": tuple(v.shape) for name, v in self._variables.items()},
         }
         # what must not change from start to start, nor from worker to worker
         self._config = json.loads(json.dumps(config, default=str))
         told = {name: json.dumps(value) for name, value in self._config.items()}
-        check_alike(self.workers.communicator.gathered(told))
+        check_alike(workers.communicator.gathered(told))
 
-    @property
-    def step(self) -> int:
-        return len(self.history)
+    def _build(self, model: keras.Model) -> None:
+        """Make all variables: none may be made inside a compiled step."""
+        X, Y, *_ = self._batches.first
+        if not model.built:
+            model(tf.nest.map_structure(lambda x: x[:1], X), training=False)
+        if len(keras.tree.flatten(Y)) > 1 or len(model.metrics) > 1:
+            model._symbolic_build(data_batch=self._batches.first)
+        self._has_metrics = len(model.metrics) > 1  # than the mean loss
+        for v in model.metrics_variables if self._workers.replicas > 1 else ():
+            if v.aggregation != "sum":  # each replica adds up its own rows', and reading adds these
+                raise ValueError(
+                    f"the metric variable {v.path} is of aggregation {v.aggregation!r}, which "
+                    "several replicas cannot report; make it by add_variable(aggregation='sum')."
+                )
+
+    def _state(self) -> dict[str, tf.Variable]:
+        """
+        The optimizer's variables but for the learning rate, which each start may change, and the
+        metrics', of which a step in the middle of an epoch has added some up.
+        """
+        slots = [v for v in self.optimizer.variables if v.name != "learning_rate"]
+        metrics = getattr(self.model, "metrics_variables", ())
+        metrics = {id(v): v for v in metrics}.values()
+        return {
+            f"{kind} {i}": _plain(v)
+            for kind, some in (("optimizer", slots), ("metric", metrics))
+            for i, v in enumerate(some)
+        }
 
     # --- steps and epochs ----------------------------------------------------------------------
 
-    def record(self, loss: float, broken: float) -> None:
-        """Append a step's loss; ``broken`` counts the numbers of its gradient not finite."""
-        self.history.append(loss)
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return len(self.history)
+
+    def take_step(self, shares: dict[int, Share]) -> None:
+        """Raises FailedStepError if it cannot be computed, or if a number is not finite."""
+        flat = {replica: tf.nest.flatten(share) for replica, share in shares.items()}
+        try:
+            loss, broken = self._workers.first(self._step(*self._workers.distributed(flat)))
+        except tf.errors.InvalidArgumentError as error:
+            # without the stack that comes before it and the nodes after it
+            lines = [x for x in str(error.message).splitlines() if x and not x[0].isspace()]
+            self._fail(self.step + 1, lines[-1] if lines else type(error).__name__, error)
+        self.history.append(float(loss))
         if not np.isfinite(loss):
-            self.fail(self.step, f"the loss is {loss}")
+            self._fail(self.step, f"the loss is {loss}")
         if broken:
-            self.fail(self.step, "the gradient of the loss is NaN or infinite")
+            self._fail(self.step, "the gradient of the loss is NaN or infinite")
+
+    def _on_replica(self, *tensors: tf.Tensor) -> tf.Tensor:
+        """The whole batch's loss, and how many numbers of the gradient are not finite, [2]."""
+        options, total = self._workers.options, tf.distribute.ReduceOp.SUM
+        context = tf.distribute.get_replica_context()
+        X, Y, *weight = tf.nest.pack_sequence_as(self._batches.first, tensors)
+        weights = weight[0] if weight else None
+        with tf.GradientTape() as tape:
+            if isinstance(self.model, AdditiveSVGP):
+                # Each share's bound is scaled to all the data, and holds KL and priors once: the
+                # mean over shares is the bound of their union.
+                loss = self.model.training_loss((X, Y)) / self._workers.replicas
+            else:
+                # Keras divides its losses, and those of add_loss, by the number of replicas itself.
+                outputs = self.model(X, training=True)
+                loss = self.model.compute_loss(x=X, y=Y, y_pred=outputs, sample_weight=weights)
+        sources = [_plain(v) for v in self.trained]
+        gradients = [
+            tf.convert_to_tensor(g)
+            for g in tape.gradient(loss, sources, unconnected_gradients="zero")
+        ]
+        broken = [tf.math.count_nonzero(~tf.math.is_finite(g), dtype=tf.float64) for g in gradients]
+        report = tf.stack([tf.cast(loss, tf.float64), tf.add_n(broken)])
+        report = context.all_reduce(total, report, options)
+        if self._clips and self._workers.replicas > 1:
+            # Keras clips each replica's gradient and sums afterwards: so one of them hands in the
+            # whole gradient, the others zeros.
+            whole = context.all_reduce(total, gradients, options)
+            first = tf.equal(context.replica_id_in_sync_group, 0)
+            gradients = [tf.where(first, g, tf.zeros_like(g)) for g in whole]
+        self.optimizer.apply(gradients, self.trained)
+        if self._has_metrics:
+            self.model.compute_metrics(X, Y, outputs, sample_weight=weights)
+        return report
 
     def end_epoch(self) -> dict[str, AnyNDArray]:
         """The epoch's report, if the last step ended one; empty elsewhere."""
-        steps = self.steps_per_epoch
-        if not self._reports or steps is None or self.step % steps:
+        steps = self._steps_per_epoch
+        if steps is None or self.step % steps:
             return {}
-        report = self.trainable.reported()
-        report["loss"] = np.mean(self.history[-steps:])
-        if self.validation is not None:
-            validated = self.validation.evaluate(self.trainable)
-            report |= {f"val_{name}": value for name, value in validated.items()}
-        self.trainable.model.reset_metrics()
+        report: dict[str, AnyNDArray] = {"loss": np.mean(self.history[-steps:])}
+        if isinstance(self.model, keras.Model):
+            report = _reported(self.model) | report
+            if self._validation is not None:
+                validated = self._validation.evaluate()
+                report |= {f"val_{name}": value for name, value in validated.items()}
+            self.model.reset_metrics()
         for name, value in report.items():
             self._epochs.setdefault(name, []).append(value)
         return report
 
     def epochs(self) -> dict[str, AnyNDArray]:
-        """All reports [epochs], the mean loss first."""
-        steps = self.steps_per_epoch
-        if steps is None:
-            return {}
-        ended = self.step // steps
-        losses = np.reshape(self.history[: ended * steps], (ended, steps)).mean(axis=1)
-        return {"loss": losses, **{n: np.stack(v) for n, v in self._epochs.items() if n != "loss"}}
+        """All reports [epochs]."""
+        return {name: np.stack(values) for name, values in self._epochs.items()}
 
-    def fail(self, step: int, what: str, cause: Exception | None = None) -> NoReturn:
+    def _fail(self, step: int, what: str, cause: Exception | None = None) -> NoReturn:
         kept = ""
         if self._saved is not None:
-            kept = f" The checkpoint of step {self._saved} in {self.folder} is from before."
+            kept = f" The checkpoint of step {self._saved} in {self._folder} is from before."
         raise FailedStepError(
             f"step {step}: {what}. If the data are in order lower learning_rate, or raise the "
             f"jitter.{kept}"
@@ -393,25 +564,25 @@ class FitState:
     @property
     def remedy(self) -> str:
         """Advice for users when a worker is lost."""
-        if self.folder is None:
+        if self._folder is None:
             return "Start all workers again; with checkpoint=folder they would go on from there."
         return (
             "Start all workers again with the same arguments: they go on from step "
-            f"{self._saved or 0}, the last in {self.folder}."
+            f"{self._saved or 0}, the last in {self._folder}."
         )
 
     def save(self) -> None:
         """Write the state, on the chief; raise FailedStepError where it is not finite."""
-        if self.folder is None or self._saved == self.step:
+        if self._folder is None or self._saved == self.step:
             return
         # on every worker, since reading a variable may take all of them
         values = {name: v.numpy() for name, v in self._variables.items()}
         for name, value in values.items():
             if np.issubdtype(value.dtype, np.floating) and not np.all(np.isfinite(value)):
-                self.fail(self.step, f"{name} is NaN or infinite after it")
-        first, shared = self.workers.index == 0, self.batches.is_shared
-        position = self.batches.position() if first or not shared else b""
-        positions = self.workers.communicator.gathered(position)
+                self._fail(self.step, f"{name} is NaN or infinite after it")
+        first, shared = self._workers.index == 0, self._batches.is_shared
+        position = self._batches.position() if first or not shared else b""
+        positions = self._workers.communicator.gathered(position)
         if first:
             header = {
                 "kind": _KIND,
@@ -424,71 +595,48 @@ class FitState:
             arrays = {
                 "history": np.array(self.history, dtype=np.float64),
                 **{f"variable {name}": value for name, value in values.items()},
-                **{f"epoch {name}": np.stack(v) for name, v in self._epochs.items()},
+                **{f"epoch {name}": values for name, values in self.epochs().items()},
                 **{f"position {i}": np.frombuffer(p, np.uint8) for i, p in enumerate(positions)},
             }
-            archive.write(self.folder / FILE, header, arrays, overwrite=True, compressed=False)
+            archive.write(self._folder / FILE, header, arrays, overwrite=True, compressed=False)
         self._saved = self.step
 
     def resume(self, num_steps: int) -> int:
         """Take over the chief's checkpoint, if there is one; returns the step it was written at."""
-        if self.folder is None:
+        if self._folder is None:
             return 0
-        path, content = self.folder / FILE, b""
-        if self.workers.index == 0:
-            self.folder.mkdir(parents=True, exist_ok=True)
+        path, content = self._folder / FILE, b""
+        if self._workers.index == 0:
+            self._folder.mkdir(parents=True, exist_ok=True)
             content = path.read_bytes() if path.exists() else b""
-        content = self.workers.communicator.gathered(content)[0]
+        content = self._workers.communicator.gathered(content)[0]
         if not content:
             return 0
         try:
             header, arrays = archive.read(path, _KIND, FORMAT, "checkpoint", content)
         except ValueError as error:
             raise ValueError(f"checkpoint: {error} Remove it to start anew.") from error
-        self._check(header["config"], arrays, path)
+        if other := first_difference(header["config"], self._config):
+            name, there, here = other
+            raise ValueError(
+                f"checkpoint: {path} was written by another fit: {name} was {there}, now it is "
+                f"{here}. Go on with what it was written with, or pass another folder."
+            )
         self.history = arrays["history"].tolist()
         if self.step > num_steps:
             raise ValueError(
                 f"num_steps={num_steps} is less than the {self.step} steps of the checkpoint in "
-                f"{self.folder}; raise it, or pass another folder."
+                f"{self._folder}; raise it, or pass another folder."
             )
         self._saved = self.step
         for name, variable in self._variables.items():
             variable.assign(arrays[f"variable {name}"])
         self._epochs = {name: list(arrays[f"epoch {name}"]) for name in header["epochs"]}
-        shared = self.batches.is_shared
-        if header["workers"] == (1 if shared else self.workers.number):  # as many as there were
-            position = arrays[f"position {0 if shared else self.workers.index}"]
-            self.batches.restore(self.step, position.tobytes())
+        shared = self._batches.is_shared
+        if header["workers"] == (1 if shared else self._workers.number):  # as many as there were
+            position = arrays[f"position {0 if shared else self._workers.index}"]
+            self._batches.restore(self.step, position.tobytes())
         return self.step
-
-    def _check(self, config: Mapping[str, Any], arrays: Mapping[str, Any], path: Path) -> None:
-        """Raise ValueError if the checkpoint is of another fit."""
-        for name, here in self._config.items():
-            there = config.get(name)
-            if there == here:
-                continue
-            what = f"{name} was {there}, now it is {here}"
-            if name in ("data", "validation_data"):
-                what = f"its {name} were others"
-            elif name == "trained":
-                only = sorted(set(there or ()) ^ set(here)) or ["their order"]
-                what = f"the trained parameters differ in {', '.join(only[:3])}"
-            raise ValueError(
-                f"checkpoint: {path} was written by another fit: {what}. Go on with what it was "
-                "written with, or pass another folder."
-            )
-        for name, variable in self._variables.items():
-            value = arrays.get(f"variable {name}")
-            there, here = None if value is None else value.shape, tuple(variable.shape)
-            if there != here:
-                raise ValueError(
-                    f"checkpoint: {path} was written by another fit: {name} has shape {there} "
-                    f"there, {here} here. Build the model as it was, or pass another folder."
-                )
-
-
-# --- fits ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -509,8 +657,8 @@ class StepProgress:
 
     epoch: Mapping[str, AnyNDArray] = field(default_factory=dict)
     """
-    The compiled metrics and validation losses of a Keras model (`loss`, `val_loss`, ...) where an
-    epoch ended at this step; empty at other steps.
+    The mean loss, compiled metrics and validation losses (`loss`, `val_loss`, ...) where an epoch
+    ended at this step; empty at other steps.
     """
 
 
@@ -558,9 +706,9 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
     the others end with a :class:`LostWorkerError`; start all of them again to go on. See
     :doc:`/distribution`.
 
-    :param build: a GAM that is not fitted; or a function that makes the model, in the strategy's
-        scope: an :class:`~gpflow_gam.models.AdditiveSVGP` with ``num_data``, or a compiled
-        ``keras.Model``. One with a ``compute_loss`` of its own returns there, as for Keras's
+    :param build: a GAM; or a function that makes the model, in the strategy's scope: an
+        :class:`~gpflow_gam.models.AdditiveSVGP` with ``num_data``, or a compiled ``keras.Model``.
+        One with a ``compute_loss`` of its own returns there, as for Keras's
         ``fit``, the replica's part of the loss: divided by the number of replicas; one with
         a ``train_step`` of its own is refused, which would not be called.
     :param data: of a GAM the rows of this worker, as :meth:`gpflow_gam.GAM.fit` takes them (a
@@ -633,47 +781,33 @@ def _fit_model(
         raise ValueError(f"learning_rate must be positive; got {rate}.")
     start = time.perf_counter()
     workers = Workers(strategy, timeout)
-    together, size = workers.communicator, batch_size
-    batches = Batches(data, size, workers.replicas, workers.local, seed)
-    whole_batches = None if batches.num_data is None else batches.num_data // size
-    validation = None
-    if validation_data is not None:
-        validation = Validation(validation_data, size, workers)
+    batches = Batches(data, batch_size, workers, seed)
+    folder = None if checkpoint is None else Path(checkpoint)
     with workers.scope():
         with workers.watched("It was lost before the first step; start all workers again."):
-            trainable = Trainable(build(), batches, learning_rate, workers)
-            if validation is not None and isinstance(trainable.model, AdditiveSVGP):
-                raise ValueError(
-                    "validation_data are of a keras.Model; build returned an AdditiveSVGP, whose "
-                    "predictive density at other rows is model.predict_log_density((X, Y))."
-                )
-            folder = None if checkpoint is None else Path(checkpoint)
-            steps = steps_per_epoch or whole_batches
-            state = FitState(trainable, workers, batches, folder, seed, steps, validation)
-            resumed = state.resume(num_steps)
+            training = Training(
+                build(), batches, workers, rate, folder, validation_data, steps_per_epoch
+            )
+            resumed = training.resume(num_steps)
         ended = False
-        while state.step < num_steps and not ended:
-            shares = batches.shares(state.step)
-            with workers.watched(state.remedy):
-                try:
-                    loss, broken = trainable.step(shares)
-                except tf.errors.InvalidArgumentError as error:
-                    # without the stack that comes before it and the nodes after it
-                    lines = [x for x in str(error.message).splitlines() if x and not x[0].isspace()]
-                    state.fail(state.step + 1, lines[-1] if lines else type(error).__name__, error)
-                state.record(loss, broken)
-                epoch = state.end_epoch()
-                if state.step % save_every == 0:
-                    state.save()
+        while training.step < num_steps and not ended:
+            shares = batches.shares(training.step)
+            with workers.watched(training.remedy):
+                training.take_step(shares)
+                epoch, step = training.end_epoch(), training.step
+                if step % save_every == 0:
+                    training.save()
                 if callback is not None:
                     seconds = time.perf_counter() - start
-                    progress = StepProgress(state.step, loss, seconds, trainable.model, epoch)
-                    ended = together.total([bool(callback(progress))])[0] > 0
-                if ended or state.step == num_steps:
-                    state.save()
-                    together.total([1.0])  # the last checkpoint is there before anyone returns
+                    loss = training.history[-1]
+                    progress = StepProgress(step, loss, seconds, training.model, epoch)
+                    wishes = workers.communicator.total([bool(callback(progress))])
+                    ended = bool(wishes[0] > 0)
+                if ended or step == num_steps:
+                    training.save()
+                    workers.communicator.total([1.0])  # the last checkpoint is there before this
         # their averages, where the optimizer keeps them, as Keras's fit
-        trainable.optimizer.finalize_variable_values(trainable.trained)
+        training.optimizer.finalize_variable_values(training.trained)
     seconds = time.perf_counter() - start
-    history = np.array(state.history)
-    return DistributedFit(trainable.model, history, state.epochs(), resumed, seconds)
+    history = np.array(training.history)
+    return DistributedFit(training.model, history, training.epochs(), resumed, seconds)
