@@ -28,6 +28,10 @@ __all__ = [
 ]
 
 
+_NOT_POSITIVE = (
+    "posterior precision I + Lambda is not positive definite: the likelihood's weights overflowed "
+    "or are negative; standardise Y, use a smaller step, or raise gpflow's jitter"
+)
 Form = Callable[[Sequence[tf.Tensor]], "WhitenedGaussian"]
 """Makes a Gaussian out of the tensors that define one."""
 
@@ -315,15 +319,34 @@ class DenseGaussian(WhitenedGaussian):
         return tf.matmul(self.factor, self.factor, transpose_b=True)
 
 
+class RootGaussian(DenseGaussian):
+    """S = (C C')^-1 with C [L, P, P] lower triangular: solving takes half of what products take."""
+
+    def __init__(
+        self, layout: BlockLayout, mean: tf.Tensor, log_det: tf.Tensor, root: tf.Tensor
+    ) -> None:
+        WhitenedGaussian.__init__(self, layout, mean, log_det, root)
+        self.root = root
+
+    @functools.cached_property
+    def factor(self) -> tf.Tensor:  # type: ignore[override]
+        return tf.linalg.matrix_transpose(self._inverse())
+
+    def trace(self) -> tf.Tensor:
+        return tf.reduce_sum(tf.square(self._inverse()), axis=[1, 2])
+
+    def _inverse(self) -> tf.Tensor:
+        return tf.linalg.triangular_solve(self.root, tf.eye(self.layout.total, dtype=tf.float64))
+
+    def _scaled(self, phi: Sequence[tf.Tensor]) -> tf.Tensor:
+        return tf.linalg.triangular_solve(self.root, self.layout.concat(phi))
+
+
 def from_precision(
     layout: BlockLayout, precision: tf.Tensor, shift: tf.Tensor
 ) -> tuple[DenseGaussian, tf.Tensor]:
     """N(S shift, S) with ``S = precision^-1``."""
-    C = tf.debugging.check_numerics(
-        tf.linalg.cholesky(precision),
-        "posterior precision I + Lambda is not positive definite: the likelihood's weights "
-        "overflowed or are negative; standardise Y, use a smaller step, or raise gpflow's jitter",
-    )
+    C = tf.debugging.check_numerics(tf.linalg.cholesky(precision), _NOT_POSITIVE)
     eye = tf.eye(layout.total, batch_shape=[tf.shape(precision)[0]], dtype=precision.dtype)
     inverse = tf.linalg.triangular_solve(C, eye, lower=True)
     factor = tf.linalg.matrix_transpose(inverse)
@@ -857,22 +880,26 @@ class OptimalPrecision(VariationalFamily):
         for L0, L in zip(self.reference, cholesky):
             L0.assign(L)
         precision = self.layout.to_components(self.layout.to_components(precision), axis=-1)
-        precision = 0.5 * (precision + tf.linalg.matrix_transpose(precision))
         self.site_precision.assign(precision)
         self.site_shift.assign(self.layout.to_components(shift))
 
     def whitened(self, cholesky: Cholesky) -> DenseGaussian:
-        return self.of_sites(*self.sites(cholesky))
+        Lambda, eta = self.sites(cholesky)
+        precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
+        return from_precision(self.layout, precision, eta)[0]
 
-    def of_sites(self, Lambda: tf.Tensor, eta: tf.Tensor) -> DenseGaussian:
+    def of_sites(self, Lambda: tf.Tensor, eta: tf.Tensor) -> RootGaussian:
         """
-        q(V) with a site in the whitened basis.
+        q(V) with a site in the whitened basis, for few points.
 
         :param Lambda: [L, P, P], see :meth:`sites`.
         :param eta: [P, L].
         """
-        precision = tf.linalg.set_diag(Lambda, tf.linalg.diag_part(Lambda) + 1.0)
-        return from_precision(self.layout, precision, eta)[0]
+        root = tf.linalg.cholesky(Lambda + np.eye(self.layout.total))
+        diagonal = tf.debugging.check_numerics(tf.linalg.diag_part(root), _NOT_POSITIVE)
+        mean = tf.linalg.cholesky_solve(root, tf.transpose(eta)[..., None])[..., 0]
+        log_det = -2.0 * tf.reduce_sum(tf.math.log(diagonal), axis=-1)
+        return RootGaussian(self.layout, tf.transpose(mean), log_det, root)
 
     def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
         Lambda = tf.linalg.set_diag(precision, tf.linalg.diag_part(precision) - 1.0)

@@ -444,10 +444,14 @@ class AdditiveGP(GPHead):
         missing = tf.constant(np.nan, tf.float64)
         num_rows = over_replicas(tf.where(valid, tf.cast(forward.num_rows, tf.float64), missing))
         step: _Step = forward.state
+        rho, scale = self._step_size(num_rows)
         with self._precision():
-            rows, sums = self._expected(step.phi, Y, moments, weight, num_rows)
+            rows, sums = self._expected(step.phi, Y, moments, weight, num_rows, scale)
         if moves:
-            self._move(step, [over_replicas(s) for s in sums], num_rows)
+            # outside of `_precision`, as replicas wait
+            moved = [(1.0 - rho) * old + over_replicas(s) for old, s in zip(step.sites, sums)]
+            self._gp.variational.assign_sites(step.cholesky, *moved)
+            self._steps.assign(self._steps + 1.0)
         rows = tf.where(possible, -rows, tf.constant(np.nan, rows.dtype))
         return as_leading(rows, leading, known)
 
@@ -458,8 +462,9 @@ class AdditiveGP(GPHead):
         moments: tf.Tensor,
         weight: tf.Tensor,
         num_rows: tf.Tensor,
+        scale: tf.Tensor,
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Expected log densities [N] with their slopes, and sums of sites, by one evaluation."""
+        """Expected log densities [N] with their slopes, and ``scale`` times sums of sites."""
         likelihood = read_once(self.likelihood)
         mean, var, nothing, _ = self._unpacked(moments)
         steps = tf.cast(tf.convert_to_tensor(self._steps), mean.dtype)
@@ -475,6 +480,7 @@ class AdditiveGP(GPHead):
         rows += tf.stop_gradient(tf.where(is_early, near.expected - value, tf.zeros_like(value)))
         g, w = tf.where(is_early, near.g, g), tf.maximum(tf.where(is_early, near.w, w), 0.0)
         constant = tf.cast(self._gp.mean_function.constant, mean.dtype)
+        weight *= tf.cast(scale, weight.dtype)
         sites = DataSites(weight * w, weight * (g + w * (near.mean - constant)))
         return rows, [tf.stop_gradient(x) for x in sums_of(self._gp, phi, sites)]
 
@@ -574,13 +580,19 @@ class AdditiveGP(GPHead):
             expected, g, w = expectation_gradients(likelihood, nothing, mean, var, Y)
             return expected, g, tf.maximum(w, 0.0)
 
-        def step(i: tf.Tensor, mode: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def step(
+            i: tf.Tensor, mode: tf.Tensor, _: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             _, g, w = slopes(mode, close)
             change = (g + prior * (centre - mode)) / (w + prior)
-            return i + 1, mode + tf.clip_by_value(change, -far, far)
+            change = tf.clip_by_value(change, -far, far)
+            return i + 1, mode + change, tf.reduce_max(tf.abs(change))
 
         def limited() -> _Near:
-            mode = tf.while_loop(lambda i, _: i < 15, step, (0, centre))[1]
+            start = (0, centre, far)
+            mode = tf.while_loop(
+                lambda i, _, change: (i < 15) & (change > 1e-3 * far), step, start
+            )[1]
             within = tf.clip_by_value(mean, mode - most, mode + most)
             _, g, w = slopes(within, close)
             expected, _, own = slopes(mean, var)
@@ -594,14 +606,11 @@ class AdditiveGP(GPHead):
         own = _Near(moments, mean, none, none, none[:, 0])
         return tf.cond(epoch < _CAREFUL_EPOCHS, limited, lambda: own)  # type: ignore[no-any-return]
 
-    def _move(self, before: _Step, sums: list[tf.Tensor], rows: tf.Tensor) -> None:
+    def _step_size(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Of a natural gradient, and times what a batch's sums stand for."""
         step = tf.cast(tf.convert_to_tensor(self._steps), tf.float64)
         rho = tf.maximum(1.0 / (step + 1.0), tf.minimum(_WINDOW * rows / self.num_data, _MOST))
-        scale = tf.math.divide_no_nan(rho * self.num_data, rows * self.kl_weight)
-        moved = [(1.0 - rho) * old + scale * new for old, new in zip(before.sites, sums)]
-        # outside of `_precision`, as replicas wait
-        self._gp.variational.assign_sites(before.cholesky, *moved)
-        self._steps.assign(self._steps + 1.0)
+        return rho, tf.math.divide_no_nan(rho * self.num_data, rows * self.kl_weight)
 
     def _forget(self) -> None:
         """Let q(U) be the prior again."""
