@@ -791,8 +791,7 @@ class Stack:
         mean = np.sum(means, axis=0)
         if interval is None:
             return mean
-        if not 0.0 < interval < 1.0:
-            raise ValueError(f"interval must be between 0 and 1; got {interval!r}.")
+        check_level(interval, "interval")
         if np.ndim(mean) != 1:
             raise ValueError("interval: several classes or predictors have none; see sample().")
         table, tails = in_memory(data), (0.5 - 0.5 * interval, 0.5 + 0.5 * interval)

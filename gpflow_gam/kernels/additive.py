@@ -577,7 +577,7 @@ class AdditiveKernel(Kernel):
         the columns they read (``f0``, ``f1_2``, ``constant``). Every kernel carries its own
         ``active_dims``.
     :raises TypeError: a component is no single-output GPflow kernel.
-    :raises ValueError: no component, a duplicate or empty name, or one kernel object used twice.
+    :raises ValueError: no component, an empty name, or one kernel object used twice.
     """
 
     def __init__(self, components: Mapping[str, Kernel] | Sequence[Kernel]) -> None:
@@ -755,29 +755,17 @@ def _named(components: Mapping[str, Kernel] | Sequence[Kernel]) -> dict[str, Ker
         )
     if len(components) == 0:
         raise ValueError("components is empty; an additive kernel needs at least one.")
-    if not isinstance(components, Mapping):
-        return _auto_named(components)
+    if isinstance(components, Mapping):
+        for name in components:
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"component names must be non-empty strings; got {name!r}.")
+        return dict(components)
     named: dict[str, Kernel] = {}
-    for name, kernel in components.items():
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"component names must be non-empty strings; got {name!r}.")
-        named[name] = kernel
-    return named
-
-
-def _auto_named(components: Sequence[Kernel | tuple[str, Kernel]]) -> dict[str, Kernel]:
-    named: dict[str, Kernel] = {}
-    for item in components:
-        if isinstance(item, tuple) and len(item) == 2:  # explicit pairs keep duplicates visible
-            name, kernel = item
-            if name in named:
-                raise ValueError(f"components holds two components named {name!r}; rename one.")
-        else:
-            columns, kernel = kernel_columns(item) if isinstance(item, Kernel) else None, item
-            own = "constant" if columns == () else "f" + "_".join(map(str, columns or ()))
-            names = itertools.chain([own], (f"{own}#{k}" for k in itertools.count(2)))
-            name = next(n for n in names if n not in named)
-        named[name] = kernel
+    for kernel in components:
+        columns = kernel_columns(kernel) if isinstance(kernel, Kernel) else None
+        own = "constant" if columns == () else "f" + "_".join(map(str, columns or ()))
+        names = itertools.chain([own], (f"{own}#{k}" for k in itertools.count(2)))
+        named[next(name for name in names if name not in named)] = kernel
     return named
 
 

@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import factorial
@@ -106,24 +105,31 @@ def in_double(kernel: Kernel) -> Kernel:
     return with_values(kernel, [tf.cast(v, tf.float64) for v in values])
 
 
-def _mapped(node: Any, change: Callable[[Parameter], Any]) -> Any:
-    """A shell of kernels and collections around what parameters are changed to."""
+def _mapped(
+    node: Any,
+    change: Callable[[Parameter], Any],
+    added: Callable[[Any], dict[str, Any]] = lambda node: {},
+) -> Any:
+    """A shell of kernels and collections around what changes; itself where nothing does."""
     if isinstance(node, Parameter):
         return change(node)
     if isinstance(node, (list, tuple)):
-        return [_mapped(value, change) for value in node]
+        values = [_mapped(value, change, added) for value in node]
+        return values if any(a is not b for a, b in zip(values, node)) else node
     if isinstance(node, Mapping):
-        return {name: _mapped(value, change) for name, value in node.items()}
-    if isinstance(node, (Kernel, Likelihood)):
-        # by way of the dictionary: setting attributes would have TensorFlow track the values
-        shell: Any = object.__new__(type(node))
-        vars(shell).update(vars(node))
-        for name, value in sorted(vars(node).items(), key=operator.itemgetter(0)):
-            kinds = Parameter, Kernel, Likelihood, list, tuple, Mapping
-            if not name.startswith("_self_") and isinstance(value, kinds):
-                vars(shell)[name] = _mapped(value, change)
-        return shell
-    return node
+        parts = {name: _mapped(value, change, added) for name, value in node.items()}
+        return parts if any(parts[name] is not node[name] for name in parts) else node
+    if not isinstance(node, (Kernel, Likelihood)):
+        return node
+    own = sorted((n, v) for n, v in vars(node).items() if not n.startswith("_self_"))
+    parts = {name: new for name, v in own if (new := _mapped(v, change, added)) is not v}
+    parts |= added(node)
+    if not parts:
+        return node
+    # by way of the dictionary: setting attributes would have TensorFlow track the values
+    shell: Any = object.__new__(type(node))
+    vars(shell).update({**vars(node), **parts})
+    return shell
 
 
 _LOCK = threading.RLock()
@@ -158,33 +164,17 @@ def lengthscales_of(kernel: Kernel) -> list[Parameter]:
 def with_precise_distances(kernel: Kernel) -> Kernel:
     """A light shell of the kernel whose digits in single precision do not depend on the place."""
     # GPflow's |x|^2 + |y|^2 - 2 x'y rounds as |x|^2 does: inputs are taken from their mean
-    shell: Kernel = _precise(kernel)
+    shell: Kernel = _mapped(kernel, lambda parameter: parameter, _precise)
     return shell
 
 
-def _precise(node: Any) -> Any:
-    """``node`` itself where there is nothing in it to change."""
-    if isinstance(node, Kernel):
-        own = {n: v for n, v in vars(node).items() if not n.startswith("_self_")}
-        result = {n: new for n, v in own.items() if (new := _precise(v)) is not v}
-        kind, plain = type(node), IsotropicStationary
-        if issubclass(kind, plain) and all(
-            getattr(kind, name) is getattr(plain, name) for name in _DISTANCE_METHODS
-        ):
-            result[_DISTANCE_METHODS[0]] = functools.partial(_distances, node)
-        if not result:
-            return node
-        # by way of the dictionary: setting attributes would have TensorFlow track them
-        shell: Any = object.__new__(type(node))
-        vars(shell).update({**vars(node), **result})
-        return shell
-    if isinstance(node, Mapping):
-        parts = {name: _precise(value) for name, value in node.items()}
-        return parts if any(parts[name] is not node[name] for name in parts) else node
-    if isinstance(node, (list, tuple)):
-        several = [_precise(value) for value in node]
-        return several if any(a is not b for a, b in zip(several, node)) else node
-    return node
+def _precise(kernel: Any) -> dict[str, Any]:
+    """The method of a stationary kernel that takes the place of GPflow's, if it has GPflow's."""
+    kind, plain, methods = type(kernel), IsotropicStationary, _DISTANCE_METHODS
+    if not issubclass(kind, plain):
+        return {}
+    own = all(getattr(kind, name) is getattr(plain, name) for name in methods)
+    return {methods[0]: functools.partial(_distances, kernel)} if own else {}
 
 
 def _distances(

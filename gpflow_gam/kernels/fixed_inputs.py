@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
-from gpflow.kernels import Kernel, Periodic, Product, Sum
+from gpflow.kernels import Kernel, Product, Sum
 from scipy.sparse import csr_matrix
 
 from ..measures import Discrete
@@ -23,6 +23,7 @@ from .correlation import (
     Values,
     correlation_of,
     kernel_columns,
+    leaves_of,
     parameters_of,
     with_values,
 )
@@ -37,17 +38,16 @@ class FixedInputKernel(abc.ABC):
     """The matrices of one kernel at fixed inputs as a function of its parameters."""
 
     @abc.abstractmethod
-    def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
-        """The matrices, and what pulls gradients back."""
+    def evaluate(self, values: Values, slopes: bool = True) -> tuple[Matrices, Pullback]:
+        """The matrices, and what pulls gradients back, which it does with ``slopes`` alone."""
 
-    @abc.abstractmethod
     def matrices(self, values: Values) -> Matrices:
         """The matrices alone, in about half the time."""
+        return self.evaluate(values, slopes=False)[0]
 
 
 Gradients = list[tuple[Parameter, AnyNDArray]]
-
-
+Pullback = Callable[[Matrices], Gradients]
 Pairs = tuple[AnyNDArray, AnyNDArray]  # places of points in X
 
 
@@ -78,7 +78,8 @@ class _Automatic(FixedInputKernel):
     def __init__(
         self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
     ) -> None:
-        self._kernel, self._Z, self._X, self._pairs = kernel, tf.constant(Z), tf.constant(X), pairs
+        self._kernel, self._pairs = kernel, pairs
+        self._Z, self._X = tf.constant(Z), tf.constant(X)
         self._parameters = parameters_of(kernel)
 
     def _outputs(self, values: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -89,11 +90,11 @@ class _Automatic(FixedInputKernel):
             last = tf.gather_nd(kernel(self._X), np.stack(self._pairs, axis=1))
         return kernel(self._Z), kernel(self._Z, self._X), last
 
-    def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
+    def evaluate(self, values: Values, slopes: bool = True) -> tuple[Matrices, Pullback]:
         inputs = [tf.constant(values(p)) for p in self._parameters]
         # pulled back more than once where other components move
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-            tape.watch(inputs)
+            tape.watch(inputs if slopes else [])
             outputs = self._outputs(inputs)
 
         def pullback(upstream: Matrices) -> Gradients:
@@ -108,11 +109,6 @@ class _Automatic(FixedInputKernel):
         K, Kzx, diagonal = (np.asarray(t) for t in outputs)
         return (K, Kzx, diagonal), pullback
 
-    def matrices(self, values: Values) -> Matrices:
-        outputs = self._outputs([tf.constant(values(p)) for p in self._parameters])
-        K, Kzx, diagonal = (np.asarray(t) for t in outputs)
-        return K, Kzx, diagonal
-
 
 # --- the kernels of terms ----------------------------------------------------------------------
 
@@ -120,9 +116,7 @@ class _Automatic(FixedInputKernel):
 class _ProductMatrices:
     """Those of a product some of whose factors are centred."""
 
-    def __init__(
-        self, kernel: Product, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
-    ) -> None:
+    def __init__(self, kernel: Product, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None) -> None:
         self._factors = [_factor_matrices(k, Z, X, pairs) for k in kernel.kernels]
 
     def __call__(self, values: Values, slopes: bool) -> list[Dual]:
@@ -153,9 +147,7 @@ class _CentredMatrices:
     # With g = c + h, c the level that is taken out (1 or 0), a = E_t h(x, t), b = E_t h(y, t) and e
     # = E_{t,u} h(t, u): s = h + (c (e - a - b) - a b) / (c + e), as ZeroMean has it.
 
-    def __init__(
-        self, kernel: ZeroMean, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
-    ) -> None:
+    def __init__(self, kernel: ZeroMean, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None) -> None:
         if not isinstance(kernel.measure, Discrete):
             raise UnknownKernel
         T = np.zeros((len(kernel.measure.points), Z.shape[1]))
@@ -229,7 +221,7 @@ _Factor = Correlations | _ProductMatrices | _CentredMatrices  # the results of _
 
 
 def _factor_matrices(
-    kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
+    kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None
 ) -> _Factor | _RepeatedMatrices:
     """Those of a factor of a product, at the points that differ for it where these are few."""
     columns = kernel_columns(kernel)
@@ -264,31 +256,23 @@ def _matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None 
 
 def _variances(kernel: Kernel) -> list[Parameter]:
     """The variances that multiply a known kernel."""
-    kind = type(kernel)
-    if kind in (Product,):
-        return [v for k in kernel.kernels for v in _variances(k)]
-    if isinstance(getattr(kernel, "base", None), Kernel):
-        return _variances(kernel.base)
-    if kind is Periodic:
-        return _variances(kernel.base_kernel)
-    return [kernel.variance] if hasattr(kernel, "variance") else []
+    leaves = leaves_of(kernel)
+    return [leaf.variance for leaf in leaves if hasattr(leaf, "variance")]
 
 
 class _Known(FixedInputKernel):
     """A product of variances times a shape."""
 
-    def __init__(
-        self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
-    ) -> None:
+    def __init__(self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None) -> None:
         self._matrices = _matrices(kernel, Z, X, pairs)
         self._least = 0.0 if pairs is None else -np.inf  # of a variance, which rounding may pass
         self._variances = _variances(kernel)
         if any(v.shape.rank for v in self._variances):
             raise UnknownKernel
 
-    def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
-        variance = self._variance(values)
-        duals = self._matrices(values, True)
+    def evaluate(self, values: Values, slopes: bool = True) -> tuple[Matrices, Pullback]:
+        variance = math.prod(float(values(v)) for v in self._variances)
+        duals = self._matrices(values, slopes)
         K, Kzx, diagonal = (variance * d.value for d in duals)
 
         def pullback(upstream: Matrices) -> Gradients:
@@ -306,14 +290,6 @@ class _Known(FixedInputKernel):
 
         return (K, Kzx, np.maximum(diagonal, self._least)), pullback
 
-    def matrices(self, values: Values) -> Matrices:
-        variance = self._variance(values)
-        K, Kzx, diagonal = (variance * d.value for d in self._matrices(values, False))
-        return K, Kzx, np.maximum(diagonal, self._least)
-
-    def _variance(self, values: Values) -> float:
-        return math.prod(float(values(v)) for v in self._variances)
-
 
 # --- sums --------------------------------------------------------------------------------------
 
@@ -324,16 +300,15 @@ class _Added(FixedInputKernel):
     def __init__(self, parts: Sequence[FixedInputKernel]) -> None:
         self._parts = parts
 
-    def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
-        result = [part.evaluate(values) for part in self._parts]
+    def evaluate(self, values: Values, slopes: bool = True) -> tuple[Matrices, Pullback]:
+        result = [part.evaluate(values, slopes) for part in self._parts]
 
         def pullback(upstream: Matrices) -> Gradients:
             return [gradient for _, own in result for gradient in own(upstream)]
 
-        return _added([matrices for matrices, _ in result]), pullback
-
-    def matrices(self, values: Values) -> Matrices:
-        return _added([part.matrices(values) for part in self._parts])
+        every = zip(*(matrices for matrices, _ in result))
+        K, Kzx, diagonal = (functools.reduce(np.add, each) for each in every)
+        return (K, Kzx, diagonal), pullback
 
 
 class _OfSums(FixedInputKernel):
@@ -345,23 +320,15 @@ class _OfSums(FixedInputKernel):
         self._squares = _squares_of(right)
         self._base = fixed_input_kernel(kernel.base, left.points, right.points, self._squares.pairs)
 
-    def evaluate(self, values: Values) -> tuple[Matrices, Callable[[Matrices], Gradients]]:
-        matrices, back = self._base.evaluate(values)
+    def evaluate(self, values: Values, slopes: bool = True) -> tuple[Matrices, Pullback]:
+        ((K, Kzx, pairs), back), A, B = self._base.evaluate(values, slopes), self._A, self._B
 
         def pullback(upstream: Matrices) -> Gradients:
             K, Kzx, diagonal = upstream
-            A, B = self._A, self._B
             return back((A.T @ K @ A, (B.T @ (A.T @ Kzx).T).T, self._squares.transposed(diagonal)))
 
-        return self._of(matrices), pullback
-
-    def matrices(self, values: Values) -> Matrices:
-        return self._of(self._base.matrices(values))
-
-    def _of(self, matrices: Matrices) -> Matrices:
-        (K, Kzx, pairs), A, B = matrices, self._A, self._B
         variances = np.maximum(self._squares(pairs), 0.0)
-        return A @ K @ A.T, (B @ (A @ Kzx).T).T, variances
+        return (A @ K @ A.T, (B @ (A @ Kzx).T).T, variances), pullback
 
 
 class _PairSquares:
@@ -409,8 +376,3 @@ class _AllSquares:
 def _squares_of(rows: Evaluations) -> _PairSquares | _AllSquares:
     n, L = rows.places.shape
     return (_AllSquares if len(rows.points) ** 2 <= n * L**2 else _PairSquares)(rows)
-
-
-def _added(parts: Sequence[Matrices]) -> Matrices:
-    K, Kzx, diagonal = (functools.reduce(np.add, each) for each in zip(*parts))
-    return K, Kzx, diagonal

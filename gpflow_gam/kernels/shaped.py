@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import AnyNDArray, TensorType
-from gpflow.kernels import Kernel, Product, Sum
+from gpflow.kernels import Kernel
 from scipy.interpolate import BSpline
 
 from .correlation import (
-    Columns,
     Correlation,
     Dual,
     Values,
     correlation_of,
     kernel_columns,
+    leaves_of,
+    only_column,
     register_correlation,
 )
+from .summed import Summed
 from .terms import CentredLinear, Indicator
-from .zero_mean import ZeroMean
 
 
-class SplineBasis:
+class Basis(abc.ABC):
+    """J functions of a number."""
+
+    number: int  # J
+    places: AnyNDArray  # where coefficients are about the values of a function, [J]
+
+    @abc.abstractmethod
+    def tensor(self, x: tf.Tensor) -> tf.Tensor:
+        """The functions at x [...], [..., J]."""
+
+    def __call__(self, x: AnyNDArray) -> AnyNDArray:
+        """The functions at x [N], [N, J]."""
+        return np.asarray(self.tensor(tf.constant(x)))
+
+
+class SplineBasis(Basis):
     """Quadratic B-splines on an interval."""
 
     # A spline goes up, or bends up, if and only if its coefficients do (Schumaker 2007).
@@ -36,9 +53,7 @@ class SplineBasis:
         self.breaks: AnyNDArray = np.asarray(breaks, dtype=np.float64)
         t = np.concatenate([self.breaks[[0, 0]], self.breaks, self.breaks[[-1, -1]]])
         self.number = len(t) - 3
-        """J, how many splines there are."""
-        self.places: AnyNDArray = 0.5 * (t[1:-2] + t[2:-1])
-        """Greville's abscissae [J], where coefficients are about the values of a spline."""
+        self.places = 0.5 * (t[1:-2] + t[2:-1])  # Greville's abscissae
         spline = BSpline(t, np.eye(self.number), 2)
         value, slope = spline(self.breaks), spline.derivative(1)(self.breaks)
         bend = 0.5 * spline.derivative(2)(self.breaks[:-1])
@@ -55,12 +70,7 @@ class SplineBasis:
             axis=1,
         )
 
-    def __call__(self, x: AnyNDArray) -> AnyNDArray:
-        """The splines at x [N], [N, J]."""
-        return np.asarray(self.tensor(tf.constant(x)))
-
     def tensor(self, x: tf.Tensor) -> tf.Tensor:
-        """The splines at x [...], [..., J]."""
         piece = tf.searchsorted(tf.constant(self.breaks, x.dtype), x, side="right")
         away = (x - tf.gather(tf.constant(self._origins, x.dtype), piece))[..., None]
         parts = tf.gather(tf.constant(self._pieces, x.dtype), piece)
@@ -68,19 +78,14 @@ class SplineBasis:
         return a + away * (b + away * c)
 
 
-class LevelBasis:
+class LevelBasis(Basis):
     """One for each of some levels, zero elsewhere."""
 
     def __init__(self, places: AnyNDArray) -> None:
-        self.places: AnyNDArray = np.asarray(places, dtype=np.float64)
+        self.places = np.asarray(places, dtype=np.float64)
         self.number = len(self.places)
 
-    def __call__(self, x: AnyNDArray) -> AnyNDArray:
-        """[N, J]."""
-        return np.asarray(self.tensor(tf.constant(x)))
-
     def tensor(self, x: tf.Tensor) -> tf.Tensor:
-        """[..., J]."""
         return tf.cast(x[..., None] == tf.constant(self.places, x.dtype), x.dtype)
 
 
@@ -98,8 +103,6 @@ def grid(axes: list[AnyNDArray]) -> AnyNDArray:
 
 SHAPES = ("increasing", "decreasing", "convex", "concave")
 """The shapes that a function may be asked to have."""
-
-Basis = SplineBasis | LevelBasis
 
 
 class Shaped(Kernel):
@@ -220,10 +223,9 @@ class ShapedPart:
 
     def nodes(self, like: AnyNDArray) -> AnyNDArray:
         """Rows of X [J, D] at the nodes."""
-        own = self.kernel.nodes
-        result: AnyNDArray = np.repeat(like[None, :], len(own), axis=0)
-        result[:, list(self.columns)] = own
-        return result
+        X: AnyNDArray = np.repeat(like[None, :], len(self.kernel.nodes), axis=0)
+        X[:, list(self.columns)] = self.kernel.nodes
+        return X
 
     def weights(self, points: AnyNDArray) -> AnyNDArray:
         """The matrix that gives the component at rows of X from its values at the nodes, [G, J]."""
@@ -235,30 +237,12 @@ class ShapedPart:
 
 def shaped_part(kernel: Kernel) -> ShapedPart | None:
     """The shaped kernel in a component's; None where there is none."""
-    parts = list(_parts(kernel))
+    parts = leaves_of(kernel, (Shaped, Summed))
     shaped = [part for part in parts if isinstance(part, Shaped)]
     if not shaped:
         return None
     (inner,) = shaped
-    columns = _columns(inner)
-    levels = [(_columns(p)[0], float(p.level)) for p in parts if isinstance(p, Indicator)]
-    lines = {_columns(p)[0] for p in parts if isinstance(p, CentredLinear)} - set(columns)
+    columns = kernel_columns(inner) or ()
+    levels = [(only_column(p), float(p.level)) for p in parts if isinstance(p, Indicator)]
+    lines = {only_column(p) for p in parts if isinstance(p, CentredLinear)} - set(columns)
     return ShapedPart(inner, columns, tuple(levels), tuple(sorted(lines)))
-
-
-def _parts(kernel: Kernel) -> Iterator[Kernel]:
-    """The parts of products, sums and centred kernels."""
-    if isinstance(kernel, (Product, Sum)):
-        for part in kernel.kernels:
-            yield from _parts(part)
-    elif isinstance(kernel, ZeroMean):
-        yield from _parts(kernel.base)
-    else:
-        yield kernel
-
-
-def _columns(kernel: Kernel) -> Columns:
-    """The columns of a kernel that says which it reads."""
-    result = kernel_columns(kernel)
-    assert result is not None
-    return result

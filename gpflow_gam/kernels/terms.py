@@ -383,24 +383,6 @@ class IntegratedOU(Kernel):
         active_dims: ActiveDims | None = None,
     ) -> None:
         super().__init__(active_dims)
-        self._set_measure(measure)
-        self.variance = Parameter(variance, transform=positive())
-        self.lengthscales = Parameter(lengthscales, transform=positive())
-
-    @classmethod
-    def bare(cls, measure: Discrete, column: int) -> IntegratedOU:
-        """
-        One that gets its parameters next.
-
-        :param measure: on one column.
-        :param column: the column.
-        """
-        kernel = cls.__new__(cls)
-        Kernel.__init__(kernel, active_dims=[column])
-        kernel._set_measure(measure)
-        return kernel
-
-    def _set_measure(self, measure: Discrete) -> None:
         if measure.dimension != 1 or len(measure.points) < 3:
             raise ValueError(
                 f"measure must be of three points or more of one column; got {measure}."
@@ -413,14 +395,11 @@ class IntegratedOU(Kernel):
         self._nodes = nodes
         # E_t g(t) and E_t g(t) (t - centre) / scale, of functions g at the nodes
         self._averages = np.stack([weights, weights * away / self._scale], axis=1)
+        self.variance = Parameter(variance, transform=positive())
+        self.lengthscales = Parameter(lengthscales, transform=positive())
 
-    def lines(self, x: AnyNDArray) -> AnyNDArray:
-        """
-        Orthonormal lines at points.
-
-        :param x: [n].
-        :return: [n, 2].
-        """
+    def _lines(self, x: AnyNDArray) -> AnyNDArray:
+        """Orthonormal lines at points [n], [n, 2]."""
         return np.stack([np.ones_like(x), (x - self._centre) / self._scale], axis=1)
 
     @inherit_check_shapes
@@ -439,7 +418,7 @@ class IntegratedOU(Kernel):
         square = _generalised(tf.abs(nodes[:, None] - nodes) * inverse)
         half = tf.linalg.matmul(square, averages)  # E_t h(z, t) and so on, [J, 2]
         whole = tf.linalg.matmul(averages, half, transpose_a=True)
-        Phi = tf.constant(self.lines(self._nodes), x.dtype)
+        Phi = tf.constant(self._lines(self._nodes), x.dtype)
         left = -2.0 * tf.reduce_sum(Phi * half, axis=1)
         left += tf.reduce_sum(tf.linalg.matmul(Phi, whole) * Phi, axis=1)
         average = tf.reduce_sum(averages[:, 0] * left)
@@ -503,7 +482,7 @@ class _Curves(Correlation):
             kernel._averages,
             elementwise,
         )
-        self._lines = kernel.lines(a), kernel.lines(b), kernel.lines(nodes)
+        self._lines = kernel._lines(a), kernel._lines(b), kernel._lines(nodes)
         pairs = [np.abs(a - b) if elementwise else np.abs(a[:, None] - b)]
         pairs += [np.abs(x[:, None] - nodes) for x in (nodes, a, b)]
         self._sizes = [p.shape for p in pairs]

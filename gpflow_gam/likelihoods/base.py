@@ -87,8 +87,7 @@ class Dispersed(ScalarLikelihood, abc.ABC):
     """Nodes of quadrature over g, where the expectation over f is in closed form."""
 
     def __init__(self, varying: bool = False, **kwargs: Any) -> None:
-        if varying:
-            kwargs.setdefault("quadrature", NDiagGHQuadrature(2, NODES))
+        kwargs.setdefault("quadrature", NDiagGHQuadrature(2, NODES) if varying else GaussHermite())
         super().__init__(**kwargs)
         self.varying = varying
         if varying:
@@ -159,18 +158,16 @@ class LocationScale(Dispersed):
         unit = tf.convert_to_tensor(self.unit)
         return unit * F[..., :1], unit * tf.exp(F[..., 1:])
 
-    def _over_scale(
+    def _over_dispersion(
         self, function: Callable[..., tf.Tensor], Fmu: TensorType, Fvar: TensorType
     ) -> tf.Tensor:
         """E[function(mean of location, its variance, scale)] over the scale."""
-        if not self.varying:
-            return function(Fmu, Fvar, tf.convert_to_tensor(self.scale))
-        unit = tf.convert_to_tensor(self.unit)
 
         def in_unit(f: tf.Tensor, var: tf.Tensor, g: tf.Tensor) -> tf.Tensor:
+            unit = tf.convert_to_tensor(self.unit)
             return function(unit * f, tf.square(unit) * var, unit * tf.exp(g))
 
-        return self._over_dispersion(in_unit, Fmu, Fvar)
+        return super()._over_dispersion(in_unit if self.varying else function, Fmu, Fvar)
 
 
 class _Wrapper(Likelihood):
@@ -295,7 +292,7 @@ def is_scalar(likelihood: Likelihood) -> bool:
 
 LINKS = ("logit", "probit", "cloglog", "cauchit", "log")
 """Links of probabilities."""
-SHARE_LINKS = ("logit", "probit", "cloglog", "cauchit")
+SHARE_LINKS = LINKS[:4]
 """Links of means that are proportions."""
 ORDERED_LINKS = ("probit", "logit", "cloglog", "cauchit")
 """Links of ordered classes."""

@@ -277,17 +277,11 @@ class Tweedie(ScalarLikelihood):
         return self._numbers()[1]
 
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
-        normaliser, exponent = self.parts(Y)
+        normaliser, exponent = self._parts(Y)
         return normaliser + exponent(F)
 
-    def parts(self, Y: TensorType) -> tuple[tf.Tensor, Callable[[TensorType], tf.Tensor]]:
-        """
-        The log-density [...] of responses Y [...] in two parts.
-
-        :param Y: [...].
-        :return: the part that is free of the mean, and the other one as a function of the mean's
-            logarithm.
-        """
+    def _parts(self, Y: TensorType) -> tuple[tf.Tensor, Callable[[TensorType], tf.Tensor]]:
+        """Log-densities without what depends on the mean, and that, a function of its logarithm."""
         Y = tf.convert_to_tensor(Y)
         p, phi = self._numbers()
 
@@ -399,8 +393,6 @@ class Quantile(LocationScale):
         smoothing: float = SMOOTHING,
         **kwargs: Any,
     ) -> None:
-        if not kwargs.get("varying"):
-            kwargs.setdefault("quadrature", GaussHermite())
         super().__init__(scale, unit, **kwargs)
         self.loss = Loss(tau, smoothing)
 
@@ -582,7 +574,7 @@ class Censored(LocationScale, abc.ABC):
                 z, v = (tf.where(exact, t, tf.zeros_like(t)) for t in (z, v))
             return self._expected_log_density(z, v) - self._log_unit(y, scale)
 
-        known = self._over_scale(over_f, Fmu, Fvar)
+        known = self._over_dispersion(over_f, Fmu, Fvar)
         if exact is None:
             return known[..., 0]
 
@@ -819,11 +811,7 @@ class Cox(QuadratureLikelihood):
         return level - mean + tf.math.log(self.unit.unconstrained_variable)
 
     def hazards(self, t: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        ``log h0`` and ``H0`` at times, [...] both.
-
-        :param t: times since the start, [...].
-        """
+        """``log h0`` and ``H0`` at times since the start, [...] each."""
         edges, level = self.edges.unconstrained_variable, self.log_baseline()
         lower, upper = edges[:-1], edges[1:]
         at = t[..., None]
@@ -856,11 +844,7 @@ class Cox(QuadratureLikelihood):
         return tf.zeros_like(F)  # a relative hazard is known where f is
 
     def row_terms(self, rows: Batch) -> Terms | None:
-        """
-        In closed form, with derivatives of ``rows`` in all steps at once.
-
-        By differences each step would take a pass of its own.
-        """
+        """In closed form, with derivatives in all steps at once, each a pass by differences."""
         Y = rows.Y
         if not np.all(self.support(tf.constant(Y))[0]):
             return None

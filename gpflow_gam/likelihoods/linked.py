@@ -178,7 +178,7 @@ class MeanLink(ScalarLikelihood):
         if not isinstance(self.base, Tweedie):
             return super()._variational_expectations(X, Fmu, Fvar, Y)
         # whose series, most of the work, does not depend on the mean
-        normaliser, exponent = self.base.parts(Y)
+        normaliser, exponent = self.base._parts(Y)
         mean = self.quadrature(lambda F: exponent(self.log_mean(F)), Fmu, Fvar)
         return tf.reduce_sum(normaliser + mean, axis=-1)
 

@@ -23,6 +23,7 @@ from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, MultiClass, Ord
 from scipy.stats import norm
 
 from ..bijectors import as_written
+from ..errors import check_level
 from .base import Quasi, Weighted, is_scalar, unwrapped
 from .discrete import FixedSoftmax, normal_nodes
 
@@ -273,8 +274,8 @@ def summarised_response(
     # link at the ends of its interval; several by draws, of the same seed for every row, and
     # classes behind a softmax by MacKay's approximation (1992). level is the intervals', None for
     # none.
-    if level is not None and not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level}.")
+    if level is not None:
+        check_level(level)
     likelihood = unwrapped(likelihood)
     X, mean, var = (tf.convert_to_tensor(a) for a in (X, mean, var))
     if mean.shape[-1] is None:

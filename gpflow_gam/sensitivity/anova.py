@@ -36,6 +36,9 @@ from .grid import (
     varying,
 )
 
+_Index = tuple[dict[str, Any], AnyNDArray, AnyNDArray | bool]
+"""What an index is of, its variance in each draw [S, K], and whether it may be zero [K]."""
+
 
 def sobol_table(
     draws: VarianceDraws,
@@ -44,17 +47,14 @@ def sobol_table(
     predictors: Sequence[str] = ("",),
 ) -> pd.DataFrame:
     """Indices of all kinds: see :meth:`FunctionalANOVA.sobol`."""
-    total = draws.total()
-    outputs, rows = varying(total), []
-    for kind, effect, columns, shares in _sums(draws.subsets, names):
-        variances = np.einsum("svl,v->sl", draws.variances, shares)
-        vanishing = may_vanish(draws, shares, level)
-        index = {"kind": kind, "effect": effect, "order": len(columns)}
-        for i in outputs:
-            label = {"predictor": predictors[i]} if len(predictors) > 1 else {}
-            shown = shares_row(variances[:, i], total[:, i], level, vanishing[i])
-            rows.append(label | index | shown)
-    return pd.DataFrame(rows)
+
+    def indices() -> Iterator[_Index]:
+        for kind, effect, columns, shares in _sums(draws.subsets, names):
+            variances = np.einsum("svl,v->sl", draws.variances, shares)
+            index = {"kind": kind, "effect": effect, "order": len(columns)}
+            yield index, variances, may_vanish(draws, shares, level)
+
+    return _table(indices(), draws.total(), level, "predictor", predictors)
 
 
 def response_table(
@@ -62,61 +62,61 @@ def response_table(
     predictor: VarianceDraws,
     names: Callable[[int], str],
     level: float,
-    classes: Sequence[str] = ("",),
+    classes: Sequence[str],
 ) -> pd.DataFrame:
     """Indices of a response: as :func:`sobol_table`, interactions of pairs only."""
     tables = {"first": draws.first, "interaction": draws.both, "total": draws.any}
     singles = [(c,) for c in draws.inputs]
-    outputs, rows = varying(draws.total), []
-    for kind, values in tables.items():
-        for v, columns in enumerate(draws.pairs if kind == "interaction" else singles):
-            inside = [
-                set(columns) <= set(s) and (kind != "first" or len(s) == 1)
-                for s in predictor.subsets
-            ]
-            vanishing = may_vanish(predictor, np.array(inside, dtype=float), level).all()
-            zero = bool(vanishing) and kind != "interaction"
-            effect = ":".join(map(names, columns))
-            index = {"kind": kind, "effect": effect, "order": len(columns)}
-            for k in outputs:
-                label = {"class": classes[k]} if len(classes) > 1 else {}
-                shown = shares_row(values[:, v, k], draws.total[:, k], level, zero)
-                rows.append(label | index | shown)
-    return pd.DataFrame(rows)
+
+    def indices() -> Iterator[_Index]:
+        for kind, values in tables.items():
+            for v, columns in enumerate(draws.pairs if kind == "interaction" else singles):
+                inside = [
+                    set(columns) <= set(s) and (kind != "first" or len(s) == 1)
+                    for s in predictor.subsets
+                ]
+                vanishing = may_vanish(predictor, np.array(inside, dtype=float), level).all()
+                effect = ":".join(map(names, columns))
+                index = {"kind": kind, "effect": effect, "order": len(columns)}
+                yield index, values[:, v], bool(vanishing) and kind != "interaction"
+
+    return _table(indices(), draws.total, level, "class", classes)
 
 
 def covariance_table(
-    draws: CovarianceDraws, level: float, predictors: Sequence[str] = ("",)
+    draws: CovarianceDraws, level: float, predictors: Sequence[str]
 ) -> pd.DataFrame:
     """Shares Cov[f_c, rho] / Var[rho], and their structural and correlative parts."""
-    total = draws.covariances.sum(axis=1)
     kinds = {
         "share": draws.covariances,
         "structural": draws.variances,
         "correlative": draws.covariances - draws.variances,
     }
-    outputs, rows = varying(total), []
-    for kind, values in kinds.items():
-        for c, name in enumerate(draws.names):
-            for i in outputs:
-                label = {"predictor": predictors[i]} if len(predictors) > 1 else {}
-                shown = shares_row(values[:, c, i], total[:, i], level)
-                rows.append(label | {"kind": kind, "effect": name} | shown)
+    indices = (
+        ({"kind": kind, "effect": name}, values[:, c], False)
+        for kind, values in kinds.items()
+        for c, name in enumerate(draws.names)
+    )
+    return _table(indices, draws.covariances.sum(axis=1), level, "predictor", predictors)
+
+
+def _table(
+    indices: Iterator[_Index], total: AnyNDArray, level: float, what: str, names: Sequence[str]
+) -> pd.DataFrame:
+    """Posterior means and intervals of shares of ``total`` [S, K], a row an index and output."""
+    outputs, tail, rows = varying(total), 0.5 * (1.0 - level), []
+    for index, values, zero in indices:
+        for k, may_be_zero in zip(outputs, np.broadcast_to(zero, total.shape[1])[outputs]):
+            shares = values[:, k] / total[:, k]
+            lower, upper = np.quantile(shares, [tail, 1.0 - tail])
+            shown = {
+                "estimate": float(shares.mean()),
+                "lower": 0.0 if may_be_zero else float(lower),
+                "upper": float(upper),
+                "variance": float(values[:, k].mean()),
+            }
+            rows.append(({what: names[k]} if len(names) > 1 else {}) | index | shown)
     return pd.DataFrame(rows)
-
-
-def shares_row(
-    values: AnyNDArray, total: AnyNDArray, level: float, zero: bool = False
-) -> dict[str, float]:
-    """A share's posterior mean and interval, from zero where ``zero``, and its variance."""
-    shares, tail = values / total, 0.5 * (1.0 - level)
-    lower, upper = np.quantile(shares, [tail, 1.0 - tail])
-    return {
-        "estimate": float(shares.mean()),
-        "lower": 0.0 if zero else float(lower),
-        "upper": float(upper),
-        "variance": float(values.mean()),
-    }
 
 
 def may_vanish(draws: VarianceDraws, shares: AnyNDArray, level: float) -> AnyNDArray:

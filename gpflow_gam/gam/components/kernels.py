@@ -492,7 +492,7 @@ def _margin_kernel(
     mode, spread = lengthscale
     if margin.kind == "iou":
         measure = Discrete(np.array(margin.nodes), np.array(margin.weights))
-        kernel: Kernel = IntegratedOU.bare(measure, dims[0])
+        kernel: Kernel = IntegratedOU(measure, active_dims=dims)
     else:
         kernel = _bare(_STATIONARY[margin.kind], dims)
     kernel.lengthscales = positive_parameter(start * margin.span, mode * margin.span, spread)

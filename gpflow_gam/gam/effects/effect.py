@@ -136,6 +136,8 @@ Transform = Callable[[Any], Any]  # A monotone function of an array, value by va
 
 CENTRED = "estimate_centred"  # column of estimates that leave out the means of levels
 _INTERVALS = ("", "_simultaneous")
+NUMBERS = ("estimate", "se", "lower", "upper", "lower_simultaneous", "upper_simultaneous")
+"""Columns of a table of effects beside those of the data."""
 
 
 def transformed(frame: pd.DataFrame, fun: Transform | None) -> pd.DataFrame:
@@ -310,15 +312,8 @@ class EffectTable:
         """Columns of the grid, ``estimate``, ``se``, and the ends of two credible intervals."""
         estimate, se = self.estimate, self.se
         widths = [self.critical(i) for i in range(len(self.predictors))]
-        pointwise, simultaneous = (se * width for width in np.array(widths).T)
-        parts = {
-            "estimate": estimate,
-            "se": se,
-            "lower": estimate - pointwise,
-            "upper": estimate + pointwise,
-            "lower_simultaneous": estimate - simultaneous,
-            "upper_simultaneous": estimate + simultaneous,
-        }
+        ends = [estimate + sign * se * w for w in np.array(widths).T for sign in (-1.0, 1.0)]
+        parts = dict(zip(NUMBERS, (estimate, se, *ends)))
         return stacked_frame(self.where.columns, parts, "predictor", self.predictors)
 
 
@@ -609,15 +604,8 @@ def response_effect(
         draws = np.asarray(conditional_response(likelihood, where.X, F))
         low, high = simultaneous_bands(draws, level)
         low, high = np.minimum(low, lower), np.maximum(high, upper)
-    parts = {
-        "estimate": estimate,
-        "se": se,
-        "lower": lower,
-        "upper": upper,
-        "lower_simultaneous": low,
-        "upper_simultaneous": high,
-    }
-    parts = {name: values.reshape(number, -1) for name, values in parts.items()}
+    numbers = zip(NUMBERS, (estimate, se, lower, upper, low, high))
+    parts = {name: values.reshape(number, -1) for name, values in numbers}
     classes = fit.spec.levels or range(parts["estimate"].shape[1])
     names = classes if estimate.ndim > 1 else ("",)
     return stacked_frame(where.columns, parts, "class", names)
@@ -855,10 +843,6 @@ def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level]) -> di
 # --- what users call ------------------------------------------------------------------------------
 
 
-_NUMBERS = ("estimate", "se", "lower", "upper", "lower_simultaneous", "upper_simultaneous")
-"""Columns of a table of effects beside those of the data."""
-
-
 class Effects(Inspected):
     """Effects of a fitted GAM."""
 
@@ -953,7 +937,7 @@ class Effects(Inspected):
             raise ValueError("effects(): the GAM has no effects; see coefficients().")
         whole = pd.concat(frames, ignore_index=True)
         # what they are of is left of the numbers
-        return whole[sorted(whole, key=lambda name: name in _NUMBERS)]
+        return whole[sorted(whole, key=lambda name: name in NUMBERS)]
 
     def coefficients(
         self,

@@ -337,73 +337,60 @@ class Averaged:
         self, X: AnyNDArray, names: Sequence[str] | None = None, between: bool = False
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
         """Mean of the sum of components at rows, and its variances, [N, L] each."""
-        chosen_names = self._names if names is None else list(names)
-        chosen = [self._names.index(name) for name in chosen_names]
-        where = self._moments.places(chosen_names)
-        covariances = [self._moments.covariance, self._covariance]
-        if names is not None:  # all of them are not copied
-            covariances = [S[:, where[:, None], where] for S in covariances]
-        enters, centre = self._moments.entering(chosen_names), self._moments.mean[where]
-        mean, known, uncertain = np.empty((3, len(X), centre.shape[1]))
-        asked = np.zeros(len(X), dtype=bool)
-        added = self._between if between else None
-        if added is not None and names is not None:
-            added = added[:, where[:, None], where]
-        beside = np.zeros_like(uncertain)
-
-        def evaluate(rows: slice) -> None:
-            features, opens, at_fit = self._features(X[rows], chosen)
-            phi = np.concatenate(at_fit)
-            if added is not None:
-                beside[rows] = _squares(phi, added)
-            mean[rows] = phi.T @ centre
-            known[rows] = _squares(phi, covariances[0]) + opens[0].T @ enters
-            uncertain[rows] = _squares(np.concatenate(features), covariances[1])
-            uncertain[rows] += opens[1].T @ (self._ratios[chosen][:, None] * enters)
-            for c, part in zip(chosen, features):
-                asked[rows] |= self._lost | self._beyond(c, X[rows], part)
-
-        each(evaluate, _parts(len(X)))
-        places = np.flatnonzero(asked)
-
-        def ask(rows: slice) -> None:
-            at = places[rows]
-            uncertain[at] = self._drawn(chosen_names, X[at], mean[at])
-
-        each(ask, _parts(len(places)))
-        return mean, known, uncertain + beside
+        chosen = [self._names.index(name) for name in (self._names if names is None else names)]
+        mean, known, uncertain = self._sums(X, [chosen], between)
+        return mean[:, 0], known[:, 0], uncertain[:, 0]
 
     def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and averaged variance of every component at rows, [N, C, L] each."""
-        count = len(self._names)
-        mean, variance = np.empty((2, len(X), count, self._moments.mean.shape[1]))
-        asked = np.zeros((len(X), count), dtype=bool)
-        beside = np.zeros_like(variance)
+        mean, _, uncertain = self._sums(X, [[c] for c in range(len(self._names))], True, True)
+        return mean, uncertain
+
+    def _sums(
+        self, X: AnyNDArray, groups: list[list[int]], between: bool, alone: bool = False
+    ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+        """Means of sums of G groups of components at rows, and their variances, [N, G, L] each."""
+        # of components alone the averaged ones only: of those of several columns by every draw
+        names = [[self._names[c] for c in group] for group in groups]
+        places = [self._moments.places(own) for own in names]
+        kept = [self._moments.covariance, self._covariance]
+        kept += [self._between] if between and self._between is not None else []
+
+        def among(S: AnyNDArray, at: AnyNDArray) -> AnyNDArray:
+            whole = np.array_equal(at, np.arange(S.shape[-1]))
+            return S if whole else S[:, at[:, None], at]  # all of them are not copied
+
+        covariances = [[among(S, at) for S in kept] for at in places]
+        shape = len(X), len(groups), self._moments.mean.shape[1]
+        mean, known, uncertain, beside = np.zeros((4, *shape))
+        asked = np.zeros(shape[:2], dtype=bool)
 
         def evaluate(rows: slice) -> None:
-            features, opens, at_fit = self._features(X[rows], range(count))
-            for c, (phi, fitted_phi, left) in enumerate(zip(features, at_fit, opens[1])):
-                block, component = self._moments.block(self._names[c]), self._components[c]
-                mean[rows, c] = fitted_phi.T @ self._moments.mean[block]
-                inner = _squares(phi, self._covariance[:, block, block])
-                if self._between is not None:
-                    beside[rows, c] = _squares(fitted_phi, self._between[:, block, block])
-                enters = self._moments.entering([component.name])
-                variance[rows, c] = inner + self._ratios[c] * left[:, None] * enters
-                always = self._lost or len(component.margins) > 1
-                asked[rows, c] = self._beyond(c, X[rows], phi) | always
+            for g, group in enumerate(groups):
+                features, opens, at_fit = self._features(X[rows], group)
+                phi, enters = np.concatenate(at_fit), self._moments.entering(names[g])
+                mean[rows, g] = phi.T @ self._moments.mean[places[g]]
+                if not alone:
+                    known[rows, g] = _squares(phi, covariances[g][0]) + opens[0].T @ enters
+                uncertain[rows, g] = _squares(np.concatenate(features), covariances[g][1])
+                uncertain[rows, g] += opens[1].T @ (self._ratios[group][:, None] * enters)
+                if len(kept) > 2:
+                    beside[rows, g] = _squares(phi, covariances[g][2])
+                for c, part in zip(group, features):
+                    always = self._lost or (alone and len(self._components[c].margins) > 1)
+                    asked[rows, g] |= always | self._beyond(c, X[rows], part)
 
         each(evaluate, _parts(len(X)))
-        places = [np.flatnonzero(asked[:, c]) for c in range(count)]
+        rows_of = [np.flatnonzero(column) for column in asked.T]
 
         def ask(task: tuple[int, slice]) -> None:
-            c, rows = task
-            at = places[c][rows]
-            variance[at, c] = self._drawn([self._names[c]], X[at], mean[at, c])
+            g, rows = task
+            at = rows_of[g][rows]
+            uncertain[at, g] = self._drawn(names[g], X[at], mean[at, g])
 
         # rows from all over at once: every draw has its price, however few they are
-        each(ask, [(c, rows) for c in range(count) for rows in _parts(len(places[c]))])
-        return mean, variance + beside
+        each(ask, [(g, part) for g, at in enumerate(rows_of) for part in _parts(len(at))])
+        return mean, known, uncertain + beside
 
     def _features(
         self, X: AnyNDArray, which: Sequence[int]

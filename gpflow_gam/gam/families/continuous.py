@@ -87,11 +87,9 @@ class Survival(LocationScale, abc.ABC):
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
         sd = y.spread(self.kind.logarithm)
-        if self.varying:
-            return self.kind(unit=sd, varying=True)
         # logarithms have no unit; and a floor must be the same where Y is only described
         floor = 1e-6 if self.kind.logarithm else 1e-3 * y.unweighted.spread()
-        return self.kind(self.start * sd, floor)
+        return self.kind(self.start * sd, floor, sd, self.varying)
 
     def _moments(self, y: Observed) -> tuple[float, float]:
         return y.moments[0], y.spread(self.kind.logarithm)
@@ -515,12 +513,10 @@ class Gamma(Dispersed, LinkedFamily):
     link: str = "log"
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
-        if self.varying:
-            return self.linked(likelihoods.MeanGamma(varying=True), y)
         mean, variance, _ = y.moments
         # by moments, as if the predictor were to explain half of the variance
         shape = mean**2 / max(0.5 * variance, _LEAST)
-        base = likelihoods.MeanGamma(float(np.clip(shape, 0.1, 100.0)))
+        base = likelihoods.MeanGamma(float(np.clip(shape, 0.1, 100.0)), self.varying)
         return self.linked(base, y)
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:

@@ -303,12 +303,10 @@ class Beta(Dispersed):
     link: str = "logit"
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
-        if self.varying:
-            return likelihoods.LogitBeta(link=self.link, varying=True)
         mean, variance, _ = y.moments
         # by moments, as if the predictor were to explain half of the variance
         scale = mean * (1.0 - mean) / max(0.5 * variance, _LEAST) - 1.0
-        return likelihoods.LogitBeta(float(np.clip(scale, 1.0, 1e3)), self.link)
+        return likelihoods.LogitBeta(float(np.clip(scale, 1.0, 1e3)), self.link, self.varying)
 
     def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> object:
         f, log_dispersion = self._parts(likelihood, F)
@@ -371,14 +369,11 @@ class NegativeBinomial(Dispersed, Poisson):
     overdispersed: ClassVar[str] = ""
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:
-        if self.varying:
-            return self.linked(likelihoods.NegativeBinomial(varying=True), y)
         mean, variance, _ = y.moments
         mean = max(mean, 1e-3)
         # by moments, as if the predictor were to explain half of the variance
         alpha = float(np.clip((0.5 * variance - mean) / mean**2, 0.05, 5.0))
-        base = likelihoods.NegativeBinomial(alpha, quadrature=GaussHermite())
-        return self.linked(base, y)
+        return self.linked(likelihoods.NegativeBinomial(alpha, self.varying), y)
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
         return None if self.varying or np.any(offset) else super().null(Y, offset, weights)

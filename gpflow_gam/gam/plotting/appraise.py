@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from scipy.special import ndtr, ndtri
 from scipy.stats import beta
 
+from ...errors import check_count
 from ...likelihoods.continuous import EXACT, entry
 from ..families import Cox
 from ..fits import FittedGAM
@@ -84,18 +85,17 @@ def draw_reliability(
     put_labels(ax, "predicted probability", "observed share", "calibration")
 
 
-def _scatter(ax: Axes, x: AnyNDArray, y: AnyNDArray, color: str = "C0") -> None:
+def _scatter(ax: Axes, x: AnyNDArray, y: AnyNDArray) -> None:
     ax.plot(
-        x, y, ".", color=color, markersize=5.0, markeredgewidth=0.0,
+        x, y, ".", color="C0", markersize=5.0, markeredgewidth=0.0,
         alpha=faintness(len(x)), rasterized=len(x) > 2000, gid="data",
     )  # fmt: skip
 
 
-def order_statistics(number: int, level: float = 0.95) -> tuple[AnyNDArray, AnyNDArray]:
-    """Intervals of each of N sorted standard normal values, [N] each end."""
+def order_statistics(number: int) -> tuple[AnyNDArray, AnyNDArray]:
+    """95 % intervals of each of N sorted standard normal values, [N] each end."""
     i = np.arange(1, number + 1)
-    tail = 0.5 * (1.0 - level)
-    lower, upper = (ndtri(beta.ppf(p, i, number + 1 - i)) for p in (tail, 1.0 - tail))
+    lower, upper = (ndtri(beta.ppf(p, i, number + 1 - i)) for p in (0.025, 0.975))
     return lower, upper
 
 
@@ -324,7 +324,6 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
 # --- lift -----------------------------------------------------------------------------------------
 
 
-_LEAST = 2  # groups
 _WIDE, _MANY = 40, 20  # characters of labels that stand side by side, and labels that lean
 
 
@@ -346,8 +345,7 @@ def lift(
     :raises ValueError: a response with more than two classes, or that may be negative; a bad
         argument.
     """
-    if isinstance(groups, bool) or not isinstance(groups, int) or groups < _LEAST:
-        raise ValueError(f"groups must be a whole number from {_LEAST} on; got {groups!r}.")
+    check_count("groups", groups, 2)
     table = in_memory(data)
     actual, expected, exposure = _responses(fit, table)
     rate = expected / exposure

@@ -17,6 +17,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from ..effects.effect import NUMBERS
+
 _WIDTHS = {1: 5.6, 2: 9.0, 3: 13.0}
 _HEIGHT = 3.5
 _USUAL = 6.4  # matplotlib's width of a figure: another one scales panels
@@ -143,9 +145,6 @@ def short(label: object, limit: int = 22) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-_NUMBERS = (
-    "estimate", "se", "lower", "upper", "lower_simultaneous", "upper_simultaneous"
-)  # fmt: skip
 _NAMES = ("class", "predictor")
 
 
@@ -161,8 +160,8 @@ def draw_partial_dependence(
     :param label: of the vertical axis.
     :raises ValueError: a table of several columns, or none of averages.
     """
-    missing = [name for name in _NUMBERS if name not in table]
-    columns = [name for name in table.columns if name not in (*_NUMBERS, *_NAMES)]
+    missing = [name for name in NUMBERS if name not in table]
+    columns = [name for name in table.columns if name not in (*NUMBERS, *_NAMES)]
     if missing or len(columns) != 1:
         raise ValueError(
             "table must be a partial dependence on one column, with its bands; got the columns "
