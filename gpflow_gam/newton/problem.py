@@ -197,14 +197,6 @@ class StepReport:
     """Residuals of the inner loop, where it is iterative."""
 
 
-@dataclass(frozen=True)
-class Preview:
-    """A posterior on the way of a run."""
-
-    state: ActionPosteriorState  # weights are of all data; actions [B, Q, N'] of :attr:`rows`
-    rows: tf.Tensor | None  # the data that actions ask, [N']; None for all
-
-
 class Diverged(ArithmeticError):
     """A step led nowhere; the run is as it was before. Carries why."""
 
@@ -231,7 +223,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
-        """The posterior from what has been computed."""
+        """The posterior from what has been computed; without a further sweep if ``cheap``."""
 
     def ahead(self, last: float) -> float:
         """Sweeps that the next step will take, as far as can be known."""
@@ -241,10 +233,6 @@ class Run(abc.ABC):
     def closing(self) -> float:
         """Sweeps that :meth:`finish` will take, unless it is to be cheap."""
         return 1.0
-
-    def preview(self) -> Preview:
-        """A posterior on the way, without any further sweep."""
-        return Preview(self.finish(cheap=True), None)
 
 
 # --- policies -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 
 from ..errors import check_count
 from .curvatures import Curvature, DiagonalPrecision, Precision
-from .itergp import Buffers, InnerLoop, flat, pairs
+from .itergp import Actions, flat, inner_loop, pairs
 from .problem import (
     ActionPosteriorState,
     Context,
@@ -20,7 +20,6 @@ from .problem import (
     LaplaceProblem,
     Plan,
     Policy,
-    Preview,
     Run,
     Solver,
     StepReport,
@@ -64,7 +63,7 @@ class Mode:
         else:
             plan = self._plan()
             if plan.adaptive.any():
-                return self._iterated(plan.fixed, plan.adaptive)
+                return self._iterated(plan)
             early = self._covariance_actions(plan)
         state, T = self._joined(early.actions, early.prior, early.noise), early.products
         if state.actions.shape[0] > T.shape[0]:  # the mode's own
@@ -129,41 +128,27 @@ class Mode:
         return covariance, mean
 
     def _some(self) -> AnyNDArray:
-        """The data that a preview asks."""
+        """The data that a cheap posterior asks."""
         Q, N = self._v.shape
         number = max(min(N, -(-_CHEAP_SIZE // Q)), min(N // _CHEAP_SHARE, _CHEAP_ROWS))
         return self._problem.order()[:number]
 
-    def preview(self, early: CovarianceActions | None = None) -> Preview:
+    def of_some(self, early: CovarianceActions | None = None) -> ActionPosteriorState:
         """From actions that ask some of the data only: what is not asked is variance."""
         if early is not None:
-            return Preview(self._joined(early.actions, early.prior, early.noise), None)
+            return self._joined(early.actions, early.prior, early.noise)
         problem, operator = self._problem, self._problem.operator
-        N = operator.num_data
         rows = tf.constant(self._some())
-        number = int(rows.shape[0])
         some = problem.of_rows(rows)
-        g = tf.gather(self._g, rows, axis=1)
-        here = some.curvature(g)
+        here = some.curvature(tf.gather(self._g, rows, axis=1))
         policy = Informative(self._options.num_pivots)
         plan = policy.plan(Context(some, here.precision, 0), self._options.num_actions)
         assert plan.fixed is not None
         assert plan.noise is not None
         prior = pairs(plan.fixed, _products(some, plan.fixed))
-        operator.sweeps += some.operator.sweeps * (number / N) ** 2
-        targets = tf.linalg.matvec(flat(plan.fixed), tf.reshape(here.observed(g), [-1]))
-        factor = explained(prior + plan.noise)
-        state = ActionPosteriorState(self._v, plan.fixed, factor, prior, plan.noise, targets)
-        return Preview(state, rows)
-
-    def of_some(self, early: CovarianceActions | None = None) -> ActionPosteriorState:
-        """The posterior of a preview, of all data in form, and with the mode's own weights."""
-        preview = self.preview(early)
-        if preview.rows is None:
-            return preview.state
-        wide = tf.transpose(preview.state.actions, [1, 2, 0])
-        wide = tf.transpose(self._problem.operator.spread(preview.rows, wide), [2, 0, 1])
-        return self._joined(wide, preview.state.prior, preview.state.noise)
+        operator.sweeps += some.operator.sweeps * (some.operator.num_data / operator.num_data) ** 2
+        wide = operator.spread(rows, tf.transpose(plan.fixed, [1, 2, 0]))
+        return self._joined(tf.transpose(wide, [2, 0, 1]), prior, plan.noise)
 
     def _joined(self, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor) -> ActionPosteriorState:
         """With the mode's own weights as one more action, which costs nothing: K v is known."""
@@ -183,17 +168,13 @@ class Mode:
         targets = tf.linalg.matvec(flat(S), tf.reshape(self._here.observed(self._g), [-1]))
         return ActionPosteriorState(v, S, factor, prior, noise, targets)
 
-    def _iterated(
-        self, fixed: tf.Tensor | None, adaptive: AnyNDArray
-    ) -> tuple[ActionPosteriorState, tf.Tensor]:
+    def _iterated(self, plan: Plan) -> tuple[ActionPosteriorState, tf.Tensor]:
         """Residual actions: IterGP on the system at the mode; their products with K, too."""
-        Q, N = self._v.shape
         target, precision = self._here.observed(self._g), self._here.precision
-        zero = tf.zeros([Q, N], target.dtype)
-        empty = Buffers.empty(len(adaptive), Q, N, target.dtype)
-        loop = InnerLoop(self._problem.operator)
-        result, _, _, _ = loop(precision, target, empty, zero, zero, fixed, adaptive)
-        return result.posterior(self._v, precision, target), result.taken()[1]
+        zero = tf.zeros_like(target)
+        none, operator = Actions.none(zero), self._problem.operator
+        result, _, _, _ = inner_loop(operator, precision, target, none, zero, zero, plan)
+        return result.posterior(self._v, precision, target), result.T
 
 
 def _products(problem: LaplaceProblem, S: tf.Tensor) -> tf.Tensor:
@@ -535,9 +516,6 @@ class ReducedNewtonRun(Run):
     def finish_with_products(self) -> tuple[ActionPosteriorState, tf.Tensor]:
         """The posterior, and the products K S [B, Q, N] of its actions."""
         return self._mode().posterior(self._early)
-
-    def preview(self) -> Preview:
-        return self._mode().preview(self._early)
 
 
 def _shares(N: int) -> list[int]:

@@ -19,7 +19,6 @@ from .problem import (
     ActionPosteriorState,
     Diverged,
     LaplaceProblem,
-    Preview,
     Run,
     Solver,
     StepReport,
@@ -244,9 +243,6 @@ class VariationalRun(Run):
     @property
     def closing(self) -> float:
         return self._inner.closing
-
-    def preview(self) -> Preview:
-        return self._inner.preview()
 
 
 def _is_finite(problem: LaplaceProblem, g: tf.Tensor) -> bool:

@@ -183,18 +183,15 @@ class _Newton:
             )
         operator = run.problem.operator
         counted = operator.sweeps
-        preview = run.preview()
+        weights = ActionWeights.of_fit(run.finish(cheap=True))
         operator.sweeps = counted  # looking is no part of the budget
-        weights = ActionWeights.of_fit(preview.state)
-        X = self.model.data[0]
         return ActionPosterior(
             self.model.latents,
-            X,
+            self.model.data[0],
             lambda: (weights.v, weights.E, weights.E0),
             self.model.mean_function,
             precompute_cache=PrecomputeCacheType.TENSOR,
             snapshot=True,
-            X_actions=None if preview.rows is None else tf.gather(X, preview.rows),
         )
 
 

@@ -39,8 +39,6 @@ class ActionPosterior(AdditivePosterior):
     :param snapshot: whether what is cached is kept together with kernels and mean function as they
         were then, so that predictions never mix old and new ones. (While a function is compiled
         they are those of the function's own run.)
-    :param X_actions: inputs [M, D] of the data that actions ask, where these are some of the data
-        only: E and E0 are then of those.
     :param independent: whether q has independent outputs, as that of Adam et al. 2018, Appendix B.
     :raises ValueError: the latent functions' kernels have different components.
     """
@@ -54,13 +52,12 @@ class ActionPosterior(AdditivePosterior):
         *,
         precompute_cache: PrecomputeCacheType | str | None = None,
         snapshot: bool = False,
-        X_actions: tf.Tensor | None = None,
         independent: bool = False,
     ) -> None:
         kind = cache_type(precompute_cache)
         live: ActionPosterior | None = None
         if snapshot and kind is not PrecomputeCacheType.NOCACHE and tf.executing_eagerly():
-            live = ActionPosterior(latents, X_data, weights, mean_function, X_actions=X_actions)
+            live = ActionPosterior(latents, X_data, weights, mean_function)
             latents = latents.copied()
             mean_function = None if mean_function is None else deepcopy(mean_function)
         super().__init__(latents.kernels[0], X_data, mean_function=mean_function)
@@ -69,7 +66,6 @@ class ActionPosterior(AdditivePosterior):
         self.couples_outputs = latents.num_outputs > 1 and not independent
         self._independent = independent
         self._weights = weights
-        self._X_actions = X_actions
         # out of sight: its parameters are none of the snapshot's
         self._live: Callable[[], ActionPosterior] | None = None if live is None else lambda: live
         self._keep(kind)
@@ -110,16 +106,8 @@ class ActionPosterior(AdditivePosterior):
 
     def _seen(self, X: tf.Tensor, v: tf.Tensor, E: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """k_q(x, X) v_q [Q, N] and k_q(x, X) E_q [Q, N, R]."""
-        parts = [cross_product(self.latents, X, points, V) for points, V in self._sources(v, E)]
-        h = tf.concat(parts, axis=2)
+        h = cross_product(self.latents, X, self.X_data, _side_by_side(v, E))
         return h[..., 0], h[..., 1:]
-
-    def _sources(self, v: tf.Tensor, E: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        """Points and right-hand sides [Q, points, ...], v first and then E."""
-        mean, actions = double(v)[..., None], tf.transpose(double(E), [1, 2, 0])
-        if self._X_actions is None:
-            return [(self.X_data, tf.concat([mean, actions], axis=2))]
-        return [(self.X_data, mean), (self._X_actions, actions)]
 
     def _total(
         self, cache: Cache, X: tf.Tensor, full_cov: bool, full_output_cov: bool = False
@@ -170,20 +158,16 @@ class ActionPosterior(AdditivePosterior):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """k_qc(x, X) v_q [Q, C, N] and k_qc(x, X) E_q [Q, C, N, R]."""
         self._check_components()
-        parts = [self._component_products(X, points, V) for points, V in self._sources(v, E)]
-        h = tf.concat(parts, axis=3)
-        return h[..., 0], h[..., 1:]
-
-    def _component_products(self, X: tf.Tensor, points: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-        """k_qc(x, points) V_q, [Q, C, N, R]."""
-        kernels, V = self.latents.kernels, V[:, None]
+        kernels, V = self.latents.kernels, _side_by_side(v, E)[:, None]
+        points = tf.convert_to_tensor(self.X_data)
 
         def block(x: tf.Tensor) -> tf.Tensor:
             parts = [k.K_components(x, points) for k in kernels]  # [C, n, N] each
             return tf.matmul(double(tf.stack(parts)), V)
 
-        columns = int(tf.convert_to_tensor(points).shape[0]) * kernels[0].num_components
-        return over_rows(block, X, columns, V.dtype, axis=2)
+        columns = int(points.shape[0]) * kernels[0].num_components
+        h = over_rows(block, X, columns, V.dtype, axis=2)
+        return h[..., 0], h[..., 1:]
 
     def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         v, E, _ = cache
@@ -240,13 +224,12 @@ class ActionPosterior(AdditivePosterior):
         """
         self._check_components()
         v, E, _ = self._active_cache()
-        parts = self._sources(v, E)
+        V = _side_by_side(v, E)
         seen, priors = [], []
         for name, rows in points.items():
             X = self._points(rows)
             kernels = [with_precise_distances(k[name]) for k in self.latents.kernels]
-            result = [tf.matmul(double(tf.stack([k(X, x) for k in kernels])), V) for x, V in parts]
-            seen.append(tf.concat(result, axis=2))
+            seen.append(tf.matmul(double(tf.stack([k(X, self.X_data) for k in kernels])), V))
             priors.append(self.latents.variances(self.latents.each([k(X) for k in kernels])))
         h = self.latents.mixed(tf.concat(seen, axis=1))  # [L, P, 1 + R]
         blocks = [tf.linalg.LinearOperatorFullMatrix(prior) for prior in priors]
@@ -287,6 +270,11 @@ class ActionPosterior(AdditivePosterior):
         alive = tf.where(size > 0.0, tf.ones_like(size), tf.zeros_like(size))
         draws = mean[..., None] + alive[..., None] * away
         return tf.cast(tf.transpose(self.latents.mixed(draws), [3, 1, 2, 0]), X.dtype)
+
+
+def _side_by_side(v: tf.Tensor, E: tf.Tensor) -> tf.Tensor:
+    """v [Q, N] and E [R, Q, N] as right-hand sides [Q, N, 1 + R]."""
+    return tf.concat([double(v)[..., None], tf.transpose(double(E), [1, 2, 0])], axis=2)
 
 
 def _left(prior: tf.Tensor, h: tf.Tensor, full_cov: bool) -> tf.Tensor:
