@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -356,15 +356,19 @@ class InducingBlocks:
         :raises tf.errors.InvalidArgumentError: a block is not positive definite; names the
             component and says what to change.
         """
-        factors = []
-        for group, K in zip(self.groups, self.kuu()):
-            kernel = self.kernel.kernels[group.indices[0]]  # the others are of its kind
-            share = own_jitter(relative_jitter(jitter, K.dtype), kernel, K.dtype)
-            factors.append(self._checked(tf.linalg.cholesky(jittered(K, share)), group, share))
-        return factors
+        blocks = [self._jittered(K, group, jitter) for group, K in zip(self.groups, self.kuu())]
+        return [self._root(K, group, share) for group, (K, share) in zip(self.groups, blocks)]
 
-    def _checked(self, L: tf.Tensor, group: ComponentGroup, jitter: float) -> tf.Tensor:
-        # On a CPU a failed Cholesky returns NaN and says nothing.
+    def _jittered(
+        self, K: tf.Tensor, group: ComponentGroup, jitter: float | None = None
+    ) -> tuple[tf.Tensor, float]:
+        kernel = self.kernel.kernels[group.indices[0]]  # the others are of its kind
+        share = own_jitter(relative_jitter(jitter, K.dtype), kernel, K.dtype)
+        return jittered(K, share), share
+
+    def _root(self, K: tf.Tensor, group: ComponentGroup, jitter: float) -> tf.Tensor:
+        """The Cholesky factor; on a CPU a failed one is NaN and says nothing."""
+        L = tf.linalg.cholesky(K)
         failed = tf.reduce_any(~tf.math.is_finite(L), axis=[-2, -1])
         names = [self.kernel.names[i] for i in group.indices]
         problem = "kernel matrix of the inducing inputs is not positive definite for component"
@@ -404,6 +408,28 @@ class InducingBlocks:
                 prior.append(kernel.K_diag(inputs))
         return Features(phi, prior, self._members)
 
+    def whitened(self, X: tf.Tensor) -> tuple[list[tf.Tensor], Features]:
+        """
+        :meth:`cholesky` and :meth:`features` of X [N, D] by one evaluation of each kernel.
+
+        Factors have no gradients of their own, as where q(V) is held.
+
+        :param X: inputs, [N, D].
+        """
+        self.kernel.check_inputs(X)
+        X = tf.cast(X, self.dtype)
+        factors, phi, prior = [], [], []
+        with self._precision():
+            for group in self.groups:
+                kernel, Z = self._stacked(group), self._inducing(group, X.shape[-1])
+                both, M = tf.concat([Z, group.inputs(X)], axis=1), Z.shape[1]
+                own, across = tf.split(kernel.K(Z, both), [M, -1], axis=-1)
+                own, share = self._jittered(own, group)
+                factors.append(self._root(tf.stop_gradient(own), group, share))
+                phi.append(_solved(factors[-1], own, across))
+                prior.append(kernel.K_diag(both)[:, M:])
+        return factors, Features(phi, prior, self._members)
+
     @check_shapes(
         "x: [N, D]",
         "return: [C, N]",
@@ -418,6 +444,30 @@ class InducingBlocks:
         f = self.features(x, self.cholesky())
         parts = [p - tf.reduce_sum(tf.square(a), axis=-2) for a, p in zip(f.phi, f.prior)]
         return tf.cast(self.layout.restore_components(parts), tf.convert_to_tensor(x).dtype)
+
+
+def _solved(L: tf.Tensor, own: tf.Tensor, across: tf.Tensor) -> tf.Tensor:
+    """``L^-1 across`` [G, M, N], where ``own`` [G, M, M] is L L', through which gradients go."""
+    M = L.shape[-1]
+    upper = np.triu(np.ones((M, M))) - 0.5 * np.eye(M)
+
+    @tf.custom_gradient
+    def solved(_: tf.Tensor, across: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        phi = tf.linalg.triangular_solve(L, across)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            # dL = L Phi(L^-1 dK L^-T), Phi the lower triangle with half of the diagonal (Murray
+            # 2016, "Differentiation of the Cholesky decomposition")
+            inner = -upper * tf.matmul(phi, upstream, transpose_b=True)
+            half = tf.linalg.triangular_solve(L, inner, adjoint=True)
+            return (
+                tf.linalg.triangular_solve(L, tf.linalg.matrix_transpose(half), adjoint=True),
+                tf.linalg.triangular_solve(L, upstream, adjoint=True),
+            )
+
+        return phi, gradient
+
+    return solved(own, across)
 
 
 @Kuu.register(AdditiveInducingVariables, AdditiveKernel)

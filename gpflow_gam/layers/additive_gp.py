@@ -384,21 +384,17 @@ class AdditiveGP(GPHead):
     ) -> tuple[tf.Tensor, tf.Tensor, _Step | None]:
         gp = self._gp
         blocks = gp.blocks
-        cholesky = blocks.cholesky()
-        phi = blocks.features(X, cholesky)
-        step = None
         if training and self.trainable:
-            fixed = [tf.stop_gradient(L) for L in cholesky]
-            sites = gp.variational.sites(fixed)
+            cholesky, phi = blocks.whitened(X)
+            sites = gp.variational.sites(cholesky)
             # natural gradients move it; where they end it has no other slope
             q: WhitenedGaussian = gp.variational.of_sites(*sites)
-            step = _Step(phi, fixed, sites)
-            _kept_kl()[self] = tf.stop_gradient(
-                q.kl()
-            )  # for the penalty, once the loss has moved q
-        else:
-            q = (gp.whitened if self._is_free(training) else self._shapes.projected)(cholesky)
-        return *gp.marginals(phi, q, X), step
+            # for the penalty, once the loss has moved q
+            _kept_kl()[self] = tf.stop_gradient(q.kl())
+            return *gp.marginals(phi, q, X), _Step(phi, cholesky, sites)
+        cholesky = blocks.cholesky()
+        q = (gp.whitened if self._is_free(training) else self._shapes.projected)(cholesky)
+        return *gp.marginals(blocks.features(X, cholesky), q, X), None
 
     def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
