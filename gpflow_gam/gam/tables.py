@@ -46,6 +46,12 @@ class Axis:
     levels: tuple[Any, ...] | None = None
     period: float | None = None
 
+    def labels(self, points: AnyNDArray) -> AnyNDArray:
+        """Some of the points, levels as users know them."""
+        if self.levels is None:
+            return points
+        return LevelColumn(self.column, self.levels).shown(points)
+
     def to_json(self) -> dict[str, Any]:
         """As files hold it."""
         knots = None if self.levels is not None else self.points.tolist()
@@ -317,24 +323,10 @@ class Tables:
         axes = self.axes[component.name]
         points = [self._shown(a, m) for a, m in zip(axes, component.margins)]
         rows = np.array(list(itertools.product(*points)))
-        columns = {a.column: self._labels(a, rows[:, i]) for i, a in enumerate(axes)}
-        grid = dict(columns)
-        against = len(axes) == 1 and axes[0].column in base
-        if against:
-            (axis,) = axes
-            labels = np.empty(
-                len(rows) + 1, dtype=object if axis.levels is not None else np.float64
-            )
-            labels[:-1], labels[-1] = columns[axis.column], base[axis.column]
-            grid = {axis.column: labels}
-        table = effect(self.fit, component.name, grid, level)
-        estimate, variance = table.estimate, table.variance
-        if against:
-            cov = table.covariance
-            estimate = estimate[:-1] - estimate[-1]
-            shared = np.moveaxis(cov[:, :-1, -1], 0, -1)
-            variance = variance[:-1] + variance[-1] - 2.0 * shared
-        se = np.sqrt(np.maximum(variance, 0.0))
+        columns = {a.column: a.labels(rows[:, i]) for i, a in enumerate(axes)}
+        own = {c: base[c] for c in columns if len(axes) == 1 and c in base}
+        table = effect(self.fit, component.name, columns, level, reference=own or None)
+        estimate, se = table.estimate, table.se
         half = float(norm.ppf(0.5 + 0.5 * level)) * se
         parts = {"estimate": estimate, "se": se, "lower": estimate - half, "upper": estimate + half}
         frame = stacked_frame(columns, parts, "predictor", table.predictors)
@@ -350,13 +342,6 @@ class Tables:
             return axis.points
         low, high = margin.ends
         return axis.points[(axis.points >= low) & (axis.points <= high)]
-
-    def _labels(self, axis: Axis, points: AnyNDArray) -> AnyNDArray:
-        if axis.levels is None:
-            return points
-        labels = np.empty(len(points), dtype=object)
-        labels[:] = [axis.levels[int(p)] for p in points]
-        return labels
 
     def _rows(self, component: Component, points: Sequence[AnyNDArray]) -> AnyNDArray:
         """Rows of the data whose nearest point of a table each is."""

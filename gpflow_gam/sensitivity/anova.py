@@ -17,7 +17,7 @@ from scipy.stats import qmc
 from ..errors import check_count, check_level
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
-from ..measures import Measure
+from ..measures import Empirical, Measure
 from ..optimizers.laplace import draw_hyperparameters
 from ..posteriors import AdditivePosterior, InducingMoments, SparseAdditivePosterior
 from .grid import (
@@ -32,7 +32,6 @@ from .grid import (
     draw_variances,
     effect_features,
     measures_of,
-    measures_of_data,
     varying,
 )
 
@@ -185,72 +184,60 @@ def pick_freeze(
     each = -(-num_samples // len(members))
     result = []
     for i, (moments, response) in enumerate(members):
-        A, B = rows[i % len(rows)]
-        one = _Member(moments, response, moments.sample(each, seed + i), reads, A, B)
-        result.append(one.variances(inputs, pairs))
+        V = moments.sample(each, seed + i)
+        result.append(_exchanged(moments, response, V, reads, *rows[i % len(rows)], inputs, pairs))
     stacked = [np.concatenate(parts) for parts in zip(*result)]
     varying(stacked[0])
     return PickFreezeDraws(inputs, pairs, *stacked)
 
 
-class _Member:
-    """One posterior's draws as functions of exchanged columns."""
+def _exchanged(
+    moments: InducingMoments,
+    response: Response,
+    V: AnyNDArray,
+    reads: Mapping[str, Columns],
+    A: AnyNDArray,
+    B: AnyNDArray,
+    inputs: Columns,
+    pairs: Sequence[Columns],
+) -> tuple[AnyNDArray, ...]:
+    """The fields of :class:`PickFreezeDraws` after the first two, by columns of A from B."""
 
-    def __init__(
-        self,
-        moments: InducingMoments,
-        response: Response,
-        V: AnyNDArray,
-        reads: Mapping[str, Columns],
-        A: AnyNDArray,
-        B: AnyNDArray,
-    ) -> None:
-        self.moments, self.response, self.V = moments, response, V
-        self.reads, self.A, self.B = reads, A, B
-        constants = [n for n in moments.kernel.names if n not in reads]
-        self.own = {name: self._values(name, A) for name in reads}
-        self.base = sum(self.own.values()) + sum(self._values(n, A) for n in constants)
-        other = sum(self._values(n, B) for n in moments.kernel.names)
-        at_a, at_b = response(self.base), response(np.asarray(other))
-        self.mean = 0.5 * (at_a.mean(axis=1, keepdims=True) + at_b.mean(axis=1, keepdims=True))
-        self.at_a, self.at_b = at_a - self.mean, at_b - self.mean
-
-    def _values(self, name: str, X: AnyNDArray) -> AnyNDArray:
+    def values(name: str, X: AnyNDArray) -> AnyNDArray:
         """f_c of every draw, [S, N, L]."""
-        phi = self.moments.features(name, X)
-        values: AnyNDArray = np.einsum("pn,spl->snl", phi, self.V[:, self.moments.block(name)])
-        return values
+        phi = moments.features(name, X)
+        return np.einsum("pn,spl->snl", phi, V[:, moments.block(name)])
 
-    def _exchanged(self, columns: Columns) -> AnyNDArray:
-        """The response at A with these columns from B, less the mean, [S, N, K]."""
-        X = self.A.copy()
-        X[:, list(columns)] = self.B[:, list(columns)]
-        total = self.base
-        for name, own in self.reads.items():
-            if set(own) & set(columns):
-                total = total + (self._values(name, X) - self.own[name])
-        exchanged: AnyNDArray = self.response(total) - self.mean
-        return exchanged
+    constants = [n for n in moments.kernel.names if n not in reads]
+    own = {name: values(name, A) for name in reads}
+    base = sum(own.values()) + sum(values(n, A) for n in constants)
+    at_a, at_b = response(base), response(sum(values(n, B) for n in moments.kernel.names))
+    mean = 0.5 * (at_a.mean(axis=1, keepdims=True) + at_b.mean(axis=1, keepdims=True))
+    at_a, at_b = at_a - mean, at_b - mean
 
-    def variances(self, inputs: Columns, pairs: Sequence[Columns]) -> tuple[AnyNDArray, ...]:
-        """The fields of :class:`PickFreezeDraws` after the first two."""
-        total = 0.5 * (np.mean(self.at_a**2, axis=1) + np.mean(self.at_b**2, axis=1))
-        first, any_, both = {}, {}, []
-        for c in inputs:
-            there = self._exchanged((c,))
-            first[c] = np.mean(self.at_b * (there - self.at_a), axis=1)
-            any_[c] = 0.5 * np.mean((there - self.at_a) ** 2, axis=1)
-        for i, j in pairs:
-            there = self._exchanged((i, j))
-            closed = np.mean(self.at_b * (there - self.at_a), axis=1)
-            both.append(closed - first[i] - first[j])
-        S, K = total.shape
-        return (
-            total,
-            np.stack(list(first.values()), axis=1),
-            np.stack(list(any_.values()), axis=1),
-            np.stack(both, axis=1) if both else np.zeros((S, 0, K)),
-        )
+    def change(columns: Columns) -> AnyNDArray:
+        """Change of the response at A with these columns from B, [S, N, K]."""
+        X = A.copy()
+        X[:, list(columns)] = B[:, list(columns)]
+        total = base
+        for name, there in own.items():
+            if set(reads[name]) & set(columns):
+                total = total + (values(name, X) - there)
+        return response(total) - mean - at_a
+
+    total = 0.5 * (np.mean(at_a**2, axis=1) + np.mean(at_b**2, axis=1))
+    first, anyhow = {}, []
+    for c in inputs:
+        moved = change((c,))
+        first[c] = np.mean(at_b * moved, axis=1)
+        anyhow.append(0.5 * np.mean(moved**2, axis=1))
+    both = [np.mean(at_b * change(p), axis=1) - first[p[0]] - first[p[1]] for p in pairs]
+    return (
+        total,
+        np.stack(list(first.values()), axis=1),
+        np.stack(anyhow, axis=1),
+        np.stack(both, axis=1) if both else np.zeros((len(V), 0, total.shape[1])),
+    )
 
 
 def _rows(
@@ -407,7 +394,7 @@ def functional_anova(
     replicates: list[ProductGrid] = []
     if measures is not None and not isinstance(measures, Mapping):
         X = np.asarray(measures)
-        drawn = bootstrapped_nodes(grid.all, X, np.ones(len(X)), REPLICATES, seed)
+        drawn = bootstrapped_nodes(grid.margins, X, np.ones(len(X)), REPLICATES, seed)
         replicates = [grid.reweighted(weights) for weights in drawn]
     sparse = isinstance(posterior, SparseAdditivePosterior)
     moments = InducingMoments.of(posterior, None if sparse else spread_inputs(kernel, known))
@@ -438,7 +425,7 @@ def _measures(
             "measures must map the place of each column to its measure, such as "
             f"{{0: Uniform(0, 1)}}, or be data [N, D]; got {measures!r}."
         )
-    return measures_of_data(data)
+    return {i: Empirical.from_data(column) for i, column in enumerate(data.T)}
 
 
 _SPREAD = {1: 32, 2: 100}  # points at which components are read off, by dimension; 200 beyond

@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Combination, Kernel
 
 from ..kernels import AdditiveKernel, ZeroMean, kernel_columns
-from ..measures import Empirical, Measure
+from ..measures import Measure
 from ..posteriors import AugmentedMoments, InducingMoments
 from ..threads import SMALL, one_blas_thread
 
@@ -27,7 +27,8 @@ class ProductGrid:
     """Nodes of independent inputs, combined as components need them."""
 
     def __init__(self, measures: Mapping[int, Measure], subsets: Sequence[Columns]) -> None:
-        self._nodes: dict[int, tuple[AnyNDArray, AnyNDArray]] = {}
+        self.margins: dict[int, tuple[AnyNDArray, AnyNDArray]] = {}
+        """Nodes [Q] and weights [Q] of every column."""
         for column in sorted({c for subset in subsets for c in subset}):
             if column not in measures:
                 raise ValueError(
@@ -47,51 +48,37 @@ class ProductGrid:
                     f"a component reads {widest} columns, too many for a grid of nodes; split it "
                     "into components of fewer columns."
                 )
-            self._nodes[column] = nodes[:, 0], weights
-
-    @property
-    def all(self) -> Mapping[int, tuple[AnyNDArray, AnyNDArray]]:
-        """Nodes [Q] and weights [Q] of every column."""
-        return dict(self._nodes)
+            self.margins[column] = nodes[:, 0], weights
 
     def reweighted(self, weights: Mapping[int, AnyNDArray]) -> ProductGrid:
         """These nodes with other weights."""
         other = copy.copy(self)
-        changed = {c: (self.nodes(c), w) for c, w in weights.items()}
-        other._nodes = {**self._nodes, **changed}
+        other.margins = self.margins | {c: (self.margins[c][0], w) for c, w in weights.items()}
         return other
 
     def coarser(self, columns: Columns, number: int) -> ProductGrid:
         """A grid of some of the nodes, at even quantiles of each column."""
         most = max(2, int(number ** (1.0 / max(len(columns), 1)) + 1e-9))
         other = copy.copy(self)
-        other._nodes = dict(self._nodes)
+        other.margins = dict(self.margins)
         for column in columns:
-            nodes, weights = self._nodes[column]
+            nodes, weights = self.margins[column]
             if len(nodes) > most:
                 order = np.argsort(nodes)
                 below = np.cumsum(weights[order]) / np.sum(weights)
                 at = np.searchsorted(below, (np.arange(most) + 0.5) / most)
                 chosen, counts = np.unique(np.minimum(at, len(nodes) - 1), return_counts=True)
-                other._nodes[column] = nodes[order[chosen]], counts / most
+                other.margins[column] = nodes[order[chosen]], counts / most
         return other
-
-    def nodes(self, column: int) -> AnyNDArray:
-        """Nodes [Q] of a column."""
-        return self._nodes[column][0]
-
-    def weights(self, column: int) -> AnyNDArray:
-        """Weights [Q] of a column."""
-        return self._nodes[column][1]
 
     def shape(self, columns: Columns) -> tuple[int, ...]:
         """Number of nodes of each column."""
-        return tuple(len(self.weights(c)) for c in columns)
+        return tuple(len(self.margins[c][1]) for c in columns)
 
     def points(self, columns: Columns, width: int) -> AnyNDArray:
         """All combinations as rows of X [Q, width], the last column fastest; zero elsewhere."""
         X = np.zeros((int(np.prod(self.shape(columns))), width))
-        mesh = np.meshgrid(*[self.nodes(c) for c in columns], indexing="ij")
+        mesh = np.meshgrid(*[self.margins[c][0] for c in columns], indexing="ij")
         for column, values in zip(columns, mesh):
             X[:, column] = values.ravel()
         return X
@@ -100,7 +87,7 @@ class ProductGrid:
         """The weight [Q] of each row of :meth:`points`."""
         weights = np.ones(1)
         for column in columns:
-            weights = np.outer(weights, self.weights(column)).ravel()
+            weights = np.outer(weights, self.margins[column][1]).ravel()
         return weights
 
 
@@ -124,17 +111,13 @@ def measures_of(kernel: AdditiveKernel) -> dict[int, Measure]:
         if columns is None or len(columns) != 1:
             continue
         known = result.setdefault(columns[0], part.measure)
-        if not _equal(known, part.measure):
+        pairs = zip(known.nodes(), part.measure.nodes())
+        if not all(np.array_equal(a, b) for a, b in pairs):
             raise ValueError(
                 f"components are centred under {known!r} and {part.measure!r} of column "
                 f"{columns[0]}; say which one is meant: measures={{{columns[0]}: ...}}."
             )
     return result
-
-
-def measures_of_data(X: AnyNDArray) -> dict[int, Measure]:
-    """Every column's own distribution in data [N, D], thinned to nodes."""
-    return {i: Empirical.from_data(X[:, i]) for i in range(X.shape[1])}
 
 
 def _zero_mean_parts(kernels: Sequence[Kernel]) -> list[ZeroMean]:
@@ -145,11 +128,6 @@ def _zero_mean_parts(kernels: Sequence[Kernel]) -> list[ZeroMean]:
         elif isinstance(kernel, Combination):
             result += _zero_mean_parts(kernel.kernels)
     return result
-
-
-def _equal(a: Measure, b: Measure) -> bool:
-    (x, p), (y, q) = a.nodes(), b.nodes()
-    return np.array_equal(x, y) and np.array_equal(p, q)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +170,7 @@ def decompose(
         )
         parts = split(
             features.reshape(len(features), *grid.shape(columns)),
-            [grid.weights(c) for c in columns],
+            [grid.margins[c][1] for c in columns],
         )
         least = _NEGLIGIBLE * np.abs(features).max(initial=0.0)
         for axes, values in parts.items():

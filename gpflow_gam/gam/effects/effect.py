@@ -88,8 +88,7 @@ def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
     with one_blas_thread():
         root = pivoted_root(correlation)
         rank = root.shape[1]
-        known = rank <= _FEW_DIRECTIONS
-        z = _few_directions(seed)[:rank] if known else _directions(rank, seed)
+        z = _directions(max(rank, _FEW_DIRECTIONS), seed)[:rank]
         # a simulated quantile has no more digits than single precision
         draws = root.astype(np.float32) @ z
     return np.maximum(draws.max(axis=0), -draws.min(axis=0)).astype(float)
@@ -121,10 +120,6 @@ def _standard_normal(rank: int, num_samples: int, seed: int) -> AnyNDArray:
 
 
 @functools.lru_cache(maxsize=2)
-def _few_directions(seed: int) -> AnyNDArray:
-    return _directions(_FEW_DIRECTIONS, seed)
-
-
 def _directions(rank: int, seed: int) -> AnyNDArray:
     return _standard_normal(rank, _NUM_DRAWS, seed).astype(np.float32)
 
@@ -691,8 +686,8 @@ def coefficients(
     """The table of :meth:`gpflow_gam.GAM.coefficients`."""
     check_level(level)
     references = None if reference is None else _references(fit, reference)
-    z = float(norm.ppf(0.5 + 0.5 * level))
-    frames = []
+    z, rows = float(norm.ppf(0.5 + 0.5 * level)), []
+    places: list[tuple[Any, Any]] = []  # column and level
     for component in fit.spec.components:
         if component.form not in COEFFICIENTS:
             continue
@@ -700,26 +695,15 @@ def coefficients(
             continue
         for part in _parts(fit, component, references, unconditional):
             for i in component.predictors_of(fit.num_predictors):
-                estimate, se = part.mean[:, i], part.sd[:, i]
-                frame = pd.DataFrame(
-                    {
-                        "term": component.name,
-                        "column": pd.Series([part.column] * len(se), dtype=object),
-                        "level": pd.Series(part.levels, dtype=object),
-                        "estimate": estimate,
-                        "se": se,
-                        "lower": estimate - z * se,
-                        "upper": estimate + z * se,
-                    }
-                )
-                if fit.num_predictors > 1:
-                    frame.insert(1, "predictor", fit.spec.predictor_names[i])
-                frames.append(frame)
-    if not frames:
-        predictor = ["predictor"] if fit.num_predictors > 1 else []
-        columns = ["term", *predictor, "column", "level", "estimate", "se", "lower", "upper"]
-        return pd.DataFrame(columns=columns)
-    return pd.concat(frames, ignore_index=True)
+                where = component.name, fit.spec.predictor_names[i]
+                rows += [(*where, *pair) for pair in zip(part.mean[:, i], part.sd[:, i])]
+                places += [(part.column, label) for label in part.levels]
+    frame = pd.DataFrame(rows, columns=["term", "predictor", "estimate", "se"])
+    for i, name in enumerate(("column", "level")):
+        frame.insert(2 + i, name, pd.Series([at[i] for at in places], dtype=object))
+    half = z * frame["se"]
+    frame = frame.assign(lower=frame["estimate"] - half, upper=frame["estimate"] + half)
+    return frame if fit.num_predictors > 1 else frame.drop(columns="predictor")
 
 
 def _parts(

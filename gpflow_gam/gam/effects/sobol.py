@@ -54,7 +54,7 @@ def functional_anova(
     grid = ProductGrid(input_measures(fit) | given, subsets)
     replicates = []
     if bootstrap:
-        nodes = {c: result for c, result in grid.all.items() if c not in given}
+        nodes = {c: result for c, result in grid.margins.items() if c not in given}
         drawn = _bootstrapped(fit, nodes, REPLICATES, seed)
         replicates = [grid.reweighted(weights) for weights in drawn]
     return FunctionalANOVA(
