@@ -296,24 +296,37 @@ def _greedy(
     variances = covariance(distinct)
     # where the rest is explained to rounding more inputs would only be singular
     least = 1e-10 * variances.max()
-    return distinct[pivots(variances, lambda i: covariance(distinct[[i]], distinct)[0], M, least)]
+    row = lambda i: covariance(distinct[[i]], distinct)[0]  # noqa: E731
+    return distinct[pivoted_cholesky(variances, row, M, least)[1]]
 
 
-def pivots(
+EQUAL = 1e-13
+"""Variances left that differ by less, against the largest at the start, differ by rounding."""
+
+
+def pivoted_cholesky(
     variances: AnyNDArray, row: Callable[[int], AnyNDArray], most: int, least: float
-) -> list[int]:
-    """Pivots of a partial Cholesky factor (Harbrecht et al. 2012), by one row of it at a time."""
+) -> tuple[AnyNDArray, list[int], AnyNDArray]:
+    """
+    Rows of a partial Cholesky factor, its pivots, and the variances that it leaves.
+
+    By one row of the matrix at a time (Harbrecht, Peters & Schneider 2012): the next pivot is where
+    most variance is left, the first of equal ones. It ends where no more than ``least`` is.
+    """
     rest, factor = np.array(variances), np.zeros((min(most, len(variances)), len(variances)))
     chosen: list[int] = []
     for j, out in enumerate(factor):
-        best = int(np.argmax(rest))
-        if rest[best] <= least:
+        largest = np.max(rest)
+        if largest <= least:  # NaN goes on, to be seen in the factor
             break
-        out[:] = (row(best) - factor[:j, best] @ factor[:j]) / np.sqrt(rest[best])
+        best = int(np.argmax(rest >= largest - EQUAL * np.max(variances)))
+        length = np.sqrt(rest[best])
+        out[:] = (row(best) - factor[:j, best] @ factor[:j]) / length
+        out[best] = length  # white noise is on the diagonal only
         chosen.append(best)
         rest = np.maximum(rest - np.square(out), 0.0)
         rest[chosen] = 0.0
-    return chosen
+    return factor, chosen, rest
 
 
 def _quantiles(

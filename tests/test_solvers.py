@@ -95,7 +95,7 @@ def test_default_solver_finds_the_dense_laplace_posterior(name, rng):
 
 @pytest.mark.parametrize(
     ("name", "policy"),
-    [("binary", UnitVectors()), ("poisson", UnitVectors("pivoted")), ("poisson", Residual())],
+    [("binary", UnitVectors()), ("poisson", UnitVectors()), ("poisson", Residual())],
 )
 def test_literal_solver_with_all_actions_is_the_dense_laplace_posterior(name, policy, rng):
     of, K = problem(name, rng)
@@ -265,7 +265,7 @@ def test_a_warm_start_saves_sweeps(rng):
 def test_informative_actions_explain_more_than_any_unit_vectors(rng):
     of, K = problem("poisson", rng)
     left = {}
-    for name, policy in {"ours": Informative(), "units": UnitVectors("pivoted")}.items():
+    for name, policy in {"ours": Informative(), "units": UnitVectors()}.items():
         solver = ReducedNewton(policy, num_actions=8, tolerance=1e-9)
         left[name] = np.trace(covariance(run_to_the_end(solver, of)[2], K))
     assert left["ours"] < 0.8 * left["units"]
@@ -276,7 +276,5 @@ def test_bad_options_are_named():
         IterGP(compression=0)
     with pytest.raises(ValueError, match="num_actions must be a whole number of at least 1; got 0"):
         ReducedNewton(num_actions=0)
-    with pytest.raises(ValueError, match="order must be 'given' or 'pivoted'"):
-        UnitVectors("random")
     with pytest.raises(ValueError, match="num_pivots must be a whole number of at least 1"):
         Informative(0)

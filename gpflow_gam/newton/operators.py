@@ -20,6 +20,7 @@ from gpflow.kernels import (
 )
 from gpflow.utilities import deepcopy, set_trainable
 
+from ..inducing_variables import EQUAL, pivoted_cholesky
 from ..kernels import AdditiveKernel, SeparateAdditive
 from ..likelihoods.predictive import Arrays, in_blocks
 
@@ -323,8 +324,6 @@ def _divisible(
 
 
 _SMALLEST = 1e-9  # variance left, against the largest at the start, at which a factor is complete
-_EQUAL = 1e-13
-"""Variances left that differ by less, against the largest at the start, differ by rounding."""
 
 
 class Pivoting:
@@ -344,8 +343,10 @@ class Pivoting:
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
         """P', zeros beyond the rank; the pivots in order, -1 beyond the rank; diag(R)."""
         if is_small(X, X):
-            K = tf.cast(self.kernel(X, X), diag.dtype)
-            return _pivoted(K.numpy(), diag.numpy(), number)
+            K = tf.cast(self.kernel(X, X), diag.dtype).numpy()
+            least = _SMALLEST * np.max(diag)
+            factor, chosen, rest = pivoted_cholesky(diag.numpy(), K.__getitem__, number, least)
+            return factor, np.array([*chosen, *[-1] * (number - len(chosen))]), rest
         room = tf.zeros([number, X.shape[0]], diag.dtype)
         factor, pivots, left = self._compiled(X, diag, room)
         return factor.numpy(), pivots.numpy(), left.numpy()
@@ -366,7 +367,7 @@ class Pivoting:
         def body(
             j: tf.Tensor, left: tf.Tensor, factor: tf.Tensor, pivots: tf.Tensor
         ) -> tuple[tf.Tensor, ...]:
-            most = left >= tf.reduce_max(left) - _EQUAL * largest
+            most = left >= tf.reduce_max(left) - EQUAL * largest
             i = tf.argmax(tf.cast(most, tf.int32), output_type=tf.int32)
             column = tf.cast(self.kernel(X, tf.gather(X, [i])), left.dtype)[:, 0]
             column -= tf.linalg.matvec(factor, tf.gather(factor, i, axis=1), transpose_a=True)
@@ -381,26 +382,6 @@ class Pivoting:
         start = (tf.constant(0), diag, room, tf.fill([M], -1))
         _, left, factor, pivots = tf.while_loop(condition, body, start, parallel_iterations=1)
         return factor, pivots, left
-
-
-def _pivoted(
-    K: AnyNDArray, diag: AnyNDArray, number: int
-) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-    """The pivoted factor of a dense matrix, in numpy."""
-    factor = np.zeros((number, len(K)), dtype=K.dtype)
-    pivots = np.full(number, -1)
-    left, largest = diag.copy(), np.max(diag)
-    for j in range(number):
-        if not np.any((left > _SMALLEST * largest) | ~np.isfinite(left)):
-            break
-        i = np.argmax(left >= np.max(left) - _EQUAL * largest)
-        length = np.sqrt(left[i])
-        row = (K[:, i] - factor[:j, i] @ factor[:j]) / length
-        row[i] = length
-        left = np.maximum(left - np.square(row), 0.0)
-        left[i] = 0.0
-        factor[j], pivots[j] = row, i
-    return factor, pivots, left
 
 
 _CROSS_ENTRIES = 2**24  # entries of k(Xnew, X) that are held at a time

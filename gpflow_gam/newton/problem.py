@@ -15,7 +15,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 
-from ..errors import check_choice, check_count
+from ..errors import check_count
 from .curvatures import Curvature, DensePrecision, Precision, checked_curvature, curvature
 from .operators import KernelOperator, PivotedCholesky
 
@@ -275,37 +275,14 @@ class Residual(Policy):
 
 
 class UnitVectors(Policy):
-    """
-    One datum (and one latent function) an action: a subset of the data, at O(N) an action.
-
-    :param order: "given", that of the rows, or "pivoted": where most prior variance is left
-        (pivoted Cholesky).
-    """
-
-    def __init__(self, order: str = "given") -> None:
-        check_choice("order", order, ("given", "pivoted"))
-        self.order = order
-
-    def rows(self, problem: LaplaceProblem, number: int) -> AnyNDArray:
-        """The first ``number`` data of the order of a ``problem``, at most [J]."""
-        size = problem.operator.num_data
-        if self.order == "given":
-            return np.arange(min(number, size))
-        flat = problem.pivoted(number).pivots.T.reshape(-1)
-        unique = list(dict.fromkeys(int(i) for i in flat if i >= 0))
-        rest = [i for i in range(size) if i not in set(unique)] if len(unique) < number else []
-        return np.array([*unique, *rest])[:number]
+    """One datum (and one latent function) an action, in the order of the rows: some of the data."""
 
     def plan(self, context: Context, number: int) -> Plan:
         Q, size = context.problem.operator.num_latents, context.problem.operator.num_data
-        last = context.taken + number
-        rows = self.rows(context.problem, -(-last // Q))
-        pairs = [(i, q) for i in rows for q in range(Q)][context.taken : last]
-        dtype = context.problem.operator.dtype.as_numpy_dtype
-        fixed = np.zeros((len(pairs), Q, size), dtype=dtype)
-        for j, (i, q) in enumerate(pairs):
-            fixed[j, q, i] = 1.0
-        return Plan(tf.constant(fixed), np.zeros(len(pairs), dtype=bool))
+        places = np.arange(context.taken, min(context.taken + number, Q * size))
+        fixed = np.zeros((len(places), Q, size))
+        fixed[np.arange(len(places)), places % Q, places // Q] = 1.0
+        return Plan(tf.constant(fixed), np.zeros(len(places), dtype=bool))
 
 
 class Informative(Policy):

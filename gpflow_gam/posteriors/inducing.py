@@ -16,7 +16,7 @@ from scipy.linalg import block_diag, cholesky, lapack, solve_triangular
 from scipy.optimize import nnls
 
 from ..covariances import BlockLayout, Features, InducingBlocks
-from ..inducing_variables import AdditiveInducingVariables, pivots
+from ..inducing_variables import AdditiveInducingVariables, pivoted_cholesky
 from ..kernels import AdditiveKernel
 from ..kernels.correlation import Values, parameters_of, with_values
 from ..kernels.fixed_inputs import FixedInputKernel, fixed_input_kernel
@@ -280,7 +280,7 @@ class InducingMoments:
         rest: AnyNDArray = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
         least = NEGLIGIBLE * float(np.max(prior, initial=0.0))
         row = lambda i: self._residual_rows(name, X, phi, [i])[0]  # noqa: E731
-        return pivots(rest, row, _RESIDUAL_COLUMNS, least)
+        return pivoted_cholesky(rest, row, _RESIDUAL_COLUMNS, least)[1]
 
     def residual_factor(
         self, name: str, X: AnyNDArray, phi: AnyNDArray, prior: AnyNDArray, pivots: Sequence[int]

@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 
 from ...covariances import own_jitter
 from ...errors import NotPositiveDefinite
-from ...inducing_variables import pivots
+from ...inducing_variables import pivoted_cholesky
 from ...kernels import (
     CentredLinear,
     Factor,
@@ -595,7 +595,7 @@ def _nodes(
     K = sum(weight * among.matrices(lookup(values))[0] for weight, values in scales)
     tolerance = _REFINED_TOLERANCE if refined else _TOLERANCE
     K = np.asarray(K)
-    chosen = pivots(np.diag(K), lambda i: K[i], max_nodes, tolerance)
+    _, chosen, _ = pivoted_cholesky(np.diag(K), lambda i: K[i], max_nodes, tolerance)
     if len(chosen) > 0.8 * number or (len(chosen) == max_nodes and number <= 2 * max_nodes):
         return identity(number)
     nodes = candidates[chosen]
