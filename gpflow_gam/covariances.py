@@ -157,6 +157,8 @@ def mean_variance(variances: tf.Tensor) -> tf.Tensor:
 
 def jittered(K: tf.Tensor, jitter: float, size: tf.Tensor | None = None) -> tf.Tensor:
     """``K + jitter * size * I`` of matrices K [..., M, M]; I is added to one of zeros."""
+    if K.shape[-1] == 1 and size is None:
+        return K + tf.cast(tf.equal(mean_variance(K), 0.0), K.dtype)
     diag = tf.linalg.diag_part(K)
     if size is None:
         size = mean_variance(diag)

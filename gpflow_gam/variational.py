@@ -475,7 +475,10 @@ class VariationalFamily(Module, abc.ABC):
     def _whiten_columns(self, x: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
         """blockdiag(L_c)^-1 x for x [..., P, K] in group order."""
         return self.layout.concat(
-            [_solve(L, block) for L, block in zip(cholesky, self.layout.split(x))]
+            [
+                tf.linalg.triangular_solve(L, block)
+                for L, block in zip(cholesky, self.layout.split(x))
+            ]
         )
 
     def _entering(self, x: tf.Tensor) -> tf.Tensor:
@@ -497,7 +500,7 @@ class VariationalFamily(Module, abc.ABC):
     def _whitened_blocks(self, q_sqrt: Sequence[Parameter], cholesky: Cholesky) -> list[tf.Tensor]:
         blocks = [double(W) for W in q_sqrt]
         if not self.whiten:
-            blocks = [_solve(L, W) for L, W in zip(cholesky, blocks)]
+            blocks = [tf.linalg.triangular_solve(L, W) for L, W in zip(cholesky, blocks)]
         if self._members is None:
             return blocks
         enters = [self._members[:, list(g), None, None] for g in self.layout.groups]
@@ -525,12 +528,6 @@ class LowRankFamily(VariationalFamily):
 def double(x: TensorType) -> tf.Tensor:
     """In double precision."""
     return tf.cast(tf.convert_to_tensor(x), tf.float64)
-
-
-def _solve(L: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """L^-1 x for L [G, M, M] and x [..., G, M, K]."""
-    shape = tf.concat([tf.shape(x)[:-2], tf.shape(L)[-2:]], axis=0)
-    return tf.linalg.triangular_solve(tf.broadcast_to(L, shape), x, lower=True)
 
 
 def log_abs_det(blocks: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -852,7 +849,7 @@ class OptimalPrecision(VariationalFamily):
         :return: Lambda [L, P, P] and eta [P, L], in group order and double precision.
         """
         # t(U) with U = L V: Lambda_V = (L_0^-1 L)' Lambda (L_0^-1 L)
-        change = [_solve(tf.convert_to_tensor(L0), L) for L, L0 in zip(cholesky, self.reference)]
+        change = [tf.linalg.triangular_solve(L0, L) for L, L0 in zip(cholesky, self.reference)]
         shift = self.layout.to_groups(tf.convert_to_tensor(self.site_shift))
         precision = tf.convert_to_tensor(self.site_precision)
         precision = self.layout.to_groups(self.layout.to_groups(precision), axis=-1)
@@ -877,11 +874,11 @@ class OptimalPrecision(VariationalFamily):
         :param precision: Lambda [L, P, P], positive semi-definite, in group order.
         :param shift: eta [P, L], in group order.
         """
-        for L0, L in zip(self.reference, cholesky):
-            L0.assign(L)
+        self.site_shift.assign(self.layout.to_components(shift))  # where NaN is seen
         precision = self.layout.to_components(self.layout.to_components(precision), axis=-1)
-        self.site_precision.assign(precision)
-        self.site_shift.assign(self.layout.to_components(shift))
+        self.site_precision.unconstrained_variable.assign(precision)
+        for L0, L in zip(self.reference, cholesky):
+            L0.unconstrained_variable.assign(L)
 
     def whitened(self, cholesky: Cholesky) -> DenseGaussian:
         Lambda, eta = self.sites(cholesky)

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray
-from gpflow.likelihoods import Likelihood
+from gpflow.likelihoods import Gaussian, Likelihood
 
 from ..covariances import Features
 from ..gam.components import Component, build_inducing
@@ -24,6 +24,7 @@ from ..gam.fits.specification import MAX_SITES
 from ..gam.terms import Term, Terms
 from ..kernels.correlation import parameters_of, with_values
 from ..kernels.shaped import shaped_part
+from ..likelihoods.base import unwrapped
 from ..likelihoods.expectations import expectation_gradients
 from ..likelihoods.support import num_labels
 from ..models import AdditiveSVGP
@@ -417,10 +418,10 @@ class AdditiveGP(GPHead):
         moves = not is_below("variational.site_shift", self.frozen)
         if not (starts or moves):
             return super()._observe(forward, y, moments, weight)
-        leading, known = tf.shape(moments)[:-2], moments.shape[:-2]
-        moments = as_rows(moments, len(known))
+        given, leading = moments, len(moments.shape) - 2
+        moments = as_rows(moments, leading)
         with self._precision():
-            Y, possible = self._observed(y, len(known))
+            Y, possible = self._observed(y, leading)
             valid = fits & tf.reduce_all(possible & self.readable(forward.inputs))
         if starts:
             rows = of_all_replicas(tf.concat([tf.cast(Y, weight.dtype), weight], axis=1))
@@ -449,7 +450,7 @@ class AdditiveGP(GPHead):
             self._gp.variational.assign_sites(step.cholesky, *moved)
             self._steps.assign(self._steps + 1.0)
         rows = tf.where(possible, -rows, tf.constant(np.nan, rows.dtype))
-        return as_leading(rows, leading, known)
+        return as_leading(rows, given, 2)
 
     def _expected(
         self,
@@ -465,19 +466,26 @@ class AdditiveGP(GPHead):
         mean, var, nothing, _ = self._unpacked(moments)
         steps = tf.cast(tf.convert_to_tensor(self._steps), mean.dtype)
         epoch = steps * tf.cast(num_rows, mean.dtype) / self.num_data
-        given = tf.stop_gradient(moments)
-        near = _Near(*map(tf.stop_gradient, self._near_modes(likelihood, given, Y, epoch)))
-        sloping = near.sloping[..., 0], near.sloping[..., 1]
+        at, spread = tf.stop_gradient(mean), tf.stop_gradient(var)
+        sloping = at, spread
+        # a Gaussian response has one curvature, and the same site wherever it is taken
+        careful = not isinstance(unwrapped(likelihood), Gaussian)
+        if careful:
+            near = self._near_modes(likelihood, at, spread, nothing, Y, epoch)
+            near = _Near(*map(tf.stop_gradient, near))
+            sloping = near.sloping[..., 0], near.sloping[..., 1]
         value, g, w = expectation_gradients(likelihood, nothing, *sloping, Y)
-        slopes = tf.stop_gradient(g) * (mean - given[..., 0])
-        slopes -= 0.5 * tf.stop_gradient(w) * (var - given[..., 1])
+        slopes = tf.stop_gradient(g) * (mean - at) - 0.5 * tf.stop_gradient(w) * (var - spread)
         rows = value + tf.reduce_sum(slopes, axis=-1)
-        is_early = epoch < _CAREFUL_EPOCHS
-        rows += tf.stop_gradient(tf.where(is_early, near.expected - value, tf.zeros_like(value)))
-        g, w = tf.where(is_early, near.g, g), tf.maximum(tf.where(is_early, near.w, w), 0.0)
+        if careful:
+            is_early, at = epoch < _CAREFUL_EPOCHS, near.mean
+            more = tf.where(is_early, near.expected - value, tf.zeros_like(value))
+            rows += tf.stop_gradient(more)
+            g, w = tf.where(is_early, near.g, g), tf.where(is_early, near.w, w)
+        w = tf.maximum(w, 0.0)
         constant = tf.cast(self._gp.mean_function.constant, mean.dtype)
         weight *= tf.cast(scale, weight.dtype)
-        sites = DataSites(weight * w, weight * (g + w * (near.mean - constant)))
+        sites = DataSites(weight * w, weight * (g + w * (at - constant)))
         return rows, [tf.stop_gradient(x) for x in sums_of(self._gp, phi, sites)]
 
     def _null_model(self, Y: tf.Tensor, weight: tf.Tensor) -> list[tf.Tensor]:
@@ -551,7 +559,13 @@ class AdditiveGP(GPHead):
         return tf.convert_to_tensor(constant) - before
 
     def _near_modes(
-        self, likelihood: Likelihood, moments: tf.Tensor, Y: tf.Tensor, epoch: tf.Tensor
+        self,
+        likelihood: Likelihood,
+        mean: tf.Tensor,
+        var: tf.Tensor,
+        nothing: tf.Tensor,
+        Y: tf.Tensor,
+        epoch: tf.Tensor,
     ) -> _Near:
         """
         Where sites of rows are taken, and slopes of the loss.
@@ -565,7 +579,6 @@ class AdditiveGP(GPHead):
         these would be steeper: residuals are what a likelihood's parameters learn from.
         """
         gp, scale = self._gp, self.specification.scale
-        mean, var, nothing, _ = self._unpacked(moments)
         centre = tf.zeros_like(mean) + tf.cast(gp.mean_function(nothing), mean.dtype)
         far = tf.cast(scale, mean.dtype)
         # one row gives a variance no mode but by its prior; the mode of a class is far off
@@ -593,13 +606,14 @@ class AdditiveGP(GPHead):
             _, g, w = slopes(within, close)
             expected, _, own = slopes(mean, var)
             calm = own <= _STEEPER * w
-            sloping = tf.where(calm[..., None], moments, tf.stack([within, close], axis=-1))
+            near = tf.stack([within, close], axis=-1)
+            sloping = tf.where(calm[..., None], tf.stack([mean, var], axis=-1), near)
             return _Near(sloping, within, g, w, expected)
 
         most = _NEAR * far * 2.0 ** tf.floor(epoch)
         close = tf.minimum(var, tf.square(most))
         none = tf.zeros_like(mean)
-        own = _Near(moments, mean, none, none, none[:, 0])
+        own = _Near(tf.stack([mean, var], axis=-1), mean, none, none, none[:, 0])
         return tf.cond(epoch < _CAREFUL_EPOCHS, limited, lambda: own)  # type: ignore[no-any-return]
 
     def _step_size(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

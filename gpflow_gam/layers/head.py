@@ -130,14 +130,18 @@ class FeatureScaling(tf.Module):
         rate = some * tf.maximum(1.0 / (count + 1.0), 1.0 - MOMENTUM)
         location = tf.convert_to_tensor(self.location)
         distance = mean - location if self.shifted.any() else mean
-        moved = tf.where(self.shifted, location + rate * distance, location)
+        moved = _chosen(self.shifted, location + rate * distance, location)
         # around what the location was: for a feature without one, the mean square
-        gap = tf.where(self.shifted, (1.0 - rate) * tf.square(distance), tf.square(mean))
+        gap = _chosen(self.shifted, (1.0 - rate) * tf.square(distance), tf.square(mean))
         old = tf.convert_to_tensor(self.variance)
         new = (1.0 - rate) * old + rate * (variance + gap)  # exact where old is far larger
         self.location.assign(moved)
-        self.variance.assign(tf.where(self.scaled, new, old))
+        self.variance.assign(_chosen(self.scaled, new, old))
         self.count.assign(count + some)
+
+
+def _chosen(which: AnyNDArray, x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    return x if which.all() else tf.where(which, x, other)
 
 
 def over_replicas(x: tf.Tensor) -> tf.Tensor:
@@ -521,13 +525,13 @@ class GPHead(MomentReader, keras.Layer):
             response [N], class probabilities [N, K]; ``"interval"``, that with its equal-tailed
             credible interval [N, 3] or [N, K, 3].
         """
-        kind = self.output_kind if output is None else output
-        check_choice("output", kind, get_args(Output))
+        if output is not None:
+            check_choice("output", output, get_args(Output))
         if _IS_TRACING.get():
             return HeadInput(self, inputs)
         self._check_width(inputs.shape)
-        leading = tf.shape(inputs)[:-1]
-        rows = as_rows(inputs, inputs.shape.rank - 1)
+        rank = inputs.shape.rank
+        rows = inputs if rank == 2 else as_rows(inputs, rank - 1)
         # before the first batch there is none; outside of `_precision`, as replicas wait
         if training and self.trainable and self.normalization == "running":
             known = self._read(rows)
@@ -536,8 +540,8 @@ class GPHead(MomentReader, keras.Layer):
                 known = tf.where(tf.reshape(mask, [-1, 1]), known, nan)
             self.scaling.update(known)
         with self._precision():
-            flat = self._predicted(rows, kind, bool(training))
-        outputs = as_leading(flat, leading, inputs.shape[:-1])
+            flat = self._predicted(rows, output or self.output_kind, bool(training))
+        outputs = flat if rank == 2 else as_leading(flat, inputs, 1)
         setattr(outputs, HEAD, weakref.ref(self))
         if training:
             counted = tf.shape(rows)[0]

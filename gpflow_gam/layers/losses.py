@@ -63,11 +63,12 @@ def as_rows(x: tf.Tensor, leading: int) -> tf.Tensor:
     return x if leading == 1 else tf.reshape(x, [-1, *x.shape[leading:]])
 
 
-def as_leading(x: tf.Tensor, leading: tf.Tensor, known: tf.TensorShape) -> tf.Tensor:
-    """x [N, *] with the leading dimensions of its rows, [..., *]."""
+def as_leading(x: tf.Tensor, whole: tf.Tensor, last: int) -> tf.Tensor:
+    """x [N, *] with the dimensions of ``whole`` but its ``last`` ones in the place of N."""
+    known = whole.shape[:-last]
     if len(known) == 1:
         return x
-    restored = tf.reshape(x, tf.concat([leading, tf.shape(x)[1:]], axis=0))
+    restored = tf.reshape(x, tf.concat([tf.shape(whole)[:-last], tf.shape(x)[1:]], axis=0))
     restored.set_shape(known.concatenate(x.shape[1:]))
     return restored
 
@@ -178,11 +179,10 @@ class MomentReader(abc.ABC):
                 f"y_pred must be the moments [..., {shape[0]}, {shape[1]}] that {self.name} gives "
                 f"with output='moments'; got shape {tuple(moments.shape)}."
             )
-        leading, known = tf.shape(moments)[:-2], moments.shape[:-2]
-        moments = tf.cast(as_rows(moments, rank - 2), self.compute_dtype)
-        var = moments[..., 2:] if shape[1] > 2 else moments[..., 1]
-        nothing = tf.zeros_like(moments[:, 0, :1])
-        return moments[..., 0], var, nothing, lambda x: as_leading(x, leading, known)
+        rows = tf.cast(as_rows(moments, rank - 2), self.compute_dtype)
+        var = rows[..., 2:] if shape[1] > 2 else rows[..., 1]
+        nothing = tf.zeros_like(rows[:, 0, :1])
+        return rows[..., 0], var, nothing, lambda x: as_leading(x, moments, 2)
 
     def response_matrix(self, y: Any, leading: int = 1) -> tf.Tensor:
         """
@@ -443,8 +443,7 @@ class ResponseMetric(_ReadsHead, keras.metrics.Metric):
         mask = getattr(y_pred, _MASK, None)
         y_true, sample_weight = _possible(y_true, mask), _masked_weight(mask, sample_weight)
         leading = len(y_pred.shape) - 2
-        Y = head.response_matrix(y_true, leading)
-        Y = as_leading(Y, tf.shape(y_pred)[:leading], y_pred.shape[:leading])
+        Y = as_leading(head.response_matrix(y_true, leading), y_pred, 2)
         if len(response.shape) > leading:  # class probabilities
             if isinstance(self.metric, _OF_CODES):
                 y_true = Y
