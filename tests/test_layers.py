@@ -311,8 +311,8 @@ def test_curves_are_in_the_features_unit(trained: tuple[keras.Model, AdditiveGP]
     parts = head(data, output="components").numpy()[:, head.names.index("s(0)"), 0]
     np.testing.assert_allclose(curve["estimate"], parts[:, 0])
     np.testing.assert_allclose(curve["se"], np.sqrt(parts[:, 1]))
-    surface = head.effects("te(1,2)", num_points=5)
-    data = np.zeros((25, 3))
+    surface = head.effects("te(1,2)")
+    data = np.zeros((900, 3))
     data[:, 1:] = surface[[1, 2]]
     parts = head(data, output="components").numpy()[:, head.names.index("te(1,2)"), 0]
     np.testing.assert_allclose(surface["estimate"], parts[:, 0])

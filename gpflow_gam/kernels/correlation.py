@@ -248,6 +248,13 @@ class Profile(abc.ABC):
         return _joined(z, self._twice, self._twice_far)
 
 
+@tf.custom_gradient
+def _expm1(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """TensorFlow's own gradient takes the exponential anew."""
+    y = tf.math.expm1(x)
+    return y, lambda dy: dy * (y + 1.0)
+
+
 class _Gauss(Profile):
     """exp(-s^2)."""
 
@@ -257,7 +264,7 @@ class _Gauss(Profile):
         super().__init__(np.sqrt(0.5), series)
 
     def tensor(self, square: tf.Tensor, deficit: bool = False) -> tf.Tensor:
-        return tf.math.expm1(-square) if deficit else tf.exp(-square)
+        return _expm1(-square) if deficit else tf.exp(-square)
 
     def array(
         self, square: AnyNDArray, slopes: bool, deficit: bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Gaussian, Likelihood
 
 from ..covariances import Features
+from ..errors import check_positive
 from ..gam.components import Component, build_inducing
 from ..gam.components.kernels import LINES_FIRST, PRIORS
 from ..gam.families import Family
@@ -264,8 +264,9 @@ class AdditiveGP(GPHead):
                 f"{num_data!r}."
             )
         self.num_data = int(num_data)
-        self.loss_weight = _weight("loss_weight", loss_weight)
-        self._kl_weight = _weight("kl_weight", kl_weight)
+        check_positive("loss_weight", loss_weight)
+        check_positive("kl_weight", kl_weight)
+        self.loss_weight, self._kl_weight = float(loss_weight), float(kl_weight)
         self._penalty = _Penalty(self)
         specification = HeadSpecification.of(
             terms, likelihood, num_classes, num_levels, num_inducing, scale
@@ -352,13 +353,10 @@ class AdditiveGP(GPHead):
         with self._precision():
             return self._shapes.tails()
 
-    def _is_free(self, training: bool) -> bool:
-        """True if components may have any shape, as in training."""
-        return (training and self.trainable) or not self._shapes
-
     def _component_marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         gp = self._gp
-        q = gp.variational.whitened if self._is_free(training) else self._shapes.projected
+        is_free = (training and self.trainable) or not self._shapes  # training knows no shapes
+        q = gp.variational.whitened if is_free else self._shapes.projected
         posterior = SparseAdditivePosterior(
             gp.kernel, gp.inducing_variable, q, gp.num_latent_gps, gp.mean_function
         )
@@ -371,31 +369,21 @@ class AdditiveGP(GPHead):
             Z.assign(_filled_up(np.asarray(new), have) if have.size else have)
 
     def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
-        mean, var, step = self._marginals_and_step(X, training)
-        moments = tf.stack([mean, var], axis=-1)
-        if step is not None:
-            setattr(moments, FORWARD, step)
-        return moments
-
-    def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._marginals_and_step(X, training)[:2]
-
-    def _marginals_and_step(
-        self, X: tf.Tensor, training: bool
-    ) -> tuple[tf.Tensor, tf.Tensor, _Step | None]:
         gp = self._gp
         blocks = gp.blocks
-        if training and self.trainable:
-            cholesky, phi = blocks.whitened(X)
-            sites = gp.variational.sites(cholesky)
-            # natural gradients move it; where they end it has no other slope
-            q: WhitenedGaussian = gp.variational.of_sites(*sites)
-            # for the penalty, once the loss has moved q
-            _kept_kl()[self] = tf.stop_gradient(q.kl())
-            return *gp.marginals(phi, q, X), _Step(phi, cholesky, sites)
-        cholesky = blocks.cholesky()
-        q = (gp.whitened if self._is_free(training) else self._shapes.projected)(cholesky)
-        return *gp.marginals(blocks.features(X, cholesky), q, X), None
+        if not (training and self.trainable):
+            cholesky = blocks.cholesky()
+            q = (self._shapes.projected if self._shapes else gp.whitened)(cholesky)
+            return tf.stack(gp.marginals(blocks.features(X, cholesky), q, X), axis=-1)
+        cholesky, phi = blocks.whitened(X)
+        sites = gp.variational.sites(cholesky)
+        # natural gradients move it; where they end it has no other slope
+        q = gp.variational.of_sites(*sites)
+        # for the penalty, once the loss has moved q
+        _kept_kl()[self] = tf.stop_gradient(q.kl())
+        moments = tf.stack(gp.marginals(phi, q, X), axis=-1)
+        setattr(moments, FORWARD, _Step(phi, cholesky, sites))
+        return moments
 
     def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
@@ -773,10 +761,3 @@ def _filled_up(rows: AnyNDArray, spare: AnyNDArray) -> AnyNDArray:
         gaps = [min(np.sum((row - z) ** 2) for row in filled) for z in remaining]
         filled.append(remaining.pop(int(np.argmax(gaps))))
     return np.array(filled).reshape(spare.shape)
-
-
-def _weight(name: str, value: Any) -> float:
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not (real and np.isfinite(value) and value > 0.0):
-        raise ValueError(f"{name} must be a positive number; got {value!r}.")
-    return float(value)

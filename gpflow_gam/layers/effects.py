@@ -31,17 +31,15 @@ _NUM_ROWS = 512
 """Over which a summary averages."""
 
 
-def head_effects(
-    head: GPHead, term: str | None, grid: Any, level: float, num_points: int | None
-) -> pd.DataFrame:
+def head_effects(head: GPHead, term: str | None, grid: Any, level: float) -> pd.DataFrame:
     """See :meth:`GPHead.effects`."""
     check_level(level)
     if term is not None:
-        return _effect(head, _named(head, term), grid, level, num_points)
+        return _effect(head, _named(head, term), grid, level)
     tables = []
     for component in head.structure.components:
         if component.margins and (grid is not None or len(component.margins) in _NUM_POINTS):
-            table = _effect(head, component, grid, level, num_points)
+            table = _effect(head, component, grid, level)
             table.insert(0, "term", component.name)
             tables.append(table)
     return pd.concat(tables, ignore_index=True)
@@ -54,12 +52,10 @@ def _named(head: GPHead, name: str) -> Component:
     raise ValueError(f"there is no effect {name!r}; there are {', '.join(head.names)}.")
 
 
-def _effect(
-    head: GPHead, component: Component, grid: Any, level: float, num_points: int | None
-) -> pd.DataFrame:
+def _effect(head: GPHead, component: Component, grid: Any, level: float) -> pd.DataFrame:
     places = [margin.column for margin in component.margins]
     features = [head.structure.features[place] for place in places]
-    columns = _grid(head, component, features, grid, num_points)
+    columns = _grid(head, component, features, grid)
     rows: AnyNDArray = np.zeros((len(columns), max(head.structure.features) + 1))
     rows[:, features] = columns
     if component.by is not None:
@@ -78,9 +74,7 @@ def _effect(
     return pd.concat(tables, ignore_index=True)
 
 
-def _grid(
-    head: GPHead, component: Component, features: list[int], grid: Any, num_points: int | None
-) -> AnyNDArray:
+def _grid(head: GPHead, component: Component, features: list[int], grid: Any) -> AnyNDArray:
     """Values of a component's features, [n, d]."""
     if grid is not None:
         if isinstance(grid, Mapping) or hasattr(grid, "columns"):
@@ -97,7 +91,7 @@ def _grid(
                 f"{', '.join(map(str, features))}; got shape {values.shape}."
             )
         return values
-    number = num_points or _NUM_POINTS.get(len(features))
+    number = _NUM_POINTS.get(len(features))
     if number is None:
         raise ValueError(
             f"{component.name or 'the intercept'} is a function of {len(features)} features; pass "
@@ -175,7 +169,7 @@ def draw_head(head: GPHead, terms: str | Iterable[str] | None, level: float) -> 
         parts = [c for c in head.structure.components if len(c.margins) in _NUM_POINTS]
     else:
         parts = [_named(head, t) for t in ([terms] if isinstance(terms, str) else terms)]
-    tables = [_effect(head, c, None, level, None) for c in parts]
+    tables = [_effect(head, c, None, level) for c in parts]
     panels: list[tuple[Component, str | None, pd.DataFrame]] = []
     for component, table in zip(parts, tables):
         if _is_map(head, component) and "predictor" in table:

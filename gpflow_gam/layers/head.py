@@ -36,7 +36,6 @@ from .losses import (
     as_leading,
     as_rows,
     metric_of,
-    register,
 )
 from .structure import HeadSpecification
 
@@ -304,7 +303,6 @@ class GPHead(MomentReader, keras.Layer):
         self.built = True
         self.supports_masking = True
         self._trained_in: Callable[[], Any] = lambda: None
-        register(self)
 
     @abc.abstractmethod
     def _build_model(self) -> gpflow.models.GPModel:
@@ -319,12 +317,8 @@ class GPHead(MomentReader, keras.Layer):
         """
 
     @abc.abstractmethod
-    def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance [N, L] of the predictor at scaled features."""
-
     def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
-        """Moments of the predictor, [N, L, M]."""
-        return tf.stack(self._marginals(X, training), axis=-1)
+        """Moments of the predictor at scaled features, [N, L, M]."""
 
     def _component_marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Means and variances [N, C] or [N, C, L] of components at scaled features."""
@@ -620,7 +614,6 @@ class GPHead(MomentReader, keras.Layer):
         grid: Any = None,
         *,
         level: float = 0.95,
-        num_points: int | None = None,
     ) -> pd.DataFrame:
         """
         An effect, or all of them, on the predictor's scale, with pointwise credible intervals.
@@ -635,13 +628,12 @@ class GPHead(MomentReader, keras.Layer):
             index, or a DataFrame; by default three spreads about the location of each, every level,
             or one period.
         :param level: probability of the intervals.
-        :param num_points: of the default grid, along each feature.
         :return: columns: the features by index, ``predictor`` where there are several,
             ``estimate``, ``se``, ``lower``, ``upper``; of all effects ``term`` is first.
         :raises ValueError: an unknown effect, a grid that does not fit it, no grid for an effect of
             more than two features, a level that is no probability.
         """
-        return head_effects(self, term, grid, level, num_points)
+        return head_effects(self, term, grid, level)
 
     def draw(self, terms: str | Iterable[str] | None = None, *, level: float = 0.95) -> Figure:
         """

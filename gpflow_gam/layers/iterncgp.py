@@ -192,12 +192,9 @@ class IterNCGP(GPHead):
         L = self.num_predictors
         return 2 if L == 1 else 2 + L
 
-    def _marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.posterior().predict_f(X)  # type: ignore[no-any-return]
-
     def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
         if self.num_predictors == 1:
-            return super()._moments(X, training)
+            return tf.stack(self.posterior().predict_f(X), axis=-1)
         mean, cov = self.posterior().predict_f(X, full_output_cov=True)
         both = tf.stack([mean, tf.linalg.diag_part(cov)], axis=-1)
         return tf.concat([both, cov], axis=-1)

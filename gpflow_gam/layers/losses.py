@@ -39,7 +39,6 @@ _OF_ONE_HOT = (
     keras.metrics.CategoricalCrossentropy,
     keras.metrics.TopKCategoricalAccuracy,
 )
-_HEADS: weakref.WeakSet[MomentReader] = weakref.WeakSet()
 HEAD = "_gpflow_gam_head"
 """Attribute of a head's output: a weak reference to the head. It is lost in any computation."""
 FORWARD = "_gpflow_gam_forward"
@@ -108,18 +107,14 @@ class MomentReader(abc.ABC):
         mean, var, X, restored = self._unpacked(moments)
         return restored(expected_response(self.likelihood, X, mean, self._shared(var)))
 
-    def interval(
-        self, moments: tf.Tensor, level: float | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def interval(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Equal-tailed credible interval of the expected response, each end as :meth:`response`.
 
         :param moments: what the layer returns, [..., L, M].
-        :param level: probability of the interval; the layer's by default.
         """
         mean, var, X, restored = self._unpacked(moments)
-        level = self.level if level is None else level
-        lower, upper = response_interval(self.likelihood, X, mean, var, level)
+        lower, upper = response_interval(self.likelihood, X, mean, var, self.level)
         return restored(lower), restored(upper)
 
     def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
@@ -264,11 +259,6 @@ def read_once(likelihood: Likelihood) -> Likelihood:
     return with_values(likelihood, values)
 
 
-def register(head: MomentReader) -> None:
-    """Make a head known by its name."""
-    _HEADS.add(head)
-
-
 def _maker(output: Any) -> MomentReader | None:
     reference = getattr(output, HEAD, None)
     return None if reference is None else reference()
@@ -300,7 +290,11 @@ class _ReadsHead:
         if head is None and maker is not None and maker.name == self._head_name:
             head = maker
         if head is None:
-            return _head_named(str(self._head_name))
+            raise ValueError(
+                f"this loss or metric of layer {self._head_name!r} is from a file, and what it is "
+                "given is not that layer's output: compile its model again with head.loss and "
+                "head.metric(...)."
+            )
         if maker is not None and maker is not head:
             raise ValueError(
                 f"the loss or metric of layer {head.name!r} is given the output of another one, "
@@ -309,21 +303,6 @@ class _ReadsHead:
             )
         self._reference = weakref.ref(head)
         return head
-
-
-def _head_named(name: str) -> MomentReader:
-    heads = [head for head in _HEADS if head.name == name]
-    if not heads:
-        raise ValueError(
-            f"there is no layer {name!r} for this loss or metric; build its model first."
-        )
-    if len(heads) > 1:
-        raise ValueError(
-            f"there are {len(heads)} layers {name!r}, and this loss or metric says no more than "
-            "that name: compile its model again with head.loss and head.metric(...), or give the "
-            "layers names of their own."
-        )
-    return heads[0]
 
 
 class _OfRows(keras.losses.Loss):
