@@ -249,10 +249,10 @@ def _select_one(
         return np.zeros((1, 0))
 
     def covariance(A: AnyNDArray, B: AnyNDArray | None = None) -> AnyNDArray:
-        first = tf.constant(_embed(A, columns, X.shape[1]))
+        first = tf.constant(embed(A, columns, X.shape[1]))
         if B is None:
             return np.asarray(kernel(first, full_cov=False))
-        return np.asarray(kernel(first, tf.constant(_embed(B, columns, X.shape[1]))))
+        return np.asarray(kernel(first, tf.constant(embed(B, columns, X.shape[1]))))
 
     if len(distinct) <= number and strategy != "grid":
         return distinct
@@ -260,7 +260,8 @@ def _select_one(
     return np.unique(Z, axis=0)
 
 
-def _embed(Z: AnyNDArray, columns: tuple[int, ...] | None, width: int) -> AnyNDArray:
+def embed(Z: AnyNDArray, columns: tuple[int, ...] | None, width: int) -> AnyNDArray:
+    """Z [M, d] as rows of X [M, width], zero in columns that it does not have."""
     if columns is None:
         return Z
     full = np.zeros((len(Z), width))

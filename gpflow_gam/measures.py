@@ -195,19 +195,18 @@ class Uniform(Measure):
         self.num_nodes = checked_number(num_nodes)
 
     @classmethod
-    def from_data(cls, values: AnyNDArray, *, num_nodes: int = 64) -> Uniform:
+    def from_data(cls, values: AnyNDArray) -> Uniform:
         """
         On the range of a sample.
 
         :param values: [N].
-        :param num_nodes: of the quadrature rule.
         :raises ValueError: fewer than two distinct values, or values that are not finite.
         """
         points = _column(values)
         low, high = float(points.min()), float(points.max())
         if low == high:
             raise ValueError(f"values are all {low}; an interval needs two distinct ones.")
-        return cls(low, high, num_nodes=num_nodes)
+        return cls(low, high)
 
     def thinned(self, num_nodes: int) -> Uniform:
         number = min(checked_number(num_nodes), self.num_nodes)
@@ -252,15 +251,12 @@ class Gaussian(Measure):
         self.num_nodes = checked_number(num_nodes)
 
     @classmethod
-    def from_data(
-        cls, values: AnyNDArray, weights: AnyNDArray | None = None, *, num_nodes: int = 64
-    ) -> Gaussian:
+    def from_data(cls, values: AnyNDArray, weights: AnyNDArray | None = None) -> Gaussian:
         """
         With the mean and the deviation of a sample.
 
         :param values: [N].
         :param weights: how often each counts, [N].
-        :param num_nodes: of the quadrature rule.
         :raises ValueError: values that do not vary or are not finite, or bad weights.
         """
         points = _column(values)
@@ -269,7 +265,7 @@ class Gaussian(Measure):
         sd = float(np.sqrt(np.average((points - mean) ** 2, weights=w)))
         if sd == 0.0:
             raise ValueError(f"values are all {mean}; a normal distribution needs them to vary.")
-        return cls(mean, sd, num_nodes=num_nodes)
+        return cls(mean, sd)
 
     def thinned(self, num_nodes: int) -> Gaussian:
         return Gaussian(

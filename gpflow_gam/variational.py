@@ -466,10 +466,10 @@ class VariationalFamily(Module, abc.ABC):
             blocks.append(Parameter(start, transform=triangular(), dtype=default_float()))
         return blocks
 
-    def _low_rank_start(self, rank: int, seed: int) -> Parameter:
+    def _low_rank_start(self, rank: int) -> Parameter:
         """[L, P, R]: small and random, because the ELBO is stationary in B at B = 0."""
         shape = (self.num_latent_gps, self.layout.total, rank)
-        noise = np.random.default_rng(seed).standard_normal(shape)
+        noise = np.random.default_rng(0).standard_normal(shape)
         return Parameter(0.1 * noise / np.sqrt(max(rank, 1)), dtype=default_float())
 
     def _whiten_columns(self, x: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
@@ -510,11 +510,10 @@ class VariationalFamily(Module, abc.ABC):
 class LowRankFamily(VariationalFamily):
     """A family with a coupling of some columns."""
 
-    def __init__(self, rank: int | None = None, *, whiten: bool = True, seed: int = 0) -> None:
+    def __init__(self, rank: int | None = None, *, whiten: bool = True) -> None:
         super().__init__(whiten=whiten)
         check_count("rank", rank)
         self.rank = rank
-        self.seed = seed
 
     def _validate(self, layout: BlockLayout) -> None:
         if self.rank is not None and self.rank > layout.total:
@@ -594,14 +593,13 @@ class CoupledPrecision(LowRankFamily):
     :param rank: the number of columns, R; by default the paper's, the most inducing inputs that a
         component has.
     :param whiten: whether the parameters describe V = L^-1 U (default) or U.
-    :param seed: of B's small random start.
     :raises ValueError: a rank below 1, or, once sizes are known, above P.
     """
 
     def _build(self, prior: Prior) -> None:
         self.q_mu = self._zero_mean()
         rank = max(self.layout.sizes) if self.rank is None else self.rank
-        self.B = self._low_rank_start(rank, self.seed)
+        self.B = self._low_rank_start(rank)
 
     def whitened(self, cholesky: Cholesky) -> BlockGaussian:
         mean = self.layout.to_groups(double(self.q_mu))
@@ -697,7 +695,6 @@ class BlockPrecision(LowRankFamily):
 
     :param rank: the number of columns, R; by default 8, or P where that is less.
     :param whiten: whether ``q_mu`` and ``q_sqrt`` describe V = L^-1 U (default) or U.
-    :param seed: of C's small random start.
     :raises ValueError: a rank below 1, or, once sizes are known, above P.
     """
 
@@ -705,7 +702,7 @@ class BlockPrecision(LowRankFamily):
         self.q_mu = self._zero_mean()
         self.q_sqrt = self._block_sqrt(prior)
         rank = min(_DEFAULT_RANK, self.layout.total) if self.rank is None else self.rank
-        self.coupling = self._low_rank_start(rank, self.seed)
+        self.coupling = self._low_rank_start(rank)
 
     def whitened(self, cholesky: Cholesky) -> BlockGaussian:
         blocks = self._whitened_blocks(self.q_sqrt, cholesky)

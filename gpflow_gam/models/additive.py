@@ -64,35 +64,33 @@ from ..variational import (
 Tensors = tuple[tf.Tensor, ...]
 RowSum = Callable[..., Tensors]
 
-DEFAULT_BLOCK = 8192
+BLOCK = 8192
 """Rows of a block: large enough to keep two cores busy, small enough to stay near the caches."""
 
 
-def sum_over_rows(
-    fn: RowSum, rows: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], block: int = DEFAULT_BLOCK
-) -> Tensors:
+def sum_over_rows(fn: RowSum, rows: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> Tensors:
     """
     ``fn(inputs, *rows)``, which sums over rows [N, ...], block by block, and so its gradient.
 
     Gradients reach ``inputs`` and the variables that ``fn`` reads, in memory for one block.
     """
     number = rows[0].shape[0]
-    if number is not None and number <= block:
+    if number is not None and number <= BLOCK:
         return fn(inputs, *rows)
     size = tf.shape(rows[0])[0]
 
     def slices(start: tf.Tensor) -> list[tf.Tensor]:
-        return [r[start : start + block] for r in rows]
+        return [r[start : start + BLOCK] for r in rows]
 
     def loop(step: Callable[[tf.Tensor], Tensors]) -> Tensors:
         def body(start: tf.Tensor, *totals: tf.Tensor) -> Tensors:
-            return (start + block, *(t + s for t, s in zip(totals, step(start))))
+            return (start + BLOCK, *(t + s for t, s in zip(totals, step(start))))
 
         first = step(tf.constant(0))
         result = tf.while_loop(
             lambda start, *_: start < size,
             body,
-            (tf.constant(block), *first),
+            (tf.constant(BLOCK), *first),
             parallel_iterations=1,  # one block in memory at a time
         )
         return tuple(result[1:])
@@ -541,7 +539,6 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         GPflow's lower bound of 1e-6: what is small depends on the unit of Y.
     :param mean_function: m(x); zero by default.
     :param weights: how often each row counts, [N]; once by default.
-    :param block_size: rows a block.
     :raises TypeError: an argument of the wrong kind.
     :raises ValueError: bad data or arguments that do not fit together, with what to change.
     """
@@ -555,7 +552,6 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         *,
         mean_function: MeanFunction | None = None,
         weights: TensorType | None = None,
-        block_size: int = DEFAULT_BLOCK,
     ) -> None:
         kernel = check_kernel(kernel)
         check_positive("noise_variance", noise_variance)
@@ -568,7 +564,6 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         self.data = X, Y
         self.weights = _checked_weights(weights, X)
         self.inducing_variable = check_inducing(inducing_variable, kernel)
-        self.block_size = block_size
         InducingBlocks(self.inducing_variable, kernel)  # raises where the two do not fit together
 
     @property
@@ -603,7 +598,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
             )
 
         rows = (*self.data, self.weights)
-        return SufficientStatistics(*sum_over_rows(part, rows, cholesky, self.block_size))
+        return SufficientStatistics(*sum_over_rows(part, rows, cholesky))
 
     def _sites(self, statistics: SufficientStatistics) -> tuple[tf.Tensor, tf.Tensor]:
         """Phi Phi'/s2 [L or 1, P, P] and Phi e/s2 [P, L], zero beside an output's components."""
@@ -685,7 +680,6 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
     :param kernel: the components' priors.
     :param likelihood: any GPflow likelihood.
     :param mean_function: m(x); zero by default.
-    :param num_latent_gps: L; by default the likelihood's, else the number of columns of Y.
     :raises TypeError: an argument of the wrong kind.
     :raises ValueError: bad data, with what to change.
     """
@@ -697,16 +691,14 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
         likelihood: Likelihood,
         *,
         mean_function: MeanFunction | None = None,
-        num_latent_gps: int | None = None,
     ) -> None:
         if check_kernel(kernel).members is not None:
             raise TypeError(
                 "kernel: AdditiveVGP has one kernel for all outputs; outputs with kernels of their "
                 "own are for AdditiveSVGP, AdditiveSGPR and IterNCGP."
             )
-        X, Y = checked_data(data, kernel, likelihood, num_latent_gps or likelihood.latent_dim)
-        if num_latent_gps is None:
-            num_latent_gps = likelihood.latent_dim or int(Y.shape[1])
+        X, Y = checked_data(data, kernel, likelihood, likelihood.latent_dim)
+        num_latent_gps = likelihood.latent_dim or int(Y.shape[1])
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)
         check_precision(X, kernel=kernel, likelihood=likelihood)
         self.data = X, Y

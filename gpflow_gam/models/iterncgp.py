@@ -75,6 +75,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     has its components. A ``gpflow.likelihoods.Bernoulli`` is used without the squeeze of its probit
     into [0.001, 0.999], under which it is not log-concave.
 
+    Class probabilities are MacKay's approximation (1992) under the joint posterior of all latent
+    functions, whose variance counts by :meth:`predictive_share`; in compiled functions by that of
+    the last fit, or of the last call that was not compiled.
+
     :param data: X [N, D] and Y [N, K].
     :param kernel: of one output, used for every output of the likelihood; or a multi-output kernel
         (shared, separate, linear coregionalisation).
@@ -324,7 +328,6 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             actions,
             self.mean_function,
             precompute_cache=precompute_cache,
-            snapshot=True,
         )
 
     def left_out_log_probabilities(self) -> dict[float, float]:
@@ -381,19 +384,6 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
                 self._cache.share = tf.Variable(1.0, trainable=False, dtype=X.dtype)
             now = self.predictive_share()
         return mean, tf.cast(now if eager else self._cache.share, X.dtype) * var
-
-    @as_written
-    def predict_y(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
-    ) -> MeanAndVariance:
-        """
-        Mean and variance of new responses; of classes behind a softmax their probabilities.
-
-        Those of classes are MacKay's approximation (1992) under the joint posterior of all
-        latent functions, whose variance counts by :meth:`predictive_share`; in compiled
-        functions by that of the last fit, or of the last call that was not compiled.
-        """
-        return super().predict_y(Xnew, full_cov, full_output_cov)
 
     @as_written
     def predict_f_samples(

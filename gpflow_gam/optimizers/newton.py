@@ -191,7 +191,6 @@ class _Newton:
             lambda: (weights.v, weights.E, weights.E0),
             self.model.mean_function,
             precompute_cache=PrecomputeCacheType.TENSOR,
-            snapshot=True,
         )
 
 

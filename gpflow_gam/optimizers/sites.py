@@ -17,7 +17,7 @@ from ..covariances import Features
 from ..likelihoods.expectations import expectation_gradients
 from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP
-from ..models.additive import DEFAULT_BLOCK, sum_over_rows
+from ..models.additive import BLOCK, sum_over_rows
 from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian, double, from_precision
 from .minimizers import LBFGS, FitResult, Options, StopFit, Traced, Tracker, fit_lbfgs
 
@@ -89,7 +89,7 @@ def elbo_at_sites(model: AdditiveSVGP, data: RegressionData, sites: DataSites) -
     X, Y = data
     blocks = model.blocks
     cholesky = blocks.cholesky()
-    if X.shape[0] is None or X.shape[0] > DEFAULT_BLOCK:
+    if X.shape[0] is None or X.shape[0] > BLOCK:
         q = q_from(model, collected(model, cholesky, X, sites))
         return model.expected_log_density(data, cholesky, q) - q.kl()
     features = blocks.features(X, cholesky)  # once, for the sums and for the marginals
@@ -139,8 +139,8 @@ def data_sites(
     X, Y = data
     size = int(X.shape[0])
     parts = []
-    for at in range(0, size, DEFAULT_BLOCK):
-        rows = X[at : at + DEFAULT_BLOCK], Y[at : at + DEFAULT_BLOCK]
+    for at in range(0, size, BLOCK):
+        rows = X[at : at + BLOCK], Y[at : at + BLOCK]
         mean, var = model.marginals(model.blocks.features(rows[0], cholesky), q, rows[0])
         parts.append(sites_at(model, rows, mean, var, signed)[1])
     weights, shifts = zip(*parts)

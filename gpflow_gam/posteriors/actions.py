@@ -35,10 +35,9 @@ class ActionPosterior(AdditivePosterior):
     :param weights: gives v [Q, N], E [R, Q, N] and the prior's share E0 [R0, Q, N] at the present
         parameters.
     :param mean_function: m(x).
-    :param precompute_cache: whether and how to keep them.
-    :param snapshot: whether what is cached is kept together with kernels and mean function as they
-        were then, so that predictions never mix old and new ones. (While a function is compiled
-        they are those of the function's own run.)
+    :param precompute_cache: whether and how to keep them, together with kernels and mean function
+        as they were then, so that predictions never mix old and new ones. (While a function is
+        compiled they are those of the function's own run.)
     :param independent: whether q has independent outputs, as that of Adam et al. 2018, Appendix B.
     :raises ValueError: the latent functions' kernels have different components.
     """
@@ -51,12 +50,11 @@ class ActionPosterior(AdditivePosterior):
         mean_function: MeanFunction | None = None,
         *,
         precompute_cache: PrecomputeCacheType | str | None = None,
-        snapshot: bool = False,
         independent: bool = False,
     ) -> None:
         kind = cache_type(precompute_cache)
         live: ActionPosterior | None = None
-        if snapshot and kind is not PrecomputeCacheType.NOCACHE and tf.executing_eagerly():
+        if kind is not PrecomputeCacheType.NOCACHE and tf.executing_eagerly():
             live = ActionPosterior(latents, X_data, weights, mean_function)
             latents = latents.copied()
             mean_function = None if mean_function is None else deepcopy(mean_function)

@@ -16,7 +16,7 @@ from scipy.linalg import block_diag, cholesky, lapack, solve_triangular
 from scipy.optimize import nnls
 
 from ..covariances import BlockLayout, Features, InducingBlocks
-from ..inducing_variables import AdditiveInducingVariables, pivoted_cholesky
+from ..inducing_variables import AdditiveInducingVariables, embed, pivoted_cholesky
 from ..kernels import AdditiveKernel
 from ..kernels.correlation import Values, parameters_of, with_values
 from ..kernels.fixed_inputs import FixedInputKernel, fixed_input_kernel
@@ -377,10 +377,8 @@ def inducing_rows(
 ) -> AnyNDArray:
     """Z_c as rows of X [M_c, width], zero in columns that the component does not read."""
     index = kernel.names.index(name)
-    Z: AnyNDArray = np.zeros((inducing_variable.sizes[index], width))
-    columns = kernel.columns[index]
-    Z[:, slice(None) if columns is None else list(columns)] = inducing_variable.inputs[index]
-    return Z
+    Z = np.asarray(inducing_variable.inputs[index], dtype=np.float64)
+    return embed(Z, kernel.columns[index], width)
 
 
 def inducing_roots(

@@ -135,7 +135,6 @@ def _along(bad: tf.Tensor, values: tf.Tensor, axis: int) -> tf.Tensor:
 
 # --- predictions ---------------------------------------------------------------------------------
 
-_LINES = ("mean", "mean_lower", "mean_upper")  # answers that are values of predictors
 _BETWEEN = 1_000_003  # between the seeds of heads, whose draws have nothing to do with each other
 
 
@@ -401,17 +400,19 @@ class ModelServable(Servable):
         self.inputs = (Input("inputs", tf.float64, (None, width), meaning),)
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
-        message = "inputs must be finite; drop or impute the rows; first, row"
-        return [_finite(tf.cast(inputs["inputs"], tf.float64), message, rows)]
+        what = "inputs must be finite; drop or impute the rows; first,"
+        return [_finite(tf.cast(inputs["inputs"], tf.float64), what, rows)]
 
     def description(self) -> dict[str, Any]:
         likelihood = unwrapped(self.heads[""].likelihood)
         return {"model": self._class, "likelihood": type(likelihood).__name__}
 
 
-def _finite(X: tf.Tensor, message: str, rows: Rows) -> tf.Tensor:
-    bad = ~tf.reduce_all(tf.math.is_finite(X), axis=1)
-    return rows.require(X, bad, [message, tf.where(bad)[:1, 0]], 0.0)
+def _finite(values: tf.Tensor, what: str, rows: Rows) -> tf.Tensor:
+    """Values [N] or [N, D] without NaN and infinite ones."""
+    bad = ~tf.math.is_finite(values)
+    bad = tf.reduce_any(bad, axis=1) if values.shape.rank == 2 else bad
+    return rows.require(values, bad, [f"{what} row", tf.where(bad)[:1, 0]], 0.0)
 
 
 def _width(model: AdditiveModel) -> int:
@@ -439,12 +440,6 @@ def _input_dtype(column: Column, levels: Sequence[Any]) -> tf.DType:
             "it to text before the fit."
         )
     return tf.bool if kinds == {bool} else tf.float64 if float in kinds else tf.int64
-
-
-def _finite_column(values: tf.Tensor, name: Any, rows: Rows) -> tf.Tensor:
-    bad = ~tf.math.is_finite(values)
-    message = f"column {name!r} must be finite; got NaN or infinite values in row"
-    return rows.require(values, bad, [message, tf.where(bad)[:1, 0]], 0.0)
 
 
 def _within_range(values: tf.Tensor, column: NumericColumn, rows: Rows) -> tf.Tensor:
@@ -576,12 +571,16 @@ class GAMServable(Servable):
         else:
             raw = {i.column: inputs[i.name] for i in self.inputs if i.column is not None}
 
+        def finite(values: tf.Tensor, column: Column) -> tf.Tensor:
+            what = f"column {column!r} must be finite; got NaN or infinite values in"
+            return _finite(values, what, rows)
+
         def number(column: Column) -> tf.Tensor:
             values, fill = tf.cast(raw[column], tf.float64), self._fills.get(column)
             if fill is not None:
                 missing = tf.math.is_nan(values)
                 values = tf.where(missing, tf.constant(fill, tf.float64), values)
-            return _finite_column(values, column, rows)
+            return finite(values, column)
 
         zeros = tf.zeros(tf.shape(next(iter(raw.values())))[:1], tf.float64)
         parts = []
@@ -593,10 +592,9 @@ class GAMServable(Servable):
             computed = name.evaluate(number, _function) if isinstance(name, Expression) else None
             if isinstance(reader, LevelColumn):
                 parts.append(self._levels[name](raw[name] if computed is None else computed, rows))
-            elif computed is None:
-                parts.append(_within_range(number(name), reader, rows))
             else:
-                parts.append(_within_range(_finite_column(computed, name, rows), reader, rows))
+                values = number(name) if computed is None else finite(computed, name)
+                parts.append(_within_range(values, reader, rows))
         return [tf.stack(parts, axis=1)]
 
     def resources(self) -> list[Any]:
@@ -670,8 +668,8 @@ class NetworkServable(Servable):
     def _scaled(self, head: GPHead, features: tf.Tensor, rows: Rows) -> tf.Tensor:
         if rows.invalid == "nan":  # the head itself would fail
             features = rows.require(features, ~head.readable(features), [], 0.0)
-        message = f"the features of {head.name} must be finite; look at the inputs of row"
-        return _finite(head.scaled(features), message, rows)
+        what = f"the features of {head.name} must be finite; look at the inputs of"
+        return _finite(head.scaled(features), what, rows)
 
     def _traced(self, values: Sequence[tf.Tensor]) -> list[HeadInput]:
         """What each head is given, in the order of the outputs; values of the inputs in order."""
