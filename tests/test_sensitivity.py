@@ -12,7 +12,7 @@ import gpflow_gam as gg
 from gpflow_gam.inducing_variables import AdditiveInducingVariables
 from gpflow_gam.kernels import AdditiveKernel, ZeroMean
 from gpflow_gam.measures import Discrete, Empirical, Gaussian, Uniform
-from gpflow_gam.posteriors import InducingMoments
+from gpflow_gam.posteriors.inducing import InducingMoments
 from gpflow_gam.sensitivity import FunctionalANOVA, functional_anova
 from gpflow_gam.sensitivity.anova import pick_freeze
 from gpflow_gam.sensitivity.grid import ProductGrid, draw_covariances, split

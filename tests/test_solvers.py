@@ -12,15 +12,8 @@ from gpflow.likelihoods import Gaussian, Poisson, Softmax
 
 import gpflow_gam as gg
 from gpflow_gam.newton.operators import KernelOperator, LatentKernels
-from gpflow_gam.newton.solvers import (
-    ActionPosteriorState,
-    Informative,
-    IterGP,
-    LaplaceProblem,
-    ReducedNewton,
-    Residual,
-    UnitVectors,
-)
+from gpflow_gam.newton.problem import ActionPosteriorState, LaplaceProblem
+from gpflow_gam.newton.solvers import Informative, IterGP, ReducedNewton, Residual, UnitVectors
 
 N, C = 60, 3
 Bernoulli = gg.likelihoods.Bernoulli

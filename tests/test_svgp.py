@@ -183,7 +183,7 @@ def test_large_data_are_summed_in_blocks(monkeypatch):
         return loss, tape.gradient(loss, variables, unconnected_gradients="zero")
 
     whole, whole_gradients = evaluate()
-    monkeypatch.setattr(gg.models.additive.sum_over_rows, "__defaults__", (13,))
+    monkeypatch.setattr(gg.models.additive, "BLOCK", 13)
     blocked, blocked_gradients = tf.function(evaluate, autograph=False)()
     assert float(blocked) == pytest.approx(float(whole), rel=1e-11)
     for a, b in zip(whole_gradients, blocked_gradients):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,6 @@ class Workers:
     """This process among those of a strategy, None for that of the scope, or one device."""
 
     def __init__(self, strategy: Any, timeout: float) -> None:
-        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-            raise TypeError(
-                "strategy must be synchronous: a MirroredStrategy or MultiWorkerMirroredStrategy; "
-                "got ParameterServerStrategy."
-            )
         if not timeout > 0.0:
             raise ValueError(f"timeout must be positive; got {timeout}.")
         self.strategy = tf.distribute.get_strategy() if strategy is None else strategy
@@ -63,21 +58,21 @@ class Workers:
         """Says to functions of data which share is this process's."""
         return tf.distribute.InputContext(self.number, self.index, self.replicas)
 
-    def scope(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def scope(self) -> Iterator[None]:
         """The strategy's scope; empty variables stay here: TensorFlow dies of sending one."""
 
         def own_where_empty(create: Any, **options: Any) -> tf.Variable:
+            if self.number == 1:
+                return create(**options)
             value = options["initial_value"]
             options["initial_value"] = value = value() if callable(value) else value
             if tf.size(value) > 0:
                 return create(**options)
             return default_variable_creator_v2(None, **options)
 
-        stack = ExitStack()
-        stack.enter_context(self.strategy.scope())
-        if self.number > 1:
-            stack.enter_context(tf.variable_creator_scope(own_where_empty))
-        return stack
+        with self.strategy.scope(), tf.variable_creator_scope(own_where_empty):
+            yield
 
     def _by_replica(self, value: Callable[[int], tf.Tensor]) -> Any:
         return self.strategy.experimental_distribute_values_from_function(

@@ -39,7 +39,7 @@ from ..optimizers.binned.cavities import (
     marginal_cavities,
     sites_of,
 )
-from ..posteriors import SparseAdditivePosterior
+from ..posteriors.base import SparseAdditivePosterior
 from ..posteriors.inducing import Projection
 from ..threads import one_blas_thread
 from .effects import inducing_moments

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..posteriors import SparseAdditivePosterior
+from ..posteriors.base import SparseAdditivePosterior
 from .comparison import LeaveOneOut, leave_one_out
 from .effects import (
     Averager,

@@ -18,13 +18,13 @@ from .. import archive
 from ..bijectors import by_path
 from ..kernels import AdditiveKernel
 from ..models import AdditiveSGPR, IterNCGP
-from ..newton.solvers import ActionPosteriorState
+from ..newton.problem import ActionPosteriorState
 from ..optimizers import FitResult, assign_posterior
 from ..optimizers.binned.evidence import Places
 from ..version import __version__
 from . import families
 from .components import Component
-from .components.kernels import LogNormal, VariancePrior, VariancePriors
+from .components.kernels import LogNormal, VariancePriors
 from .families import Custom, Family
 from .families.encoding import Described
 from .fits import FittedGAM, Specification
@@ -293,18 +293,14 @@ def _places(
 def _priors(header: Mapping[str, Any], select: bool) -> VariancePriors:
     """The variance priors that a fit had: hyperparameters are drawn with them."""
     known = header.get("priors")
-    if known is not None and isinstance(known[0][0], str):
+    if known is not None:
         return VariancePriors.from_json(known)
-    # earlier files have log-normal priors: of one or two pairs of smooths, or by the information
-    # of their data
-    other = LogNormal(2.0, 1.0, 2.0)
-    if known is None:
-        least = 1.0 / max(header["information"], 1e-300)
-        mode = min(0.01 * least, 1e-3) if select else min(3.0 * least, 0.1)
-        trend = [12.0 * mode, 10.0, 2.0] if select else [0.03, 3.0, 2.0]
-        known = [trend, [mode, 10.0 if select else 3.0, 2.0]]
-    pairs: list[VariancePrior] = [LogNormal(*prior) for prior in (*known[:2], *known[-2:])]
-    return VariancePriors(*pairs, other, other)  # type: ignore[call-arg]
+    # files of 0.1.0 have log-normal priors, by the information of their data
+    least = 1.0 / max(header["information"], 1e-300)
+    mode = min(0.01 * least, 1e-3) if select else min(3.0 * least, 0.1)
+    trend = LogNormal(12.0 * mode, 10.0, 2.0) if select else LogNormal(0.03, 3.0, 2.0)
+    smooth, other = LogNormal(mode, 10.0 if select else 3.0, 2.0), LogNormal(2.0, 1.0, 2.0)
+    return VariancePriors(trend, smooth, trend, smooth, other, other)
 
 
 @contextlib.contextmanager

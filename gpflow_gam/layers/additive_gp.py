@@ -29,7 +29,8 @@ from ..likelihoods.expectations import expectation_gradients
 from ..likelihoods.support import num_labels
 from ..models import AdditiveSVGP
 from ..optimizers.sites import DataSites, sums_of
-from ..posteriors import ShapedPosterior, ShapedValues, SparseAdditivePosterior
+from ..posteriors.base import SparseAdditivePosterior
+from ..posteriors.inducing import ShapedPosterior, ShapedValues
 from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian
 from .head import (
     GPHead,

@@ -50,7 +50,8 @@ from ..likelihoods.support import (
     num_labels,
 )
 from ..newton.operators import LatentKernels
-from ..posteriors import ActionPosterior, AdditivePosterior, SparseAdditivePosterior
+from ..posteriors import ActionPosterior, AdditivePosterior
+from ..posteriors.base import SparseAdditivePosterior
 from ..variational import (
     BlockPrecision,
     DenseGaussian,

@@ -29,14 +29,8 @@ from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import is_joint
 from ..likelihoods.support import checked_data, checked_inputs
 from ..newton.operators import KernelOperator, KernelPrograms, LatentKernels
-from ..newton.problem import Run
-from ..newton.solvers import (
-    ActionPosteriorState,
-    LaplaceProblem,
-    Solver,
-    Variational,
-    named_solver,
-)
+from ..newton.problem import ActionPosteriorState, LaplaceProblem, Run, Solver
+from ..newton.solvers import Variational, named_solver
 from ..newton.weights import (
     FixedActions,
     LeftOutRows,

@@ -21,16 +21,7 @@ from gpflow.utilities import Dispatcher
 from ..likelihoods import Bernoulli, Binomial, NegativeBinomial, Weighted
 from ..likelihoods.base import is_scalar, log_probabilities
 
-__all__ = [
-    "Curvature",
-    "DensePrecision",
-    "DiagonalPrecision",
-    "Precision",
-    "SoftmaxPrecision",
-    "automatic_curvature",
-    "checked_curvature",
-    "curvature",
-]
+__all__ = ["curvature"]
 
 _ENTRIES = 2**23  # number of entries of products with blocks that are in memory at a time
 _TOLERANCE = 1e-6

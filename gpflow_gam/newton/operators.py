@@ -24,16 +24,6 @@ from ..inducing_variables import EQUAL, pivoted_cholesky
 from ..kernels import AdditiveKernel, SeparateAdditive
 from ..likelihoods.predictive import Arrays, in_blocks
 
-__all__ = [
-    "KernelOperator",
-    "KernelProduct",
-    "KernelPrograms",
-    "LatentKernels",
-    "PivotedCholesky",
-    "Pivoting",
-    "as_additive",
-]
-
 _SMALL = 2**19
 """Entries of a matrix that is made whole: what compiling costs, tens of such matrices cost."""
 

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from .itergp import IterGP
-from .problem import (
-    ActionPosteriorState,
-    Diverged,
-    Informative,
-    LaplaceProblem,
-    Policy,
-    Residual,
-    Solver,
-    StepReport,
-    UnitVectors,
-)
+from .problem import Informative, Residual, Solver, StepReport, UnitVectors
 from .reduced_newton import ReducedNewton
 from .variational import Variational
 
 __all__ = [
-    "ActionPosteriorState",
-    "Diverged",
     "Informative",
     "IterGP",
-    "LaplaceProblem",
-    "Policy",
     "ReducedNewton",
     "Residual",
-    "Solver",
     "StepReport",
     "UnitVectors",
     "Variational",

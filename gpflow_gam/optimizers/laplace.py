@@ -20,8 +20,7 @@ from ..bijectors import frozen_copy
 from ..errors import NotPositiveDefinite
 from ..kernels.fixed_inputs import FixedInputKernel
 from ..models import AdditiveSGPR, AdditiveSVGP
-from ..posteriors import InducingMoments
-from ..posteriors.inducing import Block
+from ..posteriors.inducing import Block, InducingMoments
 from ..threads import SMALL, one_blas_thread
 from .binned.rounds import Hyperparameters, differenced
 from .binned.solution import ShapeCriterion, Solution

@@ -15,8 +15,7 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from ..models import IterNCGP
 from ..models.iterncgp import Snapshot
-from ..newton.problem import Run
-from ..newton.solvers import ActionPosteriorState, Diverged, StepReport
+from ..newton.problem import ActionPosteriorState, Diverged, Run, StepReport
 from ..newton.weights import ActionWeights, action_bound, noisy_actions
 from ..posteriors import ActionPosterior
 from .minimizers import LBFGS, FitResult, StopFit, Tracker

@@ -1,22 +1,6 @@
 """Posteriors of additive models."""
 
 from .actions import ActionPosterior
-from .base import AdditivePosterior, SparseAdditivePosterior
-from .inducing import (
-    AugmentedMoments,
-    InducingMoments,
-    ShapedMoments,
-    ShapedPosterior,
-    ShapedValues,
-)
+from .base import AdditivePosterior
 
-__all__ = [
-    "ActionPosterior",
-    "AdditivePosterior",
-    "AugmentedMoments",
-    "InducingMoments",
-    "ShapedMoments",
-    "ShapedPosterior",
-    "ShapedValues",
-    "SparseAdditivePosterior",
-]
+__all__ = ["ActionPosterior", "AdditivePosterior"]

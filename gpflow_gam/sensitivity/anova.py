@@ -19,7 +19,9 @@ from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..measures import Empirical, Measure
 from ..optimizers.laplace import draw_hyperparameters
-from ..posteriors import AdditivePosterior, InducingMoments, SparseAdditivePosterior
+from ..posteriors import AdditivePosterior
+from ..posteriors.base import SparseAdditivePosterior
+from ..posteriors.inducing import InducingMoments
 from .grid import (
     REPLICATES,
     Columns,

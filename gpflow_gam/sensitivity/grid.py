@@ -13,7 +13,7 @@ from gpflow.kernels import Combination, Kernel
 
 from ..kernels import AdditiveKernel, ZeroMean, kernel_columns
 from ..measures import Measure
-from ..posteriors import AugmentedMoments, InducingMoments
+from ..posteriors.inducing import AugmentedMoments, InducingMoments
 from ..threads import SMALL, one_blas_thread
 
 Columns = tuple[int, ...]

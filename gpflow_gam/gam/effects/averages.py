@@ -16,7 +16,7 @@ from gpflow.likelihoods import Likelihood
 from ...errors import check_choice, check_count, check_level
 from ...kernels.fixed_inputs import FixedInputKernel
 from ...likelihoods.predictive import expected_response
-from ...posteriors import InducingMoments
+from ...posteriors.inducing import InducingMoments
 from ...threads import one_blas_thread
 from ..fits import FittedGAM
 from ..fits.fitted import CENTRAL, Inspected, Scale, meaningful, warn_if_far

@@ -23,8 +23,7 @@ from ...likelihoods.predictive import (
     response_interval,
     summarised_response,
 )
-from ...posteriors import InducingMoments
-from ...posteriors.inducing import Block
+from ...posteriors.inducing import Block, InducingMoments
 from ...threads import one_blas_thread
 from ..components import By, Component, Margin
 from ..fits import FittedGAM

@@ -16,8 +16,7 @@ from ...likelihoods.base import unwrapped
 from ...likelihoods.support import checked_observations
 from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_solutions
-from ...posteriors import ShapedMoments
-from ...posteriors.inducing import Block, InducingMoments
+from ...posteriors.inducing import Block, InducingMoments, ShapedMoments
 from ...threads import SMALL, each, one_blas_thread
 from ..components import Component, build_inducing
 from ..fits import FittedGAM

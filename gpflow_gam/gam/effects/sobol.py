@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 from ...errors import check_choice, check_count, check_level
 from ...likelihoods.base import unwrapped
 from ...measures import Discrete, Empirical, Measure
-from ...posteriors import InducingMoments
+from ...posteriors.inducing import InducingMoments
 from ...sensitivity import FunctionalANOVA
 from ...sensitivity.anova import (
     Response,

@@ -35,14 +35,9 @@ from ...optimizers.binned.cavities import between_predictors
 from ...optimizers.binned.evidence import GaussianPosterior, PseudoData
 from ...optimizers.binned.passes import Rows
 from ...optimizers.binned.solution import Chains, GaussianSums
-from ...posteriors import (
-    ActionPosterior,
-    InducingMoments,
-    ShapedMoments,
-    ShapedPosterior,
-    SparseAdditivePosterior,
-)
-from ...posteriors.inducing import shaped_values
+from ...posteriors import ActionPosterior
+from ...posteriors.base import SparseAdditivePosterior
+from ...posteriors.inducing import InducingMoments, ShapedMoments, ShapedPosterior, shaped_values
 from ...threads import check_process, each, one_blas_thread
 from ...variational import DenseGaussian
 from ..components import Component, shaped_term

@@ -33,7 +33,7 @@ from ...errors import (
 from ...likelihoods import Autoregressive, Quasi
 from ...likelihoods.base import unwrapped
 from ...likelihoods.continuous import SMOOTHING, predecessors
-from ...posteriors import ShapedMoments
+from ...posteriors.inducing import ShapedMoments
 from ...threads import one_blas_thread
 from ..components import Component
 from ..effects import inducing_moments

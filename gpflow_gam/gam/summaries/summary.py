@@ -27,7 +27,7 @@ from ...newton.curvatures import curvature
 from ...optimizers import Solution
 from ...optimizers.binned.rounds import Profile
 from ...optimizers.minimizers import Loss
-from ...posteriors import InducingMoments
+from ...posteriors.inducing import InducingMoments
 from ...sensitivity.grid import draw_covariances
 from ...threads import one_blas_thread
 from ..components import Component

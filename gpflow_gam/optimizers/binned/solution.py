@@ -23,8 +23,12 @@ from ...likelihoods import Autoregressive, Weighted
 from ...likelihoods.base import unwrapped
 from ...likelihoods.continuous import predecessors
 from ...models import AdditiveSGPR, AdditiveSVGP
-from ...posteriors import InducingMoments
-from ...posteriors.inducing import acting_nodes, constraint_evidence, shaped_components
+from ...posteriors.inducing import (
+    InducingMoments,
+    acting_nodes,
+    constraint_evidence,
+    shaped_components,
+)
 from ...storage import ByBlock
 from ...threads import SMALL, one_blas_thread
 from ...variational import OptimalPrecision
