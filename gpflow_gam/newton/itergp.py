@@ -14,10 +14,8 @@ from .curvatures import Precision
 from .operators import KernelOperator
 from .problem import (
     ActionPosteriorState,
-    Context,
     Diverged,
     LaplaceProblem,
-    Plan,
     Policy,
     Residual,
     Run,
@@ -80,10 +78,15 @@ def inner_loop(
     actions: Actions,
     v: tf.Tensor,
     Kv: tf.Tensor,
-    plan: Plan,
+    fixed: tf.Tensor | None,
+    number: int,
     tolerance: float = 1e-5,
 ) -> tuple[Actions, tf.Tensor, tf.Tensor, list[float]]:
-    """Algorithm 2: the actions, v, K v and the residuals' norms after what iterations it needs."""
+    """
+    Algorithm 2: the actions, v, K v and the residuals' norms after at most so many iterations.
+
+    Each takes the next of ``fixed`` [J, Q, N], or its residual.
+    """
     # Differs from the paper in five ways. (1) K v follows from T, so that an iteration costs one
     # product with K, not two. (2) Directions are orthogonalised twice: residual actions lose
     # orthogonality in some thirty steps otherwise. (3) It stops where eta is rounding, eta <=
@@ -92,6 +95,7 @@ def inner_loop(
     # relative only: an absolute one would end the loop at once where the unit of Y is large.
 
     eps = np.finfo(target.dtype.as_numpy_dtype).eps
+    number = number if fixed is None else len(fixed)
     least, norms = tolerance * tf.norm(target), list[float]()
 
     def noisy(x: tf.Tensor) -> tf.Tensor:
@@ -102,9 +106,9 @@ def inner_loop(
         return tf.reshape(tf.linalg.matvec(flat(S), a, transpose_a=True), target.shape)
 
     r = target - Kv - noisy(v)
-    while len(norms) < len(plan.adaptive) and tf.norm(r) >= least:
+    while len(norms) < number and tf.norm(r) >= least:
         k, (S, T, F) = len(norms), actions
-        s = r if plan.fixed is None or plan.adaptive[k] else plan.fixed[k]
+        s = r if fixed is None else fixed[k]
         s = tf.math.divide_no_nan(s, tf.norm(s))
         t = operator.product(s[..., None])[..., 0]
         z = t + noisy(s)
@@ -186,14 +190,15 @@ class IterGPRun(Run):
         target = here.observed(self.Kv)  # yhat - m
         known = self._recycled(here.precision, target)
         taken = self._taken if self.options.recycle else 0
-        context = Context(self.problem, here.precision, taken)
-        plan = self.options.policy.plan(context, self.options.max_iterations)
+        number = self.options.max_iterations
+        planned, _ = self.options.policy.plan(self.problem, here.precision, number, taken)
         actions, v, new, residuals = inner_loop(
             self.problem.operator,
             here.precision,
             target,
             *known,
-            plan,
+            planned,
+            number,
             self.options.inner_tolerance,
         )
         if not bool(tf.reduce_all(tf.math.is_finite(new))) or not np.isfinite(

@@ -238,51 +238,43 @@ class Run(abc.ABC):
 # --- policies -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Context:
-    """The state that a policy may look at when it plans actions."""
-
-    problem: LaplaceProblem
-    precision: Precision  # W at the present latent functions
-    taken: int  # actions that this run has planned before
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The next J actions."""
-
-    fixed: tf.Tensor | None
-    """[J, Q, N]; rows of those that are not known beforehand are ignored. None where none is."""
-
-    adaptive: AnyNDArray  # [J]: whether the action is the residual of its time
-    noise: tf.Tensor | None = None
-    """S'W^+S [J, J], where the policy knows it better than by the pseudo-inverse."""
+Planned = tuple["tf.Tensor | None", "tf.Tensor | None"]
+"""
+Actions S [J, Q, N], None for the residual of the time of each; and S'W^+S [J, J], None where the
+policy knows it no better than by the pseudo-inverse.
+"""
 
 
 class Policy(abc.ABC):
     """Plans actions; a small immutable object of its options."""
 
     @abc.abstractmethod
-    def plan(self, context: Context, number: int) -> Plan:
-        """The next ``number`` actions; fewer may come where there are no more."""
+    def plan(
+        self, problem: LaplaceProblem, precision: Precision, number: int, taken: int = 0
+    ) -> Planned:
+        """The next ``number`` actions at W, after those taken; fewer where there are no more."""
 
 
 class Residual(Policy):
     """The residual of the linear system: conjugate gradients (Hestenes & Stiefel 1952)."""
 
-    def plan(self, context: Context, number: int) -> Plan:
-        return Plan(None, np.ones(number, dtype=bool))
+    def plan(
+        self, problem: LaplaceProblem, precision: Precision, number: int, taken: int = 0
+    ) -> Planned:
+        return None, None
 
 
 class UnitVectors(Policy):
     """One datum (and one latent function) an action, in the order of the rows: some of the data."""
 
-    def plan(self, context: Context, number: int) -> Plan:
-        Q, size = context.problem.operator.num_latents, context.problem.operator.num_data
-        places = np.arange(context.taken, min(context.taken + number, Q * size))
+    def plan(
+        self, problem: LaplaceProblem, precision: Precision, number: int, taken: int = 0
+    ) -> Planned:
+        Q, size = problem.operator.num_latents, problem.operator.num_data
+        places = np.arange(taken, min(taken + number, Q * size))
         fixed = np.zeros((len(places), Q, size))
         fixed[np.arange(len(places)), places % Q, places // Q] = 1.0
-        return Plan(tf.constant(fixed), np.zeros(len(places), dtype=bool))
+        return tf.constant(fixed), None
 
 
 class Informative(Policy):
@@ -308,21 +300,22 @@ class Informative(Policy):
         check_count("num_pivots", num_pivots)
         self.num_pivots = num_pivots
 
-    def plan(self, context: Context, number: int) -> Plan:
-        problem = context.problem
+    def plan(
+        self, problem: LaplaceProblem, precision: Precision, number: int, taken: int = 0
+    ) -> Planned:
         Q = problem.operator.num_latents
         pivoted = problem.pivoted(max(1, min(self.num_pivots, self.max_size // Q)))
         P = pivoted.factor
-        gram = context.precision.gram(P).numpy()
-        most = min(context.taken + number, len(gram))
+        gram = precision.gram(P).numpy()
+        most = min(taken + number, len(gram))
         # the leading ones alone: all of them take twice as long
         values, vectors = scipy.linalg.eigh(gram, subset_by_index=[len(gram) - most, len(gram) - 1])
         useful = int(np.sum(values > 100.0 * np.finfo(gram.dtype).eps * values[-1]))
         last = min(most, useful)
-        count = max(0, last - context.taken)
+        count = max(0, last - taken)
         start = most - last
         values = tf.constant(values[start : start + count][::-1].copy())
         chosen = tf.reshape(vectors[:, start : start + count][:, ::-1], [Q, -1, count])
         U = tf.matmul(tf.broadcast_to(P, [Q, *P.shape[1:]]), chosen)  # [Q, N, J]
-        S = tf.transpose(context.precision.multiply(U), [2, 0, 1])
-        return Plan(S, np.zeros(count, dtype=bool), noise=tf.linalg.diag(values))
+        S = tf.transpose(precision.multiply(U), [2, 0, 1])
+        return S, tf.linalg.diag(values)

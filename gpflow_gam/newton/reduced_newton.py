@@ -15,10 +15,8 @@ from .curvatures import Curvature, DiagonalPrecision, Precision
 from .itergp import Actions, flat, inner_loop, pairs
 from .problem import (
     ActionPosteriorState,
-    Context,
     Informative,
     LaplaceProblem,
-    Plan,
     Policy,
     Run,
     Solver,
@@ -61,10 +59,9 @@ class Mode:
             noise = pairs(early.actions, noise_products(self._here.precision, early.actions))
             early = replace(early, noise=noise)
         else:
-            plan = self._plan()
-            if plan.adaptive.any():
-                return self._iterated(plan)
-            early = self._covariance_actions(plan)
+            early = self.covariance_actions()
+            if early is None:
+                return self._iterated()
         state, T = self._joined(early.actions, early.prior, early.noise), early.products
         if state.actions.shape[0] > T.shape[0]:  # the mode's own
             T = tf.concat([T, self._g[None]], axis=0)
@@ -77,20 +74,13 @@ class Mode:
 
     def covariance_actions(self) -> CovarianceActions | None:
         """The sweep of the policy's actions; None where they are not known before it."""
-        plan = self._plan()
-        return None if plan.adaptive.any() else self._covariance_actions(plan)
-
-    def _plan(self) -> Plan:
-        context = Context(self._problem, self._here.precision, 0)
-        return self._options.policy.plan(context, self._options.num_actions)
-
-    def _covariance_actions(self, plan: Plan) -> CovarianceActions:
-        S = plan.fixed
-        assert S is not None
+        precision, options = self._here.precision, self._options
+        S, noise = options.policy.plan(self._problem, precision, options.num_actions)
+        if S is None:
+            return None
         T = _products(self._problem, S)
-        noise = plan.noise
         if noise is None:
-            noise = pairs(S, noise_products(self._here.precision, S))
+            noise = pairs(S, noise_products(precision, S))
         return CovarianceActions(S, T, pairs(S, T), noise)
 
     def expected_gains(self, move: tf.Tensor) -> tuple[float, float]:
@@ -141,14 +131,14 @@ class Mode:
         rows = tf.constant(self._some())
         some = problem.of_rows(rows)
         here = some.curvature(tf.gather(self._g, rows, axis=1))
-        policy = Informative(self._options.num_pivots)
-        plan = policy.plan(Context(some, here.precision, 0), self._options.num_actions)
-        assert plan.fixed is not None
-        assert plan.noise is not None
-        prior = pairs(plan.fixed, _products(some, plan.fixed))
+        policy, number = Informative(self._options.num_pivots), self._options.num_actions
+        S, noise = policy.plan(some, here.precision, number)
+        assert S is not None
+        assert noise is not None
+        prior = pairs(S, _products(some, S))
         operator.sweeps += some.operator.sweeps * (some.operator.num_data / operator.num_data) ** 2
-        wide = operator.spread(rows, tf.transpose(plan.fixed, [1, 2, 0]))
-        return self._joined(tf.transpose(wide, [2, 0, 1]), prior, plan.noise)
+        wide = operator.spread(rows, tf.transpose(S, [1, 2, 0]))
+        return self._joined(tf.transpose(wide, [2, 0, 1]), prior, noise)
 
     def _joined(self, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor) -> ActionPosteriorState:
         """With the mode's own weights as one more action, which costs nothing: K v is known."""
@@ -168,12 +158,14 @@ class Mode:
         targets = tf.linalg.matvec(flat(S), tf.reshape(self._here.observed(self._g), [-1]))
         return ActionPosteriorState(v, S, factor, prior, noise, targets)
 
-    def _iterated(self, plan: Plan) -> tuple[ActionPosteriorState, tf.Tensor]:
+    def _iterated(self) -> tuple[ActionPosteriorState, tf.Tensor]:
         """Residual actions: IterGP on the system at the mode; their products with K, too."""
         target, precision = self._here.observed(self._g), self._here.precision
         zero = tf.zeros_like(target)
         none, operator = Actions.none(zero), self._problem.operator
-        result, _, _, _ = inner_loop(operator, precision, target, none, zero, zero, plan)
+        result, _, _, _ = inner_loop(
+            operator, precision, target, none, zero, zero, None, self._options.num_actions
+        )
         return result.posterior(self._v, precision, target), result.T
 
 
