@@ -241,16 +241,17 @@ def _possible(y: Any, mask: Any) -> Any:
     return tf.where(tf.reshape(mask, tf.concat([tf.shape(mask), [1] * extra], axis=0)), y, first)
 
 
-def _masked_weight(mask: Any, sample_weight: Any) -> Any:
-    """A metric's weights, 0 where the mask has no step."""
-    if mask is None:
-        return sample_weight
-    mask = tf.cast(mask, keras.config.floatx())
-    if sample_weight is None:
-        return mask
-    weight = tf.cast(sample_weight, mask.dtype)
-    missing = [1] * (len(mask.shape) - len(weight.shape))
-    return mask * tf.reshape(weight, tf.concat([tf.shape(weight), missing], axis=0))
+def _row_weights(moments: tf.Tensor, sample_weight: Any) -> tf.Tensor:
+    """Weights of rows in the dimensions of rows [...], 0 where the moments' mask has no step."""
+    rank = len(moments.shape) - 2
+    weight = tf.ones(tf.shape(moments)[:-2], moments.dtype)
+    for factor in (getattr(moments, _MASK, None), sample_weight):
+        if factor is not None:
+            factor = tf.cast(factor, moments.dtype)
+            missing = rank - len(factor.shape)  # one a sequence; or a last dimension of 1
+            shape = tf.shape(factor)[: rank if missing < 0 else None]
+            weight *= tf.reshape(factor, tf.concat([shape, [1] * max(missing, 0)], axis=0))
+    return weight
 
 
 def read_once(likelihood: Likelihood) -> Likelihood:
@@ -352,7 +353,7 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
         y_true = _possible(y_true, mask)
         forward = getattr(y_pred, FORWARD, None) if _maker(y_pred) is head else None
         if forward is not None:
-            weight = self._weight(y_pred, mask, sample_weight)
+            weight = tf.reshape(_row_weights(y_pred, sample_weight), [-1, 1])
             rows = head.loss_weight * head._observe(forward, y_true, y_pred, weight)
             if mask is not None:
                 setattr(rows, _MASK, mask)
@@ -365,19 +366,6 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
                 "the layer takes features [..., F].)"
             )
         return super().__call__(y_true, y_pred, sample_weight)
-
-    def _weight(self, moments: tf.Tensor, mask: Any, sample_weight: Any) -> tf.Tensor:
-        """Of each row, [N, 1], in the head's precision."""
-        leading = tf.shape(moments)[:-2]
-        rank = len(moments.shape) - 2
-        weight = tf.ones(leading, moments.dtype)
-        for factor in (mask, sample_weight):
-            if factor is not None:
-                factor = tf.cast(factor, moments.dtype)
-                missing = rank - len(factor.shape)  # one a sequence; or a last dimension of 1
-                shape = tf.shape(factor)[: rank if missing < 0 else None]
-                weight *= tf.reshape(factor, tf.concat([shape, [1] * max(missing, 0)], axis=0))
-        return tf.reshape(weight, [-1, 1])
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         head = self._head(y_pred)
@@ -419,8 +407,8 @@ class ResponseMetric(_ReadsHead, keras.metrics.Metric):
     ) -> Any:
         head = self._head(y_pred)
         response = head.response(y_pred)
-        mask = getattr(y_pred, _MASK, None)
-        y_true, sample_weight = _possible(y_true, mask), _masked_weight(mask, sample_weight)
+        y_true = _possible(y_true, getattr(y_pred, _MASK, None))
+        sample_weight = _row_weights(y_pred, sample_weight)
         leading = len(y_pred.shape) - 2
         Y = as_leading(head.response_matrix(y_true, leading), y_pred, 2)
         if len(response.shape) > leading:  # class probabilities
@@ -472,8 +460,8 @@ class NegativeLogPredictiveDensity(_ReadsHead, keras.metrics.Mean):
     def update_state(
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> Any:
-        mask = getattr(y_pred, _MASK, None)
-        y_true, sample_weight = _possible(y_true, mask), _masked_weight(mask, sample_weight)
+        y_true = _possible(y_true, getattr(y_pred, _MASK, None))
+        sample_weight = _row_weights(y_pred, sample_weight)
         density = self._head(y_pred).predict_log_density(y_true, y_pred)
         return super().update_state(-tf.cast(density, self.dtype), sample_weight=sample_weight)
 
