@@ -57,7 +57,7 @@ setup(
     package_data={
         "gpflow_gam": ["py.typed"],
         "gpflow_gam.datasets": ["*.csv.gz"],
-        "gpflow_gam.gam": ["scorer.js"],
+        "gpflow_gam.gam": ["explorer.html", "scorer.js"],
     },
     install_requires=[
         "check_shapes>=1.1.1",

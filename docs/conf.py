@@ -112,7 +112,17 @@ def _with_example(
             lines += [".. testoutput::", "    :hide:", "    :options: +ELLIPSIS", "", "    ...", ""]
 
 
+def _interactive_page(app: Sphinx, error: Exception | None) -> None:
+    """The page that the guide shows is made as the guide says."""
+    if error is None and app.builder.name == "html":
+        terms = "s(temp) + s(hum) + s(hr, bs='cc', by=C(workingday)) + C(workingday) + weathersit"
+        gam = gpflow_gam.GAM(f"bikers ~ {terms}", family="negative_binomial")
+        gam.fit(gpflow_gam.datasets.bikeshare())
+        gpflow_gam.serving.export(gam, app.outdir / "bikes.html", overwrite=True)
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("build-finished", _interactive_page)
     app.connect("autodoc-process-docstring", _without_gpflow_pages)
     app.connect("autodoc-process-docstring", _with_example)
     app.connect("autodoc-skip-member", _without_internal_names)

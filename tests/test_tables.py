@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
+import urllib.parse
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +175,50 @@ def test_javascript(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> 
     rows = json.loads(done.stdout)
     for name in ("predictor", "se", "median", "response", "lower", "upper"):
         np.testing.assert_allclose([row[name] for row in rows], answer[name][:60], rtol=1e-7)
+
+
+BROWSER = shutil.which("chromium")
+
+
+def opened(page: Path, values: dict[str, Any]) -> str:
+    """The document of a page that a browser has opened at these values."""
+    link = f"{page.as_uri()}#{urllib.parse.urlencode(values)}"
+    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", link]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(BROWSER is None, reason="chromium opens the page")
+def test_pages_show_the_prediction_at_the_values_set(gam: gg.GAM, tmp_path: Path) -> None:
+    gg.serving.export(gam, tmp_path / "m.html", level=0.8)
+    values = {"x": 0.5, "z": -0.25, "hour of day": 7.0, "g": "it's", "site": "r3", "wet": True}
+    values |= {"size": 1.5, "log_size": np.log(1.5)}
+    page = opened(tmp_path / "m.html", values | {"wet": "true"})
+    shown = re.search(r'id="now">([^<]*)<', page)
+    assert shown is not None
+    found = [float(v) for v in re.findall(r"(?<![%.\d])\d+\.\d+(?!%)", shown[1])]
+    wanted = gam.predict(pd.DataFrame([values]), interval=0.8, unconditional=False).iloc[0]
+    np.testing.assert_allclose(found, wanted[["estimate", "lower", "upper"]], rtol=0.02)
+    assert "80% interval" in shown[1]
+    counts = {"<svg": 6, "<polygon": 3, 'type="range"': 3, 'type="number"': 2}  # levels have bars
+    assert {text: page.count(text) for text in counts} == counts
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")  # it needs no network
+
+
+@pytest.mark.skipif(BROWSER is None, reason="chromium opens the page")
+def test_pages_of_edited_tables_and_of_names_that_are_markup(tmp_path: Path) -> None:
+    name, rng = "</script><b>x", np.random.default_rng(0)
+    data = pd.DataFrame({name: rng.uniform(size=100)}).assign(y=rng.normal(size=100))
+    gam = gg.GAM(s(name, k=5)).fit(data, "y")
+    edited = gam.edit(f"s({name})", monotone="increasing", reason="known")
+    gg.serving.export(edited, tmp_path / "m.html")
+    page = opened(tmp_path / "m.html", {name: 0.5})
+    shown = re.search(r'id="now">([^<]*)<', page)
+    assert shown is not None  # a number alone, without an interval
+    assert float(shown[1]) == pytest.approx(edited.predict({name: [0.5]})[0], rel=0.01)
+    assert "&lt;/script&gt;&lt;b&gt;x" in page
+    assert page.count("<polyline") == 1
 
 
 def scored(rows: pd.DataFrame, answer: dict[str, Any], number: int) -> None:

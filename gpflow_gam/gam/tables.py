@@ -435,11 +435,15 @@ class Tables:
                     "the two another name in the data."
                 )
             levels = reader.levels if isinstance(reader, LevelColumn) else None
+            ends = [m.ends for c in self.components for m in c.margins if m.column == i]
             fill = fills.get(reader.name)
             if isinstance(reader, NumericColumn) and fill is not None:  # times as days
                 fill = float(reader.encode(Table({reader.name: [fill]}))[0])
             columns[str(reader.name)] = {
                 "levels": None if levels is None else list(levels),
+                "range": [min(e[0] for e in ends), max(e[1] for e in ends)]
+                if ends and levels is None
+                else None,
                 "new_levels": isinstance(reader, LevelColumn) and reader.unseen != "error",
                 "time": reader.time if isinstance(reader, NumericColumn) else "",
                 "fill": getattr(fill, "item", lambda fill=fill: fill)(),

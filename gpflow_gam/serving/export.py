@@ -210,7 +210,8 @@ def export(
 
     A SavedModel has the signatures ``predict``, ``predict_components`` and ``sample``; ONNX and
     LiteRT files have the outputs of the first two. JSON, SQL, Excel and PMML files hold a GAM's
-    :meth:`~gpflow_gam.GAM.tables`, JSON beside the programs that read it. All of it is described in
+    :meth:`~gpflow_gam.GAM.tables`, JSON beside the programs that read it; an HTML file is a page
+    that draws them, with a slider for each covariate. All of it is described in
     :doc:`/serving`, and of networks and models in the file itself.
 
     The folder or file appears whole or not at all.
@@ -220,9 +221,9 @@ def export(
         :mod:`gpflow_gam.layers`, one each. Names of several heads, and ``_``, stand before those
         of their outputs.
     :param path: of the folder or file to write.
-    :param format: ``"saved_model"``, ``"onnx"``, ``"litert"``, ``"json"``, ``"sql"``, ``"xlsx"`` or
-        ``"pmml"``; by default what the suffix of ``path`` says (``.tflite`` of ``"litert"``), and a
-        SavedModel otherwise.
+    :param format: ``"saved_model"``, ``"onnx"``, ``"litert"``, ``"json"``, ``"html"``, ``"sql"``,
+        ``"xlsx"`` or ``"pmml"``; by default what the suffix of ``path`` says (``.tflite`` of
+        ``"litert"``), and a SavedModel otherwise.
     :param level: probability of ``lower`` and ``upper``, the credible interval of the expected
         response.
     :param invalid: for requests with rows that the model cannot take, such as levels it has never
@@ -268,7 +269,7 @@ def export(
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
     if kind in tables:
-        content = table_bytes(model, kind, error, knots, table)
+        content = table_bytes(model, kind, error, knots, table, level)
     else:
         content = graph_bytes(servable(model), kind, level)
     path.parent.mkdir(parents=True, exist_ok=True)

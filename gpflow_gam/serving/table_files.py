@@ -1,4 +1,4 @@
-"""Tables of GAMs as files: JSON, SQL, Excel and PMML. Predictions need no more than they hold."""
+"""Tables of GAMs as files: JSON, HTML, SQL, Excel, PMML. Predictions need nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..gam.frames import LevelColumn
 from ..gam.tables import EditedGAM, Tables
 from .servable import unused
 
-TableFormat = Literal["json", "sql", "xlsx", "pmml"]
+TableFormat = Literal["json", "html", "sql", "xlsx", "pmml"]
 Model = Mapping[str, Any]
 _CHECKED = 1000  # random rows at which a file is compared with the fit
 _SCORERS = ("scorer.py", "scorer.js")
@@ -36,21 +36,36 @@ def table_bytes(
     error: float,
     knots: Mapping[Any, Sequence[float]] | None,
     table: str,
+    level: float,
 ) -> bytes:
     """The content of a file."""
     if isinstance(gam, EditedGAM):
         model = gam.document
     elif isinstance(gam, GAM):
         tables = Tables(gam.fitted, error, knots)
-        model = tables.document(errors=kind == "json")
+        model = tables.document(errors=kind in ("json", "html"))
         model["checked"] = _checked(tables, model)
     else:
         raise TypeError(f"model: only a GAM is its tables; got {type(gam).__name__}.")
     if kind == "json":
         return (json.dumps(model, allow_nan=False) + "\n").encode()
+    if kind == "html":
+        return _page(model, level)
     if kind == "sql":
         return _sql(model, table).encode()
     return _pmml(model) if kind == "pmml" else _xlsx(model)
+
+
+def _page(model: Model, level: float) -> bytes:
+    """A page that draws the tables, with sliders."""
+    page, script = (
+        Path(scorer.__file__).with_name(name).read_text(encoding="utf-8")
+        for name in ("explorer.html", "scorer.js")
+    )
+    content = json.dumps(model, allow_nan=False).replace("<", "\\u003c")  # no name ends the script
+    script = script.replace("</", "<\\/")  # which a comment has
+    page = page.replace("/*scorer*/", script).replace("/*level*/0.95", repr(level))
+    return page.replace("/*model*/null", content).encode()
 
 
 def write_scorers(folder: Path) -> None:
@@ -77,8 +92,7 @@ def _checked(tables: Tables, model: Model) -> dict[str, float]:
             X[:, i] = rng.integers(len(reader.levels), size=_CHECKED)
             columns[name] = reader.shown(X[:, i])
         else:
-            ends = [m.ends for c in tables.components for m in c.margins if m.column == i]
-            low, high = (min(e[0] for e in ends), max(e[1] for e in ends)) if ends else (0.0, 1.0)
+            low, high = model["columns"][name]["range"] or (0.0, 1.0)
             X[:, i] = columns[name] = rng.uniform(low, high, size=_CHECKED)
     answer = scorer.predict(model, columns)
     mean, variance = fit.predict_link(X)
