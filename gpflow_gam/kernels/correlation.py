@@ -6,7 +6,6 @@ import abc
 import contextlib
 import dataclasses
 import functools
-import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -461,16 +460,6 @@ class _Stationary(Correlation):
             total += d * s
         return total
 
-    def joined(self, others: Sequence[_Stationary]) -> tuple[_Stationary, list[tuple[int, ...]]]:
-        """This and others of the same kernel as one row of pairs, and their shapes."""
-        parts = (self, *others)
-        squares = [
-            np.concatenate([np.ravel(d) for d in column])
-            for column in zip(*(s._squares for s in parts))
-        ]
-        shapes = [s._squares[0].shape for s in parts]
-        return _Stationary(self._profile, self._scales, squares), shapes
-
 
 class Averages:
     """Averages of a correlation over weighted points T [J, D] at A [n, D], by blocks."""
@@ -550,28 +539,15 @@ class SurfaceAverages:
 
 
 class Correlations:
-    """The correlations of one kernel at several sets of pairs, evaluated in one call of numpy."""
+    """The correlations of one kernel at several sets of pairs."""
 
     def __init__(self, parts: Sequence[Correlation]) -> None:
-        self._parts, self._joined = list(parts), None
+        self._parts = list(parts)
         self.level = self._parts[0].level
         self.fixed = all(isinstance(part, Fixed) for part in self._parts)
-        stationary = [part for part in self._parts if isinstance(part, _Stationary)]
-        if len(stationary) == len(self._parts):
-            self._joined, self._shapes = stationary[0].joined(stationary[1:])
-            ends = np.cumsum([0, *(int(np.prod(shape)) for shape in self._shapes)]).tolist()
-            self._places = [slice(a, b) for a, b in itertools.pairwise(ends)]
 
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> list[Dual]:
-        if self._joined is None:
-            return [part(values, slopes, deficit) for part in self._parts]
-        whole = self._joined(values, slopes, deficit)
-        parts = self._split(whole.value)
-        tangents = [(p, i, self._split(t)) for p, i, t in whole.tangents]
-        return [Dual(v, [(p, i, t[at]) for p, i, t in tangents]) for at, v in enumerate(parts)]
-
-    def _split(self, flat: AnyNDArray) -> list[AnyNDArray]:
-        return [flat[at].reshape(shape) for at, shape in zip(self._places, self._shapes)]
+        return [part(values, slopes, deficit) for part in self._parts]
 
 
 CorrelationOf = Callable[[Any, AnyNDArray, AnyNDArray, bool], Correlation]
