@@ -37,13 +37,6 @@ class BlockLayout:
     sizes: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]
 
-    def __post_init__(self) -> None:
-        if sorted(i for g in self.groups for i in g) != list(range(len(self.sizes))):
-            raise ValueError(f"groups {self.groups} are no partition of {len(self.sizes)} blocks.")
-        for g in self.groups:
-            if len({self.sizes[i] for i in g}) != 1:
-                raise ValueError(f"group {g} mixes block sizes {[self.sizes[i] for i in g]}.")
-
     @property
     def num_components(self) -> int:
         """C."""

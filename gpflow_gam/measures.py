@@ -183,11 +183,6 @@ class Uniform(Measure):
     """
 
     def __init__(self, lower: float, upper: float, *, num_nodes: int = 64) -> None:
-        if np.ndim(lower) or np.ndim(upper):
-            raise ValueError(
-                f"lower and upper must be numbers; got {lower!r} and {upper!r}. For several "
-                "columns use a Product of measures, for a sample Uniform.from_data."
-            )
         if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
             raise ValueError(f"lower < upper must be finite; got lower={lower}, upper={upper}.")
         self.lower = float(lower)
@@ -203,10 +198,7 @@ class Uniform(Measure):
         :raises ValueError: fewer than two distinct values, or values that are not finite.
         """
         points = _column(values)
-        low, high = float(points.min()), float(points.max())
-        if low == high:
-            raise ValueError(f"values are all {low}; an interval needs two distinct ones.")
-        return cls(low, high)
+        return cls(points.min(), points.max())
 
     def thinned(self, num_nodes: int) -> Uniform:
         number = min(checked_number(num_nodes), self.num_nodes)

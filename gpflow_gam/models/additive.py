@@ -219,6 +219,7 @@ class AdditiveModel(GPModel, abc.ABC):
     """A :class:`gpflow.models.GPModel` whose posterior has components."""
 
     kernel: AdditiveKernel
+    data: tuple[tf.Tensor, tf.Tensor]  # X [N, D] and Y [N, K], where the model holds them
     elbo: Callable[..., tf.Tensor]
     """A lower bound of the evidence, []; of data where the model holds none."""
 
@@ -249,9 +250,9 @@ class AdditiveModel(GPModel, abc.ABC):
         return log_prior_density(parameters) if parameters else super().log_prior_density()
 
     @property
-    @abc.abstractmethod
     def precision(self) -> tf.DType:
         """The dtype of the data it is fitted to, and of inputs to predict at."""
+        return self.data[0].dtype
 
     def _numbers(self, Xnew: InputData) -> tf.Tensor:
         return as_numbers(Xnew, "Xnew", self.kernel, self.precision)
@@ -567,10 +568,6 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         self.inducing_variable = check_inducing(inducing_variable, kernel)
         InducingBlocks(self.inducing_variable, kernel)  # raises where the two do not fit together
 
-    @property
-    def precision(self) -> tf.DType:
-        return self.data[0].dtype
-
     def statistics(self, cholesky: list[tf.Tensor]) -> SufficientStatistics:
         """
         The data's sufficient statistics.
@@ -716,10 +713,6 @@ class AdditiveVGP(AdditiveModel, InternalDataTrainingLossMixin):
             transform=positive(lower=0.0, base="exp"),
             dtype=default_float(),
         )
-
-    @property
-    def precision(self) -> tf.DType:
-        return self.data[0].dtype
 
     def _covariance(self) -> tf.Tensor:
         """

@@ -151,10 +151,6 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         self._check_precision(X)
         self._data = X, Y
 
-    @property
-    def precision(self) -> tf.DType:
-        return self._data[0].dtype
-
     def _check_precision(self, X: tf.Tensor) -> None:
         parts = {"likelihood": self.likelihood, "mean_function": self.mean_function}
         check_precision(X, kernel=self.kernel, **parts)

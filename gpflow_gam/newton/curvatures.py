@@ -177,8 +177,6 @@ class DensePrecision(Precision):
     """Blocks M [N, Q, Q] without structure."""
 
     def __init__(self, M: tf.Tensor) -> None:
-        if M.shape.rank != 3:  # a matrix would be added to its transpose all the same
-            raise ValueError(f"M must be [N, Q, Q]; got shape {M.shape}.")
         self.M = self.tensor = 0.5 * (M + tf.linalg.matrix_transpose(M))
         self.num_latents = int(M.shape[-1])
 
