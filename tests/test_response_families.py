@@ -170,10 +170,10 @@ def test_predictors_and_their_size(rng):
     assert fam.Categorical().predictor_names(("a", 2)) == ("a", "2")
     y = 50.0 * rng.standard_normal((500, 1))
     for family in (fam.Gaussian(), fam.StudentT()):
-        assert family.scale(y) == pytest.approx(np.std(y), rel=0.02)  # of most rows, of all
-        assert family.scale(np.full((5, 1), 3.0)) == 1.0
-    assert fam.Gaussian().scale(y) == pytest.approx(np.std(y))
-    assert fam.Poisson().scale(y) == fam.Heteroskedastic().scale(y) == 1.0
+        assert family.scale(Sample(y)) == pytest.approx(np.std(y), rel=0.02)  # of most rows, of all
+        assert family.scale(Sample(np.full((5, 1), 3.0))) == 1.0
+    assert fam.Gaussian().scale(Sample(y)) == pytest.approx(np.std(y))
+    assert fam.Poisson().scale(Sample(y)) == fam.Heteroskedastic().scale(Sample(y)) == 1.0
     for unit in (1e-5, 1.0, 1e6):  # parameters start where the data are, in any unit
         variance = fam.Gaussian().likelihood(unit * y).variance
         assert float(variance.numpy()) == pytest.approx(0.5 * np.var(unit * y))

@@ -278,8 +278,6 @@ def summarised_response(
         check_level(level)
     likelihood = unwrapped(likelihood)
     X, mean, var = (tf.convert_to_tensor(a) for a in (X, mean, var))
-    if mean.shape[-1] is None:
-        raise ValueError("mean must have a known number of columns; got an unknown one.")
     var = needed(likelihood, mean, var)
     correlated = var.shape.rank == 3
     sd = _root(tf.linalg.diag_part(var) if correlated else var)

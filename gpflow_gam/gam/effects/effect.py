@@ -167,16 +167,13 @@ _POINTS = {1: 100, 2: 40}
 _BEYOND = 3  # values on each axis after the second
 
 
+@dataclasses.dataclass(frozen=True)
 class Grid:
     """Points at which a component is looked at."""
 
-    def __init__(
-        self,
-        columns: dict[Column, AnyNDArray],
-        X: AnyNDArray,
-        axes: tuple[AnyNDArray, ...] | None = None,
-    ) -> None:
-        self.columns, self.X, self.axes = columns, X, axes
+    columns: dict[Column, AnyNDArray]
+    X: AnyNDArray
+    axes: tuple[AnyNDArray, ...] | None = None
 
 
 def make_grid(

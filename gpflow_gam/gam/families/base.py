@@ -207,11 +207,8 @@ class Family(abc.ABC):
         """
         return np.ones(1), np.zeros(1)
 
-    def scale(self, Y: RowArray, weights: RowArray | None = None) -> float:
-        """The natural size of a predictor of ``Y`` with ``weights``: 1 behind a link."""
-        return self._scale(Sample(Y, weights))
-
-    def _scale(self, y: Observed) -> float:
+    def scale(self, y: Observed) -> float:
+        """The natural size of a predictor of ``y``: 1 behind a link."""
         return 1.0
 
     def _moments(self, y: Observed) -> tuple[float, float]:
@@ -224,13 +221,9 @@ class Family(abc.ABC):
         self, Y: RowArray | Described, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
         """
-        A fresh likelihood whose parameters begin where Y suggests.
+        A fresh likelihood whose parameters begin where Y [N, K], or a summary of it, suggests.
 
-        :param Y: [N, K], as :meth:`encode` gives it, or stored so that slices of rows can be read;
-            or a summary of it.
-        :param levels: of the response; None where it has none.
-        :param weights: how often each row counts, [N]. Lower ends of parameters, which no file
-            holds, are those of rows that count once.
+        Lower ends of parameters, which no file holds, are those of rows that count once.
         """
         return self._likelihood(Y if isinstance(Y, Described) else Sample(Y, weights), levels)
 
@@ -386,7 +379,7 @@ class LinkedFamily(Family):
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return np.exp(self.log_mean(likelihood, F))
 
-    def _scale(self, y: Observed) -> float:
+    def scale(self, y: Observed) -> float:
         return self._size(y)
 
     def _size(self, y: Observed) -> float:
@@ -431,8 +424,8 @@ class Dispersed(Family):
     def takes_offset(self) -> bool:  # type: ignore[override]
         return not self.varying or self.default_link
 
-    def _scale(self, y: Observed) -> float:
-        return 1.0 if self.varying else super()._scale(y)
+    def scale(self, y: Observed) -> float:
+        return 1.0 if self.varying else super().scale(y)
 
     def units(self, likelihood: Likelihood) -> Pair:
         if not self.varying:
@@ -461,9 +454,9 @@ class LocationScale(Dispersed):
     def takes_offset(self) -> bool:  # type: ignore[override]
         return not self.varying
 
-    def _scale(self, y: Observed) -> float:
+    def scale(self, y: Observed) -> float:
         known = self.default_link and not self.varying
-        return self._moments(y)[1] if known else super()._scale(y)
+        return self._moments(y)[1] if known else super().scale(y)
 
     def units(self, likelihood: Likelihood) -> Pair:
         if not self.varying:
@@ -528,11 +521,6 @@ def number(parameter: Any) -> float:
 def first(F: AnyNDArray) -> AnyNDArray:
     """The first column, [...], in double precision."""
     return np.asarray(F, dtype=np.float64)[..., 0]
-
-
-def second(F: AnyNDArray) -> AnyNDArray:
-    """The second column, [...], in double precision."""
-    return np.asarray(F, dtype=np.float64)[..., 1]
 
 
 def with_second_of(F: AnyNDArray, null: AnyNDArray) -> AnyNDArray:

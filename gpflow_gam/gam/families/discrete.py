@@ -45,7 +45,6 @@ from .base import (
     base_of,
     first,
     number,
-    second,
     with_second_of,
 )
 from .encoding import Observed
@@ -463,7 +462,7 @@ class ZeroAltered(Family, abc.ABC):
 
     def _zero_counts(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
         """The probability of the second predictor, and the distribution of the count."""
-        zero = np.exp(probabilities(self.link, second(F))[0])
+        zero = np.exp(probabilities(self.link, first(F[..., 1:]))[0])
         return zero, self._counts(likelihood, first(F))
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:

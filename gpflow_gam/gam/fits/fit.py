@@ -40,6 +40,7 @@ from ..components import (
     shaped_term,
 )
 from ..families import Binomial, Ordinal
+from ..families.encoding import Sample
 from ..frames import Encoder, Fill, LevelColumn, NumericColumn, Table, filled
 from ..frames.table import merged_categories
 from ..terms import Column, Expression, Smooth, as_column
@@ -574,7 +575,7 @@ def specify(reading: Reading, start: FittedGAM | None = None) -> Specification:
         levels=reading.levels,
         encoder=encoder,
         components=components,
-        scale=family.scale(data.responses, data.columns.weights),
+        scale=family.scale(Sample(data.responses, data.columns.weights)),
         refined=() if known is None else known.refined,
         fills=reading.fills,
         design=reading.design,

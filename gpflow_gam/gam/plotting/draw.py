@@ -315,9 +315,13 @@ def draw_curves(
         ax.plot(axis.values, values, style, color=color, label=label, alpha=None if named else 0.5)
         if not named:
             continue
-        if curve.simultaneous is not None:
-            band(ax, axis.values, curve, curve.simultaneous, 0.5 * alpha, color, "simultaneous")
-        band(ax, axis.values, curve, curve.pointwise, alpha, color, "pointwise")
+        for width, share, gid in (
+            (curve.simultaneous, 0.5, "simultaneous"),
+            (curve.pointwise, 1.0, "pointwise"),
+        ):
+            if width is not None:
+                look: Any = {"facecolor": color, "alpha": share * alpha, "gid": gid}
+                ax.fill_between(axis.values, *curve.band(width), linewidth=0.0, **look)
     axis.write(ax.xaxis)
     if axis.log:
         ax.set_xscale("log")
@@ -326,14 +330,6 @@ def draw_curves(
         beside: Any = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False}
         where = beside if len(series) > 6 else {"framealpha": 0.7}
         ax.legend(title=legend_title or None, fontsize="small", **where)
-
-
-def band(
-    ax: Axes, x: AnyNDArray, curve: Series, width: float, alpha: float, color: object, gid: str
-) -> None:
-    """From the estimate minus to the estimate plus ``width`` standard errors."""
-    lower, upper = curve.band(width)
-    ax.fill_between(x, lower, upper, facecolor=color, alpha=alpha, linewidth=0.0, gid=gid)
 
 
 def draw_rug(ax: Axes, axis: Axis, values: AnyNDArray) -> None:
