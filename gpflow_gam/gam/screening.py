@@ -572,15 +572,11 @@ def anova(
             "GAMs call gpflow_gam.compare(m0, m1), which is by how well they predict rows that are "
             "left out."
         )
-    for argument, count, least in (
-        ("max_interactions", max_interactions, 0),
-        ("max_rows", max_rows, 2),
-        ("k", k, 1),
-        ("k_interaction", k_interaction, 1),
-        ("rounds", rounds, 1),
-    ):
-        if count is not None:
-            check_count(argument, count, least)  # before anything is fitted
+    check_count("max_interactions", max_interactions, 0)  # before anything is fitted
+    check_count("max_rows", max_rows, 2)
+    check_count("k", k)
+    check_count("k_interaction", k_interaction)
+    check_count("rounds", rounds)
     check_gain(min_gain)
     read: dict[str, Any] = {"offset": offset, "weights": weights, "trials": trials}
     screened: dict[str, Any] = {"max_interactions": max_interactions, "min_gain": min_gain}

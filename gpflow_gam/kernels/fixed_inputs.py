@@ -228,11 +228,9 @@ def _factor_matrices(
     if columns:
         (own, of_Z), (others, of_X) = (_distinct(points, columns) for points in (Z, X))
         if 2 * len(own) * len(others) < len(Z) * len(X):
-            if pairs is None:
-                return _RepeatedMatrices(_matrices(kernel, own, others), of_Z, of_X, of_X)
-            there = of_X[pairs[0]], of_X[pairs[1]]
-            distinct = _matrices(kernel, own, others, there)
-            return _RepeatedMatrices(distinct, of_Z, of_X, slice(None))
+            there = None if pairs is None else (of_X[pairs[0]], of_X[pairs[1]])
+            diagonal = of_X if pairs is None else slice(None)
+            return _RepeatedMatrices(_matrices(kernel, own, others, there), of_Z, of_X, diagonal)
     return _matrices(kernel, Z, X, pairs)
 
 

@@ -252,13 +252,11 @@ def _kernel(
         # which reads columns numbered from 0
         local = tuple(dataclasses.replace(m, column=i) for i, m in enumerate(component.margins))
         component = dataclasses.replace(component, margins=local)
-        base = _function(component, size, own, priors)
-        if stated is not None:
-            stated.impose(base, component)
-        return Summed(base, component.slots)
     base = _function(component, size, own, priors)
     if stated is not None:
         stated.impose(base, component)
+    if component.slots:
+        return Summed(base, component.slots)
     if by is None:
         return base
     summands = base.kernels if type(base) is Sum else [base]

@@ -337,7 +337,6 @@ def _labels(fit: FittedGAM, rows: Population, name: Column) -> Any:
 
 _POINTS = {1: 50, 2: 15}
 """Number of points of a default grid, on each axis, by the number of columns."""
-_COMPARISONS = ("difference", "ratio")
 
 
 def _is_step(fit: FittedGAM, name: Column, change: Any) -> bool:
@@ -717,7 +716,7 @@ class Averager(Inspected):
         """
         over = Averaging(self, scale, level, unconditional, num_samples, seed)
         fit = over.fit
-        check_choice("comparison", comparison, _COMPARISONS)
+        check_choice("comparison", comparison, ("difference", "ratio"))
         whole = columns if isinstance(columns, Mapping) else {}
         asked = {name: whole.get(name) for name in as_columns("columns", columns)}
         if not asked:

@@ -213,11 +213,8 @@ class SobolIndices(Inspected):
         fit, seed = self.fitted, self._chosen_seed(seed)
         check_level(level)
         check_count("num_samples", num_samples, 2)
-        for argument, value, allowed in (
-            ("scale", scale, ("link", "response")),
-            ("inputs", inputs, ("independent", "data")),
-        ):
-            check_choice(argument, value, allowed)
+        check_choice("scale", scale, ("link", "response"))
+        check_choice("inputs", inputs, ("independent", "data"))
         made = fit.spec.dependent
         if inputs == "independent" and made:
             raise ValueError(
