@@ -99,6 +99,7 @@ def test_autocorrelated_noise_is_not_taken_for_a_function():
     assert ncv.summary().edf < 7.0
     assert ncv.loo(near).elpd > elbo.loo(near).elpd + 10.0
     (worse, narrow), (better, wide) = (g.predict(data, "link", se=True) for g in (elbo, ncv))
+    np.testing.assert_allclose(ncv.sample(data, 2000, "link").std(axis=0), wide, rtol=0.1)
     assert np.mean((better - truth) ** 2) < 0.64 * np.mean((worse - truth) ** 2)
     covered = [np.mean(np.abs(m - truth) < 2.0 * se) for m, se in ((worse, narrow), (better, wide))]
     assert covered[1] > 0.9

@@ -105,15 +105,34 @@ def test_class_probabilities(softmax, data):
     assert softmax.predict(data.head(2), type="terms").shape == (2, 9)
 
 
-def test_draws_have_the_posteriors_moments(poisson, data):
-    draws = poisson.sample(data.head(5), 4000, type="link")
-    mean, se = poisson.predict(data.head(5), type="link", se=True, unconditional=False)
-    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=4 * se.max() / np.sqrt(4000))
+@pytest.mark.parametrize("unconditional", [True, False])
+def test_draws_have_the_posteriors_moments(poisson, data, unconditional):
+    options = {"type": "link", "unconditional": unconditional}
+    draws = poisson.sample(data.head(5), 4000, **options)
+    mean, se = poisson.predict(data.head(5), se=True, **options)
+    # estimates are at the fitted hyperparameters, draws around their mean over these
+    away = (0.15 if unconditional else 0.0) + 4 / np.sqrt(4000)
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=away * se.max())
     np.testing.assert_allclose(draws.std(axis=0), se, rtol=0.06)
     np.testing.assert_array_equal(poisson.sample(data, 3), poisson.sample(data, 3))
     counts = poisson.sample(data.head(5), 20, type="observation")
     assert counts.shape == (20, 5)
+    assert poisson.sample(data.head(5), 1, "observation").shape == (1, 5)
     assert np.all(counts == np.round(counts))
+
+
+@pytest.mark.parametrize("bs", ["se", "matern12"])
+def test_draws_are_joint(bs):
+    """Six inducing inputs leave much of a rough function open, which has covariances of its own."""
+    rng = np.random.default_rng(3)
+    x = np.sort(rng.uniform(size=80))
+    y = np.sin(9.0 * x) + 0.2 * rng.standard_normal(80)
+    gam = gg.GAM(s("x", k=6, bs=bs)).fit(pd.DataFrame({"x": x, "y": y}), "y")
+    rows = pd.DataFrame({"x": np.linspace(0.0, 1.0, 30)})
+    draws = gam.sample(rows, 20_000, "link", unconditional=False)
+    _, covariance = gam.posterior.predict_f(gam.fitted.encode(rows), full_cov=True)
+    expected = gam.fitted.units[0] ** 2 * covariance[0].numpy()
+    np.testing.assert_allclose(np.cov(draws.T), expected, atol=0.04 * np.max(expected))
 
 
 def test_frames_have_the_labels_of_the_data(gaussian, softmax, data):
@@ -375,7 +394,7 @@ def test_draws_beside_a_row_far_away_have_the_posteriors_moments(family, far):
     gam = gg.GAM(linear("o") + s("x", "g", bs="fs"), family).fit(frame, "y")
     for kind in ("link", "response"):
         mean, se = gam.predict(frame, kind, se=True, unconditional=False)
-        draws = gam.sample(frame, 1000, kind, seed=0)
+        draws = gam.sample(frame, 1000, kind, seed=0, unconditional=False)
         assert np.max(np.abs(draws.mean(axis=0) - mean) / se) < 4.0 / np.sqrt(1000)
         np.testing.assert_allclose(draws.std(axis=0), se, rtol=0.25)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 from gpflow.base import AnyNDArray
 
+from ..errors import check_count
 from ..posteriors.base import SparseAdditivePosterior
 from .comparison import LeaveOneOut, leave_one_out
 from .effects import (
@@ -18,6 +20,7 @@ from .effects import (
     averaged,
     averaged_log_density,
 )
+from .effects.averages import draws_at
 from .fits import prediction
 from .fits.prediction import Selection, part_of
 from .fits.specification import Model
@@ -121,6 +124,7 @@ class Inspector(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Su
         type: Literal["response", "link", "observation"] = "response",
         *,
         seed: int | None = None,
+        unconditional: bool = True,
         terms: Selection | None = None,
         exclude: Selection | None = None,
         intercept: bool = True,
@@ -132,6 +136,8 @@ class Inspector(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Su
         :param num_samples: S.
         :param type: the expected response, the predictor, or new responses.
         :param seed: makes draws reproducible; the GAM's own by default.
+        :param unconditional: whether hyperparameters are drawn as well, as standard errors of
+            :meth:`predict` have it, or are the fitted ones.
         :param terms: the terms that count, as in :meth:`predict`.
         :param exclude: terms that do not.
         :param intercept: whether the intercept does.
@@ -142,7 +148,11 @@ class Inspector(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Su
         drop = self.missing == "drop"
         part = part_of(self.fitted.spec, terms, exclude, intercept)
         chosen = self._chosen_seed(seed)
-        asked = prediction.Prediction(self.fitted, type, seed=chosen, drop=drop, part=part)
+        check_count("num_samples", num_samples)
+        fit, drawn = self.fitted, None
+        if fit.spec.variational != "iterncgp":
+            drawn = functools.partial(draws_at, unconditional=unconditional)
+        asked = prediction.Prediction(fit, type, seed=chosen, drop=drop, uncertain=drawn, part=part)
         return asked.sample(data, num_samples)
 
     def log_density(self, data: Any, *, unconditional: bool = False) -> AnyNDArray:

@@ -400,8 +400,8 @@ def _residual_variance(phi: AnyNDArray, prior: AnyNDArray) -> AnyNDArray:
 
 def _root(covariance: AnyNDArray) -> AnyNDArray:
     """A square root of a covariance beside which the prior's is I, up to rounding."""
-    try:
-        return np.linalg.cholesky(covariance + 1e-9 * np.eye(len(covariance)))
+    try:  # without jitter, which a line's variance far away would multiply
+        return np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         # read off where inputs nearly coincide: whitening has blown rounding up
         values, vectors = np.linalg.eigh(covariance)

@@ -70,7 +70,7 @@ class Served:
 
     def sample(self, data: Any, num_samples: int = 1, seed: int = 0) -> dict[str, AnyNDArray]:
         """
-        The ``sample`` signature.
+        The ``sample`` signature: draws at the fitted hyperparameters.
 
         :param data: as of :meth:`predict`, at most ``max_rows`` of the export.
         :param num_samples: S.

@@ -15,6 +15,7 @@ from gpflow.likelihoods import Likelihood
 
 from ...errors import check_choice, check_count, check_level
 from ...kernels.fixed_inputs import FixedInputKernel
+from ...likelihoods.base import unwrapped
 from ...likelihoods.predictive import expected_response
 from ...posteriors.inducing import InducingMoments
 from ...threads import one_blas_thread
@@ -112,6 +113,56 @@ def _component_draws(
             values = values + np.sqrt(rest)[:, None] * noise
         result.append(values)
     return result
+
+
+def predictor_draws(
+    fit: FittedGAM,
+    places: Sequence[_Places],
+    num_settings: int,
+    num_samples: int,
+    seed: int,
+    unconditional: bool = True,
+    smooth: bool = False,
+) -> Iterator[tuple[Likelihood, list[AnyNDArray]]]:
+    """Likelihoods, and joint draws [s, N, L] of the predictor without m(x) in each setting."""
+    members = list(states(fit, [(p.name, p.X) for p in places], unconditional))
+    members = members[1:] or members  # without draws at the fitted hyperparameters
+    if num_samples < len(members):
+        few = np.random.default_rng(seed).choice(len(members), num_samples, replace=False)
+        members = [members[i] for i in few]
+    # what standard errors have beyond draws: of neighbours, of the family's parameters
+    beyond = between_moments(fit) if unconditional and fit.num_predictors == 1 else None
+    pivots = [inducing_moments(fit).residual_pivots(p.name, p.X) for p in places]
+    each = -(-num_samples // len(members))
+    seeds = np.random.SeedSequence(seed).generate_state(len(members))
+    for (member, moments, tangents), own in zip(members, seeds):
+        drawn = moments, places, tangents, pivots, each, int(own), smooth, beyond
+        pairs = list(zip(_component_draws(*drawn), places))
+        none = np.zeros((each, 1, 1))
+        still = sum((v[:, p.index] for v, p in pairs if p.index.ndim == 1), none)
+        moving = [(v, p.index) for v, p in pairs if p.index.ndim == 2]
+        yield (
+            unwrapped(member.likelihood),
+            [
+                still + sum((v[:, index[g]] for v, index in moving), 0.0)
+                for g in range(num_settings)
+            ],
+        )
+
+
+def draws_at(
+    fit: FittedGAM,
+    X: AnyNDArray,
+    names: Sequence[str],
+    num_samples: int,
+    seed: int,
+    unconditional: bool,
+) -> list[tuple[Likelihood, AnyNDArray]]:
+    """As of :func:`predictor_draws`, at rows X [N, D]."""
+    places = [_places(fit, name, [X]) for name in names]
+    with one_blas_thread():
+        drawn = predictor_draws(fit, places, 1, num_samples, seed, unconditional)
+        return [(likelihood, predictor) for likelihood, (predictor,) in drawn]
 
 
 _ROWS = 2000  # rows of the fit's data that stand for them, evenly spread
@@ -486,25 +537,19 @@ class Averaging:
                 averaged(self._estimated(X, mean + shift, var))
                 for X, shift, (mean, var) in zip(settings, known, predictors)
             ]
-            members = list(states(fit, [(p.name, p.X) for p in places], self.unconditional))
-            members = members[1:] or members  # without draws at the fitted hyperparameters
-            # what standard errors have beyond draws: of neighbours, of the family's parameters
-            one = self.unconditional and fit.num_predictors == 1
-            beyond = between_moments(fit) if one else None
-            pivots = [inducing_moments(fit).residual_pivots(p.name, p.X) for p in places]
-            each = -(-self.num_samples // len(members))
-            seeds = np.random.SeedSequence(self.seed).generate_state(len(members))
+            drawn = predictor_draws(
+                fit,
+                places,
+                len(settings),
+                self.num_samples,
+                self.seed,
+                self.unconditional,
+                smooth,
+            )
             draws = []
-            for (member, moments, tangents), seed in zip(members, seeds):
-                drawn = moments, places, tangents, pivots, each, int(seed), smooth, beyond
-                values = _component_draws(*drawn)
-                pairs = list(zip(values, places))
-                still = sum((v[:, p.index] for v, p in pairs if p.index.ndim == 1), 0.0)
-                moving = [(v, p.index) for v, p in pairs if p.index.ndim == 2]
-                result = []
-                for g, shift in enumerate(known):
-                    F = still + sum((v[:, index[g]] for v, index in moving), 0.0) + shift
-                    result.append(averaged(self._quantities(member.likelihood, F)))
+            for likelihood, predictor in drawn:
+                moved = zip(predictor, known)
+                result = [averaged(self._quantities(likelihood, F + shift)) for F, shift in moved]
                 draws.append(np.stack(result, axis=1))
         return Averages(np.stack(estimate), np.concatenate(draws))
 

@@ -328,7 +328,8 @@ class Family(abc.ABC):
         return self._draw(likelihood, F, rng)
 
     def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
-        drawn = self.distribution(likelihood, F).rvs(random_state=rng)
+        # a size, as SciPy leaves out axes of length one without it
+        drawn = self.distribution(likelihood, F).rvs(size=F.shape[:-1], random_state=rng)
         return np.asarray(drawn, dtype=np.float64)
 
 

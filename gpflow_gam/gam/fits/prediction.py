@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
 from scipy.stats import norm
 
 from ...errors import check_choice, check_level
@@ -209,28 +210,44 @@ class Prediction:
         return list(spec.names) if self.part is None else self.part.components(spec)
 
     def _draws(self, table: Table, number: int) -> AnyNDArray:
-        fit, family = self.fit, self.fit.spec.family
-        F: AnyNDArray
+        fit, rng = self.fit, np.random.default_rng(self.seed)
+        check_choice("type", self.type, ("response", "link", "observation"))
+        X = encoded(fit, table, None if self.part is None else self.names)
+        trials = _trials(fit, table) if self.type == "observation" else None
+        if self.uncertain is None:  # of the second engine
+            return self._shown(fit.likelihood, self._of_posterior(X, number), trials, rng)
+        known = known_part(fit, X, self.part)
+        drawn = self.uncertain(fit, X, self.names, number, self.seed)
+        parts = [self._shown(likelihood, F + known, trials, rng) for likelihood, F in drawn]
+        return np.concatenate(parts)[rng.permutation(sum(map(len, parts)))[:number]]
+
+    def _of_posterior(self, X: AnyNDArray, number: int) -> AnyNDArray:
+        """Draws of the predictor [S, N, L] by the GPflow posterior itself."""
+        fit = self.fit
         if self.part is None:
-            F = fit.posterior.sample_f(encoded(fit, table), number, seed=self.seed).numpy()
-        else:
-            X = encoded(fit, table, self.names)
-            every = fit.posterior.sample_components(X, number, seed=self.seed).numpy()
-            every = every.reshape(*every.shape[:3], -1)  # [S, N, C, L]
-            chosen = [i for i, name in enumerate(fit.spec.names) if name in self.names]
-            F = known_part(fit, X, self.part) + every[:, :, chosen].sum(axis=2)
+            return np.asarray(fit.posterior.sample_f(X, number, seed=self.seed))
+        every = np.asarray(fit.posterior.sample_components(X, number, seed=self.seed))
+        every = every.reshape(*every.shape[:3], -1)  # [S, N, C, L]
+        chosen = [i for i, name in enumerate(fit.spec.names) if name in self.names]
+        return known_part(fit, X, self.part) + every[:, :, chosen].sum(axis=2)
+
+    def _shown(
+        self,
+        likelihood: Likelihood,
+        F: AnyNDArray,
+        trials: AnyNDArray | None,
+        rng: np.random.Generator,
+    ) -> AnyNDArray:
+        """What is asked for of predictors [S, N, L]."""
+        fit, family = self.fit, self.fit.spec.family
         if self.type == "link":
             factor, shift = fit.units
             F = shift + factor * F
             return F[..., 0] if fit.num_predictors == 1 else F
         if self.type == "response":
-            return np.asarray(family.mean(fit.likelihood, F))
-        if self.type == "observation":
-            rng, trials = np.random.default_rng(self.seed), _trials(fit, table)
-            parts = [F[at] for at in _draws_at_a_time(*F.shape[:2])]
-            drawn = [family.sample(fit.likelihood, f, rng, trials=trials) for f in parts]
-            return np.concatenate(drawn)
-        raise ValueError(f"type must be 'response', 'link' or 'observation'; got {self.type!r}.")
+            return np.asarray(family.mean(likelihood, F))
+        parts = [F[at] for at in _draws_at_a_time(*F.shape[:2])]
+        return np.concatenate([family.sample(likelihood, f, rng, trials=trials) for f in parts])
 
     def _moments(
         self, X: AnyNDArray, between: bool = False
