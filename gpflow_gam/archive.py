@@ -97,35 +97,33 @@ def read(
             header = json.loads(archive.read(_HEADER))
             if header["kind"] != kind:
                 raise ValueError(f"it holds a {header['kind']}")
-            if header["format"] > latest:
-                raise _Newer(
-                    f"{path} was written by gpflow_gam {header['version']} in format "
-                    f"{header['format']}; this version reads up to {latest}. Upgrade gpflow_gam."
-                )
-            sums = json.loads(archive.read(_SUMS))
-
-            def checked(name: str) -> bytes:
-                part = archive.read(name)
-                if hashlib.sha256(part).hexdigest() != sums[name]:
-                    raise ValueError(f"{name} is not what was written")
-                return part
-
-            checked(_HEADER)
-            names = json.loads(checked(_NAMES))
-            arrays = {
-                name: np.load(io.BytesIO(checked(f"{i}.npy")), allow_pickle=False)
-                for i, name in enumerate(names)
-            }
-    except _Newer as error:
-        raise ValueError(str(error)) from None
+            arrays = _arrays(archive) if header["format"] <= latest else None
     except _BROKEN as error:
         why = str(error) or type(error).__name__
         raise ValueError(f"{path} is damaged, or is no {called} ({why}).") from error
+    if arrays is None:
+        raise ValueError(
+            f"{path} was written by gpflow_gam {header['version']} in format {header['format']}; "
+            f"this version reads up to {latest}. Upgrade gpflow_gam."
+        )
     return header, arrays
 
 
-class _Newer(Exception):
-    """A file of a later format."""
+def _arrays(archive: zipfile.ZipFile) -> dict[str, Any]:
+    """The arrays of an archive in which nothing is another than what was written."""
+    sums = json.loads(archive.read(_SUMS))
+
+    def checked(name: str) -> bytes:
+        part = archive.read(name)
+        if hashlib.sha256(part).hexdigest() != sums[name]:
+            raise ValueError(f"{name} is not what was written")
+        return part
+
+    checked(_HEADER)
+    return {
+        name: np.load(io.BytesIO(checked(f"{i}.npy")), allow_pickle=False)
+        for i, name in enumerate(json.loads(checked(_NAMES)))
+    }
 
 
 def _bytes(array: Any) -> bytes:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from gpflow.base import Module
 from gpflow.functions import MeanFunction
 from gpflow.likelihoods import Likelihood
+from gpflow.posteriors import PrecomputeCacheType
 
 from .. import models, optimizers
 from ..errors import check_choice
@@ -174,13 +175,10 @@ class IterNCGP(GPHead):
         inputs, *rest = (tf.convert_to_tensor(v) for v in self._data.values())
         latents = LatentKernels.of(self.kernel, self.num_predictors)
         with self._precision():
-            return ActionPosterior(
-                latents,
-                inputs,
-                lambda: tuple(rest),  # type: ignore[arg-type, return-value]
-                self._gp.mean_function,
-                precompute_cache="tensor",
-            )
+            weights = lambda: tuple(rest)  # noqa: E731
+            posterior = ActionPosterior(latents, inputs, weights, self._gp.mean_function)
+            posterior.update_cache(PrecomputeCacheType.TENSOR)  # of the kernels themselves
+        return posterior
 
     @property
     def predictive_share(self) -> tf.Variable | float:  # type: ignore[override]
