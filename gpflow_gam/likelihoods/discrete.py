@@ -552,12 +552,11 @@ class FixedSoftmax(gpflow.likelihoods.Softmax):
     GPflow's softmax over fixed nodes (Sobol' 1967), so that the bound does not flicker.
 
     :param num_classes: of labels 0 to ``num_classes - 1``.
-    :param num_nodes: of the average, at least; rounded up to a power of two.
     """
 
-    def __init__(self, num_classes: int, *, num_nodes: int = 128) -> None:
+    def __init__(self, num_classes: int) -> None:
         super().__init__(num_classes)
-        pairs = 2 ** int(np.ceil(np.log2(max(num_nodes // 2, num_classes))))
+        pairs = 2 ** int(np.ceil(np.log2(max(64, num_classes))))
         self._epsilon = normal_nodes(num_classes, pairs)[:, None, :]
         self.num_monte_carlo_points = 2 * pairs
 
