@@ -479,6 +479,25 @@ def test_predictions_are_of_the_mixture(stacked):
     assert draws.shape == (1000, 5)
 
 
+def test_intervals_of_classes_are_quantiles_of_the_mixtures_draws():
+    rng = np.random.default_rng(5)
+    data = pd.DataFrame({"x": rng.uniform(size=150), "z": rng.uniform(size=150)})
+    data["y"] = np.where(data["x"] + 0.3 * rng.standard_normal(150) > 0.5, "hi", "lo")
+    data.loc[rng.uniform(size=150) < 0.3, "y"] = "mid"
+    gams = [gg.GAM(s(c, k=6), "categorical").fit(data, "y") for c in "xz"]
+    stack = gg.comparison.Stack({"x": gams[0], "z": gams[1]}, np.array([0.6, 0.4]))
+    new = data.tail(4)
+    frame, draws = stack.predict(new, interval=0.8), stack.sample(new, 20_000, seed=1)
+    assert frame.columns.equals(
+        gams[0].predict(new, interval=0.8).drop(columns="se", level=1).columns
+    )
+    assert frame.index.equals(new.index)
+    for k, name in enumerate(["hi", "lo", "mid"]):
+        np.testing.assert_allclose(frame[name]["estimate"], draws[..., k].mean(axis=0), atol=0.02)
+        ends = np.quantile(draws[..., k], [0.1, 0.9], axis=0)
+        np.testing.assert_allclose(frame[name][["lower", "upper"]].T, ends, atol=0.02)
+
+
 def test_an_effect_is_zero_where_a_fit_lacks_it(stacked):
     _, gams, stack = stacked
     grid = {"x": np.linspace(0.1, 0.9, 5)}

@@ -779,11 +779,11 @@ class Stack:
         :param type: ``"response"``, ``"link"`` or ``"observation"``, as of
             :meth:`gpflow_gam.GAM.predict`.
         :param interval: a probability; adds an equal-tailed interval of the mixture, which allows
-            for uncertain hyperparameters of each fit; of observations by draws.
+            for uncertain hyperparameters of each fit; of observations and of classes by draws.
         :param seed: of those draws.
         :return: [N], or [N, K] of classes; with ``interval`` a DataFrame with columns
-            ``estimate``, ``lower`` and ``upper``.
-        :raises ValueError: naming the argument or column; intervals of class probabilities.
+            ``estimate``, ``lower`` and ``upper``, under each class.
+        :raises ValueError: naming the argument or column.
         """
         kinds = ("response", "link", "observation")
         check_choice("type", type, kinds)
@@ -792,17 +792,25 @@ class Stack:
         if interval is None:
             return mean
         check_level(interval, "interval")
-        if np.ndim(mean) != 1:
-            raise ValueError("interval: several classes or predictors have none; see sample().")
         table, tails = in_memory(data), (0.5 - 0.5 * interval, 0.5 + 0.5 * interval)
         weights = [w for w, _ in self._used]
-        spreads = [_spread(gam, table, type, seed + k) for k, (_, gam) in enumerate(self._used)]
-        step = _JOINTLY if type == "observation" else max(1, _SORTED // (len(weights) * _NODES))
+        joint = type == "observation" or mean.ndim == 2
+        every = enumerate(gam for _, gam in self._used)
+        spreads = [_spread(gam, table, type, joint, seed + k) for k, gam in every]
+        step = _JOINTLY if joint else max(1, _SORTED // (len(weights) * _NODES))
         blocks = [slice(i, min(i + step, len(mean))) for i in range(0, len(mean), step)]
         ends = [_quantiles(weights, spreads, rows, tails) for rows in blocks]
         low, high = np.concatenate(ends, axis=1)
-        frame = {"estimate": mean, "lower": low, "upper": high}
-        return pd.DataFrame(frame, index=data.index if isinstance(data, pd.DataFrame) else None)
+        parts = {"estimate": mean, "lower": low, "upper": high}
+        index = data.index if isinstance(data, pd.DataFrame) else None
+        if mean.ndim == 1:
+            return pd.DataFrame(parts, index=index)
+        spec = self._used[0][1].fitted.spec
+        frames = {
+            name: pd.DataFrame({what: v[:, i] for what, v in parts.items()}, index=index)
+            for i, name in enumerate(spec.predictor_names if type == "link" else spec.levels)
+        }
+        return pd.concat(frames, axis=1)
 
     def sample(
         self,
@@ -883,12 +891,12 @@ class Stack:
 
 
 Marginals = tuple[Callable[[slice], AnyNDArray], AnyNDArray]
-"""Values [J, n] of predictions of some rows, and how probable each of the J is."""
+"""Values [J, n], or [J, n, K], of predictions of some rows, and how probable each of the J is."""
 
 
-def _spread(gam: Any, data: Table, type: PredictionType, seed: int) -> Marginals:
-    """A fit's marginal predictions."""
-    if type == "observation":
+def _spread(gam: Any, data: Table, type: PredictionType, joint: bool, seed: int) -> Marginals:
+    """A fit's marginal predictions; of ``joint`` ones draws."""
+    if joint:
 
         def drawn(rows: slice) -> AnyNDArray:
             part = data.part(rows.start, rows.stop)
@@ -909,7 +917,7 @@ def _spread(gam: Any, data: Table, type: PredictionType, seed: int) -> Marginals
 def _quantiles(
     w: Sequence[float], parts: list[Marginals], rows: slice, tails: Sequence[float]
 ) -> AnyNDArray:
-    """Quantiles [len(tails), n] of a mixture at some rows, each between two values."""
+    """Quantiles [len(tails), n, ...] of a mixture at some rows, each between two values."""
     share = np.concatenate([one * probable for one, (_, probable) in zip(w, parts)])
     whole = np.concatenate([values(rows) for values, _ in parts])
     order = np.argsort(whole, axis=0)
