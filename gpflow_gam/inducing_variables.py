@@ -316,11 +316,12 @@ def pivoted_cholesky(
     """
     rest, factor = np.array(variances), np.zeros((min(most, len(variances)), len(variances)))
     chosen: list[int] = []
+    equal = EQUAL * np.max(variances)
     for j, out in enumerate(factor):
         largest = np.max(rest)
         if largest <= least:  # NaN goes on, to be seen in the factor
             break
-        best = int(np.argmax(rest >= largest - EQUAL * np.max(variances)))
+        best = int(np.argmax(rest >= largest - equal))
         length = np.sqrt(rest[best])
         out[:] = (row(best) - factor[:j, best] @ factor[:j]) / length
         out[best] = length  # white noise is on the diagonal only

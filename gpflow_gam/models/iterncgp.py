@@ -100,13 +100,15 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         seed: int = 0,
     ) -> None:
         likelihood = _smooth(likelihood)
-        outputs = likelihood.latent_dim
-        if outputs is None:
-            outputs = _columns(data)
+        outputs = likelihood.latent_dim or _columns(data)
         LatentKernels.of(kernel, outputs)
         super().__init__(kernel, likelihood, mean_function, outputs)
         self.data = data
-        self.solver = named_solver(self._default_solver() if solver is None else solver)
+        if solver is None:  # averages take little time of few rows, and of normal ones are none
+            few = self.data[0].shape[0] <= _FEW
+            normal = isinstance(unwrapped(self.likelihood), Gaussian)
+            solver = "variational" if few and not normal else "newton"
+        self.solver = named_solver(solver)
         self.seed = int(seed)
         self.last_fit: Fit | None = None
         self.unfinished: Any = None
@@ -124,12 +126,6 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         if save_type == "savedmodel" and fixed is not None:
             result |= fixed.captured() | ({} if share is None else {"share": share})
         return result
-
-    def _default_solver(self) -> str:
-        """ "variational" for few rows, where its averages take little time."""
-        few = self.data[0].shape[0] <= _FEW
-        normal = isinstance(unwrapped(self.likelihood), Gaussian)
-        return "variational" if few and not normal else "newton"
 
     @property
     def data(self) -> tuple[tf.Tensor, tf.Tensor]:
