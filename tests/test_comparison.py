@@ -523,3 +523,13 @@ def test_what_cannot_be_averaged_is_said(stacked):
         gg.stack(gams["line"].loo(), gams["x"])
     with pytest.raises(ValueError, match="type must be 'response', 'link' or 'observation'"):
         stack.predict(data, "terms")
+
+
+def test_long_names_stand_below_the_table(stacked):
+    a, b = stacked[1]["x"], stacked[1]["line"]
+    long = "s(x) + s(z) & more than fits a narrow column"
+    text, page = str(gg.compare({"short": a, long: b})), gg.compare({"short": a, long: b})
+    assert max(map(len, text.splitlines())) < 100
+    assert [line for line in text.splitlines() if line.endswith(f": {long}")]
+    assert "&amp; more" in page._repr_html_()
+    assert long in page.to_frame().index

@@ -47,19 +47,18 @@ from problems import SCORES, Point, Race, mixture
 from gpflow_gam.likelihoods import Bernoulli
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton.itergp import IterGPRun
-from gpflow_gam.newton.problem import LaplaceProblem
+from gpflow_gam.newton.problem import Diverged, LaplaceProblem, Policy
 from gpflow_gam.newton.solvers import (
-    Diverged,
     Informative,
     IterGP,
-    Policy,
     ReducedNewton,
     Residual,
     Solver,
     UnitVectors,
 )
 
-DPI = 70
+DPI = 140
+plt.rcParams["font.size"] = 11  # figures are 6 inches wide, and read at 400 pixels
 
 
 class Nothing(UnitVectors):
@@ -164,22 +163,19 @@ def recycling(path: Path) -> None:
     """Figure 1: subsets of the data without recycling, and CG with recycling, R = 10."""
     plane, each, steps = Plane(20.0), 20, 4
     ways = {
-        "unit vectors,\nnothing recycled": IterGP(UnitVectors(), recycle=False),
+        "unit vectors,\nnot recycled": IterGP(UnitVectors(), recycle=False),
         "CG, recycled,\nR = 10": IterGP(Residual(), compression=10),
     }
     places = ((5,), (each,), (each, 1))
-    figure = plt.figure(figsize=(11.5, 4.2), layout="constrained")
-    axes = figure.subplots(2, 4, width_ratios=[1, 1, 1, 1.35])
-    gs = axes[0, 3].get_gridspec()
-    for ax in axes[:, 3]:
-        ax.remove()
-    right = figure.add_subplot(gs[:, 3])
+    figure = plt.figure(figsize=(6, 6.5), layout="constrained")
+    above, below = figure.subfigures(2, 1)
+    axes, right = above.subplots(2, 3), below.subplots()
     for row, (name, solver) in zip(axes, ways.items()):
         model = plane.model()
         for number, (ax, done) in enumerate(zip(row, places), 1):
             after(model, solver, *done)
             image = plane.draw(ax, plane.surface(model)[1], 4.5, signed=False)
-            ax.set_title(f"({number})  step {len(done) - 1}, iteration {done[-1]}", fontsize=9)
+            ax.set_title(f"({number}) step {len(done) - 1},\niteration {done[-1]}", fontsize=10)
         row[0].set_ylabel(name)
         losses = []
         for i in range(steps):
@@ -194,8 +190,8 @@ def recycling(path: Path) -> None:
         right.axvline(each * i + 0.5, color="0.8", zorder=0)
     right.set_xlabel("products with K (lines: Newton steps)")
     right.set_ylabel("NLL on 1000 other points")
-    right.legend(fontsize=8)
-    figure.colorbar(image, ax=axes[:, :3], label="standard deviation of f")
+    right.legend(fontsize=10)
+    above.colorbar(image, ax=axes, label="standard deviation of f")
     save(figure, path)
 
 
@@ -208,10 +204,10 @@ def regressions(path: Path) -> None:
     grid = np.linspace(-4, 6, 200)[:, None]
     model = IterNCGP((X, Y), kernel, Bernoulli(), solver="newton")
     solver = IterGP(UnitVectors(), recycle=False, inner_tolerance=1e-12)
-    figure, axes = plt.subplots(1, 4, figsize=(12, 3), sharex=True, sharey=True)
+    figure, axes = plt.subplots(2, 2, figsize=(6, 5), sharex=True, sharey=True)
     Kxx, Kgx = kernel(X).numpy(), kernel(grid, X).numpy()
     here = np.zeros(50)
-    for i, ax in enumerate(axes):
+    for i, ax in enumerate(axes.flat):
         pi = expit(here)
         noise = 1.0 / (pi * (1.0 - pi))
         target = here + noise * (Y[:, 0] - pi)
@@ -227,11 +223,11 @@ def regressions(path: Path) -> None:
         half = 2.0 * np.sqrt(var)
         ax.fill_between(grid[:, 0], mean - half, mean + half, alpha=0.3)
         ax.plot(grid[:, 0], mean)
-        ax.set_title(f"Newton step {i}", fontsize=10)
+        ax.set_title(f"Newton step {i}", fontsize=11)
         ax.set_ylim(-12, 12)
-        ax.set_xlabel("x")
         here = run.Kv.numpy()[0]
-    axes[0].set_ylabel("f; dots: pseudo-targets\nand their noise, one s.d.")
+    figure.supxlabel("x", fontsize=11)
+    figure.supylabel("f; dots: pseudo-targets and their noise, one s.d.", fontsize=11)
     figure.tight_layout()
     save(figure, path)
 
@@ -244,27 +240,27 @@ def policies(path: Path) -> None:
         "residuals (CG)": Residual(),
         "informative (ours)": Informative(),
     }
-    figure = plt.figure(figsize=(11.5, 5.4), layout="constrained")
-    axes = figure.subplots(3, 4)
+    figure = plt.figure(figsize=(6, 6.5), layout="constrained")
+    axes = figure.subplots(4, 3)
     model = plane.model()
     after(model, IterGP(UnitVectors(), recycle=False, inner_tolerance=1e-12), 100)
     true = plane.surface(model)[0]
-    for ax in axes[:, 0]:
+    for ax in axes[0, ::2]:
         ax.axis("off")
-    axes[1, 0].axis("on")
-    plane.draw(axes[1, 0], true, 6.0)
-    axes[1, 0].set_title("true mean of the step", fontsize=9)
-    for row, (name, policy) in zip(axes, ways.items()):
+    plane.draw(axes[0, 1], true, 6.0)
+    axes[0, 1].set_title("true mean of the step", fontsize=11)
+    for row, (name, policy) in zip(axes[1:], ways.items()):
+        row[0].set_ylabel(name.replace(" (", "\n("))
         away = []
-        for ax, number in zip(row[1:], counts):
+        for ax, number in zip(row, counts):
             run = after(model, IterGP(policy, recycle=False, inner_tolerance=1e-12), number)
             mean = plane.surface(model)[0]
             away.append(round(float(np.sqrt(np.mean((mean - true) ** 2))), 3))
-            action = np.abs(run.buffers.S.numpy()[run.buffers.used - 1, 0])
+            action = np.abs(run.actions.S.numpy()[-1, 0])
             spread = np.ptp(action)  # none in the first residual: no datum is known yet
             weights = (action - action.min()) / spread if spread > 0 else np.ones(100)
             image = plane.draw(ax, mean, 6.0, weights)
-            ax.set_title(f"{name}, {number}", fontsize=9)
+            ax.set_title(f"{number} action{'s' * (number > 1)}", fontsize=11)
         print(name, "rms of mean - true mean after", counts, away)
     figure.colorbar(image, ax=axes, label="mean of f; dots: weights of the last action")
     save(figure, path)
@@ -273,20 +269,20 @@ def policies(path: Path) -> None:
 def compression(path: Path) -> None:
     """Figure 4: what R actions say at the start of the second Newton step."""
     plane, model = Plane(10.0), Plane(10.0).model()
-    first = after(model, IterGP(), 100).buffers.used
+    first = after(model, IterGP(), 100).actions.S.shape[0]
     print(f"CG converges in {first} iterations of the first step")
-    figure = plt.figure(figsize=(12, 3.6), layout="constrained")
-    axes = figure.subplots(2, 5)
-    for column, kept in zip(axes.T, (0, 1, 3, 10, None)):
+    figure = plt.figure(figsize=(6, 6.5), layout="constrained")
+    axes = figure.subplots(5, 2)
+    for row, kept in zip(axes, (0, 1, 3, 10, None)):
         solver = IterGP(compression=kept or None, recycle=kept != 0)
         after(model, solver, 100, 0)
         mean, sd = plane.surface(model)
-        left = plane.draw(column[0], mean, 6.0)
-        right = plane.draw(column[1], sd, 3.2, signed=False)
-        column[0].set_title(f"R = {first if kept is None else kept}", fontsize=9)
+        left = plane.draw(row[0], mean, 6.0)
+        right = plane.draw(row[1], sd, 3.2, signed=False)
+        row[0].set_ylabel(f"R = {first if kept is None else kept}")
         print(f"R = {kept}: mean standard deviation {sd.mean():.2f}")
-    figure.colorbar(left, ax=axes[0], label="mean of f")
-    figure.colorbar(right, ax=axes[1], label="s.d. of f")
+    figure.colorbar(left, ax=axes[:, 0], label="mean of f", location="bottom")
+    figure.colorbar(right, ax=axes[:, 1], label="standard deviation of f", location="bottom")
     save(figure, path)
 
 
@@ -296,9 +292,9 @@ def counts(path: Path) -> None:
     both = np.concatenate([np.linspace(0, 1, 100), np.random.default_rng(0).uniform(size=200)])
     f = drawn(kernel, both[:, None], 4)
     X, Xt, rate, other = both[:100, None], both[100:, None], np.exp(f[:100]), np.exp(f[100:])
-    figure = plt.figure(figsize=(12, 4.4), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[1, 1.7])
-    ax, panels = left.subplots(), right.subplots(2, 3, sharex=True, sharey="row")
+    figure = plt.figure(figsize=(6, 7.5), layout="constrained")
+    above, below = figure.subfigures(2, 1)
+    ax, panels = above.subplots(), below.subplots(2, 3, sharex=True, sharey="row")
     for steps in (100, 20, 10, 5):
         paths, lost = [], 0
         for seed in range(10):
@@ -314,7 +310,8 @@ def counts(path: Path) -> None:
                     if steps == 100 and seed == 0 and report.step in (3, 10, 20):
                         column = panels[:, (3, 10, 20).index(report.step)]
                         rates(column, model, X, Y, both[:100], f[:100, 0])
-                        column[0].set_title(f"{report.step} iterations", fontsize=9)
+                        column[0].set_title(f"{report.step} iterations", fontsize=11)
+                        column[1].set_xticks([0, 0.5, 1], ["0", ".5", "1"])
             except Diverged:  # the published loop has no safeguard
                 lost += 1
             paths.append(np.array(losses))
@@ -329,7 +326,7 @@ def counts(path: Path) -> None:
     ax.set_yscale("log")
     ax.set_xlabel("iterations (products with K)")
     ax.set_ylabel("NLL on 200 other points")
-    ax.legend(fontsize=8, title="iterations a Newton step")
+    ax.legend(fontsize=10, title="iterations a Newton step")
     panels[0, 0].set_ylabel("log rate")
     panels[1, 0].set_ylabel("rate")
     save(figure, path)
@@ -415,7 +412,7 @@ def compare(
     rows = [[name, *p[-1]] for name, p in result.items()]
     heads = [f"{score}, {which}" for which in ("training", "test") for score in SCORES]
     print(tabulate(rows, ["method", "s", *heads], floatfmt=".3f"))
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
+    figure, axes = plt.subplots(3, 1, figsize=(6, 10), sharex=True, layout="constrained")
     for name, points in result.items():
         seconds = [p[0] for p in points]
         width = 2.0 if name.startswith(("IterNCGP", "ours")) else 1.0
@@ -425,10 +422,10 @@ def compare(
             )
             test = [p[1 + len(SCORES) + column] for p in points]
             ax.semilogx(seconds, test, "--", marker=".", linewidth=width, color=line.get_color())
-            ax.set_xlabel("seconds")
             ax.set_ylabel(score)
+    axes[-1].set_xlabel("seconds")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=10, frameon=False)
     save(figure, path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -531,6 +532,7 @@ def _laplace(fit: FittedGAM) -> Cavity:
 # --- several fits ---------------------------------------------------------------------------------
 
 
+_LONG = 32  # characters of a label
 _NOTE = (
     "elpd: log predictive density of {left_out}, and its difference from the\n"
     "best one's with the difference's standard error over rows. Fits whose difference is within\n"
@@ -556,10 +558,18 @@ class Comparison:
         """The table."""
         return self.table.copy()
 
+    def _labels(self) -> tuple[list[str], list[str]]:
+        """Labels of rows, and what they stand for where names are long."""
+        names = [str(name) for name in self.table.index]
+        if max(map(len, names)) <= _LONG:
+            return names, []
+        labels = [f"fit {i}" for i in range(1, len(names) + 1)]
+        return labels, [f"{label}: {name}" for label, name in zip(labels, names)]
+
     def _rows(self) -> list[list[str]]:
         return [
             [
-                str(name),
+                label,
                 f"{row['elpd']:.2f}",
                 f"{row['se']:.2f}",
                 f"{row['difference']:.2f}",
@@ -568,7 +578,7 @@ class Comparison:
                 f"{row['aic']:.2f}",
                 f"{int(row['untrusted']):,}",
             ]
-            for name, row in self.table.iterrows()
+            for label, (_, row) in zip(self._labels()[0], self.table.iterrows())
         ]
 
     def _note(self) -> str:
@@ -576,12 +586,13 @@ class Comparison:
 
     def __str__(self) -> str:
         text: str = tabulate(self._rows(), ["", *self.table], disable_numparse=True)
-        return f"{text}\n\n{self._note()}"
+        return "\n".join([text, "", *self._labels()[1], self._note()])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"{as_html_columns(self._rows(), ['', *self.table])}<p>{self._note()}</p>"
+        said = "".join(f"{html.escape(line)}<br>" for line in self._labels()[1])
+        return f"{as_html_columns(self._rows(), ['', *self.table])}<p>{said}{self._note()}</p>"
 
 
 def compare(*fits: Any, groups: Any = None) -> Comparison:
@@ -592,7 +603,7 @@ def compare(*fits: Any, groups: Any = None) -> Comparison:
     & Gabry 2017). AIC, of the form that R's mgcv has, is for orientation.
 
     :param fits: fitted GAMs, what their ``loo`` gave, or one mapping of names to these; without
-        names they are named by their terms.
+        names they are named by their terms. Long names stand below the printed table.
     :param groups: rows that are left out together, as :meth:`gpflow_gam.GAM.loo` takes them, for
         those that are fits.
     :return: a table, the best first; prints as text, and as HTML in notebooks.
