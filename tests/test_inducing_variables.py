@@ -41,6 +41,26 @@ def test_residual_variance_is_what_inducing_inputs_cannot_see(problem):
     np.testing.assert_allclose(blocks.residual_variance(problem.X), expected, atol=1e-7)
 
 
+def test_features_with_closed_gradients_are_those_of_a_tape(problem):
+    kernel, inducing = problem.kernel(), problem.inducing()
+    X = tf.constant(problem.X)
+    sources = [X, *(p.unconstrained_variable for p in kernel.trainable_parameters)]
+    found = []
+    for closed in (True, False):
+        with tf.GradientTape() as tape:
+            tape.watch(X)
+            blocks = InducingBlocks(inducing, kernel)
+            if closed:
+                _, features = blocks.whitened(X)
+            else:
+                features = blocks.features(X, blocks.cholesky())
+            parts = [*features.phi, *features.prior]
+            value = tf.add_n([tf.reduce_sum(tf.sin(3.0 * part)) for part in parts])
+        found.append([value, *tape.gradient(value, sources)])
+    for one, other in zip(*found):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_strategies_are_deterministic_and_sized(strategy, rng):
     X = np.column_stack([rng.normal(size=200), rng.uniform(size=200), rng.integers(0, 2, 200)])
