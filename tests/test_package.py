@@ -70,7 +70,8 @@ def test_main_job(tmp_path):
     run = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=True
     )
-    assert run.stderr == ""
+    # TensorFlow 2.18 says two lines itself, of libraries of a GPU
+    assert [line for line in run.stderr.splitlines() if "Unable to register" not in line] == []
     for part in (r"fit: +converged", r"s\(hr\):workingday=1", "estimate +se +lower +upper"):
         assert re.search(part, run.stdout)
     score = re.search(r"held-out R\^2: (0\.\d{3})\n", run.stdout)
