@@ -408,6 +408,7 @@ class FitState:
     gain: float = 0.0  # of the last round, in nats, scaled to a full step
     settled: bool = False  # whether sites are near their fixed point, so that it pays to learn
     learnt: bool = False  # whether the last round learnt hyperparameters
+    fine: float = np.inf  # tolerance of the last search: no later one is coarser
     aitken: AitkenStep = dataclasses.field(default_factory=AitkenStep)
     signed: bool = False  # whether negative weights count, as they do after convergence without
 
@@ -417,7 +418,7 @@ class FitState:
         arrays = {"precision": data.precision, "shift": data.shift}
         arrays |= {f"mass {i}": m for i, m in enumerate(data.masses)}
         arrays |= {"u": self.point.u, "phi": self.point.phi, "history": np.array(history)}
-        numbers = {"elbo": self.elbo, "rounds": self.rounds, "gain": self.gain}
+        numbers = {"elbo": self.elbo, "rounds": self.rounds, "gain": self.gain, "fine": self.fine}
         flags = {k: bool(getattr(self, k)) for k in ("settled", "learnt", "signed")}
         return Snapshot({**numbers, **flags, "aitken": dataclasses.asdict(self.aitken)}, arrays)
 
@@ -567,7 +568,7 @@ class Rounds:
                 settled = at.settled or (at.rounds > 0 and at.gain < max(1.0, tolerance))
                 learns = settled or at.rounds >= _STALE_ROUNDS
                 # digits are of no use while sites still move by much
-                fine = max(0.1 * tolerance, _STALE_SHARE * min(at.gain, 1.0))
+                fine = min(at.fine, max(0.1 * tolerance, _STALE_SHARE * at.gain))
                 moves = not settled or at.gain > 1.0
                 foreseen = settled and not rough and self._foresees(now)
                 fine = _ROUGH if rough else tolerance if foreseen else fine
@@ -595,7 +596,9 @@ class Rounds:
                 gain, now = (new.elbo - now.elbo) / min(max(share, _SHORT), 1.0), new
                 aitken.record(gain if learns else 0.0, share)
                 so_far, rounds = dataclasses.replace(aitken), at.rounds + 1
-                at = FitState(new.point, new.elbo, rounds, gain, settled, learns, so_far, at.signed)
+                fine = fine if learns else at.fine
+                state = new.point, new.elbo, rounds, gain, settled, learns, fine, so_far, at.signed
+                at = FitState(*state)
                 record(at)
                 self._record(now)
         except (StopFit, KeyboardInterrupt) as error:
