@@ -408,7 +408,6 @@ class FitState:
     gain: float = 0.0  # of the last round, in nats, scaled to a full step
     settled: bool = False  # whether sites are near their fixed point, so that it pays to learn
     learnt: bool = False  # whether the last round learnt hyperparameters
-    fine: float = np.inf  # tolerance of the last search: no later one is coarser
     aitken: AitkenStep = dataclasses.field(default_factory=AitkenStep)
     signed: bool = False  # whether negative weights count, as they do after convergence without
 
@@ -418,7 +417,7 @@ class FitState:
         arrays = {"precision": data.precision, "shift": data.shift}
         arrays |= {f"mass {i}": m for i, m in enumerate(data.masses)}
         arrays |= {"u": self.point.u, "phi": self.point.phi, "history": np.array(history)}
-        numbers = {"elbo": self.elbo, "rounds": self.rounds, "gain": self.gain, "fine": self.fine}
+        numbers = {"elbo": self.elbo, "rounds": self.rounds, "gain": self.gain}
         flags = {k: bool(getattr(self, k)) for k in ("settled", "learnt", "signed")}
         return Snapshot({**numbers, **flags, "aitken": dataclasses.asdict(self.aitken)}, arrays)
 
@@ -568,11 +567,11 @@ class Rounds:
                 settled = at.settled or (at.rounds > 0 and at.gain < max(1.0, tolerance))
                 learns = settled or at.rounds >= _STALE_ROUNDS
                 # digits are of no use while sites still move by much
-                fine = min(at.fine, max(0.1 * tolerance, _STALE_SHARE * at.gain))
+                fine = max(0.1 * tolerance, _STALE_SHARE * at.gain)
                 moves = not settled or at.gain > 1.0
                 foreseen = settled and not rough and self._foresees(now)
                 fine = _ROUGH if rough else tolerance if foreseen else fine
-                near = at.learnt and at.gain < 100.0
+                near = at.learnt and at.gain < 1.0
                 target = self._improved(now, learns, settled, moves, fine, near)
                 if foreseen and (there := self._foreseen(now, target)).elbo < now.elbo + tolerance:
                     gain = there.elbo - now.elbo
@@ -596,9 +595,7 @@ class Rounds:
                 gain, now = (new.elbo - now.elbo) / min(max(share, _SHORT), 1.0), new
                 aitken.record(gain if learns else 0.0, share)
                 so_far, rounds = dataclasses.replace(aitken), at.rounds + 1
-                fine = fine if learns else at.fine
-                state = new.point, new.elbo, rounds, gain, settled, learns, fine, so_far, at.signed
-                at = FitState(*state)
+                at = FitState(new.point, new.elbo, rounds, gain, settled, learns, so_far, at.signed)
                 record(at)
                 self._record(now)
         except (StopFit, KeyboardInterrupt) as error:
@@ -617,7 +614,7 @@ class Rounds:
     def _ended(self, now: Evaluation, at: FitState, tolerance: float) -> bool:
         """True if the last round gained little, and that was not for a search that ended early."""
         small = _SMALL_SHARE * tolerance
-        if at.gain >= tolerance or self._foresees(now):
+        if at.gain < small or at.gain >= tolerance or self._foresees(now):
             return at.gain < tolerance
         u, phi, data = now.point.u, now.point.phi, now.sweep.data
         step = self._newton(now, settled=True)
@@ -878,7 +875,6 @@ class Rounds:
         learnt, (present, moved) = self.hyperparameters, self._moved(u)
         here = EvidenceEvaluation(self.evidence, data, present, scale)
         bars, masses = here.feature_slopes(), here.masses
-        gradients = [b.gradient(*g) for b, *g in zip(here.blocks, bars, masses)]
         rows, nodes = here.projection.inducing, here.projection.nodes
         H = np.zeros((len(moved), len(moved)))
         # changes of features, of each component by coordinates that move it
@@ -887,8 +883,10 @@ class Rounds:
             blocks = {c: self.evidence.block(c, there) for c in which}
             for c, block in blocks.items():
                 changes[c][j] = (block.phi - here.blocks[c].phi) / _STEP
-            before = added(gradients[c] for c in which)
-            after = added(blocks[c].gradient(bars[c], masses[c]) for c in which)
+            before, after = (
+                added(b[c].gradient(bars[c], masses[c]) for c in which)
+                for b in (here.blocks, blocks)
+            )
             H[j] += (learnt.pullback(u + step, after) - learnt.pullback(u, before)) / _STEP
         H = 0.5 * (H + H.T)
         # below one another: of each row its coordinate, and which inducing value it is of
@@ -910,13 +908,11 @@ class Rounds:
             np.add.at(driven, (owner, value), pulls)
             H += driven @ S @ driven.T
             for d, at, mine in zip(D, cells, slices([len(d) for d in D])):
-                # each pair of components once, as twice what is above the diagonal is symmetric
-                own, on = value[mine], slice(mine.start, None)
-                part = (WS[mine] @ W[on].T) * S[np.ix_(own, value[on])]
-                part += WS[mine][:, value[on]] * WS[on, own].T
-                part += 2.0 * (d @ X[on, at].T) * slope[np.ix_(own, value[on])]
-                part[:, len(d) :] *= 2.0
-                H += sums[mine].T @ part @ sums[on]
+                own = value[mine]
+                part = (WS[mine] @ W.T) * S[np.ix_(own, value)]
+                part += WS[mine][:, value] * WS[:, own].T
+                part += 2.0 * (d @ X[:, at].T) * slope[np.ix_(own, value)]
+                H += sums[mine].T @ part @ sums
         return -0.5 * (H + H.T) - differenced(lambda x: learnt.log_prior(x)[1], u)
 
     def _moved(self, u: AnyNDArray) -> tuple[Values, list[tuple[list[int], Values]]]:
