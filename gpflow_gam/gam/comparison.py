@@ -46,7 +46,7 @@ from ..threads import one_blas_thread
 from .effects import inducing_moments
 from .fits import FittedGAM
 from .fits.data import CodedData
-from .fits.prediction import PredictionType
+from .fits.prediction import PredictionType, framed
 from .fits.reading import in_memory
 from .frames import Table
 from .summaries.checks import effective_dof
@@ -814,14 +814,8 @@ class Stack:
         low, high = np.concatenate(ends, axis=1)
         parts = {"estimate": mean, "lower": low, "upper": high}
         index = data.index if isinstance(data, pd.DataFrame) else None
-        if mean.ndim == 1:
-            return pd.DataFrame(parts, index=index)
         spec = self._used[0][1].fitted.spec
-        frames = {
-            name: pd.DataFrame({what: v[:, i] for what, v in parts.items()}, index=index)
-            for i, name in enumerate(spec.predictor_names if type == "link" else spec.levels)
-        }
-        return pd.concat(frames, axis=1)
+        return framed(parts, spec.predictor_names if type == "link" else spec.levels, index)
 
     def sample(
         self,

@@ -137,7 +137,9 @@ class Inspector(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Su
         :param type: the expected response, the predictor, or new responses.
         :param seed: makes draws reproducible; the GAM's own by default.
         :param unconditional: whether hyperparameters are drawn as well, as standard errors of
-            :meth:`predict` have it, or are the fitted ones.
+            :meth:`predict` have it, or are the fitted ones, as of ``engine="iterncgp"`` always.
+            Means of draws may then lie a third of a standard error beside estimates, which are at
+            the fitted ones.
         :param terms: the terms that count, as in :meth:`predict`.
         :param exclude: terms that do not.
         :param intercept: whether the intercept does.

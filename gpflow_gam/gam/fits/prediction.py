@@ -126,13 +126,16 @@ class Summaries:
         parts = {"estimate": self.estimate, "se": self.se}
         if self.lower is not None and self.upper is not None:
             parts |= {"lower": self.lower, "upper": self.upper}
-        if self.estimate.ndim == 1:
-            return pd.DataFrame(parts)
-        frames = {
-            name: pd.DataFrame({what: values[:, k] for what, values in parts.items()})
-            for k, name in enumerate(self.names)
-        }
-        return pd.concat(frames, axis=1)
+        return framed(parts, self.names)
+
+
+def framed(parts: dict[str, AnyNDArray], names: Sequence[Any], index: Any = None) -> pd.DataFrame:
+    """Columns [N], or [N, K] under each of K names."""
+    if next(iter(parts.values())).ndim == 1:
+        return pd.DataFrame(parts, index=index)
+    each = enumerate(names)
+    frames = {n: pd.DataFrame({k: v[:, i] for k, v in parts.items()}, index) for i, n in each}
+    return pd.concat(frames, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
