@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import gpflow
 import laplace
 import numpy as np
@@ -11,13 +9,12 @@ import pytest
 import tensorflow as tf
 from gpflow.likelihoods import Poisson, Softmax
 from iterncgp_cases import data, fit, kernel
-from test_solvers import N, covariance, problem, reference, run_to_the_end
+from test_solvers import covariance, problem, reference, run_to_the_end
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton import reduced_newton
 from gpflow_gam.newton.operators import KernelOperator, LatentKernels
-from gpflow_gam.newton.reduced_newton import Mode
 from gpflow_gam.newton.solvers import (
     IterGP,
     ReducedNewton,
@@ -233,9 +230,6 @@ def test_products_of_some_rows_are_columns_of_the_matrix(rng):
     np.testing.assert_array_equal(operator.spread(tf.constant(rows), tf.constant(V)), wide)
 
 
-# --- some of the data ----------------------------------------------------------------------------
-
-
 # --- the search ----------------------------------------------------------------------------------
 
 
@@ -324,112 +318,3 @@ def test_a_posterior_is_asked_for_in_time(rng):
     gg.optimizers.fit(one, hyperparameters=False, callback=kept.append)
     with pytest.raises(RuntimeError, match="while the callback runs"):
         kept[0].posterior()
-
-
-# --- the covariance's sweep before the search has ended ------------------------------------------
-
-EARLY = ReducedNewton(tolerance=1e-9, num_pivots=8)
-LATE = replace(EARLY, early_covariance=False)
-
-
-@pytest.fixture
-def many(monkeypatch):
-    """160 rows are many, of which a cheap posterior asks 20, and entries of K take no time."""
-    monkeypatch.setattr(reduced_newton, "_FIRST", 20)
-    monkeypatch.setattr(reduced_newton, "_MANY", 160)
-    monkeypatch.setattr(reduced_newton, "_CHEAP_SIZE", 20)
-    monkeypatch.setattr(reduced_newton, "_CHEAP_ROWS", 20)
-
-
-@pytest.fixture
-def at_once(many, monkeypatch):
-    """The sweep is worth more than anything, after the first of the search."""
-    monkeypatch.setattr(Mode, "expected_gains", lambda self, move: (np.inf, 1.0))
-
-
-def large(name):
-    """The same 160 rows whenever they are asked for."""
-    return problem(name, np.random.default_rng(0), 160)
-
-
-def followed(solver, of):
-    """A run at its end, its reports, and by report what it had bought, and its posterior."""
-    run = solver.start(of)
-    reports, bought, looks = [], [], []
-    for report in run.steps():
-        reports.append(report)
-        bought.append(run._early)
-        looks.append(run.finish(cheap=True))
-    return run, reports, bought, looks
-
-
-@pytest.mark.parametrize(("name", "pivots"), [("poisson", N), ("softmax", 9)])
-def test_expected_falls_by_loops(name, pivots, rng, monkeypatch):
-    """Of normal observations with variance 1 / W, under what K's partial factor can tell."""
-    monkeypatch.setattr(reduced_newton, "_CHEAP_SIZE", 10)
-    monkeypatch.setattr(reduced_newton, "_CHEAP_ROWS", 10)
-    of, K = problem(name, rng)
-    Q = of.operator.num_latents
-    g, move = tf.constant(rng.normal(size=(2, Q, N)))
-    options = ReducedNewton(num_actions=20, num_pivots=pivots * Q)
-    mode = Mode(of, tf.zeros_like(g), g, options)
-    result = mode.expected_gains(move)
-    P = of.pivoted(pivots).factor.numpy()[0]
-    D = np.diag(K - P @ P.T)
-    if pivots == N:
-        np.testing.assert_allclose(D, 0.0, atol=1e-10)
-    rows = of.order()[: max(-(-10 // Q), 10)]
-    blocks = of.curvature(g).precision.blocks().numpy()
-
-    def normal(at, mean, variance):
-        return -0.5 * np.log(2.0 * np.pi * variance) - 0.5 * (at - mean) ** 2 / variance
-
-    nodes, weights = np.polynomial.hermite_e.hermegauss(3)
-    weights = weights / weights.sum()
-    expected = np.zeros(2)
-    for q in range(Q):
-        noise = 1.0 / blocks[:, q, q]
-        left = []
-        for seen in (np.arange(N), rows):
-            A = P[seen] @ P[seen].T + np.diag(D[seen] + noise[seen])
-            B = P @ P[seen].T
-            left.append(np.diag(P @ P.T - B @ np.linalg.solve(A, B.T)))
-        for n in range(N):
-            after, before = (own[n] + D[n] + noise[n] for own in left)
-            truth = left[0][n] + D[n] * noise[n] / (D[n] + noise[n]) + noise[n]
-            y = np.sqrt(truth) * nodes
-            expected[0] += weights @ (normal(y, 0.0, after) - normal(y, 0.0, before)) / N
-            far = normal(y + move[q, n].numpy(), 0.0, before)
-            expected[1] += weights @ (normal(y, 0.0, before) - far) / N
-    np.testing.assert_allclose(result, expected, rtol=1e-6)
-    assert min(result) > 0.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["poisson", "softmax"])
-def test_looks_have_it_and_so_has_the_end(name, at_once):
-    of, K = large(name)
-    run, _, bought, looks = followed(EARLY, of)
-    first = next(i for i, own in enumerate(bought) if own is not None)
-    sweeps = of.operator.sweeps
-    state, products = run.finish_with_products()
-    took = of.operator.sweeps - sweeps
-    other, _ = large(name)
-    _, _, late = run_to_the_end(LATE, other)
-    wanted = np.trace(covariance(late, K))
-    before, after = (np.trace(covariance(looks[i], K)) for i in (first - 1, first))
-    assert before > 1.1 * after  # from an eighth of the rows
-    assert after == pytest.approx(wanted, rel=0.1)
-    np.testing.assert_array_equal(looks[first].weights, looks[first - 1].weights)
-    result = covariance(state, K)
-    if name == "softmax":  # whose noise W^+ is boundless: asked anew, as without
-        assert took == run.closing == 1.0
-        np.testing.assert_allclose(result, covariance(late, K), atol=1e-10)
-    else:
-        assert took == run.closing == 0.0
-        assert np.trace(result) == pytest.approx(wanted, rel=1e-3)
-        _, dense = reference(name, of, K)
-        assert np.linalg.eigvalsh(result - dense).min() > -1e-5  # claims no more than data say
-    actions = state.actions.numpy()
-    for action, product in zip(actions, products.numpy()):
-        np.testing.assert_allclose(product, action @ K, atol=1e-8)

@@ -229,11 +229,6 @@ class Run(abc.ABC):
         """Sweeps that the next step will take, as far as can be known."""
         return last
 
-    @property
-    def closing(self) -> float:
-        """Sweeps that :meth:`finish` will take, unless it is to be cheap."""
-        return 1.0
-
 
 # --- policies -------------------------------------------------------------------------------------
 

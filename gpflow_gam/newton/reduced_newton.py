@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
 
 from ..errors import check_count
-from .curvatures import Curvature, DiagonalPrecision, Precision
+from .curvatures import Curvature, Precision
 from .itergp import Actions, flat, inner_loop, pairs
 from .problem import (
     ActionPosteriorState,
@@ -27,166 +25,6 @@ from .problem import (
 
 _CHEAP_SIZE, _CHEAP_ROWS, _CHEAP_SHARE = 200, 700, 4
 """Rows of a cheap posterior of Q latent functions: size / Q, or min(N / share, rows) if larger."""
-
-
-@dataclass(frozen=True)
-class CovarianceActions:
-    """Actions of a covariance whose sweep is done."""
-
-    actions: tf.Tensor  # S, [B, Q, N]
-    products: tf.Tensor  # K S, [B, Q, N]
-    prior: tf.Tensor  # S'K S, [B, B]
-    noise: tf.Tensor  # S'W^+ S [B, B], of W where they were planned
-
-
-class Mode:
-    """Latent functions v, g [Q, N] at a mode, or on the way to it, and the posterior there."""
-
-    def __init__(
-        self, problem: LaplaceProblem, v: tf.Tensor, g: tf.Tensor, options: ReducedNewton
-    ) -> None:
-        self._problem, self._v, self._g, self._options = problem, v, g, options
-
-    @functools.cached_property
-    def _here(self) -> Curvature:
-        return self._problem.curvature(self._g)
-
-    def posterior(
-        self, early: CovarianceActions | None = None
-    ) -> tuple[ActionPosteriorState, tf.Tensor]:
-        """From the policy's actions: their state, and the products K S [B, Q, N]."""
-        if early is not None and self.serves_early:
-            noise = pairs(early.actions, noise_products(self._here.precision, early.actions))
-            early = replace(early, noise=noise)
-        else:
-            early = self.covariance_actions()
-            if early is None:
-                return self._iterated()
-        state, T = self._joined(early.actions, early.prior, early.noise), early.products
-        if state.actions.shape[0] > T.shape[0]:  # the mode's own
-            T = tf.concat([T, self._g[None]], axis=0)
-        return state, T
-
-    @property
-    def serves_early(self) -> bool:
-        """True if actions whose sweep was early serve the posterior here."""
-        return isinstance(self._here.precision, DiagonalPrecision)
-
-    def covariance_actions(self) -> CovarianceActions | None:
-        """The sweep of the policy's actions; None where they are not known before it."""
-        precision, options = self._here.precision, self._options
-        S, noise = options.policy.plan(self._problem, precision, options.num_actions)
-        if S is None:
-            return None
-        T = _products(self._problem, S)
-        if noise is None:
-            noise = pairs(S, noise_products(precision, S))
-        return CovarianceActions(S, T, pairs(S, T), noise)
-
-    def expected_gains(self, move: tf.Tensor) -> tuple[float, float]:
-        """Expected gains of the log density per datum: by covariance_actions, by a move of g."""
-        # New observations are taken for normal, with variance 1 / W around f. K is taken for its
-        # partial Cholesky factor and a diagonal D, P P' + D: actions of some or of all data tell of
-        # what P spans, through D as noise. The truth may be nearer to the mean than either
-        # posterior says, as what actions have not asked is variance and the mean has seen it: it is
-        # taken to be as far away as all data say of what P spans, and a datum alone of the rest. A
-        # move is taken to be towards the truth, and at right angles to what is left.
-        # Shapes: move [Q, N].
-        W = tf.transpose(tf.linalg.diag_part(self._here.precision.blocks()))  # [Q, N]
-        pivoted = self._problem.pivoted(max(1, self._options.num_pivots // W.shape[0]))
-        P = tf.broadcast_to(pivoted.factor, [W.shape[0], *pivoted.factor.shape[1:]])
-        through = W / (1.0 + W * pivoted.left)
-
-        def spanned(P_seen: tf.Tensor, W_seen: tf.Tensor) -> tf.Tensor:
-            """Variance of what P spans, by who has seen these, [Q, N]."""
-            gram = tf.matmul(P_seen, W_seen[..., None] * P_seen, transpose_a=True)
-            root = tf.linalg.cholesky(tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + 1.0))
-            half = tf.linalg.triangular_solve(root, tf.linalg.matrix_transpose(P))
-            return tf.reduce_sum(tf.square(half), axis=1)
-
-        rows = self._some()
-        by_all = spanned(P, through)
-        by_some = spanned(tf.gather(P, rows, axis=1), tf.gather(through, rows, axis=1))
-        # variances of an observation, as multiples of 1 / W
-        after, before = (1.0 + W * (own + pivoted.left) for own in (by_all, by_some))
-        truth = 1.0 + W * by_all + through * pivoted.left
-        result = (
-            tf.math.log(before / after) + truth * (1.0 / before - 1.0 / after),
-            W * tf.square(move) / before,
-        )
-        covariance, mean = (0.5 * float(tf.reduce_sum(f)) / int(W.shape[1]) for f in result)
-        return covariance, mean
-
-    def _some(self) -> AnyNDArray:
-        """The data that a cheap posterior asks."""
-        Q, N = self._v.shape
-        number = max(min(N, -(-_CHEAP_SIZE // Q)), min(N // _CHEAP_SHARE, _CHEAP_ROWS))
-        return self._problem.order()[:number]
-
-    def of_some(self, early: CovarianceActions | None = None) -> ActionPosteriorState:
-        """From actions that ask some of the data only: what is not asked is variance."""
-        if early is not None:
-            return self._joined(early.actions, early.prior, early.noise)
-        problem, operator = self._problem, self._problem.operator
-        rows = tf.constant(self._some())
-        some = problem.of_rows(rows)
-        here = some.curvature(tf.gather(self._g, rows, axis=1))
-        policy, number = Informative(self._options.num_pivots), self._options.num_actions
-        S, noise = policy.plan(some, here.precision, number)
-        assert S is not None
-        assert noise is not None
-        prior = pairs(S, _products(some, S))
-        operator.sweeps += some.operator.sweeps * (some.operator.num_data / operator.num_data) ** 2
-        wide = operator.spread(rows, tf.transpose(S, [1, 2, 0]))
-        return self._joined(tf.transpose(wide, [2, 0, 1]), prior, noise)
-
-    def _joined(self, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor) -> ActionPosteriorState:
-        """With the mode's own weights as one more action, which costs nothing: K v is known."""
-        v, g = self._v, self._g
-        ahead = noise_products(self._here.precision, v[None])[0]  # W^+ v
-        own, total = (float(tf.reduce_sum(v * t)) for t in (ahead, ahead + g))
-        factor = explained(prior + noise)
-        known = tf.linalg.matvec(flat(S), tf.reshape(ahead + g, [-1]))
-        known = tf.linalg.matvec(factor, known, transpose_a=True)
-        # of a combination of the others nothing is left but rounding, which would be inverted
-        left = total - float(tf.reduce_sum(tf.square(known)))
-        if np.isfinite(own) and own > 0.0 and left > _COMBINED * total:
-            S = tf.concat([S, v[None]], axis=0)
-            prior = _bordered(prior, tf.linalg.matvec(flat(S), tf.reshape(g, [-1])))
-            noise = _bordered(noise, tf.linalg.matvec(flat(S), tf.reshape(ahead, [-1])))
-            factor = explained(prior + noise)
-        targets = tf.linalg.matvec(flat(S), tf.reshape(self._here.observed(self._g), [-1]))
-        return ActionPosteriorState(v, S, factor, prior, noise, targets)
-
-    def _iterated(self) -> tuple[ActionPosteriorState, tf.Tensor]:
-        """Residual actions: IterGP on the system at the mode; their products with K, too."""
-        target, precision = self._here.observed(self._g), self._here.precision
-        zero = tf.zeros_like(target)
-        none, operator = Actions.none(zero), self._problem.operator
-        result, _, _, _ = inner_loop(
-            operator, precision, target, none, zero, zero, None, self._options.num_actions
-        )
-        return result.posterior(self._v, precision, target), result.T
-
-
-def _products(problem: LaplaceProblem, S: tf.Tensor) -> tf.Tensor:
-    """K S [B, Q, N] of the covariance's actions, in the precision of X."""
-    # Their G = S'KS + S'W^+S is nearly diagonal, and well-conditioned once it is scaled: single
-    # precision is enough where kernels are evaluated in it anyway.
-    operator = problem.operator
-    product = operator.product(tf.cast(tf.transpose(S, [1, 2, 0]), operator.X.dtype))
-    return tf.transpose(tf.cast(product, operator.dtype), [2, 0, 1])
-
-
-_COMBINED = 1e-6  # share beyond the other actions below which one is a combination of them
-
-
-def _bordered(A: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-    """A [B, B] with one more row and column, ``last`` [B + 1]."""
-    wide = tf.concat([A, last[:-1, None]], axis=1)
-    return tf.concat([wide, last[None]], axis=0)
-
-
 _START_SIZE, _PRECONDITIONER_SIZE = 512, 1024
 """Pivots times latent functions: of the start and of the preconditioner."""
 _MANY, _FIRST, _COARSER = 10_000, 700, 4
@@ -203,8 +41,7 @@ something better than the first to be wanted meanwhile.
 _COARSE_STEPS, _COARSE_GAIN = 8, 1e-3
 """Sweeps on some of the data, and the gain in nats a datum at which they end."""
 _MOST_STEPS = 100  # largest number of Newton steps in the coefficients
-_ENTRIES = 100
-"""Right-hand sides whose products take as long as the entries of K that a sweep makes."""
+_COMBINED = 1e-6  # share beyond the other actions below which one is a combination of them
 
 
 @dataclass(frozen=True)
@@ -218,14 +55,13 @@ class ReducedNewton(Solver):
     falls. A sweep brings two actions a latent function: the gradient in function space, ``r = d log
     p / d g - K^-1 g``, and the Newton direction for a K approximated by its partial Cholesky
     factor, ``(I + W (P P' + R))^-1 r``, R diagonal. The covariance comes from actions that
-    ``policy`` plans at the mode. See :doc:`/iterncgp` for the start, and for what is early.
+    ``policy`` plans at the mode. See :doc:`/iterncgp` for the start.
 
     :param policy: of the actions that the covariance rests on.
     :param num_actions: how many of those, and of a latent function's actions in the search.
     :param max_steps: sweeps of the search.
     :param tolerance: in nats: a sweep that gains less ends the search.
     :param num_pivots: of the partial Cholesky factor; fewer where there are many latent functions.
-    :param early_covariance: whether the covariance's sweep may be done before the search ends.
     :raises ValueError: a limit below 1.
     """
 
@@ -234,7 +70,6 @@ class ReducedNewton(Solver):
     max_steps: int = 50
     tolerance: float = 1e-3
     num_pivots: int = 256
-    early_covariance: bool = True
 
     def __post_init__(self) -> None:
         for name in ("num_actions", "max_steps", "num_pivots"):
@@ -273,10 +108,6 @@ class ReducedNewtonRun(Run):
         self._sizes: list[int] | None = None
         self._weights: tf.Tensor | None = None
         """Weights [Q, n] that the last search on a part of the data found; None without one."""
-        self._last, self._gain = np.inf, np.inf
-        self._move: tf.Tensor | None = None
-        self._may_be_early = options.early_covariance and problem.operator.num_data >= _MANY
-        self._early: CovarianceActions | None = None
 
     @property
     def S(self) -> tf.Tensor:
@@ -319,28 +150,13 @@ class ReducedNewtonRun(Run):
 
     def _search(self, limit: int) -> Iterator[StepReport]:
         while self._step < limit:
-            inner, last, gain = 0, self._last, self._gain
-            slowing = min(1.0, gain / last) if 0.0 < last < np.inf else 1.0
-            if self._may_be_early and self._covariance_is_due(slowing):
-                self._may_be_early, self._early = False, self._mode().covariance_actions()
-            else:
-                before, g = self._reached.value, self.g
-                inner = self._sweep(self.problem.curvature(g))
-                self._last, self._gain = gain, self._reached.value - before
-                self._move = self.g - g
+            before = self._reached.value
+            inner = self._sweep(self.problem.curvature(self.g))
+            gain = self._reached.value - before
             self._step += 1
-            yield self.report(inner, self._gain)
-            if self._gain < self.options.tolerance:
+            yield self.report(inner, gain)
+            if gain < self.options.tolerance:
                 return
-
-    def _covariance_is_due(self, slowing: float) -> bool:
-        """True if the covariance's sweep is worth more, for its time, than the search's next."""
-        if self._move is None:
-            return False
-        Q = self.problem.operator.num_latents
-        covariance, mean = self._mode().expected_gains(self._move)
-        cost = (_ENTRIES + Q * self.options.num_actions) / (_ENTRIES + 2 * Q)
-        return covariance > mean * slowing * cost
 
     def _pivots(self, size: int) -> int:
         return max(1, min(self.options.num_pivots, size // self.problem.operator.num_latents))
@@ -360,7 +176,7 @@ class ReducedNewtonRun(Run):
             rows = tf.constant(order[:size])
             if weights is not None:
                 weights = tf.pad(weights, [[0, 0], [0, size - weights.shape[1]]])
-            options = replace(self.options, tolerance=_COARSE_GAIN * size, early_covariance=False)
+            options = replace(self.options, tolerance=_COARSE_GAIN * size)
             some = ReducedNewtonRun(options, self.problem.of_rows(rows), weights)
             some._start()
             for _ in some._search(_COARSE_STEPS):
@@ -491,23 +307,86 @@ class ReducedNewtonRun(Run):
 
     # --- the covariance ----------------------------------------------------------------------
 
-    def _mode(self) -> Mode:
-        if self.S.shape[2] == 0:
-            self._start()
-        return Mode(self.problem, self.v, self.g, self.options)
-
     def finish(self, cheap: bool = False) -> ActionPosteriorState:
-        if cheap and self.closing > 0.0:
-            return self._mode().of_some(self._early)
-        return self.finish_with_products()[0]
-
-    @property
-    def closing(self) -> float:
-        return 0.0 if self._early is not None and self._mode().serves_early else 1.0
+        return self._of_some() if cheap else self.finish_with_products()[0]
 
     def finish_with_products(self) -> tuple[ActionPosteriorState, tf.Tensor]:
-        """The posterior, and the products K S [B, Q, N] of its actions."""
-        return self._mode().posterior(self._early)
+        """The posterior of the policy's actions, and the products K S [B, Q, N] of its actions."""
+        problem, options = self.problem, self.options
+        here, g = self._here()
+        S, noise = options.policy.plan(problem, here.precision, options.num_actions)
+        if S is None:  # residual actions: IterGP on the system at the mode
+            target, zero = here.observed(g), tf.zeros_like(g)
+            system = problem.operator, here.precision, target, Actions.none(g), zero, zero
+            result, _, _, _ = inner_loop(*system, None, options.num_actions)
+            return result.posterior(self.v, here.precision, target), result.T
+        T = _products(problem, S)
+        if noise is None:
+            noise = pairs(S, noise_products(here.precision, S))
+        state = self._joined(S, pairs(S, T), noise, here, g)
+        if state.actions.shape[0] > T.shape[0]:  # the mode's own
+            T = tf.concat([T, g[None]], axis=0)
+        return state, T
+
+    def _here(self) -> tuple[Curvature, tf.Tensor]:
+        """The log-likelihood at the latent functions reached, and these."""
+        if self.S.shape[2] == 0:
+            self._start()
+        g = self.g
+        return self.problem.curvature(g), g
+
+    def _of_some(self) -> ActionPosteriorState:
+        """From actions that ask some of the data only: what is not asked is variance."""
+        problem, operator = self.problem, self.problem.operator
+        Q, N = operator.num_latents, operator.num_data
+        here, g = self._here()
+        number = max(min(N, -(-_CHEAP_SIZE // Q)), min(N // _CHEAP_SHARE, _CHEAP_ROWS))
+        rows = tf.constant(problem.order()[:number])
+        some = problem.of_rows(rows)
+        precision = some.curvature(tf.gather(g, rows, axis=1)).precision
+        policy = Informative(self.options.num_pivots)
+        S, noise = policy.plan(some, precision, self.options.num_actions)
+        assert S is not None
+        assert noise is not None
+        prior = pairs(S, _products(some, S))
+        operator.sweeps += some.operator.sweeps * (number / N) ** 2
+        wide = operator.spread(rows, tf.transpose(S, [1, 2, 0]))
+        return self._joined(tf.transpose(wide, [2, 0, 1]), prior, noise, here, g)
+
+    def _joined(
+        self, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor, here: Curvature, g: tf.Tensor
+    ) -> ActionPosteriorState:
+        """With the mode's own weights as one more action, which costs nothing: K v is known."""
+        v = self.v
+        ahead = noise_products(here.precision, v[None])[0]  # W^+ v
+        own, total = (float(tf.reduce_sum(v * t)) for t in (ahead, ahead + g))
+        factor = explained(prior + noise)
+        known = tf.linalg.matvec(flat(S), tf.reshape(ahead + g, [-1]))
+        known = tf.linalg.matvec(factor, known, transpose_a=True)
+        # of a combination of the others nothing is left but rounding, which would be inverted
+        left = total - float(tf.reduce_sum(tf.square(known)))
+        if np.isfinite(own) and own > 0.0 and left > _COMBINED * total:
+            S = tf.concat([S, v[None]], axis=0)
+            prior = _bordered(prior, tf.linalg.matvec(flat(S), tf.reshape(g, [-1])))
+            noise = _bordered(noise, tf.linalg.matvec(flat(S), tf.reshape(ahead, [-1])))
+            factor = explained(prior + noise)
+        targets = tf.linalg.matvec(flat(S), tf.reshape(here.observed(g), [-1]))
+        return ActionPosteriorState(v, S, factor, prior, noise, targets)
+
+
+def _products(problem: LaplaceProblem, S: tf.Tensor) -> tf.Tensor:
+    """K S [B, Q, N] of the covariance's actions, in the precision of X."""
+    # Their G = S'KS + S'W^+S is nearly diagonal, and well-conditioned once it is scaled: single
+    # precision is enough where kernels are evaluated in it anyway.
+    operator = problem.operator
+    product = operator.product(tf.cast(tf.transpose(S, [1, 2, 0]), operator.X.dtype))
+    return tf.transpose(tf.cast(product, operator.dtype), [2, 0, 1])
+
+
+def _bordered(A: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+    """A [B, B] with one more row and column, ``last`` [B + 1]."""
+    wide = tf.concat([A, last[:-1, None]], axis=1)
+    return tf.concat([wide, last[None]], axis=0)
 
 
 def _shares(N: int) -> list[int]:

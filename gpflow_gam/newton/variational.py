@@ -240,10 +240,6 @@ class VariationalRun(Run):
     def ahead(self, last: float) -> float:
         return self._inner.ahead(last)
 
-    @property
-    def closing(self) -> float:
-        return self._inner.closing
-
 
 def _is_finite(problem: LaplaceProblem, g: tf.Tensor) -> bool:
     """At latent functions g [Q, N], and at the prior's mean."""

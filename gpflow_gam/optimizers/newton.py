@@ -133,7 +133,7 @@ class _Newton:
                         self.tracker.check()  # the posterior is the next call's
                     converged, message = True, "converged"
                     break
-                self.check(run.ahead(step) + run.closing)
+                self.check(run.ahead(step) + 1.0)  # one for the posterior
         except StopFit as stop:
             message, self.stopped = str(stop), True
             cheap = self.max_sweeps < 2.0 or self.tracker.budget.spent
