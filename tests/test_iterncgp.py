@@ -82,29 +82,6 @@ def test_components_of_gaussian_data_equal_the_closed_form(rng):
         np.testing.assert_allclose(var[:, c], np.diag(expected), atol=1e-6)
 
 
-def test_coregionalised_outputs_equal_a_dense_laplace_posterior(rng):
-    """Two Poisson-like outputs of one latent function, the second twice the first."""
-    X = rng.uniform(-1, 1, (30, 2))
-    Y = rng.poisson(1.5, (30, 2)).astype(float)
-    W = np.array([[1.0], [0.5]])
-    k = gpflow.kernels.LinearCoregionalization([kernel()], W)
-    likelihood = Poisson()
-    model = IterNCGP((X, Y), k, likelihood, solver=ReducedNewton(tolerance=1e-11))
-    fit(model)
-    K = kernel()(X).numpy()
-
-    def derivatives(g):
-        rate = np.exp(g[:, None] * W[:, 0])
-        value = np.sum(Y * g[:, None] * W[:, 0] - rate, axis=1)
-        return value, (Y - rate) @ W[:, 0], rate @ W[:, 0] ** 2
-
-    g, _, w = laplace.binary_or_counts(K, derivatives)
-    cov = laplace.covariance(K, w, K, K)
-    mean, var = model.predict_f(X)
-    np.testing.assert_allclose(mean, g[:, None] * W[:, 0], atol=1e-6)
-    np.testing.assert_allclose(var, np.diag(cov)[:, None] * W[:, 0] ** 2, atol=1e-6)
-
-
 def test_mean_function_is_exposure(rng):
     """Counts over twice the exposure with log 2 as the mean are counts of the doubled rate."""
     X, Y = data(rng)["counts"]

@@ -74,8 +74,8 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     the last fit, or of the last call that was not compiled.
 
     :param data: X [N, D] and Y [N, K].
-    :param kernel: of one output, used for every output of the likelihood; or a multi-output kernel
-        (shared, separate, linear coregionalisation).
+    :param kernel: of one output, used for every output of the likelihood; or a
+        ``gpflow.kernels.SeparateIndependent`` of one for each.
     :param likelihood: log-concave in its latent functions.
     :param mean_function: m(x); zero by default.
     :param solver: "newton" (:class:`~gpflow_gam.newton.solvers.ReducedNewton`, monotone),
@@ -153,7 +153,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
     @property
     def latents(self) -> LatentKernels:
-        """The independent latent functions, and how they mix into outputs."""
+        """The independent latent functions."""
         return LatentKernels.of(self.kernel, self.num_latent_gps)
 
     def operator(self) -> KernelOperator:
@@ -387,7 +387,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         latents, number = self.latents, num_samples or 1
         whole = tuple(AdditiveKernel({"f": k}) for k in latents.kernels)
         posterior = ActionPosterior(
-            LatentKernels(whole, latents.num_latents, latents.mixing),
+            LatentKernels(whole, latents.num_latents),
             self.data[0],
             lambda: self._actions()(),
             self.mean_function,

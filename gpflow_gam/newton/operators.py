@@ -10,14 +10,8 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import AnyNDArray, Parameter
-from gpflow.kernels import (
-    Kernel,
-    LinearCoregionalization,
-    MultioutputKernel,
-    SeparateIndependent,
-    SharedIndependent,
-)
+from gpflow.base import AnyNDArray
+from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 from gpflow.utilities import deepcopy, set_trainable
 
 from ..inducing_variables import EQUAL, pivoted_cholesky
@@ -55,12 +49,10 @@ def as_additive(kernel: Kernel) -> AdditiveKernel:
 
 @dataclass(frozen=True)
 class LatentKernels:
-    """Q latent functions g_q ~ GP(0, k_q) and outputs ``f = A g``, of any GPflow kernel."""
+    """Q independent latent functions g_q ~ GP(0, k_q), of any GPflow kernel."""
 
     kernels: tuple[AdditiveKernel, ...]  # one, shared, or one a latent function
     num_latents: int  # Q
-    mixing: Parameter | tf.Tensor | None = None
-    """A [L, Q]; None where the outputs are the latent functions."""
 
     @classmethod
     def of(cls, kernel: Kernel, num_outputs: int) -> LatentKernels:
@@ -68,78 +60,46 @@ class LatentKernels:
             kernel = SeparateIndependent(list(kernel.latent_kernels))
         if not isinstance(kernel, MultioutputKernel):
             return cls((as_additive(kernel),), num_outputs)
-        if isinstance(kernel, SharedIndependent):
-            result = cls((as_additive(kernel.kernel),), int(kernel.num_latent_gps))
-        elif isinstance(kernel, LinearCoregionalization):
-            kernels = tuple(as_additive(k) for k in kernel.kernels)
-            result = cls(kernels, len(kernels), kernel.W)
-        elif isinstance(kernel, SeparateIndependent):
-            kernels = tuple(as_additive(k) for k in kernel.kernels)
-            result = cls(kernels, len(kernels))
-        else:
+        if not isinstance(kernel, SeparateIndependent):
             raise TypeError(
-                "kernel must be a single-output kernel, SharedIndependent, SeparateIndependent or "
-                f"LinearCoregionalization; got {type(kernel).__name__}."
+                "kernel must be a single-output kernel, for all outputs, or SeparateIndependent; "
+                f"got {type(kernel).__name__}."
             )
-        if result.num_outputs != num_outputs:
+        if len(kernel.kernels) != num_outputs:
             raise ValueError(
-                f"kernel has {result.num_outputs} output(s), but the likelihood takes "
+                f"kernel has {len(kernel.kernels)} output(s), but the likelihood takes "
                 f"{num_outputs}; give it one kernel an output."
             )
-        return result
+        return cls(tuple(as_additive(k) for k in kernel.kernels), num_outputs)
 
     def copied(self) -> LatentKernels:
-        """With kernels and mixing of its own, of the same values."""
-        mixing = self.mixing
-        if isinstance(mixing, Parameter):
-            mixing = deepcopy(mixing)
-        return LatentKernels(tuple(map(deepcopy, self.kernels)), self.num_latents, mixing)
+        """With kernels of its own, of the same values."""
+        return LatentKernels(tuple(map(deepcopy, self.kernels)), self.num_latents)
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """Variables of the kernels and the mixing."""
-        result = [v for kernel in self.kernels for v in kernel.variables]
-        return [*result, *(self.mixing.variables if isinstance(self.mixing, Parameter) else ())]
+        """Variables of the kernels."""
+        return [v for kernel in self.kernels for v in kernel.variables]
 
     @property
     def shared(self) -> bool:
         """True if one kernel serves all latent functions."""
         return len(self.kernels) == 1
 
-    @property
-    def num_outputs(self) -> int:
-        """L."""
-        return self.num_latents if self.mixing is None else int(self.mixing.shape[0])
-
-    def matrix(self, dtype: tf.DType) -> tf.Tensor:
-        """A [L, Q], the identity where nothing is mixed."""
-        if self.mixing is None:
-            return tf.eye(self.num_latents, dtype=dtype)
-        return tf.cast(tf.convert_to_tensor(self.mixing), dtype)
-
-    def mixed(self, g: tf.Tensor) -> tf.Tensor:
-        """A g of latent functions g [Q, ...]."""
-        return g if self.mixing is None else tf.tensordot(self.matrix(g.dtype), g, axes=1)
-
     def each(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
         """What kernels have, [...] each -> latent functions, [Q, ...], in double precision."""
         stacked = tf.cast(tf.stack(values), tf.float64)
         return tf.repeat(stacked, self.num_latents, axis=0) if self.shared else stacked
 
-    def variances(self, prior: tf.Tensor) -> tf.Tensor:
-        """Prior (co)variances of latent functions [Q, ...] -> of outputs, [L, ...]."""
-        if self.mixing is None:
-            return prior
-        return tf.tensordot(tf.square(self.matrix(prior.dtype)), prior, 1)
 
-    def covariance(self, prior: tf.Tensor, h: tf.Tensor | None) -> tf.Tensor:
-        """Of outputs [N, L, (N,) L]: prior [Q, N] or [Q, N, N], less h h' of h [L, N, R]."""
-        A = self.matrix(prior.dtype)
-        if prior.shape.rank == 3:
-            whole, taken = tf.einsum("lq,qnm,kq->nlmk", A, prior, A), "lnr,kmr->nlmk"
-        else:
-            whole, taken = tf.einsum("lq,qn,kq->nlk", A, prior, A), "lnr,knr->nlk"
-        return whole if h is None else whole - tf.einsum(taken, h, h)
+def joint_covariance(prior: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
+    """Of outputs [N, Q, (N,) Q]: prior [Q, N] or [Q, N, N], less h h' of h [Q, N, R]."""
+    if prior.shape.rank == 3:
+        whole, taken = tf.linalg.diag(tf.transpose(prior, [1, 2, 0])), "lnr,kmr->nlmk"
+        whole = tf.transpose(whole, [0, 2, 1, 3])
+    else:
+        whole, taken = tf.linalg.diag(tf.transpose(prior)), "lnr,knr->nlk"
+    return whole - tf.einsum(taken, h, h)
 
 
 _NARROW, _ENTRIES = 64, (2**19, 2**22)

@@ -16,16 +16,16 @@ from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 
 from ..errors import check_count
-from .curvatures import Curvature, DensePrecision, Precision, checked_curvature, curvature
-from .operators import KernelOperator, PivotedCholesky
+from .curvatures import Curvature, Precision, checked_curvature, curvature
+from .operators import KernelOperator, PivotedCholesky, joint_covariance
 
 
 class LaplaceProblem:
     """
-    ``max_g log p(y | m + A g) - 1/2 g'K^-1 g`` over Q latent functions at N data, and its
+    ``max_g log p(y | m + g) - 1/2 g'K^-1 g`` over Q latent functions at N data, and its
     parts.
 
-    Latent functions are [Q, N]; outputs of the likelihood are [N, L], and Y [N, K]. The
+    Latent functions are [Q, N]; as the likelihood takes them, [N, Q], and Y is [N, K]. The
     likelihood is evaluated in the precision of X, all else in double precision.
     """
 
@@ -40,14 +40,14 @@ class LaplaceProblem:
         self.likelihood = likelihood
         self.mean_function = mean_function
         self.X, self.Y = operator.X, Y
-        shape = [operator.num_data, operator.latents.num_outputs]
+        shape = [operator.num_data, operator.num_latents]
         self.mean = tf.cast(tf.broadcast_to(mean_function(self.X), shape), operator.dtype)
         self._pivoted: PivotedCholesky | None = None
         self._asked = 0
 
     def predictor(self, g: tf.Tensor) -> tf.Tensor:
-        """Outputs m + A g, [N, L]. Shapes: g [Q, N]."""
-        return self.mean + tf.transpose(self.operator.latents.mixed(g))
+        """m + g, [N, Q]. Shapes: g [Q, N]."""
+        return self.mean + tf.transpose(g)
 
     def log_likelihood(self, g: tf.Tensor) -> tf.Tensor:
         """Summed over the data. Shapes: g [Q, N]."""
@@ -60,30 +60,27 @@ class LaplaceProblem:
 
     def curvature(self, g: tf.Tensor) -> Curvature:
         """The log-likelihood to second order in the latent functions. Shapes: g [Q, N]."""
-        result = checked_curvature(self._expansion(self.predictor(g)), self.likelihood)
-        if self.operator.latents.mixing is None:
-            return result
-        A = self.operator.latents.matrix(g.dtype)
-        gradient = tf.matmul(A, result.gradient, transpose_a=True)
-        blocks = tf.einsum("lq,nlk,kp->nqp", A, result.precision.blocks(), A)
-        return Curvature(result.log_prob, gradient, DensePrecision(blocks))
+        return checked_curvature(self._expansion(self.predictor(g)), self.likelihood)
 
-    def output_covariance(self, h: tf.Tensor | None, joint: bool) -> tf.Tensor:
-        """Prior covariance less h h' of outputs, h [L, N, R]: [N, L, L], or variances [N, L]."""
-        operator, latents = self.operator, self.operator.latents
-        prior = tf.broadcast_to(operator.diag(), [operator.num_latents, operator.num_data])
+    def prior_variances(self) -> tf.Tensor:
+        """Of the latent functions, [Q, N]."""
+        operator = self.operator
+        return tf.broadcast_to(operator.diag(), [operator.num_latents, operator.num_data])
+
+    def output_covariance(self, h: tf.Tensor, joint: bool) -> tf.Tensor:
+        """Prior covariance less h h' of h [Q, N, R]: [N, Q, Q], or variances [N, Q]."""
+        prior = self.prior_variances()
         if joint:
-            return latents.covariance(prior, h)
-        var = latents.variances(prior)
-        return tf.transpose(var if h is None else var - tf.reduce_sum(tf.square(h), axis=2))
+            return joint_covariance(prior, h)
+        return tf.transpose(prior - tf.reduce_sum(tf.square(h), axis=2))
 
     def _log_prob(self, F: tf.Tensor) -> tf.Tensor:
-        """At outputs [N, L], [N]."""
+        """At m + g [N, Q], [N]."""
         result = self.likelihood.log_prob(self.X, tf.cast(F, self.X.dtype), self.Y)
         return tf.cast(result, F.dtype)
 
     def _expansion(self, F: tf.Tensor) -> Curvature:
-        """In the outputs, at [N, L]."""
+        """At m + g [N, Q]."""
         result: Curvature = curvature(self.likelihood, self.X, tf.cast(F, self.X.dtype), self.Y)
         return result.cast(F.dtype)
 

@@ -48,11 +48,9 @@ class ExpectedProblem(LaplaceProblem):
     ) -> None:
         super().__init__(problem.operator, problem.likelihood, problem.Y, problem.mean_function)
         self._pivoted, self._asked = problem._pivoted, problem._asked
-        latents = problem.operator.latents
         h = tf.tensordot(state.factor, products, [[0], [0]])  # [R, Q, N]
-        h = latents.mixed(tf.transpose(h, [1, 2, 0]))  # [L, N, R]
-        joint = is_joint(problem.likelihood, latents.num_outputs)
-        cov = problem.output_covariance(h, joint)
+        joint = is_joint(problem.likelihood, problem.operator.num_latents)
+        cov = problem.output_covariance(tf.transpose(h, [1, 2, 0]), joint)
         self._separate = is_scalar(problem.likelihood)
         nodes: AnyNDArray
         if not joint:

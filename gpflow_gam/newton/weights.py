@@ -281,16 +281,16 @@ def action_bound(problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor) -> t
     kl = 0.5 * (tf.tensordot(w, tf.linalg.matvec(H, w), 1) + log_det - tf.linalg.trace(inner))
 
     mean = problem.predictor(tf.linalg.matvec(T, w))
-    h = tf.linalg.triangular_solve(root, tf.transpose(operator.latents.mixed(T), [0, 2, 1]))
-    joint = is_joint(problem.likelihood, operator.latents.num_outputs)
+    h = tf.linalg.triangular_solve(root, tf.transpose(T, [0, 2, 1]))
+    joint = is_joint(problem.likelihood, Q)
     cov = problem.output_covariance(tf.transpose(h, [0, 2, 1]), joint)
-    prior = problem.output_covariance(None, joint=False)
+    prior = problem.prior_variances()
     if joint:
-        size = tf.reduce_mean(prior, axis=1)
+        size = tf.reduce_mean(prior, axis=0)
         expected = _joint_expectations(problem.likelihood, X, mean, cov, size, Y)
     else:
         # quadrature takes its root, which has no slope at zero
-        least = 1e-12 * tf.reduce_mean(prior, axis=0) + np.finfo(X.dtype.as_numpy_dtype).tiny
+        least = 1e-12 * tf.reduce_mean(prior, axis=1) + np.finfo(X.dtype.as_numpy_dtype).tiny
         mean, var = (tf.cast(t, X.dtype) for t in (mean, tf.maximum(cov, least)))
         expected = problem.likelihood.variational_expectations(X, mean, var, Y)
     return tf.reduce_sum(tf.cast(expected, operator.dtype)) - kl
@@ -389,7 +389,7 @@ def left_out(
     # which Woodbury's identity inverts. Where actions ask less than everything this takes away no
     # more than they had asked of the datum. Of K it takes the rows: M / N of a sweep. Returns means
     # [M, L] and covariances [M, L, L].
-    operator, latents = problem.operator, problem.operator.latents
+    operator = problem.operator
     S, v = state.actions, state.weights
     wide = tf.concat([tf.transpose(S, [1, 2, 0]), v[..., None]], axis=2)
     T = operator.product_at_rows(tf.constant(rows), wide)  # [Q, M, B + 1]
@@ -413,9 +413,6 @@ def left_out(
     for start in range(0, len(rows), each):
         at = slice(start, start + each)
         mean[at], cov[at] = _without(own[at], through[at], loud[at], target[at], prior[at])
-    if latents.mixing is not None:
-        A = np.asarray(latents.matrix(operator.dtype))
-        mean, cov = mean @ A.T, A @ cov @ A.T
     return mean + some.mean.numpy(), cov
 
 

@@ -13,7 +13,7 @@ from gpflow.utilities import deepcopy
 
 from ..covariances import jittered, mean_variance, relative_jitter
 from ..kernels.correlation import with_precise_distances
-from ..newton.operators import LatentKernels, cross_product, over_rows
+from ..newton.operators import LatentKernels, cross_product, joint_covariance, over_rows
 from ..variational import double, standard_normal
 from .base import AdditivePosterior, Cache, cache_type, of_independent_outputs, seeds
 
@@ -23,14 +23,14 @@ Weights = Callable[[], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 class ActionPosterior(AdditivePosterior):
     """
     Latent functions with mean ``k_q(., X) v_q`` and covariance
-    ``delta_pq k_q - k_p(., X) E_p E_q' k_q(X, .)``, mixed into outputs (Tatzel et al. 2025).
+    ``delta_pq k_q - k_p(., X) E_p E_q' k_q(X, .)`` (Tatzel et al. 2025).
 
     Outputs are coupled by the likelihood: ``full_output_cov`` is not diagonal. Components are those
     of an additive kernel; any other kernel is its own one component. Memory is that of a block of
     rows of ``k(Xnew, X)``. Kernels are evaluated in the precision of the inputs, which is that of
     what is returned; differences of covariances are taken in double precision.
 
-    :param latents: the latent functions' kernels and their mixing.
+    :param latents: the latent functions' kernels.
     :param X_data: training inputs [N, D].
     :param weights: gives v [Q, N], E [R, Q, N] and the prior's share E0 [R0, Q, N] at the present
         parameters.
@@ -60,8 +60,8 @@ class ActionPosterior(AdditivePosterior):
             mean_function = None if mean_function is None else deepcopy(mean_function)
         super().__init__(latents.kernels[0], X_data, mean_function=mean_function)
         self.latents = latents
-        self.num_latent_gps = latents.num_outputs
-        self.couples_outputs = latents.num_outputs > 1 and not independent
+        self.num_latent_gps = latents.num_latents
+        self.couples_outputs = latents.num_latents > 1 and not independent
         self._independent = independent
         self._weights = weights
         # out of sight: its parameters are none of the snapshot's
@@ -111,12 +111,12 @@ class ActionPosterior(AdditivePosterior):
         self, cache: Cache, X: tf.Tensor, full_cov: bool, full_output_cov: bool = False
     ) -> MeanAndVariance:
         v, E, _ = cache
-        mean, h = (self.latents.mixed(t) for t in self._seen(X, v, E))
+        mean, h = self._seen(X, v, E)
         prior = self.latents.each([k(X, full_cov=full_cov) for k in self.latents.kernels])
         if full_output_cov and not self._independent:
-            cov = self.latents.covariance(prior, h)
+            cov = joint_covariance(prior, h)
         else:
-            cov = _left(self.latents.variances(prior), h, full_cov)
+            cov = _left(prior, h, full_cov)
             cov = cov if full_cov else tf.transpose(cov)
             cov = of_independent_outputs(cov, full_cov) if full_output_cov else cov
         return tf.cast(tf.transpose(mean), X.dtype), tf.cast(cov, X.dtype)
@@ -170,21 +170,15 @@ class ActionPosterior(AdditivePosterior):
     def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:
         v, E, _ = cache
         mean, h = self._seen_components(X, v, E)
-        mean, h = self.latents.mixed(mean), self.latents.mixed(h)  # [L, C, N], [L, C, N, R]
         mean = tf.cast(tf.transpose(mean, [1, 2, 0]), X.dtype)
-        latents = self.latents
-        priors = [
-            k.K_components(X) if full_cov else k.K_diag_components(X) for k in latents.kernels
-        ]
-        prior = latents.variances(latents.each(priors))
-        return mean, tf.cast(_left(prior, h, full_cov), X.dtype)
+        kernels = self.latents.kernels
+        priors = [k.K_components(X) if full_cov else k.K_diag_components(X) for k in kernels]
+        return mean, tf.cast(_left(self.latents.each(priors), h, full_cov), X.dtype)
 
     def _component_covariance(self, cache: Cache, X: tf.Tensor) -> tf.Tensor:
         v, E, _ = cache
         _, h = self._seen_components(X, v, E)
-        h, latents = self.latents.mixed(h), self.latents
-        prior = latents.each([k.K_diag_components(X) for k in latents.kernels])
-        prior = latents.variances(prior)  # [L, C, N]
+        prior = self.latents.each([k.K_diag_components(X) for k in self.latents.kernels])
         prior = tf.linalg.diag(tf.transpose(prior, [0, 2, 1]))
         return tf.cast(prior - tf.einsum("lcnr,ldnr->lncd", h, h), X.dtype)
 
@@ -200,14 +194,14 @@ class ActionPosterior(AdditivePosterior):
         v, E, _ = self._active_cache()
         components = tf.constant(components, tf.int32)  # none, too
         mean, h = (
-            self.latents.mixed(tf.reduce_sum(tf.gather(t, components, axis=1), axis=1))
+            tf.reduce_sum(tf.gather(t, components, axis=1), axis=1)
             for t in self._seen_components(X, v, E)
         )
         priors = [
             tf.reduce_sum(tf.gather(k.K_diag_components(X), components), axis=0)
             for k in self.latents.kernels
         ]
-        cov = self.latents.covariance(self.latents.each(priors), h)
+        cov = joint_covariance(self.latents.each(priors), h)
         return tf.cast(tf.transpose(mean), X.dtype), tf.cast(cov, X.dtype)
 
     def joint_parts(
@@ -228,8 +222,8 @@ class ActionPosterior(AdditivePosterior):
             X = self._points(rows)
             kernels = [with_precise_distances(k[name]) for k in self.latents.kernels]
             seen.append(tf.matmul(double(tf.stack([k(X, self.X_data) for k in kernels])), V))
-            priors.append(self.latents.variances(self.latents.each([k(X) for k in kernels])))
-        h = self.latents.mixed(tf.concat(seen, axis=1))  # [L, P, 1 + R]
+            priors.append(self.latents.each([k(X) for k in kernels]))
+        h = tf.concat(seen, axis=1)  # [L, P, 1 + R]
         blocks = [tf.linalg.LinearOperatorFullMatrix(prior) for prior in priors]
         prior = tf.linalg.LinearOperatorBlockDiag(blocks).to_dense()
         return tf.transpose(h[..., 0]), prior, h[..., 1:]
@@ -267,7 +261,7 @@ class ActionPosterior(AdditivePosterior):
         away = tf.matmul(A, tf.reshape(noise - tf.matmul(B, inner), tf.shape(z)))
         alive = tf.where(size > 0.0, tf.ones_like(size), tf.zeros_like(size))
         draws = mean[..., None] + alive[..., None] * away
-        return tf.cast(tf.transpose(self.latents.mixed(draws), [3, 1, 2, 0]), X.dtype)
+        return tf.cast(tf.transpose(draws, [3, 1, 2, 0]), X.dtype)
 
 
 def _side_by_side(v: tf.Tensor, E: tf.Tensor) -> tf.Tensor:

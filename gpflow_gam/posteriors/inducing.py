@@ -111,7 +111,7 @@ class InducingMoments:
         mean, prior, h = (np.asarray(t) for t in posterior.joint_parts(points))
         covariance = prior - h @ h.swapaxes(1, 2)
         shared = None
-        if posterior.couples_outputs and posterior.latents.mixing is None:
+        if posterior.couples_outputs:
             shared = np.stack([solve_triangular(root, one, lower=True) for one in h])
         white = solve_triangular(root, mean, lower=True)
         half = [solve_triangular(root, c, lower=True) for c in covariance]
