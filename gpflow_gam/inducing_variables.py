@@ -14,7 +14,6 @@ from gpflow.base import AnyNDArray, Parameter, TensorData
 from gpflow.config import default_float
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
-from gpflow.utilities import set_trainable
 
 from .bijectors import identity
 from .errors import check_choice, check_count
@@ -170,13 +169,10 @@ def select(
 
     Strategies:
 
-    - ``"random"``: a random subset of the data;
-    - ``"kmeans"``: centres of k-means clusters (scikit-learn);
     - ``"greedy"``: greedy conditional variance, a pivoted Cholesky factorisation of the kernel at
       its present parameters (Burt, Rasmussen & van der Wilk 2020);
-    - ``"trainable"``: greedy, then optimised with the ELBO;
     - ``"quantiles"`` (default): evenly spaced quantiles for a component of one varying column,
-      k-means for several;
+      centres of k-means clusters (scikit-learn) for several;
     - ``"grid"``: evenly spaced from minimum to maximum, in several columns a product of such grids
       with ``round(M^(1/d))`` values each.
 
@@ -204,11 +200,7 @@ def select(
     chosen = {}
     for name, own, columns, rng in zip(kernel.names, kernel.kernels, kernel.columns, generators):
         chosen[name] = _select_one(X, own, columns, numbers[name], strategies[name], name, rng)
-    variables = AdditiveInducingVariables(chosen)
-    for name, how in strategies.items():
-        if how == "trainable":
-            set_trainable(variables[name], True)
-    return variables
+    return AdditiveInducingVariables(chosen)
 
 
 def _per_component(kernel: AdditiveKernel, value: object, argument: str) -> dict[str, Any]:
@@ -269,16 +261,7 @@ def embed(Z: AnyNDArray, columns: tuple[int, ...] | None, width: int) -> AnyNDAr
     return full
 
 
-def _random(
-    X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
-) -> AnyNDArray:
-    distinct, counts = np.unique(X, axis=0, return_counts=True)
-    return distinct[rng.choice(len(distinct), M, replace=False, p=counts / counts.sum())]
-
-
-def _kmeans(
-    X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
-) -> AnyNDArray:
+def _kmeans(X: AnyNDArray, M: int, rng: np.random.Generator) -> AnyNDArray:
     from sklearn.cluster import KMeans  # dear to import: only where it is used
 
     constant = np.ptp(X, axis=0) == 0.0  # whose standard deviation may be rounding
@@ -336,7 +319,7 @@ def _quantiles(
 ) -> AnyNDArray:
     varying = np.flatnonzero(np.ptp(X, axis=0) > 0.0)
     if len(varying) != 1:
-        return _kmeans(X, M, rng, covariance)
+        return _kmeans(X, M, rng)
     # of the distinct values: heavy ties must not swallow whole quantiles
     values = np.unique(X[:, varying[0]])
     Z = np.repeat(X[:1], M, axis=0)
@@ -358,10 +341,7 @@ def _grid(
 
 
 _STRATEGIES: dict[str, Strategy] = {
-    "random": _random,
-    "kmeans": _kmeans,
     "greedy": _greedy,
-    "trainable": _greedy,
     "quantiles": _quantiles,
     "grid": _grid,
 }

@@ -194,17 +194,8 @@ def test_slopes_of_an_effect_of_two_columns(gam):
         ]
         expected = (ends[1] - ends[0]) / 2e-4
         np.testing.assert_allclose(slopes["estimate"], expected, rtol=1e-3, atol=1e-6)
-        draws = gam.sample_effects("ti(x,z)", at, 4000, slope=name)
-        np.testing.assert_allclose(draws.std(axis=0), slopes["se"], rtol=0.06)
     with pytest.raises(ValueError, match="column must be one of 'x', 'z'.*got None"):
         gam.derivatives("ti(x,z)", at)
-    with pytest.raises(ValueError, match="slope and reference exclude each other"):
-        gam.sample_effects("s(x)", [0.1], slope="x", reference={"x": 0.5})
-
-
-def test_slopes_of_a_shape_have_its_sign(data):
-    shaped = gg.GAM(s("x", k=7, shape="increasing")).fit(data, y="count")
-    assert shaped.sample_effects("s(x)", [0.1, 0.5, 0.9], 50, slope="x").min() > -1e-6
 
 
 def test_differences_between_levels(gam):

@@ -16,7 +16,7 @@ from gpflow_gam.covariances import InducingBlocks
 from gpflow_gam.inducing_variables import AdditiveInducingVariables, select
 from gpflow_gam.kernels import AdditiveKernel, Indicator
 
-STRATEGIES = ["random", "kmeans", "greedy", "trainable", "quantiles", "grid"]
+STRATEGIES = ["greedy", "quantiles", "grid"]
 
 
 def test_dense_kuu_and_kuf_against_a_loop(problem):
@@ -78,7 +78,6 @@ def test_strategies_are_deterministic_and_sized(strategy, rng):
     assert one.sizes == (1, 9, 9, 9)
     assert one["level"].shape == (1, 0)
     assert set(one["by"].numpy()[:, 1]) == {1.0}, "a by-component lives on its level only"
-    assert all(Z.trainable is (strategy == "trainable") for Z in one.inputs)
     for Z in [Z.numpy() for Z in one.inputs[1:]]:
         assert len(np.unique(Z, axis=0)) == len(Z)
         assert np.all(Z[:, 0] >= X[:, 0].min() - 1e-12)
@@ -115,9 +114,9 @@ def test_greedy_is_pivoted_cholesky(rng):
 def test_per_component_options(rng):
     X = rng.uniform(size=(50, 2))
     kernel = AdditiveKernel([SquaredExponential(active_dims=[0]), Linear(active_dims=[1])])
-    chosen = select(X, kernel, {"f0": 7, "f1": 1}, {"f0": "trainable", "f1": "random"})
+    chosen = select(X, kernel, {"f0": 7, "f1": 1}, {"f0": "grid", "f1": "greedy"})
     assert chosen.sizes == (7, 1)
-    assert [Z.trainable for Z in chosen.inputs] == [True, False]
+    np.testing.assert_allclose(np.ptp(np.diff(chosen["f0"][:, 0])), 0.0, atol=1e-12)
 
 
 def test_bad_selections_are_refused(rng):
@@ -125,7 +124,7 @@ def test_bad_selections_are_refused(rng):
     kernel = AdditiveKernel([SquaredExponential(active_dims=[0]), Linear(active_dims=[1])])
     with pytest.raises(ValueError, match="num_inducing of component 'f0' .* at least 1; got 0"):
         select(X, kernel, 0)
-    with pytest.raises(ValueError, match="strategy of component 'f0' must be 'random', "):
+    with pytest.raises(ValueError, match="strategy of component 'f0' must be 'greedy', "):
         select(X, kernel, 5, "best")
     with pytest.raises(ValueError, match=r"unknown: \['f9'\], missing: \['f1'\]"):
         select(X, kernel, {"f0": 3, "f9": 3})

@@ -715,7 +715,7 @@ _NODES, _DRAWN = 401, 1000  # values, or draws, that stand for a marginal predic
 _SORTED, _JOINTLY = 10**7, 200  # values that are sorted in one go; rows that are drawn together
 
 
-def stack(*gams: Any, groups: Any = None) -> Stack:
+def stack(*gams: Any) -> Stack:
     """
     Average fits of the same rows: a mixture of their predictions.
 
@@ -725,7 +725,6 @@ def stack(*gams: Any, groups: Any = None) -> Stack:
 
     :param gams: fitted GAMs, or one mapping of names to these; without names they are named by
         their terms.
-    :param groups: rows that are left out together, as :meth:`gpflow_gam.GAM.loo` takes them.
     :raises ValueError: as :func:`compare`.
     :raises TypeError: what is no GAM.
     """
@@ -733,7 +732,7 @@ def stack(*gams: Any, groups: Any = None) -> Stack:
     for model in models:
         if not isinstance(getattr(model, "fitted", None), FittedGAM):
             raise TypeError(f"stack takes fitted GAMs; got {type(model).__name__}.")
-    left_out = [model.loo(groups) for model in models]
+    left_out = [model.loo() for model in models]
     names = names or _by_terms(left_out)
     check_same(names, [one.observed for one in left_out], "stack")
     counts = left_out[0].weights > 0.0

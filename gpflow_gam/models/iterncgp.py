@@ -84,7 +84,6 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         (:class:`~gpflow_gam.newton.solvers.IterGP`, the published algorithm), or such an object
         with options of its own. By default "variational" for up to 10 000 rows, and "newton" for
         more, and for normal noise, where both are one.
-    :param seed: of draws, where predictions need some.
     :raises TypeError: an argument of the wrong kind.
     :raises ValueError: bad data or options, with what to change.
     """
@@ -97,7 +96,6 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         *,
         mean_function: MeanFunction | None = None,
         solver: str | Solver | None = None,
-        seed: int = 0,
     ) -> None:
         likelihood = _smooth(likelihood)
         outputs = likelihood.latent_dim or _columns(data)
@@ -109,7 +107,6 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             normal = isinstance(unwrapped(self.likelihood), Gaussian)
             solver = "variational" if few and not normal else "newton"
         self.solver = named_solver(solver)
-        self.seed = int(seed)
         self.last_fit: Fit | None = None
         self.unfinished: Any = None
         """State that a fit that was ended early has left for the next one."""

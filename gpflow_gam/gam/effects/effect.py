@@ -395,17 +395,6 @@ def derivative(
     """The slope of a component in a column, with bands: central differences of the posterior."""
     component = effect_component(fit, term)
     where = make_grid(fit, component, grid)
-    low, high, distance = _beside(fit, component, where.X, column)
-    moments = joint_moments(fit, [(component.name, np.concatenate([low, high]))])
-    one = np.eye(len(low)) / distance
-    return contrast(fit, component, where, np.hstack([-one, one]), moments, level, seed)
-
-
-def _beside(
-    fit: FittedGAM, component: Component, X: AnyNDArray, column: Column | None
-) -> tuple[AnyNDArray, AnyNDArray, float]:
-    """Points a little lower in a column, and a little higher, and their distance."""
-    term = component.name
     numbers = {reader_of(fit, m).name: m for m in component.margins if m.kind != "levels"}
     if component.slots or not numbers:
         raise ValueError(f"derivatives: {term!r} is not a function of one numeric column.")
@@ -421,10 +410,12 @@ def _beside(
         raise ValueError(
             f"derivatives: {term!r} has bs={margin.kind!r}, whose draws have no slope."
         )
-    low, high, step = X.copy(), X.copy(), STEP * margin.span
+    low, high, step = where.X.copy(), where.X.copy(), STEP * margin.span
     low[:, margin.column] -= step
     high[:, margin.column] += step
-    return low, high, 2.0 * step
+    moments = joint_moments(fit, [(component.name, np.concatenate([low, high]))])
+    one = np.eye(len(low)) / (2.0 * step)
+    return contrast(fit, component, where, np.hstack([-one, one]), moments, level, seed)
 
 
 def contrast(
@@ -1051,7 +1042,6 @@ class Effects(Inspected):
         *,
         seed: int | None = None,
         reference: Mapping[Column, Any] | None = None,
-        slope: Column | None = None,
     ) -> AnyNDArray:
         """
         Joint posterior draws of a component, [S, N] ([S, N, L] for several predictors).
@@ -1063,31 +1053,21 @@ class Effects(Inspected):
         :param num_samples: S.
         :param seed: the GAM's own by default.
         :param reference: values with which others are compared, as in :meth:`effects`.
-        :param slope: a column, in which draws of the slope are wanted, as of :meth:`derivatives`.
         :raises ValueError: an unknown effect, or a bad argument, naming it.
         :raises TypeError: ``term`` is no name.
         """
         fit, seed = self.fitted, self._chosen_seed(seed)
         check_count("num_samples", num_samples)
-        if slope is not None and reference is not None:
-            raise ValueError("slope and reference exclude each other: a slope has no reference.")
         component = effect_component(fit, term)
         if component.shape:
             X = make_grid(fit, component, grid).X
-            points, distance = [X], 1.0
+            shaped = shaped_draws(fit, component, X, num_samples, seed)
             if reference is not None:
-                points.append(_referred(fit, component, X, reference))
-            elif slope is not None:
-                low, high, distance = _beside(fit, component, X, slope)
-                points = [high, low]
-            drawn = [shaped_draws(fit, component, x, num_samples, seed) for x in points]
-            shaped = drawn[0] if len(drawn) == 1 else (drawn[0] - drawn[1]) / distance
+                there = _referred(fit, component, X, reference)
+                shaped = shaped - shaped_draws(fit, component, there, num_samples, seed)
             shaped = shaped[..., predictors(fit, component)[0]]
             return shaped[..., 0] if shaped.shape[-1] == 1 else shaped
-        if slope is None:
-            table = effect(fit, term, grid, reference=reference)
-        else:
-            table = derivative(fit, term, grid, column=slope)
+        table = effect(fit, term, grid, reference=reference)
         draws = [
             table.estimate[:, i] + normal_draws(table.covariance[i], num_samples, seed + i)
             for i in range(len(table.predictors))

@@ -448,7 +448,6 @@ def _draw_surface(
     fit: FittedGAM,
     view: View,
     predictor: int,
-    too_far: float | None,
     shared: Normalize | None,
 ) -> None:
     """The estimate, in colours around zero that maps share, or its standard error."""
@@ -456,7 +455,7 @@ def _draw_surface(
     data = np.zeros((0, 2))
     if fit.data.available and not polygons:
         data = view.component.points(fit.X[acting(fit, view.component)])[:, :2]
-    far = _far_from(view, data, too_far)
+    far = _far_from(view, data)
     values = errors = view.surface(view.table.se[:, predictor])
     strength = np.full(errors.shape, np.inf)  # estimates against the half width of their intervals
     if shared is None:
@@ -483,12 +482,12 @@ def _draw_surface(
     put_title(ax, title)
 
 
-def _far_from(view: View, data: AnyNDArray, too_far: float | None) -> AnyNDArray:
-    """Points of a map that are farther than ``too_far`` from all data [N, 2], truth values."""
+def _far_from(view: View, data: AnyNDArray) -> AnyNDArray:
+    """Points of a map that are farther than TOO_FAR from all data [N, 2], truth values."""
     # The estimate is least sure there, and so often largest (mgcv's too.far). Both axes have
     # length one. None are where no data are known, or all would be.
     far = np.zeros([len(axis.values) for axis in view.axes], bool)
-    if too_far is None or len(data) == 0:
+    if len(data) == 0:
         return far
     first, second = view.axes
     x, y = first.values, second.values
@@ -496,7 +495,7 @@ def _far_from(view: View, data: AnyNDArray, too_far: float | None) -> AnyNDArray
     rows = np.column_stack([first.place(data[:, 0]), second.place(data[:, 1])])
     grid = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1).reshape(-1, 2)
     distance, _ = cKDTree((rows - low) / span).query((grid - low) / span)
-    beyond: AnyNDArray = (distance > too_far).reshape(far.shape)
+    beyond: AnyNDArray = (distance > TOO_FAR).reshape(far.shape)
     return far if beyond.all() else beyond
 
 
@@ -595,7 +594,6 @@ def draw(
     seed: int = 0,
     predictor: str | None = None,
     fun: Transform | None = None,
-    too_far: float | None = TOO_FAR,
     ncols: int | None = None,
     figsize: tuple[float, float] | None = None,
     sharey: bool = False,
@@ -610,7 +608,8 @@ def draw(
     Functions of a number are curves with bands; of two numbers maps of the estimate and, beside
     it, of its standard error, as are effects of areas whose polygons are known; of levels points
     with credible intervals; of a number and levels a curve a level. Maps of a figure share their
-    colours, which are faint where the credible interval has zero in it. Columns of a function after
+    colours, which are faint where the credible interval has zero in it, and are blank far from all
+    data. Columns of a function after
     its second are held at their median or commonest level, as its title says. Several predictors
     share a panel where they can, and have one each where they cannot.
 
@@ -629,8 +628,6 @@ def draw(
     :param predictor: one of several predictors; all by default.
     :param fun: a monotone function applied to estimates, bands and residuals, such as
         ``numpy.exp``: see :meth:`gpflow_gam.GAM.effects`. Standard errors of maps stay as they are.
-    :param too_far: maps are blank farther from all data than this share of the axes' lengths; None
-        draws them to their corners.
     :param ncols: columns of panels; by default up to three.
     :param figsize: width and height of a new figure in inches.
     :param sharey: one range of values for all curves and levels.
@@ -647,8 +644,6 @@ def draw(
         raise TypeError(f"ax must be matplotlib axes; got {type(ax).__name__}.")
     check_level(level)
     check_count("num_points", num_points, 2)
-    if too_far is not None and not too_far > 0.0:
-        raise ValueError(f"too_far must be positive, or None for no limit; got {too_far}.")
     components = _components(fit, terms)
     plan = _panels(fit, components, _predictors(fit, predictor))
     names = {reader_of(fit, margin).name for c in components for margin in c.margins}
@@ -674,7 +669,7 @@ def draw(
                 component.predictors_of(fit.num_predictors)[places[0]], Normalize()
             )
             for where, norm in zip(axes, (share, None)):
-                _draw_surface(where, fit, shown, places[0], too_far, norm)
+                _draw_surface(where, fit, shown, places[0], norm)
             return
         axis, legend_title, series = shown.series(places, simultaneous)
         if axis.levels is not None:

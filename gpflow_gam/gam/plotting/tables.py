@@ -242,16 +242,18 @@ _KINDS = {
 }
 
 
-def draw_sobol(table: pd.DataFrame, *, ax: Axes | None = None, limit: int = 20) -> Figure:
+_BARS = 20  # of inputs, and of interactions
+
+
+def draw_sobol(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """
-    Bars of Sobol indices with their credible intervals, the greatest first.
+    Bars of Sobol indices with their credible intervals, the 20 greatest first.
 
     Inputs have two bars: what they do alone, and below it what they do in all; interactions stand
     last. Of dependent inputs it draws components' shares, and below them their own variances.
 
     :param table: what :meth:`gpflow_gam.GAM.sobol` returned, of one predictor or class.
     :param ax: draw into this.
-    :param limit: at most so many inputs, and interactions.
     :raises ValueError: a table of several predictors or classes, or none of indices.
     """
     _check(table)
@@ -259,12 +261,12 @@ def draw_sobol(table: pd.DataFrame, *, ax: Axes | None = None, limit: int = 20) 
     dependent = "share" in kinds.groups
     front, back = ("share", "structural") if dependent else ("first", "total")
     behind = kinds.get_group(back).set_index("effect")
-    behind = behind.sort_values("estimate", ascending=False).head(limit)
+    behind = behind.sort_values("estimate", ascending=False).head(_BARS)
     fore = kinds.get_group(front).set_index("effect").loc[behind.index]
     below = None
     if "interaction" in kinds.groups:
         below = kinds.get_group("interaction").set_index("effect")
-        below = below.sort_values("estimate", ascending=False).head(limit)
+        below = below.sort_values("estimate", ascending=False).head(_BARS)
     rows = len(behind) + (0 if below is None else len(below))
     axes = _axes(ax, (6.4, 1.2 + 0.3 * rows))
     at = np.arange(len(behind), dtype=float)
