@@ -267,6 +267,11 @@ def _atan2(op: tf.Operation, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     return tf.where(y < 0.0, -angle, angle)
 
 
+def _acos(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
+    # single precision rounds a cosine of inputs that are nearly equal to more than one
+    return _atan2(op, tf.sqrt(tf.maximum((1.0 - x) * (1.0 + x), 0.0)), x)
+
+
 def _diag_part(op: tf.Operation, x: tf.Tensor, k: Any = None, padding: Any = None) -> tf.Tensor:
     if k is not None and np.any(tf.get_static_value(k)):
         raise ValueError(f"model: {op.name} takes other diagonals, which no other format has.")
@@ -323,7 +328,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "Erfc": _erfc,
     "Lgamma": _lgamma,
     "Atan2": _atan2,
-    "Acos": lambda op, x: _atan2(op, tf.sqrt((1.0 - x) * (1.0 + x)), x),
+    "Acos": _acos,
     "MatrixDiagPartV3": _diag_part,
     "AddN": lambda op, *x: functools.reduce(tf.add, x),
     "Squeeze": _squeeze,
