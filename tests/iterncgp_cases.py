@@ -53,7 +53,12 @@ def fitted(name, rng, k=None, likelihood=None, **options):
         }[name]()
     )
     options.setdefault("solver", ReducedNewton(num_actions=200, tolerance=1e-11))
-    model = IterNCGP(data(rng)[name], k or kernel(), likelihood, **options)
+    return made(data(rng)[name], k or kernel(), likelihood, **options)
+
+
+def made(rows, k, likelihood, **options):
+    """Fitted to rows."""
+    model = IterNCGP(rows, k, likelihood, **options)
     fit(model)
     return model
 

@@ -9,12 +9,19 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian, Poisson, Softmax
-from iterncgp_cases import Joint, N, additive, classes_by, data, fit, fitted, kernel
+from iterncgp_cases import Joint, N, additive, classes_by, data, fit, fitted, kernel, made
 from laplace import softmax
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.newton.solvers import ReducedNewton, Residual, UnitVectors, Variational
+from gpflow_gam.newton.solvers import (
+    Informative,
+    IterGP,
+    ReducedNewton,
+    Residual,
+    UnitVectors,
+    Variational,
+)
 from gpflow_gam.newton.variational import normal_points
 from gpflow_gam.newton.weights import SHARES, LeftOutRows, left_out
 
@@ -84,14 +91,11 @@ def test_components_of_gaussian_data_equal_the_closed_form(rng):
 
 def test_mean_function_is_exposure(rng):
     """Counts over twice the exposure with log 2 as the mean are counts of the doubled rate."""
-    X, Y = data(rng)["counts"]
-    plain = fitted("counts", np.random.default_rng(1))
-    X, Y = plain.data
-    shifted = IterNCGP(
-        (X, Y), kernel(), Poisson(binsize=0.5), solver=plain.solver,
-        mean_function=gpflow.functions.Constant(np.log(2.0)),
-    )  # fmt: skip
-    fit(shifted)
+    plain = fitted("counts", rng)
+    X, mean = plain.data[0], gpflow.functions.Constant(np.log(2.0))
+    shifted = made(
+        plain.data, kernel(), Poisson(binsize=0.5), solver=plain.solver, mean_function=mean
+    )
     a, b = plain.predict_f(X), shifted.predict_f(X)
     np.testing.assert_allclose(b[0] - np.log(2.0), a[0], atol=1e-7)
     np.testing.assert_allclose(b[1], a[1], atol=1e-7)
@@ -113,9 +117,7 @@ def unsure_of_shift(rng, rounding=0.0):
     wrong = rng.uniform(size=labels.shape) < 0.3
     labels = np.where(wrong, rng.integers(0, 3, labels.shape), labels).astype(float)
     X = X * (1.0 + rounding * rng.normal(size=X.shape))
-    model = IterNCGP((X, labels), gpflow.kernels.Matern32(200.0, 12.0), Softmax(3))
-    fit(model)
-    return model
+    return made((X, labels), gpflow.kernels.Matern32(200.0, 12.0), Softmax(3))
 
 
 @pytest.fixture
@@ -143,8 +145,7 @@ def test_log_density_is_that_of_what_is_predicted(weighted, rng):
     if weighted:
         likelihood = gg.likelihoods.Weighted(likelihood, 2)
     X = np.column_stack([X, weights])
-    model = IterNCGP((X, labels), k, likelihood)
-    fit(model)
+    model = made((X, labels), k, likelihood)
     codes = labels[:, 0].astype(int)
     expected = np.log(model.predict_y(X)[0].numpy()[np.arange(N), codes])
     expected *= weights[:, 0] if weighted else 1.0
@@ -189,10 +190,8 @@ def test_other_likelihoods_of_several_latent_functions(rng):
 
     X = rng.uniform(-1, 1, (N, 2))
     Y = np.sin(3 * X[:, :1]) + rng.normal(size=(N, 1))
-    model = IterNCGP(
-        (X, Y), gpflow.kernels.Matern32(20.0, 0.7), Difference(observed=1), solver="newton"
-    )
-    fit(model)
+    k = gpflow.kernels.Matern32(20.0, 0.7)
+    model = made((X, Y), k, Difference(observed=1), solver="newton")
     Xnew, y = X[:9] + 0.05, Y[:9]
     mean, cov = (t.numpy() for t in model.predict_f(Xnew, full_output_cov=True))
     a = np.array([1.0, -1.0])
@@ -251,32 +250,17 @@ def test_variance_is_mathematical_and_computational(rng):
 
 
 def test_one_datum_one_class_and_no_variance(rng):
-    one = IterNCGP(
-        (np.zeros((1, 1)), np.ones((1, 1))),
-        kernel(),
-        gpflow.likelihoods.Bernoulli(),
-        solver="newton",
-    )
+    rows = np.zeros((1, 1)), np.ones((1, 1))
+    one = IterNCGP(rows, kernel(), gpflow.likelihoods.Bernoulli(), solver="newton")
     assert fit(one).converged
     assert 0.5 < one.predict_y(np.zeros((1, 1)))[0].numpy().item() < 1.0
     X = rng.uniform(size=(30, 1))
     same = IterNCGP((X, np.zeros((30, 1))), kernel(), Softmax(3), solver="newton")
     assert fit(same).converged
     assert np.all(same.predict_y(X)[0].numpy().argmax(axis=1) == 0)
-    flat = IterNCGP(
-        (X, np.ones((30, 1))),
-        gpflow.kernels.Matern32(1e-12),
-        gg.likelihoods.Bernoulli(),
-        solver="newton",
-    )
-    fit(flat)
+    k, ones = gpflow.kernels.Matern32(1e-12), np.ones((30, 1))
+    flat = made((X, ones), k, gg.likelihoods.Bernoulli(), solver="newton")
     np.testing.assert_allclose(flat.predict_f(X)[0], 0.0, atol=1e-9)
-
-
-def fitted_to(X, Y):
-    model = IterNCGP((X, Y), kernel(), Poisson())
-    fit(model)
-    return model
 
 
 BAD = {
@@ -288,8 +272,17 @@ BAD = {
                ValueError, "solver must be 'newton', 'variational', 'itergp' or .*; got 'cg'"),
     "unfitted": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3)).predict_f(X),
                  ValueError, "call fit"),
-    "no classes": (lambda X, Y: fitted_to(X, Y).left_out_log_probabilities(),
+    "no classes": (lambda X, Y: made((X, Y), kernel(), Poisson()).left_out_log_probabilities(),
                    ValueError, "need a Bernoulli or softmax likelihood; got Poisson"),
+    "width": (lambda X, Y: made((X, Y), kernel(), Poisson()).predict_f(X[:, :1]),
+              ValueError, "Xnew has 1 columns, but the data of the fit have 2"),
+    "actions": (lambda X, Y: ReducedNewton(num_actions=0),
+                ValueError, "num_actions must be a whole number of at least 1; got 0"),
+    "pivots": (lambda X, Y: Informative(0),
+               ValueError, "num_pivots must be a whole number of at least 1"),
+    "compression": (lambda X, Y: IterGP(compression=0),
+                    ValueError, "compression must be a whole number of at least 1; got 0"),
+    "rounds": (lambda X, Y: Variational(rounds=0), ValueError, "rounds must be at least 1; got 0"),
     "left out": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3)).left_out_log_probabilities(),
                  ValueError, "not fitted"),
     "budget": (lambda X, Y: fit(IterNCGP((X, Y), kernel(), Softmax(3)), max_sweeps=0),
@@ -310,8 +303,7 @@ def test_bad_input(name, rng):
 def test_gpflow_bernoulli_is_used_without_its_squeeze(rng):
     """Its probit, squeezed into [0.001, 0.999], is not log-concave in the tails."""
     ours = fitted("binary", rng, likelihood=gg.likelihoods.Bernoulli("probit"))
-    theirs = IterNCGP(ours.data, kernel(), gpflow.likelihoods.Bernoulli(), solver=ours.solver)
-    fit(theirs)
+    theirs = made(ours.data, kernel(), gpflow.likelihoods.Bernoulli(), solver=ours.solver)
     np.testing.assert_array_equal(
         ours.predict_f(ours.data[0])[0], theirs.predict_f(ours.data[0])[0]
     )
@@ -322,8 +314,7 @@ def test_other_policies_give_posteriors_between_prior_and_exact(policy, rng):
     exact = fitted("counts", rng)
     X = exact.data[0]
     solver = ReducedNewton(policy=policy, num_actions=10)
-    model = IterNCGP(exact.data, kernel(), Poisson(), solver=solver)
-    fit(model)
+    model = made(exact.data, kernel(), Poisson(), solver=solver)
     _, var = model.predict_f(X)
     assert np.all(var <= 1.5 + 1e-9)
     assert np.all(var >= exact.predict_f(X)[1] - 1e-6)
@@ -378,15 +369,8 @@ def test_expectations_over_classes_are_those_of_draws(rng):
 
 
 def test_bound_has_exact_gradients(rng):
-    X, Y = data(rng)["real"]
-    model = IterNCGP(
-        (X, Y),
-        kernel(),
-        Gaussian(0.3),
-        mean_function=gpflow.functions.Constant(0.1),
-        solver="newton",
-    )
-    fit(model)
+    mean = gpflow.functions.Constant(0.1)
+    model = fitted("real", rng, likelihood=Gaussian(0.3), mean_function=mean, solver="newton")
     with tf.GradientTape() as tape:
         value = model.elbo()
     gradients = tape.gradient(value, model.trainable_variables)
@@ -417,18 +401,10 @@ def test_learnt_hyperparameters_equal_those_of_gpr(rng):
 # --- rows predicted from all others --------------------------------------------------------------
 
 
-def model(name, rng, likelihood, number=400):
-    solver = ReducedNewton(num_actions=number, tolerance=1e-11)
-    result = IterNCGP(data(rng)[name], kernel(), likelihood, solver=solver)
-    fit(result)
-    return result
-
-
 @pytest.mark.parametrize("name", ["counts", "binary", "classes"])
 def test_with_every_action_it_is_the_cavity(name, rng):
     """m - C_n g and C_n = C (I - W C)^-1: the site of datum n divided out (R & W 2006, 3.66)."""
-    likelihoods = {"counts": Poisson, "binary": gg.likelihoods.Bernoulli}
-    result = model(name, rng, likelihoods.get(name, lambda: Softmax(3))())
+    result = fitted(name, rng)
     X, Y = (t.numpy() for t in result.data)
     m, C = (t.numpy() for t in result.predict_f(X, full_output_cov=True))
     rows = np.array([0, 7, N - 1])
@@ -450,7 +426,8 @@ def test_with_every_action_it_is_the_cavity(name, rng):
 @pytest.mark.parametrize("number", [3, 12])
 def test_few_actions_forget_the_datum_and_no_more(number, rng):
     """The same by its definition: actions with zeros at the datum, their posterior made anew."""
-    result = model("classes", rng, Softmax(3), number=number)
+    solver = ReducedNewton(num_actions=number, tolerance=1e-11)
+    result = fitted("classes", rng, solver=solver)
     state, problem = result.state, result.problem()
     K, Y = kernel()(result.data[0]).numpy(), result.data[1]
     S = state.actions.numpy()
@@ -476,10 +453,9 @@ def test_few_actions_forget_the_datum_and_no_more(number, rng):
 
 @pytest.mark.slow
 def test_the_nearest_gaussians_cavity_is_of_averages(rng):
-    X, Y = data(rng)["counts"]
     solver = Variational(ReducedNewton(num_actions=N, tolerance=1e-11), rounds=12)
-    result = IterNCGP((X, Y), kernel(), Poisson(), solver=solver)
-    fit(result)
+    result = fitted("counts", rng, solver=solver)
+    X, Y = (t.numpy() for t in result.data)
     m, C = (t.numpy()[:, 0] for t in result.predict_f(X))
     rows = np.array([1, 30])
     mean, cov = left_out(result.problem(), result.state, rows, True)
@@ -497,9 +473,7 @@ def classes(rng, variance, noise=0.0, n=120):
     labels = np.floor(1.5 * (X[:, :1] + 1)) % 3
     wrong = rng.uniform(size=(n, 1)) < noise
     labels = np.where(wrong, rng.integers(0, 3, (n, 1)), labels).astype(float)
-    result = IterNCGP((X, labels), gpflow.kernels.Matern32(variance, 0.7), Softmax(3))
-    fit(result)
-    return result
+    return made((X, labels), gpflow.kernels.Matern32(variance, 0.7), Softmax(3))
 
 
 def test_less_variance_counts_only_where_rows_say_so_beyond_chance(rng):
@@ -547,8 +521,7 @@ def test_left_out_rows_predict_as_refits_do(rng):
     logs = {0.0: [], 1.0: []}
     for n in range(40):
         rest = np.delete(np.arange(40), n)
-        one = IterNCGP((X[rest], Y[rest]), result.kernel, Softmax(3))
-        fit(one)
+        one = made((X[rest], Y[rest]), result.kernel, Softmax(3))
         for share, values in logs.items():
             values.append(np.log(classes_by(one, X[n : n + 1], share)[0, int(Y[n, 0])]))
     means = {share: np.mean(values) for share, values in logs.items()}
@@ -564,14 +537,12 @@ def test_weights_count_rows(rng):
     w = rng.integers(0, 3, N).astype(float)
     k = gpflow.kernels.Matern32(1.5, 0.7, active_dims=[0, 1])
     solver = ReducedNewton(num_actions=400, tolerance=1e-11)
-    weighted = IterNCGP((np.column_stack([X, w]), Y), k,
-                        gg.likelihoods.Weighted(Softmax(3), 2), solver=solver)  # fmt: skip
-    fit(weighted)
+    rows, counted = (np.column_stack([X, w]), Y), gg.likelihoods.Weighted(Softmax(3), 2)
+    weighted = made(rows, k, counted, solver=solver)
     Xnew = rng.uniform(-1, 1, (7, 2))
     wide = np.column_stack([Xnew, np.ones(7)])
-    repeated = IterNCGP((np.repeat(X, w.astype(int), axis=0), np.repeat(Y, w.astype(int), axis=0)),
-                        k, Softmax(3), solver=solver)  # fmt: skip
-    fit(repeated)
+    rows = tuple(np.repeat(part, w.astype(int), axis=0) for part in (X, Y))
+    repeated = made(rows, k, Softmax(3), solver=solver)
     for share in (0.0, 1.0):
         result = classes_by(weighted, wide, share)
         expected = classes_by(repeated, Xnew, share)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.likelihoods import Poisson, Softmax
-from iterncgp_cases import data, fit, kernel
+from iterncgp_cases import data, fit, kernel, made
 from test_solvers import covariance, problem, reference, run_to_the_end
 
 import gpflow_gam as gg
@@ -139,8 +139,7 @@ def test_an_interrupted_fit_leaves_the_model_as_it_was(rng, monkeypatch):
         broken(where)
         for a, b in zip(before, (*model.predict_f(X), *compiled(X))):
             np.testing.assert_array_equal(a, b)
-    fresh = IterNCGP(model.data, gpflow.kernels.Matern32(2.5, 0.7), Poisson(), solver=model.solver)
-    fit(fresh)
+    fresh = made(model.data, gpflow.kernels.Matern32(2.5, 0.7), Poisson(), solver=model.solver)
     assert fit(model).converged
     np.testing.assert_allclose(model.predict_f(X)[0], fresh.predict_f(X)[0], atol=1e-6)
 
@@ -154,10 +153,8 @@ def test_an_interrupted_fit_keeps_what_it_has_if_so_wished(rng, hyperparameters)
     solver = ReducedNewton(num_pivots=2, tolerance=1e-11)
     model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=solver)
     result = fit(model, hyperparameters=hyperparameters, callback=ctrl_c, on_interrupt="keep")
-    assert (result.message, result.converged) == (
-        "interrupted; what was best so far is kept",
-        False,
-    )
+    assert result.message == "interrupted; what was best so far is kept"
+    assert not result.converged
     mean, var = model.predict_f(model.data[0])
     assert np.all(np.isfinite(mean))
     assert np.all(var > 0.0)
@@ -171,8 +168,7 @@ def test_a_diverging_literal_fit_says_so_and_keeps_what_it_had():
     Y = (np.abs(X) < 0.5).astype(float)
     k = gpflow.kernels.Matern32(50.0, 0.5)
     rough = IterGP(max_steps=60, max_iterations=1, recycle=False, tolerance=1e-12)
-    literal = IterNCGP((X, Y), k, Poisson(), solver=rough)
-    fit(literal)
+    literal = made((X, Y), k, Poisson(), solver=rough)
     assert np.all(np.isfinite(literal.predict_f(X)[1]))
     safe = IterNCGP((X, Y), k, Poisson(), solver="newton")
     values = fit(safe).history

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.likelihoods import Poisson, Softmax
-from iterncgp_cases import additive, data, fit, fitted, kernel
+from iterncgp_cases import additive, data, fit, fitted, kernel, made
 
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton import operators
@@ -36,9 +36,7 @@ REPLACED = {
 @pytest.mark.parametrize("what", REPLACED)
 def test_parts_that_were_replaced(what, rng):
     """Nothing is predicted before the next fit, and that is one to the new parts."""
-    solver = ReducedNewton(num_actions=200, tolerance=1e-11)
-    model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=solver)
-    fit(model)
+    model = fitted("counts", rng)
     X, snapshot, before = model.data[0], model.posterior(), model.predict_f(model.data[0])
     REPLACED[what](model)
     part = what if hasattr(model, what) else "kernel"
@@ -47,10 +45,8 @@ def test_parts_that_were_replaced(what, rng):
         with pytest.raises(ValueError, match=f"^{part}: not that of the last fit"):
             use(X)
     assert fit(model).converged
-    fresh = IterNCGP(
-        model.data, model.kernel, model.likelihood, mean_function=model.mean_function, solver=solver
-    )
-    fit(fresh)
+    options = {"mean_function": model.mean_function, "solver": model.solver}
+    fresh = made(model.data, model.kernel, model.likelihood, **options)
     for a, b, old in zip(model.predict_f(X), fresh.predict_f(X), before):
         np.testing.assert_allclose(a, b, atol=1e-9)
         assert np.abs(a - old).max() > 0.05
@@ -153,12 +149,6 @@ def test_float32(rng):
     assert mean.dtype == tf.float32
     for a, b in zip((mean, var), double.predict_f(X)):
         np.testing.assert_allclose(a, b, atol=2e-2)
-
-
-def test_new_inputs_of_another_width_are_named(rng):
-    model = fitted("counts", rng)
-    with pytest.raises(ValueError, match="Xnew has 1 columns, but the data of the fit have 2"):
-        model.predict_f(np.zeros((3, 1)))
 
 
 def few(rng, name="counts", kernel=None, number=10):

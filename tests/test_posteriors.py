@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import pickle
 
 import gpflow
@@ -86,34 +87,21 @@ def own_model(request, problem):
     return request.param(problem)
 
 
-@pytest.mark.parametrize("full_cov", [False, True])
-@pytest.mark.parametrize("full_output_cov", [False, True])
-def test_cached_equals_fused(model, problem, full_cov, full_output_cov):
-    options = {"full_cov": full_cov, "full_output_cov": full_output_cov}
-    X = problem.X[:6]
-    fused = model.predict_f(X, **options)
+def test_cached_equals_fused(model, problem):
+    X, without = problem.X[:5], model.posterior("nocache")
     for kind in (PrecomputeCacheType.TENSOR, "variable"):
-        for a, b in zip(model.posterior(kind).predict_f(X, **options), fused):
-            np.testing.assert_allclose(a, b, atol=1e-9)
-
-
-@pytest.mark.slow_but_first
-def test_component_methods_use_the_cache(model, problem):
-    cached, fused = model.posterior(), model.posterior("nocache")
-    X = problem.X[:5]
-    for full_cov in (False, True):
-        for a, b in zip(
-            cached.predict_components(X, full_cov), fused.predict_components(X, full_cov)
-        ):
-            np.testing.assert_allclose(a, b, atol=1e-9)
-    np.testing.assert_allclose(
-        cached.predict_component_covariance(X),
-        fused.predict_component_covariance(X),
-        atol=1e-9,
-    )
-    np.testing.assert_allclose(
-        cached.sample_components(X, 2, seed=1), fused.sample_components(X, 2, seed=1), atol=1e-6
-    )
+        cached = model.posterior(kind)
+        for full_cov, full_output_cov in itertools.product([False, True], repeat=2):
+            options = {"full_cov": full_cov, "full_output_cov": full_output_cov}
+            for a, b in zip(cached.predict_f(X, **options), model.predict_f(X, **options)):
+                np.testing.assert_allclose(a, b, atol=1e-9)
+            ours, theirs = (p.predict_components(X, full_cov) for p in (cached, without))
+            for a, b in zip(ours, theirs):
+                np.testing.assert_allclose(a, b, atol=1e-9)
+        cross, expected = (p.predict_component_covariance(X) for p in (cached, without))
+        np.testing.assert_allclose(cross, expected, atol=1e-9)
+        draws, expected = (p.sample_components(X, 2, seed=1) for p in (cached, without))
+        np.testing.assert_allclose(draws, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

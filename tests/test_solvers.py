@@ -178,9 +178,8 @@ def test_computed_posteriors_never_claim_more_than_the_exact_one(name, rng):
     of, K = problem(name, rng)
     _, dense = reference(name, of, K)
     for number in (1, 5, 25):
-        run, _, state = run_to_the_end(ReducedNewton(num_actions=number, tolerance=1e-10), of)
+        _, _, state = run_to_the_end(ReducedNewton(num_actions=number, tolerance=1e-10), of)
         assert np.linalg.eigvalsh(covariance(state, K) - dense).min() > -1e-6
-        assert np.linalg.eigvalsh(covariance(run.finish(cheap=True), K) - dense).min() > -1e-6
 
 
 def test_recycling_changes_no_answer_but_saves_products(rng):
@@ -262,12 +261,3 @@ def test_informative_actions_explain_more_than_any_unit_vectors(rng):
         solver = ReducedNewton(policy, num_actions=8, tolerance=1e-9)
         left[name] = np.trace(covariance(run_to_the_end(solver, of)[2], K))
     assert left["ours"] < 0.8 * left["units"]
-
-
-def test_bad_options_are_named():
-    with pytest.raises(ValueError, match="compression must be a whole number of at least 1; got 0"):
-        IterGP(compression=0)
-    with pytest.raises(ValueError, match="num_actions must be a whole number of at least 1; got 0"):
-        ReducedNewton(num_actions=0)
-    with pytest.raises(ValueError, match="num_pivots must be a whole number of at least 1"):
-        Informative(0)

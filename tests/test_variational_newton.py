@@ -7,6 +7,7 @@ import laplace
 import numpy as np
 import pytest
 from gpflow.likelihoods import Gaussian, Poisson, Softmax
+from iterncgp_cases import fit, made
 from scipy.special import expit
 
 import gpflow_gam as gg
@@ -27,9 +28,7 @@ def exact(rounds=2):
 
 
 def fitted(data, likelihood, rounds=2, **options):
-    model = IterNCGP(data, options.pop("kernel", kernel()), likelihood, solver=exact(rounds))
-    gg.optimizers.fit(model, hyperparameters=False)
-    return model
+    return made(data, options.pop("kernel", kernel()), likelihood, solver=exact(rounds))
 
 
 def best_gaussian(K, slopes):
@@ -70,8 +69,7 @@ def test_it_is_the_best_gaussian(name, rng):
     np.testing.assert_allclose(result[0][:, 0], mean, atol=1e-4)
     np.testing.assert_allclose(result[1][0], cov, atol=1e-4)
     # its bound is stationary in the mean, so none is better nearby; and Laplace's is less
-    mode = IterNCGP(model.data, kernel(), likelihood, solver="newton")
-    gg.optimizers.fit(mode, hyperparameters=False)
+    mode = made(model.data, kernel(), likelihood, solver="newton")
     assert float(model.elbo()) > float(mode.elbo()) + 0.01
 
 
@@ -86,8 +84,7 @@ def test_classes_have_expected_gradients_for_weights(rng):
         draws = rng.multivariate_normal(mean[n], cov[n], 40_000)
         expected = np.eye(3)[int(labels[n, 0])] - laplace.softmax(draws).mean(axis=0)
         np.testing.assert_allclose(model.state.weights[:, n], expected, atol=0.02)
-    mode = IterNCGP((X, labels), kernel(20.0), Softmax(3), solver="newton")
-    gg.optimizers.fit(mode, hyperparameters=False)
+    mode = made((X, labels), kernel(20.0), Softmax(3), solver="newton")
     assert float(model.elbo()) > float(mode.elbo()) + 1.0
     sure = [m.predict_y(X)[0].numpy().max(axis=1).mean() for m in (mode, model)]
     assert sure[1] > sure[0] + 0.01
@@ -98,11 +95,10 @@ def test_averages_that_overflow_leave_the_round_before(rng):
     Y = rng.poisson(2.0, (N, 1)).astype(float)
     few = Variational(ReducedNewton(num_actions=1))
     model = IterNCGP((X, Y), kernel(2e4), Poisson(), solver=few)
-    result = gg.optimizers.fit(model, hyperparameters=False)
+    result = fit(model)
     assert not result.converged
     assert "Poisson overflows where it is averaged" in result.message
-    mode = IterNCGP((X, Y), kernel(2e4), Poisson(), solver=few.newton)
-    gg.optimizers.fit(mode, hyperparameters=False)
+    mode = made((X, Y), kernel(2e4), Poisson(), solver=few.newton)
     for a, b in zip(model.predict_f(X), mode.predict_f(X)):
         np.testing.assert_allclose(a, b)
 
@@ -120,8 +116,3 @@ def test_it_is_the_default_of_few_rows_whose_noise_is_not_normal(rng, monkeypatc
     assert type(IterNCGP((X, Y), kernel(), Poisson(), solver="newton").solver) is ReducedNewton
     monkeypatch.setattr(iterncgp, "_FEW", N - 1)
     assert type(IterNCGP((X, Y), kernel(), Poisson()).solver) is ReducedNewton
-
-
-def test_bad_options():
-    with pytest.raises(ValueError, match="rounds must be at least 1; got 0"):
-        Variational(rounds=0)
