@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import gpflow
 import keras
 import numpy as np
 import tensorflow as tf
@@ -47,7 +46,6 @@ BETTER = {
 NUM_HELD_OUT = 8  # species of leaves
 RATE, BATCH, BLOCKS, WIDTH, NUM_FEATURES = 0.003, 64, 2, 64, 8
 KL_WEIGHT = 1 / 5  # chosen on held-out folds of the digits
-NUM_JOINT, VARIANCE, LENGTHSCALE = 100, 10.0, 4.0
 MAX_SECONDS = 20.0  # of IterNCGP's fit
 NUM_SCORES = 200
 NUM_RANDOM, RIDGE = 1024, 1.0
@@ -349,12 +347,12 @@ def sngp(problem: Problem) -> Trained:
 
 
 def additive_terms() -> gg.terms.Terms:
-    """A smooth and a line of each of eight features."""
-    return sum((gg.s(i) + gg.linear(i) for i in range(NUM_FEATURES)), gg.terms.Terms())
+    """A smooth of each of eight features."""
+    return sum((gg.s(i) for i in range(NUM_FEATURES)), gg.terms.Terms())
 
 
 def gp_head(
-    problem: Problem, terms: gg.terms.Terms, frozen: Sequence[str] = ()
+    problem: Problem, terms: gg.terms.Terms, distance_aware: bool = False
 ) -> gg.layers.AdditiveGP:
     return gg.layers.AdditiveGP(
         terms,
@@ -362,8 +360,7 @@ def gp_head(
         num_classes=problem.num_classes,
         num_data=len(problem.X),
         kl_weight=KL_WEIGHT,
-        num_inducing=8,
-        frozen=("inducing_variable", *frozen),
+        distance_aware=distance_aware,
     )
 
 
@@ -377,15 +374,13 @@ def additive(problem: Problem, *, spectral: bool = False) -> Trained:
     return _with_head(head, keras.Model(inputs, features), size(model))
 
 
-def joint(problem: Problem) -> Trained:
-    """A smooth of all 64 features of a bounded network, trained after it."""
-    model, features = softmax(problem, spectral=True)
-    # by a kernel without lines: away from all data it is the prior again, mean and variance
-    kernel = gpflow.kernels.SquaredExponential(VARIANCE, LENGTHSCALE)
-    smooth = gg.s(*range(WIDTH), k=NUM_JOINT, kernel=kernel)
-    head = gp_head(problem, smooth, frozen=("kernel",))
-    gg.layers.refit(head, features.predict(problem.X, verbose=0), problem.y)
-    return _with_head(head, features, size(model))
+def distance_aware(problem: Problem) -> Trained:
+    """A smooth of all 64 features of a bounded network."""
+    inputs, features = network(problem, spectral=True)
+    head = gp_head(problem, gg.s(*range(WIDTH)), distance_aware=True)
+    model = keras.Model(inputs, head(features))
+    train(model, problem, head.loss)
+    return _with_head(head, keras.Model(inputs, features), size(model))
 
 
 def newton(problem: Problem) -> Trained:
@@ -416,7 +411,7 @@ METHODS: dict[str, Callable[[Problem], Trained]] = {
     "SNGP": sngp,
     "AdditiveGP": additive,
     "AdditiveGP, spectral": lambda problem: additive(problem, spectral=True),
-    "AdditiveGP, joint": joint,
+    "AdditiveGP, distance-aware": distance_aware,
     "IterNCGP": newton,
 }
 """By name: trained on a problem."""

@@ -20,9 +20,10 @@ Y = RNG.poisson(np.exp(1.0 + np.sin(2.0 * X[:, 0])))
 
 def build(normalise: bool = False) -> keras.Model:
     options = {"num_data": N, "num_inducing": 6}
-    head = gg.layers.AdditiveGP(gg.s(0) + gg.s(1), "negative_binomial", **options)
+    terms = gg.s(0) + gg.s(1) + gg.s(0, 1, 2)  # whose inducing inputs follow the features
+    head = gg.layers.AdditiveGP(terms, "negative_binomial", distance_aware=True, **options)
     inputs = keras.Input((2,), dtype="float64")
-    features = keras.layers.Dense(2, dtype="float64")(inputs)
+    features = keras.layers.Dense(3, dtype="float64")(inputs)
     if normalise:  # its replicas meet inside the forward pass
         features = keras.layers.BatchNormalization(dtype="float64", synchronized=True)(features)
     model = keras.Model(inputs, head(features))

@@ -21,9 +21,10 @@ Y = np.sin(2.0 * X[:, 0])
 LABELS = (Y > 0.0).astype(int) + (X[:, 1] > 1.0)
 
 
-def head(**options: Any) -> AdditiveGP:
+def head(terms: Any = None, **options: Any) -> AdditiveGP:
     result = AdditiveGP(
-        gg.s(0) + gg.s(1), **{"num_data": N, "num_inducing": 5, "normalization": None, **options}
+        terms or gg.s(0) + gg.s(1),
+        **{"num_data": N, "num_inducing": 5, "normalization": None, **options},
     )
     q_mu = result.parameters["variational.site_shift"]
     q_mu.assign(np.linspace(-1.0, 1.0, q_mu.shape.num_elements()).reshape(q_mu.shape))
@@ -43,7 +44,8 @@ def network(one: AdditiveGP, **options: Any) -> keras.Model:
 
 @pytest.mark.parametrize("strange", ["no rows", "nan", "inf"])
 def test_what_says_nothing_of_features_does_not_move_their_scaling(strange: str) -> None:
-    one, other = head(normalization="running"), head(normalization="running")
+    terms = gg.s(0) + gg.s(0, 1, 2)  # inducing inputs follow the features
+    one, other = head(terms, normalization="running"), head(terms, normalization="running")
     for h in (one, other):
         h(X, training=True)
     more = 2.0 + 3.0 * X
@@ -142,7 +144,8 @@ def test_ways_to_run_are_one() -> None:
     losses = []
     for way in ({"jit_compile": True}, {"run_eagerly": True}, {"steps_per_execution": 3}):
         keras.utils.set_random_seed(0)
-        one, inputs = head(normalization="running"), keras.Input((3,))
+        terms = gg.s(0) + gg.s(0, 1, 2)  # inducing inputs follow the features
+        one, inputs = head(terms, normalization="running"), keras.Input((3,))
         model = keras.Model(inputs, one(keras.layers.Dense(3)(inputs)))
         model.compile(keras.optimizers.Adam(0.01), loss=one.loss, **way)
         result = model.fit(X, Y, epochs=3, batch_size=16, shuffle=False, verbose=0)

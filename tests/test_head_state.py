@@ -40,8 +40,8 @@ def test_state_is_all_there_is(trained: tuple[keras.Model, AdditiveGP]) -> None:
     ("way", "flags"), [("keras", "changed"), ("weights", "changed"), ("checkpoint", "same")]
 )
 def test_round_trips_are_exact(tmp_path: Path, way: str, flags: str) -> None:
-    terms = gg.s(0) + gg.s(1, by=2) + gg.ti(0, 1)
-    head = additive(terms, name="saved")
+    terms = gg.s(0) + gg.s(1, by=2) + gg.ti(0, 1) + gg.s(0, 1, 2)
+    head = additive(terms, name="saved", distance_aware=True)
     model = network(head)
     scramble(head)
     if flags == "changed":
@@ -53,7 +53,7 @@ def test_round_trips_are_exact(tmp_path: Path, way: str, flags: str) -> None:
         other = again.get_layer("saved")
         assert other.frozen == head.frozen
     else:
-        other = additive(terms, name="saved")
+        other = additive(terms, name="saved", distance_aware=True)
         again = network(other)
         if way == "weights":
             model.save_weights(tmp_path / "net.weights.h5")

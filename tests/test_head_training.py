@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gpflow_gam as gg
-from gpflow_gam.layers import AdditiveGP, SpectralBound, refit
+from gpflow_gam.layers import AdditiveGP, SpectralBound
 
 N = 40
 RNG = np.random.default_rng(2)
@@ -313,7 +313,7 @@ def test_trained_residual_blocks_keep_distances(rng: np.random.Generator, tmp_pa
     assert again.layers[1].kernel_constraint.bound == 0.8
 
 
-# --- a head trained by itself on a network's features --------------------------------------------
+# --- smooths of all features ---------------------------------------------------------------------
 
 ROWS = 60
 
@@ -323,21 +323,18 @@ def features(rng: np.random.Generator) -> np.ndarray:
     return 3.0 + rng.normal(size=(ROWS, 5)) * [1.0, 1.0, 2.0, 0.5, 1.0]
 
 
-def joint(**options: object) -> AdditiveGP:
-    kernel = gpflow.kernels.Matern52(lengthscales=2.0)
-    terms = gg.s(*range(5), k=ROWS, kernel=kernel)
-    return AdditiveGP(terms, num_data=ROWS, **options)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
-def test_a_refit_with_all_rows_is_exact_regression(
+def test_inducing_inputs_at_all_rows_are_exact_regression(
     features: np.ndarray, rng: np.random.Generator
 ) -> None:
     y = np.sin(features[:, 0]) + 0.1 * rng.normal(size=ROWS)
-    head = joint(normalization="adapt")
-    history = refit(head, features, y, epochs=2, batch_size=ROWS, learning_rate=0.0)
-    assert len(history.history["loss"]) == 2
+    kernel = gpflow.kernels.Matern52(lengthscales=2.0)
+    terms = gg.s(*range(5), k=ROWS, kernel=kernel)
+    head = AdditiveGP(terms, num_data=ROWS, normalization="adapt")
+    head.adapt(features, y)
+    for _ in range(2):
+        head.loss(y, head(features, training=True))
     scaled = (features - features.mean(axis=0)) / features.std(axis=0)
     np.testing.assert_allclose(head.scaled(features), scaled, rtol=1e-6)
     gp = head.model
@@ -354,18 +351,62 @@ def test_a_refit_with_all_rows_is_exact_regression(
     np.testing.assert_allclose(moments[:, 0, 1], variance[:, 0], atol=1e-4)
 
 
+def rows_of_classes(rng: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Three clusters in six dimensions, and which one."""
+    labels = np.arange(number) % 3
+    return 3.0 * np.eye(3, 6)[labels] + 0.5 * rng.normal(size=(number, 6)), labels
+
+
 @pytest.mark.slow
-def test_weights_of_a_refit_count_rows(features: np.ndarray, rng: np.random.Generator) -> None:
-    y = np.sin(features[:, 0]) + 0.1 * rng.normal(size=ROWS)
-    y[:20] += 5.0
-    weights = np.repeat([0.0, 1.0], [20, ROWS - 20])
-    head = AdditiveGP(gg.s(0), num_data=ROWS)
-    options = {"epochs": 40, "batch_size": ROWS, "learning_rate": 0.1}
-    refit(head, features, y, sample_weight=weights, **options)
-    error = head(features).numpy()[20:, 0, 0] - y[20:]
-    assert np.sqrt(np.mean(np.square(error))) < 0.5  # the rows without weight alone add 1.6
-    with pytest.raises(ValueError, match=rf"sample_weight must be \[{ROWS}\].*got shape \(3,\)"):
-        refit(head, features, y, sample_weight=np.ones(3))
+def test_a_distance_aware_head_is_unsure_away_from_its_data(
+    rng: np.random.Generator, tmp_path: Path
+) -> None:
+    keras.utils.set_random_seed(0)
+    (x, labels), (near, truth) = (rows_of_classes(rng, n) for n in (240, 60))
+    head = AdditiveGP(gg.s(*range(8)), "softmax", num_classes=3, num_data=240, distance_aware=True)
+    inputs = keras.Input((6,))
+    model = keras.Model(inputs, head(keras.layers.Dense(8, activation="relu")(inputs)))
+    model.compile(keras.optimizers.Adam(0.003), loss=head.loss)
+    model.fit(x, labels, epochs=15, verbose=0)
+    model.save(tmp_path / "aware.keras")
+    model = keras.models.load_model(tmp_path / "aware.keras")
+    sure = model.predict(near, verbose=0)
+    away = model.predict(4.0 - near, verbose=0)
+    assert np.mean(sure[..., 0].argmax(axis=1) == truth) > 0.95
+    assert np.median(sure[..., 1]) < 5.0
+    assert np.median(away[..., 1]) > 9.9  # the prior, and what is not known of the intercept
+
+
+def test_inducing_inputs_of_many_features_follow_these(rng: np.random.Generator) -> None:
+    x = rows_of_classes(rng, 240)[0]
+    x[::7] = np.nan  # rows that a mask leaves out
+    head = AdditiveGP(gg.s(*range(6), k=30) + gg.s(0), num_data=240)
+    Z = head.model.inducing_variable.components["s(0,1,2,3,4,5)"]
+    curve = np.array(head.model.inducing_variable.components["s(0)"])
+
+    def gap() -> float:
+        scaled = np.asarray(head.scaling(x))
+        squares = np.square(scaled[~np.isnan(x[:, 0]), None] - np.array(Z)).sum(axis=-1)
+        return float(np.sqrt(squares.min(axis=1).mean()))
+
+    start = gap()
+    for batch in np.split(x, 4) * 6:
+        head(batch, training=True)
+    assert gap() < 0.65 * start
+    np.testing.assert_array_equal(head.model.inducing_variable.components["s(0)"], curve)
+    x[:, 0] -= 5.0  # a network goes on to learn
+    for batch in np.split(x, 4) * 12:
+        head(batch, training=True)
+    assert gap() < 0.65 * start
+    head.frozen = ("inducing_variable", "variational")
+    before = np.array(Z)
+    head(x, training=True)
+    np.testing.assert_array_equal(Z, before)
+
+
+def test_distance_awareness_needs_a_smooth_of_several_features() -> None:
+    with pytest.raises(ValueError, match=r"distance_aware=True needs a smooth of all features"):
+        AdditiveGP(gg.s(0) + gg.te(0, 1), num_data=ROWS, distance_aware=True)
 
 
 def test_a_kernel_of_ones_own_keeps_its_measure(features: np.ndarray) -> None:

@@ -5,7 +5,7 @@ from .effects import DrawComponents
 from .head import GPHead
 from .iterncgp import IterNCGP
 from .losses import ExpectedLogLikelihood, NegativeLogPredictiveDensity, ResponseMetric
-from .training import SpectralBound, refit
+from .spectral import SpectralBound
 
 __all__ = [
     "AdditiveGP",
@@ -16,5 +16,4 @@ __all__ = [
     "NegativeLogPredictiveDensity",
     "ResponseMetric",
     "SpectralBound",
-    "refit",
 ]

@@ -22,6 +22,7 @@ from ..gam.components.kernels import LINES_FIRST, PRIORS
 from ..gam.families import Family
 from ..gam.fits.specification import MAX_SITES
 from ..gam.terms import Term, Terms
+from ..kernels import kernel_columns
 from ..kernels.correlation import parameters_of, with_values
 from ..kernels.shaped import shaped_part
 from ..likelihoods.base import unwrapped
@@ -37,6 +38,7 @@ from .head import (
     Normalization,
     Output,
     asserted,
+    constant_weight,
     is_below,
     is_moved,
     of_all_replicas,
@@ -58,6 +60,11 @@ _NEAR, _CAREFUL_EPOCHS = 1.0, 4
 """Distance of a site from the mode of its row in the first epoch, in scales; twice in each next."""
 _STEEPER = 2.0
 """Slopes are taken near the mode where the curvature is more than so many times the one there."""
+_KEPT, _LOST = 0.95, 0.05
+"""
+Of inducing inputs that follow features: what a batch leaves of running averages; the share of an
+even number of rows below which one is moved to another row.
+"""
 _WINDOW, _MOST = 0.5, 0.3
 """Step size of natural gradients, in batches by epoch, and at most."""
 
@@ -193,7 +200,10 @@ class _Penalty(keras.regularizers.Regularizer):
     def __call__(self, variable: Any) -> tf.Tensor:
         head = self._head()
         assert head is not None  # it owns the variable
-        return head.penalty()
+        penalty = head.penalty()
+        if variable.shape[0] == 0:  # of a head without hyperparameters; Keras asks for a gradient
+            penalty += tf.cast(tf.reduce_sum(variable), penalty.dtype)
+        return penalty
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
@@ -228,13 +238,19 @@ class AdditiveGP(GPHead):
         tempered. It cannot be changed after a model was compiled, and so not at all.
     :param scale: the predictor's natural size: a Gaussian response's standard deviation, 1 behind
         a link.
+    :param distance_aware: let smooths of several features in ``terms``, such as
+        ``s(*range(64))``, be unsure away from all training data (Liu et al. 2020): their kernel is
+        squared exponential without a line, held at a variance of ``10 scale^2`` and a lengthscale
+        of half the square root of the number of features, in spreads of these, and they have 100
+        inducing inputs by default. For out-of-distribution detection: see :ref:`far`.
     :param normalization: ``"running"``: location and spread of features follow the training
         batches, and smooths begin as lines, for features of a network; ``"adapt"``: only
         :meth:`adapt` sets them, for columns of data; None: features are taken as they are.
     :param output: what calls return, see :meth:`call`.
     :param level: probability of intervals.
     :param frozen: beginnings of the paths of parameters that training leaves alone (see
-        :attr:`parameters`); by default the inducing inputs.
+        :attr:`parameters`); by default the inducing inputs. Those of smooths of more than two
+        features then follow the features, where ``normalization="running"``, by running k-means.
     :param options: of :class:`keras.Layer`; ``dtype`` is ``"float64"`` (GPflow's default) or
         ``"float32"``.
     :raises TypeError, ValueError: naming the argument.
@@ -252,6 +268,7 @@ class AdditiveGP(GPHead):
         loss_weight: float = 1.0,
         kl_weight: float = 1.0,
         scale: float = 1.0,
+        distance_aware: bool = False,
         normalization: Normalization = "running",
         output: Output = "moments",
         level: float = 0.95,
@@ -270,14 +287,12 @@ class AdditiveGP(GPHead):
         self.loss_weight, self._kl_weight = float(loss_weight), float(kl_weight)
         self._penalty = _Penalty(self)
         specification = HeadSpecification.of(
-            terms, likelihood, num_classes, num_levels, num_inducing, scale
+            terms, likelihood, num_classes, num_levels, num_inducing, scale, distance_aware
         )
         super().__init__(specification, normalization, output, level, frozen, **options)
-        self._steps = self._counter("steps")
-        self._starts = self._counter("starts")
+        self._steps = constant_weight(self, "steps", ())
+        self._starts = constant_weight(self, "starts", ())
         self._shapes = _HeadShapes(self._gp, self.structure.width)
-        # for tf.train.Checkpoint
-        self._held = [self._moved.value, self._steps.value, self._starts.value]
         # Keras compiles by XLA where it may; a projection is computed by numpy
         self.supports_jit = not self._shapes
 
@@ -290,7 +305,14 @@ class AdditiveGP(GPHead):
         learnt = self.normalization == "running"  # features of a network
         priors = LINES_FIRST if learnt else PRIORS
         kernel = spec.build_kernel(self.structure, priors, normal=learnt)
-        inducing = build_inducing(self.structure.components, kernel, self.structure.width)
+        inducing: Any = build_inducing(self.structure.components, kernel, self.structure.width)
+        # rows near the inducing inputs that follow features, by component
+        inducing.counts = {
+            c.name: tf.Variable(
+                np.zeros(len(c.inducing)), False, name=f"counts_{i}", dtype=self.compute_dtype
+            )
+            for i, c in enumerate(self.structure.joint if learnt else [])
+        }
         for Z in inducing.inputs:  # free by structure; whether they move is a flag
             for variable in Z.variables:
                 variable._trainable = True
@@ -322,9 +344,6 @@ class AdditiveGP(GPHead):
         if y is not None:
             self._starts.assign(1.0)
         self._forget()
-
-    def _counter(self, name: str) -> keras.Variable:
-        return self.add_weight(name=name, shape=(), initializer="zeros", trainable=False)
 
     @property
     def kl_weight(self) -> float:
@@ -368,6 +387,20 @@ class AdditiveGP(GPHead):
         for Z, new in zip(self._gp.inducing_variable.inputs, fresh.inputs, strict=True):
             have: AnyNDArray = np.asarray(Z)
             Z.assign(_filled_up(np.asarray(new), have) if have.size else have)
+        for count in self._gp.inducing_variable.counts.values():
+            count.assign(tf.ones_like(count))
+
+    def _follow(self, x: tf.Tensor) -> None:
+        super()._follow(x)
+        by_optimizer = not is_below("inducing_variable", self.frozen)
+        if by_optimizer or is_below("variational.site_shift", self.frozen):
+            return
+        inducing = self._gp.inducing_variable
+        for name, count in inducing.counts.items():
+            columns = list(kernel_columns(self.kernel[name]) or ())
+            rows = of_all_replicas(tf.gather(self.scaling(x), columns, axis=1))
+            Z = inducing.components[name].unconstrained_variable
+            _follow_rows(Z, count, tf.stop_gradient(rows))
 
     def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
         gp = self._gp
@@ -650,7 +683,7 @@ class AdditiveGP(GPHead):
             moves.free = free
             for p, value in zip(moved.values(), values):
                 p.assign(value)
-        self._moved.trainable = self.trainable and bool(free.any())
+        self._moved.trainable = self.trainable and bool(free.any() or not free.size)
         # Keras asks a trainable variable for its regulariser once a loss, in the replica that
         # asks. What add_loss() is given in call() would count a layer twice that is called twice,
         # and goes astray between replicas that meet inside the forward pass.
@@ -665,7 +698,38 @@ class AdditiveGP(GPHead):
             "num_data": self.num_data,
             "loss_weight": self.loss_weight,
             "kl_weight": self.kl_weight,
+            "distance_aware": self.specification.distance_aware,
         }
+
+
+def _follow_rows(centres: tf.Variable, counts: tf.Variable, rows: tf.Tensor) -> None:
+    """
+    Let centres [M, D] follow the rows [N, D] of a batch that are nearest to each: k-means by
+    running averages (van den Oord, Vinyals & Kavukcuoglu 2017, "Neural Discrete Representation
+    Learning", appendix A.1).
+
+    Centres without rows for long become rows of the batch, as all do with the first.
+    """
+    rows = tf.pad(rows, [[0, 1], [0, 0]], constant_values=np.nan)  # there may be none
+    finite = tf.reduce_all(tf.math.is_finite(rows), axis=1)
+    first = tf.argsort(tf.cast(finite, tf.int32), direction="DESCENDING", stable=True)
+    rows = tf.gather(tf.where(finite[:, None], rows, tf.zeros_like(rows)), first)
+    number = tf.math.count_nonzero(finite, dtype=tf.int32)
+    Z, count = tf.convert_to_tensor(centres), tf.convert_to_tensor(counts)
+    share = tf.cast(number, count.dtype) / Z.shape[0]
+    lost = count < _LOST * share
+    place = tf.cumsum(tf.cast(lost, tf.int32)) - 1
+    lost &= place < number
+    Z = tf.where(lost[:, None], tf.gather(rows, tf.where(lost, place, 0)), Z)
+    count = tf.where(lost, share, count)
+    distance = tf.reduce_sum(tf.square(Z), axis=1) - 2.0 * tf.matmul(rows, Z, transpose_b=True)
+    nearest = tf.one_hot(tf.argmin(distance, axis=1), Z.shape[0], dtype=Z.dtype)
+    nearest *= tf.cast(tf.range(tf.shape(rows)[0]) < number, Z.dtype)[:, None]
+    near = tf.reduce_sum(nearest, axis=0)
+    count = _KEPT * count + (1.0 - _KEPT) * near
+    gap = tf.matmul(nearest, rows, transpose_a=True) - near[:, None] * Z
+    centres.assign(Z + (1.0 - _KEPT) * tf.math.divide_no_nan(gap, count[:, None]))
+    counts.assign(count)
 
 
 def _kept_kl() -> weakref.WeakKeyDictionary[AdditiveGP, tf.Tensor]:
@@ -747,8 +811,8 @@ def _moved_by_keras(
 ) -> _Moves:
     """Give the trainable parameters of modules transforms with moves."""
     found = [(p, factor) for part, factor in factors.items() for p in part.trainable_parameters]
-    ends = np.cumsum([p.shape.num_elements() for p, _ in found])
-    moves = _Moves(weight(int(ends[-1])))
+    ends = np.cumsum([p.shape.num_elements() for p, _ in found], dtype=int)
+    moves = _Moves(weight(int(ends.max(initial=0))))
     for (p, factor), end in zip(found, ends):
         places = np.arange(end - p.shape.num_elements(), end)
         p._bijector = p._transform_fn = _Moved(p.transform, factor, moves, places)

@@ -499,6 +499,10 @@ class GPHead(MomentReader, keras.Layer):
     def _adapt_inducing(self, components: Sequence[Component]) -> None:
         """Move inducing inputs, where there are any."""
 
+    def _follow(self, x: tf.Tensor) -> None:
+        """Let what depends on the features' distribution follow a training batch [N, D]."""
+        self.scaling.update(x)
+
     def call(
         self,
         inputs: tf.Tensor,
@@ -532,7 +536,7 @@ class GPHead(MomentReader, keras.Layer):
             if mask is not None:
                 nan = tf.constant(np.nan, known.dtype)
                 known = tf.where(tf.reshape(mask, [-1, 1]), known, nan)
-            self.scaling.update(known)
+            self._follow(known)
         with self._precision():
             flat = self._predicted(rows, output or self.output_kind, bool(training))
         outputs = flat if rank == 2 else as_leading(flat, inputs, 1)

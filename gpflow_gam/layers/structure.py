@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, Parameter
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
@@ -49,6 +49,9 @@ from ..optimizers.binned.bins import HeldColumns
 Kind = Literal["number", "level", "cycle", "multiplier", "latitude", "longitude"]
 _NUM_ROWS = 2048
 _NUM_NORMAL = 12  # inducing inputs of a smooth of one normal feature
+_NUM_JOINT = 100  # of a smooth of all features that is distance aware
+_FAR_VARIANCE = 10.0
+"""Prior variance of one, in scales: it is what is known of a row that is far from all others."""
 _CLASSES = ("categorical", "ordinal")
 _IN_UNITS = ("gaussian", "student_t", "heteroskedastic")
 """Families whose predictor has the response's unit."""
@@ -77,6 +80,12 @@ class Structure:
     def width(self) -> int:
         """D, the columns of X."""
         return len(self.features)
+
+    @property
+    def joint(self) -> list[Component]:
+        """Smooths of more than two features, which no grid of inducing inputs fills."""
+        smooths = [c for c in self.components if c.form in ("smooth", "own") and c.by is None]
+        return [c for c in smooths if len(c.margins) > 2]
 
     @functools.cached_property
     def num_levels(self) -> dict[int, int]:
@@ -295,6 +304,7 @@ class HeadSpecification:
     num_levels: tuple[tuple[int, int], ...]
     num_inducing: int | None
     scale: float
+    distance_aware: bool = False
 
     @classmethod
     def of(
@@ -305,6 +315,7 @@ class HeadSpecification:
         num_levels: Mapping[int, int] | None,
         num_inducing: int | None,
         scale: float,
+        distance_aware: bool = False,
     ) -> HeadSpecification:
         if isinstance(terms, (list, tuple)) and terms and isinstance(terms[0], dict):
             terms = terms_from_json(list(terms))
@@ -344,13 +355,20 @@ class HeadSpecification:
         if not (np.isfinite(scale) and scale > 0.0):
             raise ValueError(f"scale must be a positive number; got {scale!r}.")
         levels = tuple((int(f), int(k)) for f, k in (num_levels or {}).items())
-        return cls(terms, family, num_classes, levels, num_inducing, float(scale))
+        if distance_aware and not any(map(_is_joint, terms)):
+            raise ValueError(
+                "distance_aware=True needs a smooth of all features, such as s(*range(64)), in "
+                f"terms; got {terms!r}."
+            )
+        return cls(
+            terms, family, num_classes, levels, num_inducing, float(scale), bool(distance_aware)
+        )
 
     def to_json(self) -> dict[str, Any]:
-        if self.own_kernels:
+        if own := _kernels_in(self.terms):
             raise ValueError(
-                f"{next(iter(self.own_kernels))} has a kernel of your own, which no configuration "
-                "can hold: use bs=... to save or clone this layer."
+                f"{next(iter(own))} has a kernel of your own, which no configuration can hold: "
+                "use bs=... to save or clone this layer."
             )
         return {
             "terms": self.terms.to_json(),
@@ -381,13 +399,30 @@ class HeadSpecification:
 
     def structure(self, normal: bool = False) -> Structure:
         """The structure where features are scaled while they are learnt, and so ``normal``."""
-        return build_structure(self.terms, self.num_inducing, dict(self.num_levels), normal)
+        return build_structure(self._terms(), self.num_inducing, dict(self.num_levels), normal)
+
+    def _terms(self) -> Terms:
+        """The terms with kernels for smooths that are distance aware."""
+        if not self.distance_aware:
+            return self.terms
+        return Terms(map(self._of_distances, self.terms), select=self.terms.select)
+
+    def _of_distances(self, term: Term) -> Term:
+        """A smooth that is its prior again away from all data, which a line is not."""
+        if not _is_joint(term):
+            return term
+        # learnt, a longer lengthscale fits the rows that are there as well
+        held = functools.partial(Parameter, transform=gpflow.utilities.positive(), trainable=False)
+        kernel = gpflow.kernels.SquaredExponential(
+            held(_FAR_VARIANCE * self.scale**2), held(0.5 * np.sqrt(len(term.columns)))
+        )
+        k = term.k or self.num_inducing or _NUM_JOINT
+        return dataclasses.replace(term, kernel=kernel, k=k)
 
     @property
     def own_kernels(self) -> dict[str, Kernel]:
-        """Kernels of the user, by the labels of their terms."""
-        smooths = [term for term in self.terms if isinstance(term, Smooth)]
-        return {t.label: t.kernel for t in smooths if t.kernel is not None}
+        """Kernels of terms that no ``bs`` names, by the labels of their terms."""
+        return _kernels_in(self._terms())
 
     def build_kernel(
         self, structure: Structure, priors: VariancePriors = PRIORS, normal: bool = False
@@ -461,6 +496,18 @@ class HeadSpecification:
             likelihood, tf.constant(X), tf.constant(Y), offset, self.num_predictors
         )
         model.mean_function.constant.assign(np.asarray(constant)[0])
+
+
+def _is_joint(term: Term) -> TypeGuard[Smooth]:
+    """True for a smooth of several features without a kernel of its own."""
+    if not isinstance(term, Smooth) or len(term.columns) == 1 or term.kernel is not None:
+        return False
+    return term.kind == "se" and term.isotropic
+
+
+def _kernels_in(terms: Terms) -> dict[str, Kernel]:
+    smooths = [term for term in terms if isinstance(term, Smooth)]
+    return {t.label: t.kernel for t in smooths if t.kernel is not None}
 
 
 def _centred(kernel: AdditiveKernel) -> list[ZeroMean]:
