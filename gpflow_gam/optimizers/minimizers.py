@@ -431,7 +431,7 @@ def descend(
         if second is not None and (gain := promised(gradient, second)) < 1e-2 * tolerance:
             # which leaves the square of that, so that equal models end at equal places
             if final:
-                guarded(origin - np.linalg.solve(_absolute(second), gradient))
+                guarded(origin + newton_step(gradient, second))
             return best[1], True, f"a Newton step promises {gain:.2g} nats"
         curvature = metric(origin) if second is None else _absolute(second)
         axes = _axes(gradient, curvature)
@@ -580,9 +580,14 @@ def _absolute(hessian: AnyNDArray) -> AnyNDArray:
     return (vectors * np.maximum(np.abs(values), _LEAST_CURVATURE)) @ vectors.T
 
 
+def newton_step(gradient: AnyNDArray, hessian: AnyNDArray) -> AnyNDArray:
+    """A Newton step downhill, [K]."""
+    return -np.linalg.solve(_absolute(hessian), gradient)
+
+
 def promised(gradient: AnyNDArray, hessian: AnyNDArray) -> float:
     """The gain that a Newton step promises."""
-    return 0.5 * float(gradient @ np.linalg.solve(_absolute(hessian), gradient))
+    return -0.5 * float(gradient @ newton_step(gradient, hessian))
 
 
 def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray | None:

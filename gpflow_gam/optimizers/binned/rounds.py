@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray, Parameter, PriorOn
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
+from scipy.linalg import lapack
 from scipy.optimize import brentq
 
 from ...covariances import relative_jitter
@@ -21,7 +23,7 @@ from ...errors import NotPositiveDefinite
 from ...kernels.correlation import Values, lookup, parameters_of
 from ...likelihoods import MeanLink, Quasi
 from ...likelihoods.base import unwrapped
-from ..minimizers import Loss, StopFit, Tracker, descend, other_optimum, promised
+from ..minimizers import Loss, StopFit, Tracker, descend, newton_step, other_optimum, promised
 from .checkpoint import Snapshot
 from .evidence import (
     Evidence,
@@ -30,6 +32,7 @@ from .evidence import (
     Projection,
     PseudoData,
     added,
+    factorised,
     posterior_of,
     slices,
 )
@@ -342,39 +345,10 @@ _LEAST_CONCAVE = 0.05  # the same share, below which the mean converges before p
 _NEAR = 0.01  # share of the way at which it is tested whether it leads uphill at all
 _SHORT = 0.1  # share of the way below which the step is taken block by block
 _LONGEST = 1.0  # longest step of a likelihood's (logarithmic) parameter
-_SLOW = 0.4  # rate of convergence from which steps are extrapolated
-_BEYOND = 4.0  # longest extrapolated step, relative to the way to the target
+_REMEMBERED = 4  # number of targets that are mixed
+_LEAST_NEW = 1e-4  # share of a residual's length that has to be unlike the others
 _PASSES = 30  # number of passes at fixed hyperparameters
 MANY_ROWS = 40_000  # number of rows from which a pass costs more than to foresee its gain
-
-
-@dataclasses.dataclass
-class AitkenStep:
-    """Length of the next step of a fixed-point iteration."""
-
-    # Near the fixed point the distance shrinks by the same factor each round, one near 1 if
-    # components can replace each other: every other round goes to the limit of the geometric series
-    # (Aitken).
-
-    last: float = 0.0  # gain of the last round, if it and the one before went to their targets
-    rate: float = 0.0  # factor by which a round shortens the distance
-    asked: float = 1.0  # length of the last step before it was shortened
-    furthest: float = _BEYOND
-
-    def record(self, gain: float, share: float) -> None:
-        """Take the gain in the ELBO (quadratic in the distance) of a step of some length."""
-        if share == 1.0 and self.last > 0.0 and gain > 0.0:
-            self.rate = min(float(np.sqrt(gain / self.last)), 1.0)
-        if self.asked > share:  # the distance does not shrink by one factor
-            self.furthest = 1.0 + 0.5 * (self.furthest - 1.0)
-        self.last = gain if share == 1.0 and self.asked == 1.0 else 0.0
-
-    def share(self) -> float:
-        """The length of the next step: one to its target, or longer."""
-        self.asked = 1.0
-        if self.last > 0.0 and self.rate >= _SLOW and self.furthest > 1.2:
-            self.asked = min(1.0 / max(1.0 - self.rate, 1e-6), self.furthest)
-        return self.asked
 
 
 @dataclasses.dataclass
@@ -389,6 +363,24 @@ class Point:
         """The point for so many times the rows."""
         return dataclasses.replace(self, data=self.data * factor)
 
+    def arrays(self) -> dict[str, AnyNDArray]:
+        """All of it, by name."""
+        data = self.data
+        masses = {f"mass {i}": m for i, m in enumerate(data.masses)}
+        alone = {"precision": data.precision, "shift": data.shift, "u": self.u, "phi": self.phi}
+        return alone | masses
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, AnyNDArray], prefix: str = "") -> Point:
+        """Undo :meth:`arrays`, of names that begin with the prefix."""
+        masses: list[AnyNDArray] = []
+        while (name := f"{prefix}mass {len(masses)}") in arrays:
+            masses.append(arrays[name])
+        precision, shift, u, phi = (
+            arrays[prefix + name] for name in ("precision", "shift", "u", "phi")
+        )
+        return cls(PseudoData(precision, shift, tuple(masses)), u, phi)
+
     def towards(self, other: Point, share: float) -> Point:
         """The point at a share of the way."""
         return Point(
@@ -396,6 +388,38 @@ class Point:
             self.u + share * (other.u - self.u),
             self.phi + share * (other.phi - self.phi),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixing:
+    """Anderson's acceleration of a fixed-point iteration (Walker & Ni 2011)."""
+
+    # Components that can replace each other converge slowly, and sites that go too far swing: a
+    # mixture of the last targets has the least left to go, as far as that is linear.
+
+    targets: tuple[Point, ...] = ()
+    residuals: tuple[AnyNDArray, ...] = ()  # ways to them, [D]: half their squares are nats
+
+    def after(self, target: Point, residual: AnyNDArray) -> Mixing:
+        """With the target of one more round."""
+        return Mixing(
+            (*self.targets, target)[-_REMEMBERED:], (*self.residuals, residual)[-_REMEMBERED:]
+        )
+
+    def weights(self) -> AnyNDArray:
+        """Weights of the targets, which add up to one."""
+        *before, last = self.residuals
+        differences = np.stack([last - r for r in before], axis=1)
+        shares = np.linalg.lstsq(differences, last, rcond=_LEAST_NEW)[0]
+        return np.append(shares, 1.0 - np.sum(shares))
+
+    def target(self, weights: AnyNDArray) -> Point:
+        """The targets' mixture."""
+        data = functools.reduce(operator.add, (p.data * w for p, w in zip(self.targets, weights)))
+        last = self.targets[-1].u
+        # where nothing is to be gained, as by variances that have vanished, targets are anywhere
+        u = np.clip(weights @ [p.u for p in self.targets], last - _LONGEST, last + _LONGEST)
+        return Point(data, u, weights @ [p.phi for p in self.targets])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -408,28 +432,27 @@ class FitState:
     gain: float = 0.0  # of the last round, in nats, scaled to a full step
     settled: bool = False  # whether sites are near their fixed point, so that it pays to learn
     learnt: bool = False  # whether the last round learnt hyperparameters
-    aitken: AitkenStep = dataclasses.field(default_factory=AitkenStep)
+    fine: float = np.inf  # tolerance of the last search: no later one is coarser
     signed: bool = False  # whether negative weights count, as they do after convergence without
+    mixing: Mixing = dataclasses.field(default_factory=Mixing)
 
     def snapshot(self, history: Sequence[float]) -> Snapshot:
         """The state for a checkpoint, with the ELBOs so far."""
-        data = self.point.data
-        arrays = {"precision": data.precision, "shift": data.shift}
-        arrays |= {f"mass {i}": m for i, m in enumerate(data.masses)}
-        arrays |= {"u": self.point.u, "phi": self.point.phi, "history": np.array(history)}
-        numbers = {"elbo": self.elbo, "rounds": self.rounds, "gain": self.gain}
-        flags = {k: bool(getattr(self, k)) for k in ("settled", "learnt", "signed")}
-        return Snapshot({**numbers, **flags, "aitken": dataclasses.asdict(self.aitken)}, arrays)
+        arrays = {**self.point.arrays(), "history": np.array(history)}
+        for i, (target, residual) in enumerate(zip(self.mixing.targets, self.mixing.residuals)):
+            arrays |= {f"target {i} {name}": a for name, a in target.arrays().items()}
+            arrays[f"residual {i}"] = residual
+        names = [f.name for f in dataclasses.fields(self) if f.name not in ("point", "mixing")]
+        return Snapshot({name: getattr(self, name) for name in names}, arrays)
 
     @classmethod
     def restored(cls, snapshot: Snapshot) -> FitState:
         """Undo :meth:`snapshot`."""
-        arrays, numbers = snapshot.arrays, dict(snapshot.numbers)
-        number = sum(name.startswith("mass ") for name in arrays)
-        masses = tuple(arrays[f"mass {i}"] for i in range(number))
-        data = PseudoData(arrays["precision"], arrays["shift"], masses)
-        point = Point(data, arrays["u"], arrays["phi"])
-        return cls(point, aitken=AitkenStep(**numbers.pop("aitken")), **numbers)
+        arrays, mixing = snapshot.arrays, Mixing()
+        while (name := f"residual {len(mixing.targets)}") in arrays:
+            target = Point.of_arrays(arrays, f"target {len(mixing.targets)} ")
+            mixing = mixing.after(target, arrays[name])
+        return cls(Point.of_arrays(arrays), **snapshot.numbers, mixing=mixing)
 
 
 class StartError(ValueError):
@@ -444,6 +467,11 @@ class Evaluation:
     q: GaussianPosterior
     sweep: Sweep
     elbo: float
+
+
+def _slack(now: Evaluation) -> float:
+    """Nats by which rounding may let the ELBO fall."""
+    return 1e-10 * abs(now.elbo)
 
 
 class Rounds:
@@ -547,43 +575,49 @@ class Rounds:
         """Rounds until one gains less than ``tolerance`` nats; ``rough``: until one has learnt."""
         now: Evaluation | None = None
         at, limit = begin, min(max_rounds, _MAX_ROUNDS)
-        aitken = dataclasses.replace(begin.aitken)
         try:
             now = self._first(at.point, at.signed)
             if not at.rounds:  # an earlier run has recorded it
                 self._record(now)
             while True:
-                if at.learnt and (rough or self._ended(now, at, tolerance)):
+                settled = at.settled or (at.rounds > 0 and at.gain < max(1.0, tolerance))
+                step = self.rows.communicator.agreed(self._newton(now, settled))
+                near = at.learnt and at.gain < 1.0
+                away = self._away(now, step) if near and not rough else None
+                if at.learnt and (rough or self._ended(now, at, tolerance, away)):
                     if rough or at.signed or not now.sweep.negative:
                         other = None if rough else self._elsewhere(now, at.signed, tolerance)
                         if other is None:
                             return now, True, f"the last round gained {at.gain:.2g} nats"
-                        at = dataclasses.replace(at, point=other.point, gain=other.elbo - now.elbo)
+                        gain = other.elbo - now.elbo
+                        at = dataclasses.replace(at, point=other.point, gain=gain, mixing=Mixing())
                         now = other
                     else:
                         now, at = self._with_negative(now, at)
+                    continue
                 if at.rounds >= limit:
                     return now, False, f"round limit of {max_rounds} reached"
-                settled = at.settled or (at.rounds > 0 and at.gain < max(1.0, tolerance))
                 learns = settled or at.rounds >= _STALE_ROUNDS
                 # digits are of no use while sites still move by much
-                fine = max(0.1 * tolerance, _STALE_SHARE * at.gain)
+                fine = min(at.fine, max(0.1 * tolerance, _STALE_SHARE * at.gain))
                 moves = not settled or at.gain > 1.0
                 foreseen = settled and not rough and self._foresees(now)
                 fine = _ROUGH if rough else tolerance if foreseen else fine
-                near = at.learnt and at.gain < 1.0
-                target = self._improved(now, learns, settled, moves, fine, near)
+                target = self._improved(now, step, learns, moves, fine, near)
                 if foreseen and (there := self._foreseen(now, target)).elbo < now.elbo + tolerance:
                     gain = there.elbo - now.elbo
                     other = self._elsewhere(there, at.signed, tolerance)
                     if other is None:
                         return there, True, f"another pass over the rows would gain {gain:.2g} nats"
-                    now, aitken = other, AitkenStep()
-                    at = dataclasses.replace(at, point=other.point, gain=other.elbo - there.elbo)
+                    gain, now = other.elbo - there.elbo, other
+                    at = dataclasses.replace(at, point=other.point, gain=gain, mixing=Mixing())
                     continue
-                share = aitken.share() if settled else 1.0
-                new, share = self._step(now, target, share, learns, at.signed)
-                if share < _SHORT and (new is None or new.elbo - now.elbo < tolerance):
+                mixing = Mixing() if away is None else at.mixing.after(target, away)
+                new, share = self._mixed(now, mixing, at.signed), 1.0
+                if new is None:
+                    mixing = Mixing() if away is None else Mixing().after(target, away)
+                    new, share = self._step(now, target, learns, at.signed)
+                if new is None or (share < _SHORT and new.elbo - now.elbo < tolerance):
                     new = self._by_block(now if new is None else new, target, at.signed) or new
                 if new is None and settled and now.sweep.negative and not at.signed and not rough:
                     now, at = self._with_negative(now, at)
@@ -593,9 +627,9 @@ class Rounds:
                     return now, nothing_left, "no step improves the ELBO any more"
                 # a short step says little of the remaining gain
                 gain, now = (new.elbo - now.elbo) / min(max(share, _SHORT), 1.0), new
-                aitken.record(gain if learns else 0.0, share)
-                so_far, rounds = dataclasses.replace(aitken), at.rounds + 1
-                at = FitState(new.point, new.elbo, rounds, gain, settled, learns, so_far, at.signed)
+                fine = fine if learns else at.fine
+                state = new.elbo, at.rounds + 1, gain, settled, learns, fine, at.signed, mixing
+                at = FitState(new.point, *state)
                 record(at)
                 self._record(now)
         except (StopFit, KeyboardInterrupt) as error:
@@ -611,18 +645,49 @@ class Rounds:
         begin = FitState(Point(data, np.zeros(0), np.zeros(0)), settled=True)
         return fixed.run(begin, 0.1 * tolerance, _PASSES)[0]
 
-    def _ended(self, now: Evaluation, at: FitState, tolerance: float) -> bool:
-        """True if the last round gained little, and that was not for a search that ended early."""
-        small = _SMALL_SHARE * tolerance
-        if at.gain < small or at.gain >= tolerance or self._foresees(now):
+    def _ended(
+        self, now: Evaluation, at: FitState, tolerance: float, away: AnyNDArray | None
+    ) -> bool:
+        """True if the last round gained little, and next to nothing is left to gain."""
+        if at.gain >= tolerance or self._foresees(now) or away is None:
             return at.gain < tolerance
-        u, phi, data = now.point.u, now.point.phi, now.sweep.data
-        step = self._newton(now, settled=True)
-        left = 0.5 * float(step @ (now.sweep.slope + self.family.log_prior(phi)[1]))
+        u, data = now.point.u, now.sweep.data
+        left = 0.5 * float(away @ away)
         hessian = self._known_hessian(data, u)
         if len(u) and hessian is not None:
             left += promised(self.loss(data)(u)[1], hessian)
-        return float(self.rows.communicator.agreed(left)) < small
+        return float(self.rows.communicator.agreed(left)) < _SMALL_SHARE * tolerance
+
+    def _away(self, now: Evaluation, step: AnyNDArray) -> AnyNDArray:
+        """The way to the last sites and parameters, [D]; half its square is about nats to gain."""
+        # the second-order expansion of a KL divergence of Gaussians
+        q, values = now.q, self.values(now.point.u)
+        features = [self.evidence.features(values, c) for c in range(len(self.evidence))]
+        there = Projection(features, now.sweep.data, 1.0)
+        way = [np.sqrt(np.abs(self._family_curvature(now).diagonal())) * step]
+        for precision, shift, mean, Lambda, eta in zip(
+            q.precision, q.shift.T, q.mean.T, there.Lambda, there.eta.T
+        ):
+            root, change = factorised(precision), Lambda - precision
+            half = lapack.dtrtrs(root, change, lower=1)[0]
+            way.append(lapack.dtrtrs(root, eta - shift - change @ mean, lower=1)[0])
+            way.append(np.ravel(lapack.dtrtrs(root, half.T, lower=1)[0]) / np.sqrt(2.0))
+        return np.concatenate(way)
+
+    def _mixed(self, now: Evaluation, mixing: Mixing, signed: bool) -> Evaluation | None:
+        """The mixture of the last targets; None if there are none, or the ELBO falls there."""
+        if len(mixing.targets) < 2:
+            return None
+        weights = self.rows.communicator.agreed(mixing.weights())
+        try:
+            new = self.evaluate(mixing.target(weights), signed)
+        except NotPositiveDefinite:
+            return None
+        return new if new.elbo >= now.elbo - _slack(now) else None
+
+    def _family_curvature(self, now: Evaluation) -> AnyNDArray:
+        """Minus second derivatives in the likelihood's parameters, [K, K]."""
+        return np.diag(self.family.prior_precision()) - now.sweep.curvature
 
     def _foresees(self, now: Evaluation) -> bool:
         """True if the gain of the next round is known before its pass over the rows."""
@@ -641,7 +706,7 @@ class Rounds:
     def _with_negative(self, now: Evaluation, at: FitState) -> tuple[Evaluation, FitState]:
         """The same point with the sites' negative weights, which count last."""
         there = self.evaluate(now.point, signed=True)
-        return there, dataclasses.replace(at, signed=True, settled=True, gain=1.0)
+        return there, dataclasses.replace(at, signed=True, settled=True, gain=1.0, mixing=Mixing())
 
     def _elsewhere(self, now: Evaluation, signed: bool, tolerance: float) -> Evaluation | None:
         """Other hyperparameters with a higher ELBO, found at these sites, or None."""
@@ -652,7 +717,11 @@ class Rounds:
         u = self.rows.communicator.agreed(u if other is None else other)
         if np.array_equal(u, now.point.u):
             return None
-        there = self.evaluate(Point(data, u, now.point.phi), signed)
+        try:
+            there = self.evaluate(Point(data, u, now.point.phi), signed)
+        except NotPositiveDefinite:
+            self.family.set(now.point.phi)
+            return None
         return there if there.elbo > now.elbo + tolerance else None
 
     def _record(self, now: Evaluation) -> None:
@@ -673,8 +742,8 @@ class Rounds:
     def _improved(
         self,
         now: Evaluation,
+        step: AnyNDArray,
         learns: bool,
-        settled: bool,
         moves: bool,
         tolerance: float,
         near: bool,
@@ -682,7 +751,6 @@ class Rounds:
         """The last sites and better parameters; vanished effects come back while sites move."""
         data = now.sweep.data
         u = now.point.u
-        step = self.rows.communicator.agreed(self._newton(now, settled))
         if len(step):
             # the sites at the new parameters of the likelihood
             data = data.shifted(np.tensordot(step, now.sweep.across, axes=1))
@@ -705,7 +773,7 @@ class Rounds:
             return phi
         sweep = now.sweep
         slope = sweep.slope + self.family.log_prior(phi)[1]
-        values, vectors = np.linalg.eigh(np.diag(self.family.prior_precision()) - sweep.curvature)
+        values, vectors = np.linalg.eigh(self._family_curvature(now))
         # uphill by the same length if the sum is convex
         scale = np.maximum(np.abs(values), 1e-8 * max(np.max(np.abs(values)), 1e-300))
         alone = (vectors * scale) @ vectors.T
@@ -723,35 +791,42 @@ class Rounds:
         return step / max(1.0, float(np.max(np.abs(step))) / _LONGEST)
 
     def _step(
-        self, now: Evaluation, target: Point, share: float, learns: bool, signed: bool
+        self, now: Evaluation, target: Point, learns: bool, signed: bool
     ) -> tuple[Evaluation | None, float]:
         """The ELBO at the largest share of the way to the target at which it does not fall."""
         # With learns it gives up, with a share of 1, if the target loses next to nothing and a
         # hundredth of the way gains nothing: of sites alone that says nothing, as they may go too
         # far.
-        slack = 1e-10 * abs(now.elbo)
+        share = 1.0
         for _ in range(_MAX_HALVINGS):
             try:
                 new = self.evaluate(now.point.towards(target, share), signed)
-                if new.elbo >= now.elbo - slack:
+                if new.elbo >= now.elbo - _slack(now):
                     return new, share
                 if learns and share == 1.0 and new.elbo >= now.elbo - _OFF:
                     near = self.evaluate(now.point.towards(target, _NEAR), signed)
-                    if near.elbo < now.elbo + slack:
+                    if near.elbo < now.elbo + _slack(now):
                         self.family.set(now.point.phi)
                         return None, 1.0
             except NotPositiveDefinite:
                 pass
-            share = 1.0 if share > 1.0 else share * (0.5 if share > 0.1 else 0.1)
+            share *= 0.5 if share > 0.1 else 0.1
         self.family.set(now.point.phi)
         return None, 0.0
 
     def _by_block(self, now: Evaluation, target: Point, signed: bool) -> Evaluation | None:
         """Steps part by part, as one that leads astray makes joint ones short; None: no gain."""
+        # a search may have gone to another optimum, which is no way uphill from here
+        data, u = now.sweep.data, now.point.u
+        hessian = self._known_hessian(data, u) if len(u) else None
+        if hessian is not None:
+            step = newton_step(self.loss(data)(u)[1], hessian)
+            step = step / max(1.0, float(np.max(np.abs(step))) / _LONGEST)
+            target = dataclasses.replace(target, u=self.rows.communicator.agreed(u + step))
         best = now
         for part in ("data", "u", "phi"):
             there = dataclasses.replace(best.point, **{part: getattr(target, part)})
-            new, _ = self._step(best, there, 1.0, False, signed)
+            new, _ = self._step(best, there, True, signed)
             best = best if new is None else new
         return best if best.elbo > now.elbo else None
 
@@ -875,6 +950,7 @@ class Rounds:
         learnt, (present, moved) = self.hyperparameters, self._moved(u)
         here = EvidenceEvaluation(self.evidence, data, present, scale)
         bars, masses = here.feature_slopes(), here.masses
+        gradients = [b.gradient(*g) for b, *g in zip(here.blocks, bars, masses)]
         rows, nodes = here.projection.inducing, here.projection.nodes
         H = np.zeros((len(moved), len(moved)))
         # changes of features, of each component by coordinates that move it
@@ -883,10 +959,8 @@ class Rounds:
             blocks = {c: self.evidence.block(c, there) for c in which}
             for c, block in blocks.items():
                 changes[c][j] = (block.phi - here.blocks[c].phi) / _STEP
-            before, after = (
-                added(b[c].gradient(bars[c], masses[c]) for c in which)
-                for b in (here.blocks, blocks)
-            )
+            before = added(gradients[c] for c in which)
+            after = added(blocks[c].gradient(bars[c], masses[c]) for c in which)
             H[j] += (learnt.pullback(u + step, after) - learnt.pullback(u, before)) / _STEP
         H = 0.5 * (H + H.T)
         # below one another: of each row its coordinate, and which inducing value it is of
@@ -908,11 +982,13 @@ class Rounds:
             np.add.at(driven, (owner, value), pulls)
             H += driven @ S @ driven.T
             for d, at, mine in zip(D, cells, slices([len(d) for d in D])):
-                own = value[mine]
-                part = (WS[mine] @ W.T) * S[np.ix_(own, value)]
-                part += WS[mine][:, value] * WS[:, own].T
-                part += 2.0 * (d @ X[:, at].T) * slope[np.ix_(own, value)]
-                H += sums[mine].T @ part @ sums
+                # each pair of components once, as twice what is above the diagonal is symmetric
+                own, on = value[mine], slice(mine.start, None)
+                part = (WS[mine] @ W[on].T) * S[np.ix_(own, value[on])]
+                part += WS[mine][:, value[on]] * WS[on, own].T
+                part += 2.0 * (d @ X[on, at].T) * slope[np.ix_(own, value[on])]
+                part[:, len(d) :] *= 2.0
+                H += sums[mine].T @ part @ sums[on]
         return -0.5 * (H + H.T) - differenced(lambda x: learnt.log_prior(x)[1], u)
 
     def _moved(self, u: AnyNDArray) -> tuple[Values, list[tuple[list[int], Values]]]:
