@@ -76,14 +76,13 @@ def exported(
 def arguments(path: Path, data: pd.DataFrame, name: str = "") -> Path:
     """The columns that a file's description asks for, as it asks for them."""
     about = description(path)
-    types = {k: v["dtype"] for k, v in about["signatures"]["serving_default"]["inputs"].items()}
     target = path.with_suffix(f"{name}.in.npz")
     np.savez(
         target,
         **{
             i["name"]: np.asarray(
                 coded(data[i["column"]], i),
-                str if types[i["name"]] == "string" else types[i["name"]],
+                str if i["dtype"] == "string" else i["dtype"],
             )
             for i in about["inputs"]
         },

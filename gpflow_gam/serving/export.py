@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from ..errors import check_choice, check_count, check_level
 from ..gam.frames import Table
 from ..gam.tables import ERROR
 from .portable import SIGNATURE, GraphFormat, graph_bytes
-from .servable import FORMAT, MEANINGS, Invalid, Rows, Servable, Signature, servable
+from .servable import FORMAT, MEANINGS, Answers, Invalid, Rows, Servable, servable
 from .table_files import TableFormat, table_bytes, write_scorers
 
 DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"  # the description's place in a SavedModel
@@ -258,16 +257,18 @@ def export(
                 f"{given[0]} is an option of format {of}; {path.name} is {kind!r}: leave it out."
             )
     check_level(level)
+    is_like = (path / "saved_model.pb").exists() if kind == "saved_model" else path.is_file()
+    if path.exists() and not (overwrite and is_like):
+        raise FileExistsError(
+            f"{path} is there already; with overwrite=True a SavedModel replaces a SavedModel, and "
+            "a file a file."
+        )
     if kind == "saved_model":
         check_choice("invalid", invalid or "error", get_args(Invalid))
         check_count("max_rows", max_rows)
         about = {"level": level, "invalid": invalid or "error", "max_rows": max_rows}
-        _write_folder(servable(model), path, about, overwrite)
+        _write_folder(servable(model), path, about)
         return
-    if path.is_dir():
-        raise FileExistsError(f"{path} is a folder, and will not be replaced by a file.")
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
     if kind in tables:
         content = table_bytes(model, kind, error, knots, table, level)
     else:
@@ -284,20 +285,12 @@ def export(
 SINGLE = "_float32"  # ends the names of signatures in single precision
 
 
-def _write_folder(
-    source: Servable, path: Path, options: Mapping[str, Any], overwrite: bool
-) -> None:
+def _write_folder(source: Servable, path: Path, options: Mapping[str, Any]) -> None:
     """Write a SavedModel, which appears whole or not at all."""
-    if path.exists():
-        if not overwrite:
-            raise FileExistsError(f"{path} is there already; pass overwrite=True to replace it.")
-        if not (path / "saved_model.pb").exists():
-            raise FileExistsError(f"{path} is no SavedModel, and will not be replaced by one.")
     path.parent.mkdir(parents=True, exist_ok=True)
     # beside the target, so that the last step is a rename within one file system
-    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    try:
-        new, old = folder / "new", folder / "old"
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        new, old = Path(folder) / "new", Path(folder) / "old"
         _write(source, new, options)
         if path.exists():
             os.rename(path, old)
@@ -307,31 +300,34 @@ def _write_folder(
             if old.exists():
                 os.rename(old, path)
             raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(source: Servable, path: Path, options: Mapping[str, Any]) -> None:
-    signatures = _signatures(source, **options)
-    functions = {name: function for name, (function, _, _) in signatures.items()}
+    functions = _signatures(source, **options)
     module = tf.Module()
-    module.state = _state_copies(list(functions.values()))
-    module.tables = source.resources()
+    module.state = [v for f in functions.values() for v in f.graph.variables]
+    module.tables = list(source.resources)
     tf.saved_model.save(module, str(path), signatures=functions)
     about = {"tensorflow": tf.__version__, **options}
-    description = source.described(signatures, source.inputs, **about)
+    kinds = {kind: functions[kind] for kind in MEANINGS}
+    description = source.described(kinds, source.inputs, **about)
     (path / DESCRIPTION).parent.mkdir()
     (path / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
 
 
 def _signatures(
     source: Servable, level: float, invalid: Invalid, max_rows: int | None
-) -> dict[str, Signature]:
+) -> dict[str, Any]:
     """Concrete functions by name, in double and in single precision."""
-    # traced once for all: signatures differ in how they come to X
-    predict = tf.function(lambda X: source.predict(X, level), autograph=False)
-    components = tf.function(source.predict_components, autograph=False)
-    draw = tf.function(source.sample, autograph=False)
+
+    def answering(answer: Any) -> Any:
+        # traced once for all: signatures differ in how they come to X
+        return tf.function(
+            lambda X, *more: source.each(lambda h, x: answer(h, x, *more), X), autograph=False
+        )
+
+    predict = answering(lambda head, x: head.predict(x, level))
+    components, draw = answering(Answers.predict_components), answering(Answers.sample)
     most = np.iinfo(np.int32).max if max_rows is None else max_rows
 
     def sample(X: Any, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -358,22 +354,6 @@ def _signatures(
     for kind, function in zip(MEANINGS, (predict, components, sample), strict=True):
         more = draws if kind == "sample" else []
         for single in (False, True):
-            specs = [*(i.spec(single) for i in source.inputs), *more]
             traced = source.traced(function, source.inputs, lambda: Rows(invalid), single, more)
-            signatures[kind + SINGLE * single] = traced, kind, specs
+            signatures[kind + SINGLE * single] = traced
     return {**signatures, SIGNATURE: signatures["predict"]}
-
-
-def _state_copies(functions: list[Any]) -> list[tf.Variable]:
-    """Copies of the variables that graphs read, whose names a SavedModel takes."""
-    variables = {id(v.handle): v for f in functions for v in f.graph.variables}
-    copies = {
-        key: tf.Variable(v.read_value(), trainable=False, name=f"state_{i}")
-        for i, (key, v) in enumerate(variables.items())
-    }
-    for function in {id(f): f for f in functions}.values():
-        captured = [
-            copies[id(c)].handle if id(c) in copies else c for c in function.captured_inputs
-        ]
-        function.set_external_captures(captured)
-    return list(copies.values())

@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-import scipy.linalg
 import scipy.special
 import tensorflow as tf
 from gpflow.base import AnyNDArray
@@ -32,7 +31,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from ..errors import imported
 from ..likelihoods.predictive import rows_at_once
 from ..version import __version__
-from .servable import COMPONENT, Input, Rows, Servable, argument_names, merged
+from .servable import COMPONENT, Answers, Input, Rows, Servable, argument_names
 
 GraphFormat = Literal["onnx", "litert"]
 SIGNATURE = "serving_default"
@@ -46,10 +45,9 @@ def graph_bytes(source: Servable, kind: GraphFormat, level: float) -> bytes:
         source.inputs = tuple(replace(i, name=names[i.name]) for i in source.inputs)
     single = kind == "litert"
     function = predictions(source, level, single)
-    inputs = source.inputs if kind == "onnx" else [i.coded() for i in source.inputs]
-    signature = function, "predict", [i.spec(single) for i in inputs]
+    inputs = source.inputs if kind == "onnx" else [i.coded().single() for i in source.inputs]
     about = {"level": level, "invalid": "nan"}
-    description = json.dumps(source.described({SIGNATURE: signature}, inputs, **about))
+    description = json.dumps(source.described({"predict": function}, inputs, **about))
     if kind == "onnx":
         return onnx_bytes(plain_function(function, tf.float64), inputs, description)
     content = litert_bytes(plain_function(function, tf.float32), description)
@@ -60,8 +58,11 @@ def graph_bytes(source: Servable, kind: GraphFormat, level: float) -> bytes:
 def predictions(source: Servable, level: float, single: bool) -> Any:
     """The concrete function of predictions and components, of levels of text as codes."""
 
+    def answer(head: Answers, X: tf.Tensor) -> dict[str, tf.Tensor]:
+        return head.predict(X, level) | head.predict_components(X, COMPONENT)
+
     def call(X: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-        return merged([source.predict(X, level), source.predict_components(X, COMPONENT)])
+        return source.each(answer, X)
 
     inputs = [i.coded() for i in source.inputs]
     with rows_at_once():
@@ -84,8 +85,12 @@ def plain_function(function: Any, dtype: tf.DType) -> Any:
 
     def translated(op: tf.Operation, inputs: list[tf.Tensor]) -> Any:
         if op.type == "MatrixTriangularSolve" and op.inputs[0].name in numbers:
-            inverse = _inverse(op, numbers[op.inputs[0].name])
-            return _product(tf.constant(inverse, dtype), inputs[1])
+            matrix, how = numbers[op.inputs[0].name], map(op.get_attr, ("lower", "adjoint"))
+            with tf.init_scope():
+                inverse = tf.linalg.triangular_solve(
+                    matrix, np.eye(matrix.shape[-1], dtype=matrix.dtype), *how
+                )
+            return _product(tf.constant(inverse.numpy(), dtype), inputs[1])
         if op.type == "Reshape" and np.count_nonzero(shapes[op.name] == -1) < 2:
             return tf.reshape(inputs[0], shapes[op.name])
         if op.type in FORMULAS:
@@ -152,12 +157,6 @@ def _of_inputs(frozen: Any) -> list[tf.Operation]:
                 f"model: it checks its inputs while it predicts ({op.name}), which only a "
                 "SavedModel can do; give ZeroMean kernels extrapolate=True, or export to a folder."
             )
-        halves = [t.dtype.name for t in op.outputs if t.dtype in (tf.float16, tf.bfloat16)]
-        if halves:
-            raise ValueError(
-                f"model: it computes in {halves[0]} ({op.name}), which only a SavedModel does; "
-                "give its layers dtype='float32', or export to a folder."
-            )
     return needed(waits=False)
 
 
@@ -184,15 +183,6 @@ def _numbers(
     return {name: np.asarray(value) for name, value in values.items()}, sizes
 
 
-def _inverse(op: tf.Operation, matrix: AnyNDArray) -> AnyNDArray:
-    """Inverse, or its transpose, by which a triangular solve multiplies, [..., M, M]."""
-    eye, lower = np.eye(matrix.shape[-1], dtype=matrix.dtype), op.get_attr("lower")
-    parts = matrix.reshape(-1, *eye.shape)
-    flat = [scipy.linalg.solve_triangular(part, eye, lower=lower) for part in parts]
-    inverse = np.reshape(flat, matrix.shape)
-    return np.swapaxes(inverse, -1, -2) if op.get_attr("adjoint") else inverse
-
-
 # --- formulas of operations that formats lack, or have in single precision alone ------------------
 
 
@@ -203,12 +193,6 @@ def _number(value: float, like: tf.Tensor) -> tf.Tensor:
 
 def _polynomial(coefficients: Sequence[float], x: tf.Tensor) -> tf.Tensor:
     return functools.reduce(lambda value, a: value * x + a, coefficients[::-1], tf.zeros_like(x))
-
-
-def _ratio(op: tf.Operation, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    none = tf.equal(y, 0.0)
-    value = x / tf.where(none, _number(1.0, y), y)
-    return tf.where(none, _number(0.0, value), value)
 
 
 def _expm1(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
@@ -317,10 +301,7 @@ def _upper_bound(op: tf.Operation, bounds: tf.Tensor, x: tf.Tensor) -> tf.Tensor
 # equality stays true of NaN.
 FORMULAS: dict[str, Callable[..., Any]] = {
     "IdentityN": lambda op, *x: list(x),  # of functions that have a gradient of their own
-    "IsNan": lambda op, x: tf.not_equal(x, x),
     "IsInf": lambda op, x: tf.equal(tf.abs(x), np.inf),
-    "IsFinite": lambda op, x: tf.equal(x - x, 0.0),
-    "DivNoNan": _ratio,
     "Expm1": _expm1,
     "Log1p": _log1p,
     "Softplus": lambda op, x: tf.maximum(x, 0.0) + _log1p(op, tf.exp(-tf.abs(x))),
@@ -330,7 +311,6 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "Atan2": _atan2,
     "Acos": _acos,
     "MatrixDiagPartV3": _diag_part,
-    "AddN": lambda op, *x: functools.reduce(tf.add, x),
     "Squeeze": _squeeze,
     "UpperBound": _upper_bound,
     "MatMul": _matmul,
@@ -457,47 +437,41 @@ def check_litert(content: bytes, function: Any, inputs: Sequence[Input]) -> None
         warnings.simplefilter("ignore")  # the interpreter has another home, which may not be there
         run = tf.lite.Interpreter(model_content=content).get_signature_runner(SIGNATURE)
     rng = np.random.default_rng(0)
-    answers = []
+    pairs = []
     for rows in (1, 30):
         arguments = {i.name: _probe(i, rows, rng) for i in inputs}
-        wanted = function(**{name: tf.constant(value) for name, value in arguments.items()})
         try:
-            answers.append((_comparable(run(**arguments)), _comparable(wanted)))
+            answer = run(**arguments)
         except (RuntimeError, ValueError) as error:
             raise ValueError(
                 f"model: LiteRT does not run what its converter makes of it ({error}); {_OTHERS}"
             ) from None
-    for name in function.structured_outputs:
+        pairs.append((answer, function(**{k: tf.constant(v) for k, v in arguments.items()})))
+    found, wanted = map(_comparable, zip(*pairs))
+    for name, values in wanted.items():
         # components and standard deviations may be nothing beside the predictor
         mean = re.sub(rf"({COMPONENT})?(mean|variance)$", "mean", name)
-        sizes = (np.abs(wanted[k]) for _, wanted in answers for k in (name, mean) if k in wanted)
-        size = max(float(np.nanmax(values, initial=1e-6)) for values in sizes)
-        away = max(_difference(answer[name], wanted[name]) for answer, wanted in answers) / size
-        if not away <= LARGEST:
+        size = max(np.nanmax(np.abs(wanted[k]), initial=1e-6) for k in {name, mean} & set(wanted))
+        away = np.nanmax(np.abs(found[name] - values), initial=0.0) / size
+        if not away <= LARGEST or np.any(np.isnan(found[name]) != np.isnan(values)):
             raise ValueError(
                 f"model: in LiteRT's single precision its {name} is {away:.1g} of its size "
                 f"away from what it is in double; {_OTHERS}"
             )
 
 
-def _comparable(outputs: Mapping[str, Any]) -> dict[str, AnyNDArray]:
-    """With standard deviations in place of variances, and NaN in that of infinite values."""
-    finite = {name: np.where(np.isinf(v), np.nan, v) for name, v in outputs.items()}
+def _comparable(answers: Sequence[Mapping[str, Any]]) -> dict[str, AnyNDArray]:
+    """Of all requests, standard deviations in place of variances, and NaN of infinite values."""
+    every = {name: np.concatenate([a[name] for a in answers]) for name in answers[0]}
+    finite = {name: np.where(np.isinf(v), np.nan, v) for name, v in every.items()}
     return {n: np.sqrt(v) if n.endswith("variance") else v for n, v in finite.items()}
 
 
 def _probe(argument: Input, rows: int, rng: np.random.Generator) -> AnyNDArray:
-    spec = argument.spec(single=True)
-    shape = [rows, *(size or 1 for size in spec.shape[1:])]
+    shape = [rows, *(size or 1 for size in argument.shape[1:])]
     values: AnyNDArray = rng.uniform(0.0, 1.0, shape)
     if argument.levels:
         codes = rng.integers(len(argument.levels), size=shape)
         is_coded = isinstance(argument.levels[0], str)
         values = codes if is_coded else np.asarray(argument.levels)[codes]
-    return values.astype(spec.dtype.as_numpy_dtype)
-
-
-def _difference(answer: AnyNDArray, wanted: AnyNDArray) -> float:
-    if answer.shape != wanted.shape or not np.array_equal(np.isnan(answer), np.isnan(wanted)):
-        return np.inf
-    return float(np.nanmax(np.abs(answer - wanted), initial=0.0))
+    return values.astype(argument.dtype.as_numpy_dtype)

@@ -87,10 +87,14 @@ class Input:
         meaning = f"column {self.column!r}, the places 0, 1, ... of {list(self.levels)}"
         return replace(self, dtype=tf.int64, meaning=meaning, fill=fill)
 
-    def spec(self, single: bool = False) -> tf.TensorSpec:
-        """Its type in a signature, numbers in single precision on demand."""
-        dtype = tf.float32 if single and self.dtype == tf.float64 else self.dtype
-        return tf.TensorSpec(self.shape, dtype, name=self.name)
+    def single(self) -> Input:
+        """The same in single precision."""
+        return replace(self, dtype=tf.float32) if self.dtype == tf.float64 else self
+
+    @property
+    def spec(self) -> tf.TensorSpec:
+        """Its type in a signature."""
+        return tf.TensorSpec(self.shape, self.dtype, name=self.name)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -135,8 +139,6 @@ def _along(bad: tf.Tensor, values: tf.Tensor, axis: int) -> tf.Tensor:
 
 # --- predictions ---------------------------------------------------------------------------------
 
-_BETWEEN = 1_000_003  # between the seeds of heads, whose draws have nothing to do with each other
-
 
 @dataclass
 class Answers:
@@ -150,6 +152,7 @@ class Answers:
     # factors and shifts, [L] or [1], from the model's predictors to that unit
     units: tuple[AnyNDArray, AnyNDArray] = (np.ones(1), np.zeros(1))
     offsets: Sequence[int] = ()  # columns of X that are added to the first predictor
+    stream: int = 0  # added to seeds of draws: those of several heads are independent
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -186,7 +189,7 @@ class Answers:
             "upper": summary.upper,
         }
 
-    def predict_components(self, X: tf.Tensor) -> dict[str, tf.Tensor]:
+    def predict_components(self, X: tf.Tensor, prefix: str = "") -> dict[str, tf.Tensor]:
         """``mean`` and ``variance`` of the components, [N, C] or [N, C, L]."""
         mean, var = self.posterior.predict_components(X)
         factor, _ = self.units
@@ -198,11 +201,11 @@ class Answers:
             added = self._single(offset[:, None, None] * first)
             mean = tf.concat([mean, added], axis=1)
             var = tf.concat([var, tf.zeros_like(added)], axis=1)
-        return {"mean": mean, "variance": var}
+        return {prefix + "mean": mean, prefix + "variance": var}
 
     def sample(self, X: tf.Tensor, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Joint draws: ``predictor`` [S, N] or [S, N, L], ``response`` [S, N] or [S, N, K]."""
-        F = self.posterior.sample_f(X, num_samples, seed=seed)
+        F = self.posterior.sample_f(X, num_samples, seed=seed + self.stream)
         F = tf.ensure_shape(F, [None, None, self.posterior.num_latent_gps])
         response = conditional_response(unwrapped(self.likelihood), X, F)
         return {"predictor": _scaled(self._single(F), *self.units), "response": response}
@@ -214,14 +217,7 @@ def _rounded(var: tf.Tensor) -> tf.Tensor:
 
 
 def _scaled(values: tf.Tensor, factor: AnyNDArray, shift: AnyNDArray | float = 0.0) -> tf.Tensor:
-    """``shift + factor values``, with no operation for ones and zeros."""
-    if np.any(factor != 1.0):
-        values = tf.constant(factor, values.dtype) * values
-    return tf.constant(shift, values.dtype) + values if np.any(shift) else values
-
-
-Signature = tuple[Any, str, Sequence[tf.TensorSpec]]
-"""A concrete function, which kind of ``MEANINGS`` it is, and its arguments as a file takes them."""
+    return tf.constant(shift, values.dtype) + tf.constant(factor, values.dtype) * values
 
 
 class Servable(abc.ABC):
@@ -233,44 +229,26 @@ class Servable(abc.ABC):
     """
 
     kind: ClassVar[str]  # for the description
-
     inputs: tuple[Input, ...]  # the arguments, in order
-
     heads: dict[str, Answers]  # by what their outputs' names begin with; "" of a single one
+    about: dict[str, Any]  # facts for readers, as JSON can hold them
+    resources: Sequence[Any] = ()  # lookup tables and the like, which the file has to hold
 
     @abc.abstractmethod
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         """X [N, D] of each head, finite."""
 
-    def resources(self) -> list[Any]:
-        """Lookup tables and the like, which the file has to hold besides variables."""
-        return []
-
-    def description(self) -> dict[str, Any]:
-        """Facts for readers, as JSON can hold them."""
-        return {}
-
-    def predict(self, X: Sequence[tf.Tensor], level: float) -> dict[str, tf.Tensor]:
-        """Outputs of :meth:`Answers.predict` of all heads, by their names."""
-        return self._named(h.predict(x, level) for h, x in zip(self.heads.values(), X))
-
-    def predict_components(self, X: Sequence[tf.Tensor], prefix: str = "") -> dict[str, tf.Tensor]:
-        """Outputs of :meth:`Answers.predict_components`; ``prefix`` is behind the heads' names."""
-        parts = (h.predict_components(x) for h, x in zip(self.heads.values(), X))
-        return self._named({prefix + k: v for k, v in part.items()} for part in parts)
-
-    def sample(
-        self, X: Sequence[tf.Tensor], num_samples: tf.Tensor, seed: tf.Tensor
+    def each(
+        self, answer: Callable[[Answers, tf.Tensor], dict[str, tf.Tensor]], X: Sequence[tf.Tensor]
     ) -> dict[str, tf.Tensor]:
-        """Outputs of :meth:`Answers.sample`; heads are independent."""
-        pairs = enumerate(zip(self.heads.values(), X))
-        return self._named(h.sample(x, num_samples, seed + _BETWEEN * i) for i, (h, x) in pairs)
-
-    def _named(self, answers: Iterable[Mapping[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-        return merged(
-            {_joined(head, key): tf.cast(value, tf.float64) for key, value in outputs.items()}
-            for head, outputs in zip(self.heads, answers)
-        )
+        """Outputs of all heads at their X, by their names."""
+        outputs: dict[str, tf.Tensor] = {}
+        for (head, answers), x in zip(self.heads.items(), X):
+            part = {_joined(head, key): value for key, value in answer(answers, x).items()}
+            if twice := sorted(set(outputs) & set(part)):
+                raise ValueError(f"model: two outputs would be called {twice[0]!r}; rename a head.")
+            outputs |= part
+        return outputs
 
     def traced(
         self,
@@ -281,7 +259,7 @@ class Servable(abc.ABC):
         more: Sequence[tf.TensorSpec] = (),
     ) -> Any:
         """The concrete function of inputs, and ``more``, by a function of their features."""
-        specs = [*(i.spec(single) for i in inputs), *more]
+        specs = [*(i.single().spec if single else i.spec for i in inputs), *more]
 
         def call(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
             others = {spec.name: arguments.pop(spec.name) for spec in more}
@@ -305,20 +283,14 @@ class Servable(abc.ABC):
         }
 
     def described(
-        self, signatures: Mapping[str, Signature], inputs: Sequence[Input], **about: Any
+        self, functions: Mapping[str, Any], inputs: Sequence[Input], **about: Any
     ) -> dict[str, Any]:
-        """Description stored in a file."""
+        """Description stored in a file; concrete functions by kinds of ``MEANINGS``."""
         names = {head: list(answers.names) for head, answers in self.heads.items()}
         told = {}
-        for name, (function, kind, specs) in signatures.items():
+        for kind, function in functions.items():
             meanings = self.meanings(kind)
-            told[name] = {
-                "inputs": {spec.name: _type(spec) for spec in specs},
-                "outputs": {
-                    key: {**_type(spec), "meaning": meanings[key]}
-                    for key, spec in function.structured_outputs.items()
-                },
-            }
+            told[kind] = {name: meanings[name] for name in function.structured_outputs}
         return {
             "kind": self.kind,
             "format": FORMAT,
@@ -326,28 +298,13 @@ class Servable(abc.ABC):
             **about,
             "inputs": [i.to_json() for i in inputs],
             "components": names.get("", names),
-            **self.description(),
+            **self.about,
             "signatures": told,
         }
 
 
 def _joined(head: str, key: str) -> str:
     return f"{head}_{key}" if head else key
-
-
-def merged(parts: Iterable[Mapping[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-    """Outputs of all parts, in which no name is there twice."""
-    outputs: dict[str, tf.Tensor] = {}
-    for part in parts:
-        if twice := sorted(set(outputs) & set(part)):
-            raise ValueError(f"model: two outputs would be called {twice[0]!r}; rename a head.")
-        outputs |= part
-    return outputs
-
-
-def _type(spec: tf.TensorSpec) -> dict[str, Any]:
-    shape = None if spec.shape.rank is None else spec.shape.as_list()
-    return {"dtype": spec.dtype.name, "shape": shape}
 
 
 @functools.singledispatch
@@ -395,17 +352,14 @@ class ModelServable(Servable):
     def __init__(self, model: AdditiveModel) -> None:
         share = model.predictive_share() if isinstance(model, IterNCGP) else 1.0
         self.heads = {"": Answers(model.posterior(), model.likelihood, share=share)}
-        self._class, width = type(model).__name__, _width(model)
+        name, width = type(unwrapped(model.likelihood)).__name__, _width(model)
+        self.about = {"model": type(model).__name__, "likelihood": name}
         meaning = f"rows of X, {width} columns in the model's order"
         self.inputs = (Input("inputs", tf.float64, (None, width), meaning),)
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         what = "inputs must be finite; drop or impute the rows; first,"
         return [_finite(tf.cast(inputs["inputs"], tf.float64), what, rows)]
-
-    def description(self) -> dict[str, Any]:
-        likelihood = unwrapped(self.heads[""].likelihood)
-        return {"model": self._class, "likelihood": type(likelihood).__name__}
 
 
 def _finite(values: tf.Tensor, what: str, rows: Rows) -> tf.Tensor:
@@ -505,7 +459,7 @@ class GAMServable(Servable):
 
     def __init__(self, gam: GAM) -> None:
         fit = gam.fitted
-        spec = self._spec = fit.spec
+        spec = fit.spec
         check_columns(spec, "SavedModel")
         answers = Answers(fit.posterior, fit.model.likelihood, gam.seed, fit.predictive_share)
         # of each component, so that their sum is the predictor
@@ -517,6 +471,7 @@ class GAMServable(Servable):
         read = {i for component in spec.components for i in component.columns}
         read |= set(answers.offsets)
         every = enumerate(spec.encoder.columns.items())
+        self._columns = spec.encoder.columns
         self._readers = {key: reader for i, (key, reader) in every if i in read}
         names = list(dict.fromkeys(name for name, _ in self._readers))
         columns = variables_of(names)
@@ -538,6 +493,14 @@ class GAMServable(Servable):
             name: _Levels(reader, inputs.get(name, Input(str(name), tf.float64, (None,), "")))
             for (name, _), reader in self._readers.items()
             if isinstance(reader, LevelColumn)
+        }
+        self.resources = [v.table for v in self._levels.values() if v.table is not None]
+        self.about = {
+            "terms": [term.label for term in spec.terms],
+            "family": spec.family.name,
+            "response": spec.response,
+            "predictors": list(spec.predictor_names),
+            "classes": None if spec.levels is None else list(spec.levels),
         }
         self.inputs = tuple(inputs.values())
         self.is_matrix = all(isinstance(c, int) for c in columns)
@@ -584,9 +547,9 @@ class GAMServable(Servable):
 
         zeros = tf.zeros(tf.shape(next(iter(raw.values())))[:1], tf.float64)
         parts = []
-        for key in self._spec.encoder.columns:
-            name, reader = key[0], self._readers.get(key)
-            if reader is None:
+        for key, reader in self._columns.items():
+            name = key[0]
+            if key not in self._readers:
                 parts.append(zeros)
                 continue
             computed = name.evaluate(number, _function) if isinstance(name, Expression) else None
@@ -596,19 +559,6 @@ class GAMServable(Servable):
                 values = number(name) if computed is None else finite(computed, name)
                 parts.append(_within_range(values, reader, rows))
         return [tf.stack(parts, axis=1)]
-
-    def resources(self) -> list[Any]:
-        return [levels.table for levels in self._levels.values() if levels.table is not None]
-
-    def description(self) -> dict[str, Any]:
-        spec = self._spec
-        return {
-            "terms": [term.label for term in spec.terms],
-            "family": spec.family.name,
-            "response": spec.response,
-            "predictors": list(spec.predictor_names),
-            "classes": None if spec.levels is None else list(spec.levels),
-        }
 
 
 def _function(name: str) -> Any:
@@ -644,8 +594,18 @@ class NetworkServable(Servable):
         self._heads = [t.head for t in traced]
         names = argument_names(head.name for head in self._heads)
         self.heads = {
-            names[head.name] if len(traced) > 1 else "": _answers_of(head) for head in self._heads
+            names[head.name] if len(traced) > 1 else "": _answers_of(head, 1_000_003 * i)
+            for i, head in enumerate(self._heads)
         }
+        kinds = {n: type(unwrapped(h.likelihood)).__name__ for n, h in self.heads.items()}
+        self.about = {"model": model.name, "likelihood": kinds.get("", kinds)}
+        self.about |= {} if "" in kinds else {"heads": list(kinds)}
+        self.resources = [
+            value
+            for layer in model._flatten_layers()
+            for value in vars(layer).values()
+            if isinstance(value, tf.saved_model.experimental.TrackableResource)
+        ]
         arguments = argument_names(self._tensors)
         self.inputs = tuple(
             Input(
@@ -696,25 +656,12 @@ class NetworkServable(Servable):
             f"({why})"
         )
 
-    def resources(self) -> list[Any]:
-        return [
-            value
-            for layer in self.model._flatten_layers()
-            for value in vars(layer).values()
-            if isinstance(value, tf.saved_model.experimental.TrackableResource)
-        ]
 
-    def description(self) -> dict[str, Any]:
-        kinds = {n: type(unwrapped(h.likelihood)).__name__ for n, h in self.heads.items()}
-        about = {"model": self.model.name, "likelihood": kinds.get("", kinds)}
-        return about if "" in kinds else {**about, "heads": list(kinds)}
-
-
-def _answers_of(head: GPHead) -> Answers:
+def _answers_of(head: GPHead, stream: int) -> Answers:
     if not head.is_ready:
         raise ValueError(f"{head.name} does not know its features yet: call {head._first} first.")
     share, constants = float(head.predictive_share), np.asarray(head.constants())
-    return Answers(head.posterior(), head.likelihood, share=share, constants=constants)
+    return Answers(head.posterior(), head.likelihood, 0, share, constants, stream=stream)
 
 
 def _declared_inputs(model: keras.Model) -> dict[str, Any]:
