@@ -83,6 +83,15 @@ class BlockLayout:
         whole = np.repeat(members, self.sizes, axis=1)
         return np.asarray(whole[:, self.order], dtype=np.float64)
 
+    def separated(
+        self, members: AnyNDArray | None, precision: tf.Tensor, shift: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """A site without what it says of components that do not enter an output."""
+        enters = self.spread(members)
+        if enters is None:
+            return precision, shift
+        return precision * (enters[:, :, None] * enters[:, None, :]), shift * enters.T
+
     def split(self, x: tf.Tensor) -> list[tf.Tensor]:
         """[..., P, K] in group order -> a list of [..., G, M, K]."""
         parts = tf.split(x, [g * m for g, m in self.group_shapes], axis=-2)

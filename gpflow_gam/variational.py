@@ -854,14 +854,7 @@ class OptimalPrecision(VariationalFamily):
             block_product(self.layout, change, precision, transpose=True)
         )
         whitened = (block_product(self.layout, change, x, transpose=True) for x in (half, shift))
-        return self._separated(*whitened)
-
-    def _separated(self, precision: tf.Tensor, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """A site without what it says of components that do not enter an output."""
-        members = self.layout.spread(self._members)
-        if members is None:
-            return precision, shift
-        return precision * (members[:, :, None] * members[:, None, :]), shift * members.T
+        return self.layout.separated(self._members, *whitened)
 
     def assign_sites(self, cholesky: Cholesky, precision: tf.Tensor, shift: tf.Tensor) -> None:
         """

@@ -121,18 +121,6 @@ REPORTING: dict[str, Any] = {
 }
 
 
-def parametric() -> keras.Model:
-    """A head of a line, levels and an intercept, whose components have no inducing inputs."""
-    keras.utils.set_random_seed(2)
-    inputs = keras.Input((3,), dtype="float64")
-    head = gg.layers.AdditiveGP(
-        gg.linear(0) + gg.factor(2) + gg.s(1, k=5), num_data=200, num_levels={2: 2}
-    )
-    model = keras.Model(inputs, head(inputs))
-    model.compile(keras.optimizers.Adam(0.05), loss=head.loss, metrics=[head.metric("nlpd")])
-    return model
-
-
 def stream() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((X, Y))
 
@@ -148,7 +136,7 @@ def per_replica(context: tf.distribute.InputContext) -> tf.data.Dataset:
     return mine.map(lambda _, pair: pair)
 
 
-KINDS = "svgp", "stream", "function", "keras", "clipped", "report", "parametric"
+KINDS = "svgp", "stream", "function", "keras", "clipped", "report"
 
 
 def fits(
@@ -157,8 +145,6 @@ def fits(
     def run(build: Callable[[], Any], data: Any = (X, Y), **changed: Any) -> Any:
         return lambda: gg.distribute.fit(build, data, strategy=strategy, **{**OPTIONS, **changed})
 
-    levels = np.column_stack([X[:, :2], np.arange(200) % 2])
-
     every = {
         "svgp": run(svgp),
         "stream": run(svgp, stream()),
@@ -166,7 +152,6 @@ def fits(
         "keras": run(network, learning_rate=None),
         "clipped": run(lambda: network(global_clipnorm=0.1, weight_decay=0.01), learning_rate=None),
         "report": run(reporting, TRAINING, learning_rate=None, **REPORTING),
-        "parametric": run(parametric, (levels, Y), learning_rate=None, num_steps=5),
     }
     return {kind: every[kind]() for kind in kinds}
 

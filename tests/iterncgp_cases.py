@@ -63,6 +63,14 @@ def made(rows, k, likelihood, **options):
     return model
 
 
+def noisy_classes(rng, n, noise=0.0):
+    """Three classes in stripes, a share of whose labels are any."""
+    X = rng.uniform(-1, 1, (n, 2))
+    labels = np.floor(1.5 * (X[:, :1] + 1)) % 3
+    wrong = rng.uniform(size=(n, 1)) < noise
+    return X, np.where(wrong, rng.integers(0, 3, (n, 1)), labels)
+
+
 class Joint(gpflow.likelihoods.Likelihood):
     """Of a log-density of all outputs together, and of nothing else."""
 

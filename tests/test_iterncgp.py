@@ -9,7 +9,18 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 from gpflow.likelihoods import Gaussian, Poisson, Softmax
-from iterncgp_cases import Joint, N, additive, classes_by, data, fit, fitted, kernel, made
+from iterncgp_cases import (
+    Joint,
+    N,
+    additive,
+    classes_by,
+    data,
+    fit,
+    fitted,
+    kernel,
+    made,
+    noisy_classes,
+)
 from laplace import softmax
 
 import gpflow_gam as gg
@@ -113,9 +124,7 @@ def drawn_classes(model, Xnew, share, rng):
 
 def unsure_of_shift(rng, rounding=0.0):
     """Differences of classes are known, and their common shift has a variance of 200."""
-    X, labels = data(rng, n=90)["classes"]
-    wrong = rng.uniform(size=labels.shape) < 0.3
-    labels = np.where(wrong, rng.integers(0, 3, labels.shape), labels).astype(float)
+    X, labels = noisy_classes(rng, 90, 0.3)
     X = X * (1.0 + rounding * rng.normal(size=X.shape))
     return made((X, labels), gpflow.kernels.Matern32(200.0, 12.0), Softmax(3))
 
@@ -468,14 +477,6 @@ def test_the_nearest_gaussians_cavity_is_of_averages(rng):
 # --- the default ---------------------------------------------------------------------------------
 
 
-def classes(rng, variance, noise=0.0, n=120):
-    X = rng.uniform(-1, 1, (n, 2))
-    labels = np.floor(1.5 * (X[:, :1] + 1)) % 3
-    wrong = rng.uniform(size=(n, 1)) < noise
-    labels = np.where(wrong, rng.integers(0, 3, (n, 1)), labels).astype(float)
-    return made((X, labels), gpflow.kernels.Matern32(variance, 0.7), Softmax(3))
-
-
 def test_less_variance_counts_only_where_rows_say_so_beyond_chance(rng):
     """By the mean of differences and its standard error, row by row."""
     chosen = []
@@ -500,7 +501,8 @@ def test_the_default_is_what_left_out_rows_prefer(rng):
     Xnew = rng.uniform(-1, 1, (30, 2))
     chosen = []
     for variance, noise in ((3.0, 0.0), (2000.0, 0.5)):
-        result = classes(rng, variance, noise)
+        k = gpflow.kernels.Matern32(variance, 0.7)
+        result = made(noisy_classes(rng, 120, noise), k, Softmax(3))
         chosen.append(result._left_out().share())
         mean, cov = (t.numpy() for t in result.predict_f(Xnew, full_output_cov=True))
         P = np.eye(3) - 1 / 3
@@ -515,13 +517,14 @@ def test_the_default_is_what_left_out_rows_prefer(rng):
 @pytest.mark.slow
 def test_left_out_rows_predict_as_refits_do(rng):
     """Against fits without the row: the same density but for what the mode itself moves."""
-    result = classes(rng, 5.0, 0.2, n=40)
+    k = gpflow.kernels.Matern32(5.0, 0.7)
+    result = made(noisy_classes(rng, 40, 0.2), k, Softmax(3))
     ours = result.left_out_log_probabilities()
     X, Y = (t.numpy() for t in result.data)
     logs = {0.0: [], 1.0: []}
     for n in range(40):
         rest = np.delete(np.arange(40), n)
-        one = made((X[rest], Y[rest]), result.kernel, Softmax(3))
+        one = made((X[rest], Y[rest]), k, Softmax(3))
         for share, values in logs.items():
             values.append(np.log(classes_by(one, X[n : n + 1], share)[0, int(Y[n, 0])]))
     means = {share: np.mean(values) for share, values in logs.items()}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.likelihoods import Poisson, Softmax
-from iterncgp_cases import data, fit, kernel, made
+from iterncgp_cases import data, fit, kernel, made, noisy_classes
 from test_solvers import covariance, problem, reference, run_to_the_end
 
 import gpflow_gam as gg
@@ -198,10 +198,9 @@ def coarse(monkeypatch):
 
 
 def of_classes(rng, n=160, **options):
-    X = rng.uniform(-1, 1, (n, 2))
-    Y = (np.floor(1.5 * (X[:, :1] + 1)) % 3).astype(float)
     options.setdefault("solver", ReducedNewton(tolerance=1e-9))
-    return IterNCGP((X, Y), gpflow.kernels.Matern32(3.0, 0.4), Softmax(3), **options)
+    k = gpflow.kernels.Matern32(3.0, 0.4)
+    return IterNCGP(noisy_classes(rng, n), k, Softmax(3), **options)
 
 
 def white(rng, dtype=np.float64):

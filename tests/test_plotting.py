@@ -21,7 +21,7 @@ from gpflow_gam.gam.plotting.appraise import binned, draw_qq, order_statistics
 N = 150
 
 
-def data() -> pd.DataFrame:
+def _data() -> pd.DataFrame:
     rng = np.random.default_rng(3)
     d = pd.DataFrame(
         {
@@ -43,7 +43,7 @@ def data() -> pd.DataFrame:
     return d
 
 
-DATA = data()
+DATA = _data()
 
 
 def panels(figure):
@@ -242,26 +242,20 @@ def marked_size(ax) -> float:
 
 
 def test_levels_have_points_with_limits(gaussian):
-    (ax,) = gaussian.draw("factor(g)").axes
-    frame = gaussian.effects("factor(g)")
-    points, ends = bars(ax)
-    np.testing.assert_allclose(points, frame["estimate"])
-    np.testing.assert_allclose(ends, frame[["lower", "upper"]])
+    """Many levels are sorted, and have no names."""
+    few, many = gaussian.effects("factor(g)"), gaussian.effects("random_effect(h)")
+    for name, frame in (("random_effect(h)", many.sort_values("estimate")), ("factor(g)", few)):
+        (ax,) = gaussian.draw(name).axes
+        points, ends = bars(ax)
+        np.testing.assert_allclose(points, frame["estimate"])
+        np.testing.assert_allclose(ends, frame[["lower", "upper"]])
+        assert len(ax.get_xticks()) == (2 if name == "factor(g)" else 0)
+        assert ("45 levels" in ax.get_xlabel()) == (name != "factor(g)")
     # caps are seen where limits are narrower than the point
     caps = [c for c in ax.lines if c.get_marker() in ("_", 0, 1, 2, 3) and len(c.get_ydata()) == 2]
     assert len(caps) == 2
     assert all(c.get_markersize() > marked_size(ax) for c in caps)
     assert [t.get_text() for t in ax.get_xticklabels()] == ["a", "b"]
-
-
-def test_many_levels_are_sorted_and_nameless(gaussian):
-    (ax,) = gaussian.draw("random_effect(h)").axes
-    frame = gaussian.effects("random_effect(h)").sort_values("estimate")
-    points, ends = bars(ax)
-    np.testing.assert_allclose(points, frame["estimate"])
-    np.testing.assert_allclose(ends, frame[["lower", "upper"]])
-    assert len(ax.get_xticks()) == 0
-    assert "45 levels" in ax.get_xlabel()
 
 
 def test_partial_residuals_by_hand(poisson):
@@ -277,14 +271,12 @@ def test_partial_residuals_by_hand(poisson):
     np.testing.assert_allclose(got.get_ydata(), want, rtol=1e-6, atol=1e-6)
 
 
-def test_partial_residuals_of_a_varying_coefficient_scatter_around_it(poisson):
+def test_partial_residuals_of_a_varying_coefficient_scatter_around_it(poisson, gaussian):
     got = plotting.partial_residuals(poisson.fitted, "s(w):z")
     f = poisson.effects("s(w):z", DATA["w"])["estimate"]
     want = f + plotting.working_residuals(poisson.fitted) / DATA["z"]
     np.testing.assert_allclose(got, want, atol=1e-8)
-
-
-def test_partial_residuals_of_a_level_are_on_its_rows(gaussian):
+    # those of a level are on its rows
     got = plotting.partial_residuals(gaussian.fitted, "s(x):g=a")
     np.testing.assert_array_equal(np.isfinite(got), DATA["g"] == "a")
 

@@ -7,7 +7,7 @@ import laplace
 import numpy as np
 import pytest
 from gpflow.likelihoods import Gaussian, Poisson, Softmax
-from iterncgp_cases import fit, made
+from iterncgp_cases import fit, made, noisy_classes
 from scipy.special import expit
 
 import gpflow_gam as gg
@@ -76,8 +76,7 @@ def test_it_is_the_best_gaussian(name, rng):
 @pytest.mark.slow
 def test_classes_have_expected_gradients_for_weights(rng):
     """At a fixed point v = E_q[g], and the bound is above Laplace's; by draws of q."""
-    X = rng.uniform(-1, 1, (N, 2))
-    labels = np.floor(1.5 * (X[:, :1] + 1)) % 3
+    X, labels = noisy_classes(rng, N)
     model = fitted((X, labels), Softmax(3), rounds=6, kernel=kernel(20.0))
     mean, cov = model.predict_f(X, full_output_cov=True)
     for n in range(N):

@@ -602,10 +602,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         """Phi Phi'/s2 [L or 1, P, P] and Phi e/s2 [P, L], zero beside an output's components."""
         noise = double(self.likelihood.variance)
         Lambda, eta = statistics.gram[None] / noise, statistics.cross / noise
-        members = self.blocks.layout.spread(self.kernel.members)
-        if members is None:
-            return Lambda, eta
-        return Lambda * (members[:, :, None] * members[:, None, :]), eta * members.T
+        return self.blocks.layout.separated(self.kernel.members, Lambda, eta)
 
     def _optimum(self, Lambda: tf.Tensor, eta: tf.Tensor) -> tuple[DenseGaussian, tf.Tensor]:
         """The optimal q(V), S = (I + Phi Phi'/s2)^-1, and the Cholesky factor of S^-1."""

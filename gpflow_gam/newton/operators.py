@@ -391,8 +391,7 @@ class KernelOperator:
     def product(self, V: tf.Tensor) -> tf.Tensor:
         """K V: one sweep, however many right-hand sides."""
         self.sweeps += 1.0
-        out = self._apply(self.X, V)
-        return out if self._noise is None else out + tf.cast(self._noise[..., None], V.dtype) * V
+        return self._apply(self.X, V) + tf.cast(self._noise, V.dtype) * V
 
     @check_shapes("indices: [M]")
     def of_rows(self, indices: tf.Tensor) -> KernelOperator:
@@ -403,20 +402,14 @@ class KernelOperator:
     def product_of_rows(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         """K V for V that is zero but at some data: M / N of a sweep."""
         self.sweeps += float(indices.shape[0]) / self.num_data
-        out = self.of_rows(indices)._apply(self.X, V)
-        if self._noise is None:
-            return out
-        return out + self._noise[..., None] * self.spread(indices, V)
+        return self.of_rows(indices)._apply(self.X, V) + self._noise * self.spread(indices, V)
 
     @check_shapes("indices: [M]", "V: [Q, N, R]", "return: [Q, M, R]")
     def product_at_rows(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         """K V at some data: M / N of a sweep."""
         self.sweeps += float(indices.shape[0]) / self.num_data
-        out = self._apply(tf.gather(self.X, indices), V)
-        if self._noise is None:
-            return out
-        noise = tf.gather(self._noise, indices, axis=1)
-        return out + noise[..., None] * tf.gather(V, indices, axis=1)
+        result = self._apply(tf.gather(self.X, indices), V)
+        return result + tf.gather(self._noise * V, indices, axis=1)
 
     @check_shapes("indices: [M]", "V: [Q, M, R]", "return: [Q, N, R]")
     def spread(self, indices: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
@@ -436,18 +429,18 @@ class KernelOperator:
             return tf.transpose(out, [1, 0, 2])
         return tf.stack([p(X1, self.X, V[q]) for q, p in enumerate(self._programs.products)])
 
-    def _white(self) -> tf.Tensor | None:
-        """White noise [1 or Q, N]: the diagonal of k(X) beyond that of k(X, X2) at X2 = X."""
+    def _white(self) -> tf.Tensor:
+        """White noise [1 or Q, N, 1]: the diagonal of k(X) beyond that of k(X, X2) at X2 = X."""
         kernels = self.latents.kernels
         if not any(isinstance(m, gpflow.kernels.White) for k in kernels for m in k.submodules):
-            return None
+            return tf.zeros([1, self.num_data, 1], self.dtype)
         starts = range(0, self.num_data, _WHITE_BLOCK)
         blocks = [self.X[i : i + _WHITE_BLOCK] for i in starts]
         pairs = [
             tf.concat([tf.linalg.diag_part(k(x, tf.identity(x))) for x in blocks], axis=0)
             for k in kernels
         ]
-        return self.diag() - tf.cast(tf.stack(pairs), self.dtype)
+        return (self.diag() - tf.cast(tf.stack(pairs), self.dtype))[..., None]
 
     def diag(self) -> tf.Tensor:
         """Prior variances, [1, N] where the kernel is shared, [Q, N] otherwise."""
