@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from .errors import check_count, check_positive
 
-__all__ = ["Discrete", "Empirical", "Gaussian", "Measure", "Mixture", "Nodes", "Product", "Uniform"]
+__all__ = ["Discrete", "Empirical", "Gaussian", "Measure", "Nodes", "Product", "Uniform"]
 
 
 class Measure(abc.ABC):
@@ -65,23 +65,6 @@ def discrete_quantile(u: AnyNDArray, points: AnyNDArray, weights: AnyNDArray) ->
     edges = np.cumsum(weights)
     at = np.searchsorted(edges / edges[-1], u, side="right")
     return points[np.minimum(at, len(points) - 1)]
-
-
-def checked_probabilities(
-    argument: str, values: AnyNDArray | Sequence[float] | None, number: int, each: str
-) -> AnyNDArray:
-    """Probabilities [number]; equal ones for None."""
-    if values is None:
-        return np.full(number, 1.0 / number)
-    given = np.asarray(values, dtype=np.float64)
-    if given.shape != (number,):
-        raise ValueError(f"{argument} must be one a {each}, [{number}]; got shape {given.shape}.")
-    if not np.all(given >= 0.0) or not np.isclose(given.sum(), 1.0):  # NaN fails the first
-        raise ValueError(
-            f"{argument} must be non-negative and sum to one; "
-            f"got a minimum of {given.min()} and a sum of {given.sum()}."
-        )
-    return given
 
 
 def checked_sample(
@@ -319,9 +302,16 @@ class Discrete(Measure):
         probabilities: AnyNDArray | Sequence[float] | None = None,
     ) -> None:
         self.points, _ = checked_sample("points", points, None)
-        self.probabilities = checked_probabilities(
-            "probabilities", probabilities, len(self.points), "point"
-        )
+        number = len(self.points)
+        p = np.full(number, 1.0 / number) if probabilities is None else np.asarray(probabilities)
+        if p.shape != (number,):
+            raise ValueError(f"probabilities must be one a point, [{number}]; got shape {p.shape}.")
+        if not np.all(p >= 0.0) or not np.isclose(p.sum(), 1.0):  # NaN fails the first
+            raise ValueError(
+                "probabilities must be non-negative and sum to one; "
+                f"got a minimum of {p.min()} and a sum of {p.sum()}."
+            )
+        self.probabilities = p.astype(np.float64)
 
     @classmethod
     def from_data(cls, values: AnyNDArray, weights: AnyNDArray | None = None) -> Discrete:
@@ -441,80 +431,18 @@ class Nodes(tf.Module, Measure):
 NUM_NODES = {1: 48, 2: 100}  # nodes that stand for a sample, by dimension; 150 beyond
 
 
-class Mixture(Measure):
-    """
-    One of several measures, drawn with given probabilities.
-
-    :param measures: on as many columns each.
-    :param probabilities: one a measure, summing to one; equal by default.
-    :raises ValueError: no measure, measures of several dimensions, or bad probabilities.
-    :raises TypeError: what is no measure.
-    """
-
-    def __init__(
-        self,
-        measures: Sequence[Measure],
-        probabilities: AnyNDArray | Sequence[float] | None = None,
-    ) -> None:
-        self.measures = _checked_parts(measures)
-        if len({m.dimension for m in self.measures}) > 1:
-            raise ValueError(
-                "measures must be on as many columns each; got "
-                f"{[m.dimension for m in self.measures]}."
-            )
-        self.probabilities = checked_probabilities(
-            "probabilities", probabilities, len(self.measures), "measure"
-        )
-
-    @property
-    def dimension(self) -> int:
-        return self.measures[0].dimension
-
-    @property
-    def bounds(self) -> tuple[AnyNDArray, AnyNDArray] | None:
-        ends = [m.bounds for m in self.measures]
-        known = [e for e in ends if e is not None]
-        if len(known) < len(ends):
-            return None
-        lower, upper = zip(*known)
-        return np.min(lower, axis=0), np.max(upper, axis=0)
-
-    def nodes(self) -> tuple[tf.Tensor | AnyNDArray, tf.Tensor | AnyNDArray]:
-        points, weights = zip(*(m.nodes() for m in self.measures))
-        shares = [np.asarray(w) * p for w, p in zip(weights, self.probabilities)]
-        return np.concatenate([np.asarray(x) for x in points]), np.concatenate(shares)
-
-    def thinned(self, num_nodes: int) -> Mixture:
-        each = max(num_nodes // len(self.measures), 1)
-        return Mixture([m.thinned(each) for m in self.measures], self.probabilities)
-
-    def transport(self, u: AnyNDArray) -> AnyNDArray:
-        # the first number also says which part: within its share it is uniform again
-        edges = np.concatenate([[0.0], np.cumsum(self.probabilities)])
-        part = np.clip(np.searchsorted(edges, u[:, 0], side="right") - 1, 0, len(edges) - 2)
-        inner = np.array(u)
-        share = np.maximum(self.probabilities[part], np.finfo(np.float64).tiny)
-        inner[:, 0] = np.clip((u[:, 0] - edges[part]) / share, 0.0, 1.0 - 1e-16)
-        result = np.empty_like(inner)
-        for i, measure in enumerate(self.measures):
-            result[part == i] = measure.transport(inner[part == i])
-        return result
-
-    def __repr__(self) -> str:
-        return f"Mixture({', '.join(map(repr, self.measures))})"
-
-
 class Product(Measure):
     """
     Independent measures, the columns of one after those of the other.
 
     :param measures: the factors.
     :raises ValueError: no measure.
-    :raises TypeError: what is no measure.
     """
 
     def __init__(self, measures: Sequence[Measure]) -> None:
-        self.measures = _checked_parts(measures)
+        self.measures = tuple(measures)
+        if not self.measures:
+            raise ValueError("measures is empty; give at least one.")
 
     @property
     def dimension(self) -> int:
@@ -545,17 +473,5 @@ class Product(Measure):
         each = max(int(num_nodes ** (1.0 / len(self.measures)) + 1e-9), 1)
         return Product([m.thinned(each) for m in self.measures])
 
-    def transport(self, u: AnyNDArray) -> AnyNDArray:
-        ends = np.cumsum([m.dimension for m in self.measures])[:-1]
-        parts = np.split(u, ends, axis=1)
-        return np.concatenate([m.transport(p) for m, p in zip(self.measures, parts)], axis=1)
-
     def __repr__(self) -> str:
         return f"Product({', '.join(map(repr, self.measures))})"
-
-
-def _checked_parts(measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    parts = tuple(measures)
-    if not parts:
-        raise ValueError("measures is empty; give at least one.")
-    return parts

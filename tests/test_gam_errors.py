@@ -189,9 +189,12 @@ SCALED = {
     "tiny y": ("y", lambda v: 1e-310 * v, "'y' varies by less than 1e-70.*multiply it by a"),
     "large y": ("y", lambda v: 1e160 * v, r"'y' reaches .*e\+160.*divide it by a power of ten"),
     "rounding": ("y", lambda v: v + 1e15, r"'y' varies by .* around 1e\+15.*subtract its mean"),
-    "complex x": ("x", lambda v: v + 1j, r"'x' holds complex numbers; linear\(x\) needs real"),
-    "complex y": ("y", lambda v: v + 1j, "y holds complex numbers, for family 'gaussian'"),
-    "complex objects": ("x", lambda v: (v + 1j).astype(object), "'x' holds complex numbers"),
+    "complex x": (
+        "x",
+        lambda v: v + 1j,
+        r"'x' holds values of type complex128 where linear",
+    ),
+    "complex y": ("y", lambda v: v + 1j, "y must be numbers, for family 'gaussian'"),
 }
 
 

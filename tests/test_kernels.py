@@ -40,7 +40,6 @@ STACKABLE = {
     "periodic 2d": lambda d: Periodic(
         SquaredExponential(0.7, [0.4, 0.6], active_dims=[d, 3]), period=[0.8, 1.3]
     ),
-    "linear": lambda d: Linear([0.7], active_dims=[d]),
     "constant": lambda d: Constant(0.7 + d),
     "product": lambda d: Product(
         [SquaredExponential(0.7, 0.4, active_dims=[d]), Matern32(1.2, 0.8, active_dims=[3])]

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from gpflow_gam.measures import (
     Discrete,
     Empirical,
     Gaussian,
     Measure,
-    Mixture,
     Nodes,
     Product,
     Uniform,
 )
 
-MIXTURE = Mixture([Gaussian(-2.0, 0.5), Uniform(0.0, 3.0)], [0.3, 0.7])
 MEASURES: dict[str, tuple[Measure, list[float]]] = {
     # first to third moments, from tables
     "uniform": (Uniform(-1.0, 2.0), [0.5, 1.0, 1.25]),
     "gaussian": (Gaussian(0.5, 2.0), [0.5, 4.25, 6.125]),
     "discrete": (Discrete([0.0, 1.0, 4.0], [0.5, 0.3, 0.2]), [1.1, 3.5, 13.1]),
     "empirical": (Empirical([1.0, 0.0, 1.0], [1.0, 2.0, 1.0]), [0.5, 0.5, 0.5]),
-    "mixture": (MIXTURE, [0.45, 3.375, 0.3 * -9.5 + 0.7 * 6.75]),
 }
 
 
@@ -41,7 +37,7 @@ def test_nodes_and_transport_have_the_measures_moments(name):
         assert np.mean(drawn**power) == pytest.approx(moment, rel=1e-3)
 
 
-def test_product_is_the_outer_product_of_its_factors(rng):
+def test_product_is_the_outer_product_of_its_factors():
     pairs = Discrete([[0.0, 1.0], [2.0, -1.0]], [0.25, 0.75])
     measure = Product([Uniform(0.0, 1.0, num_nodes=3), pairs])
     x, w = measure.nodes()
@@ -50,9 +46,6 @@ def test_product_is_the_outer_product_of_its_factors(rng):
     lower, upper = measure.bounds
     np.testing.assert_array_equal(lower, [0.0, -np.inf, -np.inf])
     np.testing.assert_array_equal(upper, [1.0, np.inf, np.inf])
-    drawn = measure.transport(rng.uniform(size=(4000, 3)))
-    assert set(map(tuple, drawn[:, 1:])) == {(0.0, 1.0), (2.0, -1.0)}
-    assert np.mean(drawn[:, 1]) == pytest.approx(1.5, abs=4 * np.sqrt(0.75 / 4000))
 
 
 def test_measures_from_data(rng):
@@ -93,17 +86,6 @@ def test_samples_of_several_columns_are_thinned_to_clusters(rng):
     assert correlation == pytest.approx(np.cov(x.T)[0, 1], rel=0.05)
 
 
-def test_mixture_transport_is_its_distribution(rng):
-    drawn = MIXTURE.transport(rng.uniform(size=(5000, 1)))[:, 0]
-
-    def cdf(x: np.ndarray) -> np.ndarray:
-        return 0.3 * stats.norm(-2.0, 0.5).cdf(x) + 0.7 * stats.uniform(0.0, 3.0).cdf(x)
-
-    assert stats.kstest(drawn, cdf).pvalue > 1e-3
-    assert MIXTURE.bounds is None
-    assert Mixture([Uniform(0, 1), Uniform(2, 5)]).bounds == (0.0, 5.0)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -115,8 +97,7 @@ def test_mixture_transport_is_its_distribution(rng):
         (lambda: Discrete([]), "N >= 1"),
         (lambda: Discrete([np.nan]), "must be finite"),
         (lambda: Empirical([1.0, 2.0], [0.0, 0.0]), "not all zero"),
-        (lambda: Mixture([]), "measures is empty"),
-        (lambda: Mixture([Uniform(0, 1), Discrete([[0, 1]])]), "as many columns"),
+        (lambda: Product([]), "measures is empty"),
     ],
 )
 def test_bad_measures_are_refused(make, message):

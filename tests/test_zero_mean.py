@@ -23,7 +23,7 @@ from gpflow.kernels import (
 )
 
 from gpflow_gam.kernels import AdditiveKernel, Factor, ZeroMean
-from gpflow_gam.measures import Discrete, Empirical, Gaussian, Measure, Mixture, Uniform
+from gpflow_gam.measures import Discrete, Empirical, Gaussian, Measure, Uniform
 from gpflow_gam.measures import Product as ProductMeasure
 
 A, B = -1.0, 2.0
@@ -91,14 +91,12 @@ def test_closed_form_under_a_gaussian(length):
     np.testing.assert_allclose(kernel(x[:, None]), exact, atol=3e-12 * size, rtol=0)
 
 
-MIXTURE = Mixture([Gaussian(0.0, 0.2), Uniform(0.0, 1.0)], [0.4, 0.6])
 PAIRS: dict[str, tuple[Kernel, Measure, float]] = {
     # kernel, measure, how far from zero integrals over an own dense rule may be
     "se, uniform": (SquaredExponential(1.3, 0.2), Uniform(0.0, 1.0), 1e-12),
     "se, uniform, short": (SquaredExponential(1.3, 1e-3), Uniform(0.0, 1.0), 1e-8),
     "matern32, uniform": (Matern32(1.3, 0.2), Uniform(0.0, 1.0), 1e-8),
     "se, gaussian": (SquaredExponential(1.3, 0.2), Gaussian(0.2, 0.7), 1e-12),
-    "se, mixture": (SquaredExponential(1.3, 0.2), MIXTURE, 1e-9),
     "matern52, gaussian": (Matern52(1.3, 0.5), Gaussian(0.2, 0.7, num_nodes=150), 1e-5),
     "rational quadratic": (RationalQuadratic(1.3, 0.2), Uniform(0.0, 1.0), 1e-9),
     "cyclic": (Periodic(SquaredExponential(1.3, 0.6), period=1.0), Uniform(0.0, 1.0), 1e-12),
@@ -113,10 +111,6 @@ def dense(measure: Measure) -> tuple[np.ndarray, np.ndarray]:
     """A rule that is not the measure's own: 10 Gauss-Legendre nodes in each of 2000 panels."""
     if isinstance(measure, Discrete):
         return measure.nodes()
-    if isinstance(measure, Mixture):
-        parts = [dense(m) for m in measure.measures]
-        shares = [p * w for p, (_, w) in zip(measure.probabilities, parts)]
-        return np.concatenate([x for x, _ in parts]), np.concatenate(shares)
     uniform = isinstance(measure, Uniform)
     ends = (
         (measure.lower, measure.upper)

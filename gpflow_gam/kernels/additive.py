@@ -19,7 +19,6 @@ from gpflow.kernels import (
     Combination,
     Constant,
     Kernel,
-    Linear,
     MultioutputKernel,
     Periodic,
     Product,
@@ -401,25 +400,6 @@ class StackedPeriodic(_OfDistances):
 
 
 # --- linear, constant ----------------------------------------------------------------------------
-
-
-@register_stacked(Linear)
-class StackedLinear(StackedKernel):
-    """Linear kernels, with or without ARD."""
-
-    def __init__(self, kernels: Kernels, columns: Columns) -> None:
-        super().__init__(kernels, columns)
-        self.variances = stack_parameters([k.variance for k in kernels], rank=2)[:, None, :]
-
-    @classmethod
-    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
-        return tuple(kernel.variance.shape) if _reads(kernel, columns) else None
-
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return tf.matmul(X * self.variances, X2, transpose_b=True)
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_sum(tf.square(X) * self.variances, axis=-1)
 
 
 @register_stacked(Constant)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel, SquaredExponential
 from gpflow.kernels.base import ActiveDims, NormalizedActiveDims
+from numpy.polynomial.legendre import leggauss
 
 from ..measures import Gaussian, Measure, Uniform
 from .additive import (
@@ -48,8 +49,12 @@ class _Nodes(Embedding):
         return tf.linalg.matvec(self.base.K_rest(X, self.nodes), self.weights)
 
 
+_PLACES, _SHARES = leggauss(32)  # type: ignore[no-untyped-call]  # to rounding, up to the reach of each correlation
+_PLACES, _SHARES = 0.5 * (_PLACES + 1.0), 0.5 * _SHARES
+
+
 class _Interval(Embedding):
-    """Stationary kernels under Uniform[a, b], by the integrals of their correlation."""
+    """Stationary kernels under Uniform[a, b], by integrals over distances, smooth on each side."""
 
     def __init__(self, base: StackedKernel, measures: Sequence[Measure], dtype: tf.DType) -> None:
         assert isinstance(base, StackedStationary)
@@ -59,12 +64,24 @@ class _Interval(Embedding):
         self.variance = base.variances
         self.unit = base.lengthscales / self.profile.scale  # [G, 1]
         self.width = (self.b - self.a) / self.unit
-        self.total = 2.0 * self.variance * self.profile.twice(self.width) / tf.square(self.width)
+        pairs = self._integral(self.width, linear=True)
+        self.total = 2.0 * self.variance * pairs / tf.square(self.width)
 
     def mean(self, X: tf.Tensor) -> tf.Tensor:
-        x, once = tf.squeeze(X, -1), self.profile.once
+        x, once = tf.squeeze(X, -1), self._integral
         both = once((x - self.a) / self.unit) + once((self.b - x) / self.unit)
         return self.variance / self.width * both
+
+    def _integral(self, end: tf.Tensor, linear: bool = False) -> tf.Tensor:
+        """Of ``g - 1`` over distances from 0 to an end of either sign, or times ``end - s``."""
+        most = tf.constant(self.profile.reach, end.dtype)
+        inner = tf.clip_by_value(end, -most, most)  # beyond, g - 1 is minus one
+        s = inner[..., None] * tf.constant(_PLACES, end.dtype)
+        deficit = self.profile.tensor(tf.square(s), deficit=True)
+        rest = end - inner
+        if linear:
+            deficit, rest = deficit * (end[..., None] - s), 0.5 * tf.square(rest)
+        return inner * tf.linalg.matvec(deficit, tf.constant(_SHARES, end.dtype)) - rest
 
 
 class _SquaredExponentialGaussian(Embedding):
@@ -106,8 +123,9 @@ class ZeroMean(StackableKernel):
     Main effects with such kernels are orthogonal to a constant, and products of them on different
     inputs to both, so that the components of a sum are identifiable (Durrande, Ginsbourger,
     Roustant & Carraro 2013, "ANOVA kernels and RKHS of zero mean functions"; eq. 8 of Adam et al.
-    2018). Closed forms for the squared exponential and the Matern kernels under a uniform measure
-    and for the squared exponential under a Gaussian one; every other pair by the measure's nodes.
+    2018). Integrals are exact to rounding for the squared exponential and the Matern kernels under
+    a uniform measure and for the squared exponential under a Gaussian one; every other pair goes by
+    the measure's nodes.
 
     :param base: the kernel g; its ``active_dims`` are this kernel's.
     :param measure: the measure, on as many columns as ``base`` reads.

@@ -121,12 +121,6 @@ class Heteroskedastic(LocationScale):
         density = self._scale_rule.logspace(over_f, Fmu[..., 1:], Fvar[..., 1:])
         return density[..., 0] - tf.math.log(self.unit)
 
-    def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
-    ) -> MeanAndVariance:
-        noise = tf.exp(2.0 * (Fmu[..., 1:] + Fvar[..., 1:]))  # E[exp(2 g)]
-        return self.unit * Fmu[..., :1], tf.square(self.unit) * (Fvar[..., :1] + noise)
-
 
 class StudentT(LocationScale):
     """
@@ -312,14 +306,6 @@ class Tweedie(ScalarLikelihood):
 
     def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
         return self.scaled() * tf.exp(self.power * F)
-
-    def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
-    ) -> MeanAndVariance:
-        p = tf.convert_to_tensor(self.power)
-        mean = tf.exp(Fmu + 0.5 * Fvar)
-        within = self.scaled() * tf.exp(p * Fmu + 0.5 * tf.square(p) * Fvar)
-        return mean, within + tf.exp(2.0 * Fmu + 2.0 * Fvar) - tf.square(mean)
 
 
 def _exponent(

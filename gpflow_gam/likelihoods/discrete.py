@@ -196,15 +196,6 @@ class NegativeBinomial(Dispersed):
     def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
         return tf.exp(f) + 0.0 * g, tf.exp(f) + tf.exp(2.0 * f + g)
 
-    def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
-    ) -> MeanAndVariance:
-        if self.varying:
-            return super()._predict_mean_and_var(X, Fmu, Fvar)
-        mean = tf.exp(Fmu + 0.5 * Fvar)
-        square = tf.exp(2.0 * Fmu + 2.0 * Fvar)  # E[mu^2]
-        return mean, mean + (1.0 + self.alpha) * square - tf.square(mean)
-
     def row_terms(self, rows: Batch) -> Terms | None:
         """Terms of ``rows``, in closed form but for softplus; not where the dispersion varies."""
         y = rows.Y[:, 0]

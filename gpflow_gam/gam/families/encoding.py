@@ -23,7 +23,7 @@ _SHOWN = 6
 _MOST_STEPS = 200
 _CAUCHY_OF_NORMAL = 0.6120
 """The scale of the Cauchy distribution that is nearest to a standard normal one."""
-_NUMBERS = (bool, int, float, np.number, np.bool_)
+_NUMBERS = (bool, int, float, np.integer, np.floating, np.bool_)
 _SPANS = (datetime.timedelta, np.timedelta64)  # the latter of which numpy calls a number
 
 
@@ -41,12 +41,6 @@ def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
         )
     if len(y) == 0:
         raise ValueError(f"{name} has no rows.")
-    if y.dtype.kind == "c" or (
-        y.dtype.kind == "O" and any(issubclass(t, complex) for t in set(map(type, y)))
-    ):
-        raise ValueError(
-            f"{name} holds complex numbers, for family {family!r}; take their real part or size."
-        )
     if y.dtype.kind not in "biufUS":
         require(y, ~np.asarray(pd.isna(y)), "given in every row", name, family, "drop the rows")
     return y

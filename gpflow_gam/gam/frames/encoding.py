@@ -143,14 +143,9 @@ class NumericColumn:
                 f"column {self.name!r} holds {held} ({values[row]!r} in row {row}) where "
                 f"{self.use} needs numbers; convert it, or use factor({self.name!r})."
             )
-        if values.dtype.kind == "c" or (
-            values.dtype.kind == "O" and any(issubclass(t, complex) for t in set(map(type, values)))
-        ):
-            raise ValueError(
-                f"column {self.name!r} holds complex numbers; {self.use} needs real ones: take "
-                "their real and imaginary parts as columns of their own."
-            )
         try:
+            if values.dtype.kind == "c":  # whose imaginary parts would be lost
+                raise TypeError
             numbers: AnyNDArray = values.astype(np.float64)
         except (TypeError, ValueError):
             raise ValueError(
