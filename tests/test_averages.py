@@ -323,6 +323,9 @@ def test_a_gam_without_its_data_averages_over_others(poisson, data, tmp_path):
         again.partial_dependence("x")
 
 
+TWO = {"x": [0.1, 0.2], "z": [0.0, 0.0], "g": ["a", "a"]}
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
@@ -348,6 +351,13 @@ def test_a_gam_without_its_data_averages_over_others(poisson, data, tmp_path):
         (lambda g: g.avg_comparisons({"x": 0.0}), "a step of 'x' must be a number but zero"),
         (lambda g: g.avg_comparisons([]), "columns must name at least one"),
         (lambda g: g.avg_comparisons("x", comparison="odds"), "comparison must be 'diff"),
+        (lambda g: g.avg_slopes("g"), "columns: 'g' holds levels, which have no slope"),
+        (lambda g: g.avg_slopes("q"), "no term reads a column 'q'"),
+        (lambda g: g.avg_slopes([]), "columns must name at least one"),
+        (lambda g: g.slopes("x", num_samples=10**6), "pass fewer rows, or num_samples"),
+        (lambda g: g.hypotheses([1.0], TWO), r"weights of '' must have shape \(2,\)"),
+        (lambda g: g.hypotheses({"a": lambda f: f}, TWO), "'a' must be one number"),
+        (lambda g: g.hypotheses([1, -1], TWO, terms="s(q)"), "terms: there is no effect"),
     ],
 )
 def test_bad_arguments_are_named(gaussian, ask, message):
@@ -398,6 +408,9 @@ def test_slopes_are_differences_of_predictions(gaussian, poisson, softmax, data)
     np.testing.assert_allclose(
         classes["estimate"], _difference(softmax, data, "x").mean(axis=0), rtol=1e-3, atol=1e-5
     )
+    rough = gg.GAM(s("x", bs="ou", k=6)).fit(data, y="y", **QUICK)
+    with pytest.raises(ValueError, match="bs='ou', whose draws have no slope"):
+        rough.avg_slopes("x")
 
 
 def test_slopes_of_the_predictor_have_the_errors_of_derivatives(gaussian, poisson):
@@ -454,21 +467,3 @@ def test_where_a_curve_is_highest_and_where_it_crosses():
     assert zero["lower"] < 0.9 < zero["upper"] < 0.97
     assert (two["defined"], top["defined"]) == (0.0, 1.0)
     assert np.isnan(two["lower"])
-
-
-def test_slopes_and_quantities_that_there_are_not(poisson, data):
-    rough = gg.GAM(s("x", bs="ou", k=6)).fit(data, y="y", **QUICK)
-    few = {"x": [0.1, 0.2], "z": 0.0, "g": "a", "log_e": 0.0}
-    few = pd.DataFrame(few)
-    for call, match in (
-        (lambda: poisson.avg_slopes("g"), "columns: 'g' holds levels, which have no slope"),
-        (lambda: poisson.avg_slopes("q"), "no term reads a column 'q'"),
-        (lambda: poisson.avg_slopes([]), "columns must name at least one"),
-        (lambda: rough.avg_slopes("x"), "bs='ou', whose draws have no slope"),
-        (lambda: poisson.slopes("x", num_samples=10**6), "pass fewer rows, or num_samples"),
-        (lambda: poisson.hypotheses([1.0], few), r"weights of '' must have shape \(2,\)"),
-        (lambda: poisson.hypotheses({"a": lambda f: f}, few), "'a' must be one number"),
-        (lambda: poisson.hypotheses([1, -1], few, terms="s(q)"), "terms: there is no effect"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            call()

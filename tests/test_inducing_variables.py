@@ -130,28 +130,22 @@ def test_bad_selections_are_refused(rng):
         select(X, kernel, {"f0": 3, "f9": 3})
 
 
-def test_bad_inducing_variables_are_refused(problem):
+@pytest.mark.parametrize(
+    ("Z", "message"),
+    [
+        ({"a": np.zeros((3, 2))}, "component 'a' has 2 column.* reads 1"),
+        ({"a": np.zeros((0, 1))}, r"component 'a' is empty \(M_c = 0\)"),
+        ({"a": [[np.nan]]}, "component 'a' holds NaN"),
+        ({"a": [0.0, 1.0]}, "component 'a' must be a matrix"),
+        ([[[0.0]], [[1.0]]], "has 2 components, the kernel has 1"),
+        ({"b": [[0.0]]}, "names its components"),
+        ({}, "is empty"),
+    ],
+)
+def test_bad_inducing_variables_are_refused(Z, message):
     kernel = AdditiveKernel({"a": SquaredExponential(active_dims=[0])})
-
-    def blocks(Z: object) -> InducingBlocks:
-        return InducingBlocks(AdditiveInducingVariables(Z), kernel)
-
-    with pytest.raises(ValueError, match="component 'a' has 2 column.* reads 1"):
-        blocks({"a": np.zeros((3, 2))})
-    with pytest.raises(ValueError, match=r"component 'a' is empty \(M_c = 0\)"):
-        blocks({"a": np.zeros((0, 1))})
-    with pytest.raises(ValueError, match="component 'a' holds NaN"):
-        blocks({"a": [[np.nan]]})
-    with pytest.raises(ValueError, match="component 'a' must be a matrix"):
-        blocks({"a": [0.0, 1.0]})
-    with pytest.raises(ValueError, match="has 2 components, the kernel has 1"):
-        blocks([[[0.0]], [[1.0]]])
-    with pytest.raises(ValueError, match="names its components"):
-        blocks({"b": [[0.0]]})
-    with pytest.raises(ValueError, match="is empty"):
-        blocks({})
-    with pytest.raises(TypeError, match="must be AdditiveInducingVariables; got InducingPoints"):
-        InducingBlocks(gpflow.inducing_variables.InducingPoints([[0.0]]), kernel)
+    with pytest.raises(ValueError, match=message):
+        InducingBlocks(AdditiveInducingVariables(Z), kernel)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
