@@ -559,8 +559,26 @@ def test_an_effect_that_fades_is_found():
     gap = f[:, :4] - f[:, 4:]
     assert np.all(np.abs(gap.mean(axis=0) - (1.375 - start / 2)) < 3.0 * gap.std(axis=0))
     assert np.all(gap.std(axis=0) < 0.3)
-    with pytest.raises(ValueError, match="'start', when a row enters, is in a term"):
-        gam.survival(new[0])
+    # hazards change along curves, which are those of the truth and as wide as Kaplan-Meier's
+    ask, t = pd.DataFrame({"x": [0.0, 1.0]}), np.array([0.0, 0.5, 1.0, 2.0])
+    curves = gam.survival(ask, t)
+    estimate, lower, upper = (
+        curves[name].to_numpy().reshape(2, 4) for name in ("estimate", "lower", "upper")
+    )
+    truth = np.exp(-np.stack([np.interp(t, at, r) for r in risk]))
+    half = 0.5 * (upper - lower)
+    assert np.all(np.abs(estimate - truth) <= half + 0.01)
+    number = np.bincount(x.astype(int))[:, None]
+    binomial = 1.96 * np.sqrt(truth * (1.0 - truth) / number)
+    assert np.all(estimate[:, 0] == 1.0)
+    assert np.all(half[:, 1:] > 0.6 * binomial[:, 1:])
+    assert np.all(half[:, 1:] < 1.4 * binomial[:, 1:])
+    grid = np.linspace(0.0, 2.0, 101)
+    areas = gam.survival(ask, grid)["estimate"].to_numpy().reshape(2, -1)
+    means = gam.restricted_mean(ask, [2.0])["estimate"]
+    np.testing.assert_allclose(means, cumulative_trapezoid(areas, grid)[:, -1], rtol=1e-3)
+    with pytest.raises(ValueError, match="gams: 'start', when a row enters, is in a term"):
+        gg.cumulative_incidence({"a": gam, "b": gam}, ask)
 
 
 # --- areas under curves, and competing events -----------------------------------------------------

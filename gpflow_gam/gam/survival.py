@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
+from scipy.integrate import cumulative_trapezoid
 from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
 from ..errors import check_count, check_level
 from ..likelihoods.base import unwrapped
-from ..optimizers.laplace import HyperparameterDraw
-from .effects import hyperparameter_draws
+from ..likelihoods.continuous import entry
+from ..optimizers.laplace import HyperparameterDraw, movable_likelihood
+from .effects import hyperparameter_draws, inducing_moments
+from .effects.averages import draws_at
 from .families import Cox, Survival, Weibull
+from .families.base import base_of
 from .fits import FittedGAM
 from .fits.fitted import Inspected, encoded
 from .fits.prediction import blocks, joined
-from .frames import located
+from .frames import Table, located
 from .terms import variables_of
 
 if TYPE_CHECKING:
@@ -34,6 +38,8 @@ _TIMES = 101  # number of times of a default grid
 _NODES = {1: 32, 2: 12}  # quadrature nodes for each predictor, by the number of predictors
 _OVER_TIME = 64  # nodes of an integral over time
 _STEPS = 200  # of a cumulative incidence
+_SAMPLES = 1000  # draws of curves whose hazards change in time
+_BASELINES = 200  # number of baselines among them
 _TOGETHER = 2**22  # numbers that are drawn in one go
 
 Measure = Callable[[Likelihood, AnyNDArray], AnyNDArray]
@@ -53,12 +59,14 @@ class Lifetimes:
                 f"survival: family {self.fit.spec.family.name!r} has no survival curves; fit "
                 "'weibull', 'lognormal', 'cox', or 'gaussian' with y=Surv(...)."
             )
+
+    @property
+    def moving(self) -> str | None:
+        """When rows enter, if a term has it: hazards then change along a curve."""
         surv = self.fit.spec.censoring
-        if surv is not None and surv.third and surv.first in variables_of(self.fit.spec.inputs):
-            raise ValueError(
-                f"survival: {surv.first!r}, when a row enters, is in a term, so that hazards "
-                "change along a curve; predict(type='link') has them at each time."
-            )
+        if surv is None or not surv.third or surv.first not in variables_of(self.fit.spec.inputs):
+            return None
+        return str(surv.first)
 
     @property
     def family(self) -> Survival | Cox:
@@ -147,6 +155,65 @@ class Lifetimes:
             parts.append(pd.DataFrame(frame))
         return joined(parts)
 
+    def drawn(
+        self, data: Any, t: AnyNDArray, means: bool, level: float, unconditional: bool, seed: int
+    ) -> pd.DataFrame:
+        """Curves whose hazards change in time, or their means up to ``t`` [T], by draws."""
+        fit, family, parts = self.fit, self.family, []
+        assert isinstance(family, Cox)
+        edges, last = base_of(fit.likelihood).edges.numpy(), np.max(t)
+        grid = np.linspace(0.0, last, _OVER_TIME + 1)
+        # the fit took hazards relative to the baseline as constant from one start to the next
+        starts = np.unique(entry(np.asarray(fit.data.responses))) if fit.data.available else grid
+        starts = starts if len(starts) <= _STEPS else grid
+        steps = np.unique(np.concatenate([[0.0], t, edges, grid, starts]))
+        steps, tails = steps[steps <= last], norm.cdf([-_quantile(level), _quantile(level)])
+        since = starts[np.maximum(np.searchsorted(starts, steps[:-1], "right") - 1, 0)]
+        at, J = np.searchsorted(steps, t), len(steps) - 1
+        others = [name for name in variables_of(fit.spec.inputs) if name != self.moving]
+        most = max(1, _TOGETHER // (_SAMPLES * max(J, 1)))
+        for start, table in blocks(data, others, most):
+            columns = {name: np.repeat(table.values(name), J) for name in others}
+            columns[str(self.moving)] = np.tile(since, table.num_rows)
+            with located(start, table.num_rows):
+                X = encoded(fit, Table(columns))
+            curves = []
+            for likelihood, F in self._draws(X, unconditional, seed):
+                relative = np.exp(F).reshape(len(F), -1, J)
+                risk = np.diff(-np.log(family.survival(likelihood, steps, np.zeros((1, 1)))))
+                H = np.cumsum(risk * relative, axis=-1)
+                curves.append(np.exp(-np.pad(H, [(0, 0), (0, 0), (1, 0)])))
+            S = np.concatenate(curves)
+            if means:
+                S = cumulative_trapezoid(S, steps, initial=0.0)
+            frame: dict[str, Any] = _grid(start, table.num_rows, t)
+            frame["estimate"] = S[..., at].mean(axis=0).ravel()
+            lower, upper = np.quantile(S[..., at], tails, axis=0)
+            frame |= {"lower": lower.ravel(), "upper": upper.ravel()}
+            parts.append(pd.DataFrame(frame))
+        return joined(parts)
+
+    def _draws(
+        self, X: AnyNDArray, unconditional: bool, seed: int
+    ) -> Iterator[tuple[Likelihood, AnyNDArray]]:
+        """Baselines, and draws [s, N] of the predictor given each."""
+        fit, solution, model = self.fit, self.fit.solution, self.fit.model
+        ((likelihood, F),) = draws_at(fit, X, fit.spec.names, _SAMPLES, seed, False)
+        F = F[..., 0] + np.asarray(model.mean_function(X))[:, 0]
+        joint = None
+        if unconditional and solution is not None and fit.data.available:
+            joint = solution.with_parameters(model.likelihood)
+        if solution is None or joint is None:
+            yield likelihood, F
+            return
+        (moved,), root = joint
+        response = inducing_moments(fit).all_features(X)[0].T @ moved
+        copied, learnt = movable_likelihood(model, solution)
+        z = np.random.default_rng(seed).standard_normal((_BASELINES, len(root)))
+        for part, step in zip(np.array_split(F, _BASELINES), z @ root.T):
+            learnt.set(solution.rounds.family.get() + step)
+            yield unwrapped(copied), part + response @ step
+
     def _interval(self, measure: Measure, X: AnyNDArray, z: float) -> tuple[AnyNDArray, AnyNDArray]:
         """Limits [N, T] that allow for uncertain hyperparameters, the family's own too."""
         # Normal on a scale on which curves are nearly linear in predictors and scale: of hazards
@@ -224,6 +291,10 @@ class SurvivalCurves(Inspected):
         """
         Probabilities that responses exceed given times: survival curves of new rows.
 
+        Where a term has ``start`` of ``Surv("start", "stop", "event")``, hazards change along each
+        curve, which begins at time 0 whatever ``start`` is in ``data``; estimates and limits are
+        then those of a thousand draws.
+
         :param data: as in :meth:`predict`.
         :param times: [T], in the response's unit, or one time; by default 101 even ones from 0 to
             the largest response of the fit (of responses that may be negative, from the least).
@@ -237,6 +308,8 @@ class SurvivalCurves(Inspected):
         """
         lives = self._lifetimes(unconditional)
         t = lives.times(times)
+        if lives.moving:
+            return lives.drawn(data, t, False, level, unconditional, self._chosen_seed(None))
         return lives.frame(data, t, lives.curve(t), level, 1.0)
 
     def restricted_mean(
@@ -262,6 +335,8 @@ class SurvivalCurves(Inspected):
                 f"restricted_mean: family {lives.family.name!r} has responses below zero; fit "
                 "'weibull', 'lognormal' or 'cox'."
             )
+        if lives.moving:
+            return lives.drawn(data, t, True, level, unconditional, self._chosen_seed(None))
         return lives.frame(data, t, lives.mean_curve(t), level, t)
 
 
@@ -309,6 +384,11 @@ def cumulative_incidence(
         lives.append(Lifetimes(gam.fitted, draws))
         if not lives[-1].positive:
             raise ValueError("gams must be of times; 'gaussian' has responses below zero.")
+        if lives[-1].moving:
+            raise ValueError(
+                f"gams: {lives[-1].moving!r}, when a row enters, is in a term, so that hazards "
+                "change along a curve; leave such terms out."
+            )
     if times is None:
         times = np.linspace(0.0, min(each.times(None)[-1] for each in lives), _TIMES)
     t = lives[0].times(times)

@@ -257,15 +257,22 @@ class Target:
         u = np.concatenate([u[:m], self.optimum[m:] + step[m:]])
 
         def likelihood() -> Likelihood:
-            copied = frozen_copy(self._model.likelihood)
-            parameters = list(copied.parameters)
-            learnt = [parameters[i] for i in self._solution.rounds.family_places]
-            Hyperparameters(learnt).set(u[n:])
+            copied, learnt = movable_likelihood(self._model, self._solution)
+            learnt.set(u[n:])
             return copied
 
         given = self._model.kernel, self._model.inducing_variable, q.mean, q.covariance
         moments = InducingMoments(*given, values=values, roots=q.roots)
         return HyperparameterDraw(moments, likelihood)
+
+
+def movable_likelihood(
+    model: AdditiveSVGP | AdditiveSGPR, solution: Solution
+) -> tuple[Likelihood, Hyperparameters]:
+    """A copy of the likelihood, and those of its parameters that were learnt."""
+    copied = frozen_copy(model.likelihood)
+    parameters = list(copied.parameters)
+    return copied, Hyperparameters([parameters[i] for i in solution.rounds.family_places])
 
 
 def _towards(

@@ -378,8 +378,17 @@ class Solution:
 
     def of_parameters(self, likelihood: Likelihood) -> AnyNDArray | None:
         """Covariance that uncertain parameters of the likelihood add to q's, [L, P, P], or None."""
+        joint = self.with_parameters(likelihood)
+        if joint is None:
+            return None
+        halves = [moved @ joint[1] for moved in joint[0]]
+        return np.stack([half @ half.T for half in halves])
+
+    def with_parameters(self, likelihood: Likelihood) -> tuple[list[AnyNDArray], AnyNDArray] | None:
+        """How q's mean moves with the likelihood's parameters, [P, K] each, and their root."""
         # q is given these. With the joint precision [[S^-1, -B], [-B', D]] of inducing values and
-        # parameters, theirs is S + S B (D - B'S B)^-1 B'S: as in columns of time beside a baseline.
+        # parameters, theirs is D - B'S B, and the mean moves by S B: as in columns of time beside a
+        # baseline.
         rounds, q = self.rounds, self.q
         alone = self.rows.communicator.alone  # one process may ask, and the others not
         if self.bound is not None or not len(rounds.family) or not alone:
@@ -398,8 +407,7 @@ class Solution:
             root = np.linalg.cholesky(D)
         except np.linalg.LinAlgError:  # of likelihoods that are not log-concave
             return None
-        halves = [solve_triangular(root, m.T, lower=True) for m in moved]
-        return np.stack([half.T @ half for half in halves])
+        return moved, solve_triangular(root, np.eye(len(root)), lower=True).T
 
     def assign(self, model: AdditiveSGPR | AdditiveSVGP) -> None:
         """Set the model to the coordinates and q."""
