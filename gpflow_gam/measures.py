@@ -172,17 +172,6 @@ class Uniform(Measure):
         self.upper = float(upper)
         self.num_nodes = checked_number(num_nodes)
 
-    @classmethod
-    def from_data(cls, values: AnyNDArray) -> Uniform:
-        """
-        On the range of a sample.
-
-        :param values: [N].
-        :raises ValueError: fewer than two distinct values, or values that are not finite.
-        """
-        points = _column(values)
-        return cls(points.min(), points.max())
-
     def thinned(self, num_nodes: int) -> Uniform:
         number = min(checked_number(num_nodes), self.num_nodes)
         return Uniform(self.lower, self.upper, num_nodes=number)
@@ -225,23 +214,6 @@ class Gaussian(Measure):
         self.sd = float(sd)
         self.num_nodes = checked_number(num_nodes)
 
-    @classmethod
-    def from_data(cls, values: AnyNDArray, weights: AnyNDArray | None = None) -> Gaussian:
-        """
-        With the mean and the deviation of a sample.
-
-        :param values: [N].
-        :param weights: how often each counts, [N].
-        :raises ValueError: values that do not vary or are not finite, or bad weights.
-        """
-        points = _column(values)
-        _, w = checked_sample("values", points, weights)
-        mean = float(np.average(points, weights=w))
-        sd = float(np.sqrt(np.average((points - mean) ** 2, weights=w)))
-        if sd == 0.0:
-            raise ValueError(f"values are all {mean}; a normal distribution needs them to vary.")
-        return cls(mean, sd)
-
     def thinned(self, num_nodes: int) -> Gaussian:
         return Gaussian(
             self.mean, self.sd, num_nodes=min(checked_number(num_nodes), self.num_nodes)
@@ -266,13 +238,6 @@ class Gaussian(Measure):
 def checked_number(num_nodes: int) -> int:
     check_count("num_nodes", num_nodes)
     return int(num_nodes)
-
-
-def _column(values: AnyNDArray) -> AnyNDArray:
-    points, _ = checked_sample("values", values, None)
-    if points.shape[1] != 1:
-        raise ValueError(f"values must be of one column; got shape {points.shape}.")
-    return points[:, 0]
 
 
 def frequencies(

@@ -94,8 +94,8 @@ SLOW: dict[str, tuple[Any, Any, str]] = {
     "classes": ({"u": gg.s("x", k=5), "v": gg.s("z", k=4)}, "categorical", "class"),
     "zero inflated": (gg.s("x", k=4), "zero_inflated_poisson", "zeros"),
     "tweedie": (gg.s("x", k=4), "tweedie", "positive"),
-    "cloglog": (gg.s("x", k=4), "cloglog", "truth"),
-    "probit": (gg.s("x", k=4), "probit", "truth"),
+    "cloglog": (gg.s("x", k=4), gg.families.Bernoulli("cloglog"), "truth"),
+    "probit": (gg.s("x", k=4), gg.families.Bernoulli("probit"), "truth"),
     "fs": (gg.s("x", "g", bs="fs", k=4) + gg.te("x", "z", k=3), "gaussian", "number"),
     "by": (gg.s("x", by="z", k=4) + gg.linear("z"), "gaussian", "number"),
     "quantile": (

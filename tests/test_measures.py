@@ -48,12 +48,9 @@ def test_product_is_the_outer_product_of_its_factors():
     np.testing.assert_array_equal(upper, [1.0, np.inf, np.inf])
 
 
-def test_measures_from_data(rng):
+def test_samples_of_one_column_are_thinned_to_means(rng):
     x, w = rng.gamma(2.0, size=3000), rng.integers(0, 3, size=3000)
     repeated = np.repeat(x, w)
-    assert Uniform.from_data(x).bounds == (x.min(), x.max())
-    fitted = Gaussian.from_data(x, w)
-    assert (fitted.mean, fitted.sd) == pytest.approx((repeated.mean(), repeated.std()))
     thin = Empirical.from_data(x, w, num_nodes=30)
     nodes, weights = thin.nodes()
     assert len(nodes) == 30

@@ -108,7 +108,7 @@ def test_what_no_quantile_is_for_is_said(table, varying):
     with pytest.raises(ValueError, match="no parameter 'shape'.*'quantile', 'scale'"):
         gg.GAM({"shape": s("x")}, family="quantile")
     with pytest.raises(ValueError, match="'quantile' takes no censored"):
-        gg.GAM(s("x"), family="median").fit(table.assign(e=1), gg.Surv("y", "e"))
+        gg.GAM(s("x"), family="quantile").fit(table.assign(e=1), gg.Surv("y", "e"))
 
 
 @pytest.mark.slow

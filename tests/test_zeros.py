@@ -59,13 +59,15 @@ def test_counts_and_zeros_are_found(kind, link, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_terms_without_a_parameter_are_of_the_count() -> None:
     frame, _ = _frame(families.ZeroInflatedPoisson)
-    gam = gg.GAM(s("x", k=8), family="zip").fit(frame, y="y")
+    gam = gg.GAM(s("x", k=8), family="zero_inflated_poisson").fit(frame, y="y")
     assert gam.names == ("s(x)",)
     rows = pd.DataFrame({"x": [-0.5, 0.5]})
     link = np.asarray(gam.predict(rows, type="link"))
     assert link[0, 1] == link[1, 1]
     assert "predictor" not in gam.effects("s(x)")
-    every = gg.GAM({"mean": s("x", k=8), "zero": s("z", k=5)}, family="zip").fit(frame, y="y")
+    every = gg.GAM({"mean": s("x", k=8), "zero": s("z", k=5)}, family="zero_inflated_poisson").fit(
+        frame, y="y"
+    )
     plain = gg.GAM(s("x", k=8) + s("z", k=5), family="negative_binomial").fit(frame, y="y")
     score = [g.loo().elpd for g in (every, gam, plain)]
     assert score[0] > score[1] + 10.0 > score[2]
@@ -131,7 +133,7 @@ def test_tweedie_learns_its_power() -> None:
     ("name", "bad", "message"),
     [
         ("tweedie", -1.0, "not negative"),
-        ("hurdle", 0.5, "whole counts"),
+        ("hurdle_poisson", 0.5, "whole counts"),
     ],
 )
 def test_impossible_responses(name: str, bad: float, message: str) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -320,8 +320,6 @@ def screen_interactions(
     gam: GAM,
     depth: int = 2,
     *,
-    columns: Iterable[Column] | None = None,
-    k: int | None = None,
     max_interactions: int | None = None,
     min_gain: float | None = None,
     max_rows: int = 2000,
@@ -350,8 +348,6 @@ def screen_interactions(
         numbers that it reads as levels are scored as levels, but ``ti`` goes by a column's type:
         make them categories.
     :param depth: the most columns of an interaction.
-    :param columns: those that may interact; all that have a main effect by default.
-    :param k: inducing inputs of the terms proposed; what :func:`~gpflow_gam.ti` has by default.
     :param max_interactions: how many to choose at most, in all; twice the number of columns by
         default.
     :param min_gain: the least log evidence [nats]; by default a guard against interactions that are
@@ -364,13 +360,11 @@ def screen_interactions(
         GAM has and the interactions of fewer columns that are chosen; ``variance`` of its kernel at
         that gain, in the square of the predictor's unit; ``partial_gain`` [nats], beside those of
         as many columns chosen before as well, NaN where it was not worth looking; ``chosen``.
-    :raises ValueError: a GAM that is not fitted, fewer than two columns, columns without a main
-        effect, numbers out of range; names the argument.
+    :raises ValueError: a GAM that is not fitted, fewer than two columns, numbers out of range;
+        names the argument.
     """
     fit = gam.fitted
     known = _columns(fit)
-    if columns is not None:
-        known = _selected(known, columns)
     check_count("depth", depth, 1)
     if depth > len(known):
         raise ValueError(
@@ -411,9 +405,7 @@ def screen_interactions(
     scored.sort(key=lambda c: c.gain, reverse=True)
     return pd.DataFrame(
         {
-            "term": pd.Series(
-                [_term([known[i] for i in c.columns], k) for c in scored], dtype=object
-            ),
+            "term": pd.Series([_term([known[i] for i in c.columns]) for c in scored], dtype=object),
             "gain": [c.gain for c in scored],
             "variance": [c.variance for c in scored],
             "partial_gain": [c.partial_gain for c in scored],
@@ -441,20 +433,6 @@ def _columns(fit: FittedGAM) -> list[_Column]:
     return list(columns.values())
 
 
-def _selected(known: Sequence[_Column], names: Iterable[Column]) -> list[_Column]:
-    by_name = {c.name: c for c in known}
-    names = list(names)
-    absent = [n for n in names if n not in by_name]
-    if absent:
-        raise ValueError(
-            f"columns: {absent[0]!r} has no main effect in the GAM, which has those of "
-            f"{', '.join(repr(n) for n in by_name)}; add s({absent[0]!r}) to it."
-        )
-    if len(set(names)) < len(names):
-        raise ValueError(f"columns: {names!r} names a column twice.")
-    return [by_name[n] for n in names]
-
-
 def _rows(fit: FittedGAM, max_rows: int, seed: int) -> AnyNDArray:
     """The rows that are looked at, in order; those of weight zero say nothing."""
     rows = np.flatnonzero(fit.weights > 0.0)
@@ -475,18 +453,12 @@ def _present(fit: FittedGAM, known: Sequence[_Column]) -> set[Columns]:
     return sets
 
 
-def _term(columns: Sequence[_Column], k: int | None) -> Interaction:
+def _term(columns: Sequence[_Column]) -> Interaction:
     # a column of levels is one whatever kind is asked for
     kinds = {c.name: "se" if c.margin.kind == "levels" else c.margin.kind for c in columns}
-    return _interaction(kinds, k, tuple(c.period for c in columns))
-
-
-def _interaction(
-    kinds: Mapping[Column, str], k: int | None, periods: tuple[float | None, ...] = ()
-) -> Interaction:
-    bs = tuple(kinds.values())
+    bs, periods = tuple(kinds.values()), tuple(c.period for c in columns)
     period = periods if any(p is not None for p in periods) else None
-    return ti(*kinds, bs=bs[0] if len(set(bs)) == 1 else bs, k=k, period=period)
+    return ti(*kinds, bs=bs[0] if len(set(bs)) == 1 else bs, period=period)
 
 
 # --- terms proposed from columns ------------------------------------------------------------------
@@ -502,7 +474,7 @@ def anova(
     columns: Iterable[Column] | None = None,
     depth: int = 2,
     *,
-    bs: str | Mapping[Column, str] = "se",
+    bs: str = "se",
     k: int | None = None,
     k_interaction: int | None = None,
     levels: Iterable[Column] = (),
@@ -516,7 +488,6 @@ def anova(
     max_interactions: int | None = None,
     min_gain: float | None = None,
     rounds: int = 1,
-    max_rows: int = 2000,
     seed: int = 0,
     **options: Any,
 ) -> Terms:
@@ -535,8 +506,7 @@ def anova(
     :param columns: their names, or indices; with ``data`` None takes all that vary, but the
         response, offsets, weights and trials.
     :param depth: the most columns of a term; 1 for main effects alone.
-    :param bs: the kind of kernel, as in :func:`~gpflow_gam.s`; a mapping gives those of some
-        columns, and the others ``"se"``.
+    :param bs: the kind of kernel, as in :func:`~gpflow_gam.s`.
     :param k: inducing inputs of a main effect. By default as in :func:`~gpflow_gam.s`, but beyond
         25 columns as many as make 600 in all, and at least 8.
     :param k_interaction: those of an interaction. By default as in :func:`~gpflow_gam.ti`, but
@@ -558,7 +528,6 @@ def anova(
     :param rounds: screens at most: after the first, the GAM is fitted with what was chosen and the
         others are scored beside it, until none stands out. With large interactions in, the noise is
         smaller and smaller ones are found.
-    :param max_rows: rows that are scored, drawn at random beyond that.
     :param seed: of everything random.
     :param options: of :meth:`gpflow_gam.GAM.fit`, for the GAMs that are screened: ``progress``,
         ``max_seconds``, ...
@@ -573,7 +542,6 @@ def anova(
             "left out."
         )
     check_count("max_interactions", max_interactions, 0)  # before anything is fitted
-    check_count("max_rows", max_rows, 2)
     check_count("k", k)
     check_count("k_interaction", k_interaction)
     check_count("rounds", rounds)
@@ -596,14 +564,14 @@ def anova(
         roles += [] if other is None else as_columns(argument, other)
     names = _that_vary(counted, columns, {table.name(n) for n in roles})
     _check_depth(depth, names)
-    terms = _main_effects(counted, names, bs, _listed("levels", levels, names), depth, k)
+    terms = _main_effects(counted, names, bs, _listed(levels, names), depth, k)
     if depth == 1:
         return terms
     chosen: list[Term] = []
     for _ in range(rounds):
         gam = GAM(terms + Terms(chosen), family, **read, missing=missing, seed=seed)
         gam.fit(table, y, **options)
-        scores = screen_interactions(gam, depth, **screened, max_rows=max_rows, seed=seed)
+        scores = screen_interactions(gam, depth, **screened, seed=seed)
         more = list(scores["term"][scores["chosen"]])
         if not more:
             break
@@ -633,25 +601,25 @@ def _check_depth(depth: int, names: Sequence[Column]) -> None:
         raise ValueError(f"depth={depth} is more than there are columns, {len(names)}.")
 
 
-def _listed(argument: str, some: Iterable[Column], names: Sequence[Column]) -> set[Column]:
-    """The columns that an argument names among ``names``."""
-    some = as_columns(argument, some)
+def _listed(levels: Iterable[Column], names: Sequence[Column]) -> set[Column]:
+    """The columns of levels among ``names``."""
+    some = as_columns("levels", levels)
     for name in some:
         if name not in names:
-            raise ValueError(f"{argument} names {name!r}, which is not among the columns.")
+            raise ValueError(f"levels names {name!r}, which is not among the columns.")
     return set(some)
 
 
 def _every_term(
     names: Sequence[Column],
     depth: int,
-    bs: str | Mapping[Column, str],
+    bs: str,
     levels: Iterable[Column],
     k: int | None,
     k_interaction: int | None,
 ) -> Terms:
     """All terms up to a depth, where they are not too many."""
-    kinds, of_levels = _kinds(bs, names), _listed("levels", levels, names)
+    of_levels = _listed(levels, names)
     _check_depth(depth, names)
     number = sum(math.comb(len(names), order) for order in range(1, depth + 1))
     if number > MAX_TERMS:
@@ -660,23 +628,21 @@ def _every_term(
             "those that stand out, or a smaller depth."
         )
     size = _shared(k, len(names), NUM_INDUCING[1])
-    main = [factor(c) if c in of_levels else s(c, bs=kinds[c], k=size) for c in names]
+    main = [factor(c) if c in of_levels else s(c, bs=bs, k=size) for c in names]
     size = _shared(k_interaction, number - len(names), NUM_INDUCING[2])
     sets = [c for d in range(2, depth + 1) for c in itertools.combinations(names, d)]
-    kinds |= dict.fromkeys(of_levels, "se")
-    return Terms([*main, *(_interaction({c: kinds[c] for c in each}, size) for each in sets)])
+    return Terms([*main, *(ti(*each, bs=bs, k=size) for each in sets)])
 
 
 def _main_effects(
     table: Table,
     names: Sequence[Column],
-    bs: str | Mapping[Column, str],
+    bs: str,
     of_levels: set[Column],
     depth: int,
     k: int | None,
 ) -> Terms:
     """A main effect of every column, as its values ask for."""
-    kinds, chosen = _kinds(bs, names), bs if isinstance(bs, Mapping) else {}
     size = _shared(k, len(names), NUM_INDUCING[1])
     terms: list[Term] = []
     for name in names:
@@ -688,19 +654,11 @@ def _main_effects(
             )
         if by_type or name in of_levels:
             terms.append(factor(name))
-        elif _distinct(table, name) == 2 and name not in chosen:
+        elif _distinct(table, name) == 2:
             terms.append(linear(name))  # of two values nothing else can be learnt
         else:
-            terms.append(s(name, bs=kinds[name], k=size))
+            terms.append(s(name, bs=bs, k=size))
     return Terms(terms)
-
-
-def _kinds(bs: str | Mapping[Column, str], names: Sequence[Column]) -> dict[Column, str]:
-    """The kind of kernel of every column."""
-    if not isinstance(bs, Mapping):
-        return dict.fromkeys(names, bs)
-    _listed("bs", bs, names)
-    return {name: bs.get(name, "se") for name in names}
 
 
 def _shared(asked: int | None, number: int, usual: int) -> int | None:

@@ -73,38 +73,15 @@ __all__ = [
     "from_json",
 ]
 
-_ALIASES = {
-    "normal": "gaussian",
-    "binary": "bernoulli",
-    "logistic": "bernoulli",
-    "logit": "bernoulli",
-    "nb": "negative_binomial",
-    "negbin": "negative_binomial",
-    "softmax": "categorical",
-    "multinomial": "categorical",
-    "ordered": "ordinal",
-    "t": "student_t",
-    "student": "student_t",
-    "gaulss": "heteroskedastic",
-    "log_normal": "lognormal",
-    "tobit": "censored_gaussian",
-    "cox_ph": "cox",
-    "coxph": "cox",
-    "median": "quantile",
-    "qgam": "quantile",
-    "tw": "tweedie",
-    "zip": "zero_inflated_poisson",
-    "zinb": "zero_inflated_negative_binomial",
-    "hurdle": "hurdle_poisson",
-}
+
+_ALIASES = {"nb": "negative_binomial", "softmax": "categorical"}
 
 
 def family(spec: Family | str | Likelihood) -> Family:
     """
     The family that ``spec`` means.
 
-    :param spec: a family, the name of one ("poisson") or of a link to probabilities ("cloglog"), or
-        any GPflow likelihood.
+    :param spec: a family, the name of one ("poisson"), or any GPflow likelihood.
     :raises ValueError: an unknown name, with the nearest one.
     :raises TypeError: anything else.
     """
@@ -117,8 +94,6 @@ def family(spec: Family | str | Likelihood) -> Family:
             "family must be a name, a gpflow_gam family or a gpflow likelihood; got "
             f"{type(spec).__name__}."
         )
-    if spec in ("probit", "cloglog", "cauchit"):
-        return Bernoulli(spec)
     return _class(spec)()
 
 

@@ -111,13 +111,8 @@ class Bernoulli(Family):
         success, failure = probabilities(self.link, first(F))
         return np.asarray(-2.0 * np.where(first(Y) == 1.0, success, failure))
 
-    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
-        failure, success = np.exp(probabilities(self.link, first(F))[1]), first(Y) == 1.0
-        return np.where(success, failure, 0.0), np.where(success, 1.0, failure)
-
-    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
-        p = self.mean(likelihood, F)
-        return (rng.uniform(size=p.shape) < p).astype(np.float64)
+    def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
+        return scipy.stats.bernoulli(self.mean(likelihood, F))
 
 
 @dataclass(frozen=True)
