@@ -92,9 +92,9 @@ def arguments(path: Path, data: pd.DataFrame, name: str = "") -> Path:
 
 def coded(values: Any, about: dict[str, Any]) -> Any:
     """Text as the places of levels where a file takes these, -1 for others."""
-    if "the places 0, 1" not in about["meaning"]:
-        return values
     levels = about["levels"]
+    if about["dtype"] != "int64" or not levels or not isinstance(levels[0], str):
+        return values
     return [levels.index(v) if v in levels else -1 for v in values]
 
 

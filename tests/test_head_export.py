@@ -173,8 +173,6 @@ def test_several_heads(tmp_path: Path) -> None:
                     answers[f"{h.name}_{name}"], values, rtol=1e-12, atol=1e-14
                 )
     assert (len(result), len(parts), len(draws)) == (12, 6, 4)  # one of several predictors
-    outputs = served.description["signatures"]["predict"]
-    assert outputs["one_mean_variance"] == "of the predictor, by one_mean"
     assert served.description["heads"] == ["one", "one_mean"]
     assert served.description["likelihood"] == {"one": "Poisson", "one_mean": "FixedSoftmax"}
     # draws: each head's own, and of no other's random numbers

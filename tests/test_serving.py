@@ -220,7 +220,7 @@ def test_draws(counts):
     z = (first["predictor"].mean(axis=0) - moments["mean"]) / sd
     assert np.max(np.abs(z)) < 4.0 / np.sqrt(6000)
     np.testing.assert_allclose(first["predictor"].std(axis=0), sd, rtol=0.05)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="num_samples must be at least 1"):
+    with pytest.raises(ValueError, match="num_samples must be a whole number of at least 1"):
         served.sample(data, 0)
 
 
@@ -294,11 +294,7 @@ def test_description_and_names(counts):
     assert text["level"] == 0.9
     loaded = tf.saved_model.load(str(path))
     kinds = {"predict", "predict_components", "sample"}
-    assert set(text["signatures"]) == kinds
     assert set(loaded.signatures) == {*kinds, *(f"{k}_float32" for k in kinds), "serving_default"}
-    for kind, function in loaded.signatures.items():
-        told = text["signatures"].get(kind)
-        assert told is None or set(told) == set(function.structured_outputs)
     default = loaded.signatures["serving_default"](**served.arguments(new(2)))
     np.testing.assert_array_equal(default["mean"], served.predict(new(2))["mean"])
 
@@ -353,7 +349,7 @@ def test_load_errors(simple, tmp_path):
         gg.serving.load(tmp_path)
     other = tmp_path / "other"
     tf.saved_model.save(tf.Module(), str(other))
-    with pytest.raises(ValueError, match="not one of gpflow_gam"):
+    with pytest.raises(FileNotFoundError, match="tf.saved_model.load reads those of others"):
         gg.serving.load(other)
     later = tmp_path / "later"
     shutil.copytree(path, later)

@@ -673,11 +673,8 @@ class EditedGAM(Editable):
         if fit is None or not fit.data.available:
             return None, None
         X, factor = fit.X, fit.units[0]
-        columns = {}
-        for values, reader in zip(X.T, fit.spec.encoder.readers):
-            if str(reader.name) in model["columns"]:
-                levels = isinstance(reader, LevelColumn)
-                columns[str(reader.name)] = reader.shown(values) if levels else values
+        named = {str(r.name): (r, x) for x, r in zip(X.T, fit.spec.encoder.readers)}
+        columns = {name: named[name][0].shown(named[name][1]) for name in model["columns"]}
         f = scorer.predict(model, columns)["predictor"]
         F = ((f - fit.units[1]) / factor).reshape(len(X), 1)
         family, weights = fit.spec.family, fit.weights

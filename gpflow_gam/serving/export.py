@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import tensorflow as tf
@@ -17,9 +17,9 @@ from ..archive import replacing
 from ..errors import check_choice, check_count, check_level
 from ..gam.frames import Table
 from ..gam.tables import ERROR
-from .portable import SIGNATURE, GraphFormat, graph_bytes
-from .servable import FORMAT, MEANINGS, Answers, Invalid, Rows, Servable, servable
-from .table_files import TableFormat, table_bytes, write_scorers
+from .portable import SIGNATURE, graph_bytes
+from .servable import FORMAT, Answers, Invalid, Rows, Servable, servable
+from .table_files import table_bytes, write_scorers
 
 DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"  # the description's place in a SavedModel
 
@@ -76,6 +76,7 @@ class Served:
         :param seed: equal ones give equal draws.
         :return: ``predictor`` and ``response``, joint draws at all rows.
         """
+        check_count("num_samples", num_samples)
         number, seeded = tf.constant(num_samples, tf.int32), tf.constant(seed, tf.int64)
         return self._call("sample", data, num_samples=number, seed=seeded)
 
@@ -105,21 +106,17 @@ def load(path: str | Path) -> Served:
 
     :param path: the folder.
     :return: a model to predict from.
-    :raises FileNotFoundError: there is no SavedModel.
-    :raises ValueError: it is none of ours, or a newer one.
+    :raises FileNotFoundError: there is no SavedModel, or none of ours.
+    :raises ValueError: it is a newer one.
     """
     path = Path(path)
-    if not (path / "saved_model.pb").exists():
-        raise FileNotFoundError(f"{path} is no SavedModel: there is no {path / 'saved_model.pb'}.")
-    try:
-        description = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
-        newer = description["format"] > FORMAT
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(
-            f"{path} is a SavedModel, but not one of gpflow_gam: it has no {DESCRIPTION}. "
-            "tf.saved_model.load reads it."
-        ) from None
-    if newer:
+    if not (path / DESCRIPTION).exists():
+        raise FileNotFoundError(
+            f"{path} is no SavedModel of gpflow_gam: there is no {path / DESCRIPTION}. "
+            "tf.saved_model.load reads those of others."
+        )
+    description = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
+    if description["format"] > FORMAT:
         raise ValueError(
             f"{path} was written by gpflow_gam {description['gpflow_gam']} in format "
             f"{description['format']}; this version reads up to {FORMAT}. Upgrade gpflow_gam."
@@ -187,15 +184,14 @@ def _column(table: Table, spec: Mapping[str, Any]) -> tf.Tensor:
 
 # --- writing --------------------------------------------------------------------------------------
 
-Format = Literal["saved_model", GraphFormat, TableFormat]
-SUFFIXES = {".onnx": "onnx", ".tflite": "litert"} | {f".{k}": k for k in get_args(TableFormat)}
+TABLES = (".json", ".html", ".sql", ".xlsx", ".pmml")
+GRAPHS = (".onnx", ".tflite")
 
 
 def export(
     model: Any,
     path: str | Path,
     *,
-    format: Format | None = None,
     level: float = 0.95,
     invalid: Invalid | None = None,
     max_rows: int | None = 1000,
@@ -219,10 +215,8 @@ def export(
         or a functional or sequential ``keras.Model`` whose outputs are those of heads of
         :mod:`gpflow_gam.layers`, one each. Names of several heads, and ``_``, stand before those
         of their outputs.
-    :param path: of the folder or file to write.
-    :param format: ``"saved_model"``, ``"onnx"``, ``"litert"``, ``"json"``, ``"html"``, ``"sql"``,
-        ``"xlsx"`` or ``"pmml"``; by default what the suffix of ``path`` says (``.tflite`` of
-        ``"litert"``), and a SavedModel otherwise.
+    :param path: of the file to write, whose suffix is its format: ``.onnx``, ``.tflite``,
+        ``.json``, ``.html``, ``.sql``, ``.xlsx`` or ``.pmml``; otherwise of a SavedModel's folder.
     :param level: probability of ``lower`` and ``upper``, the credible interval of the expected
         response.
     :param invalid: for requests with rows that the model cannot take, such as levels it has never
@@ -242,39 +236,36 @@ def export(
         predictions LiteRT's single precision changes by a hundredth of their size.
     :raises TypeError: a model of another kind.
     """
-    path, tables = Path(path), get_args(TableFormat)
-    kind: Any = SUFFIXES.get(path.suffix.lower(), "saved_model") if format is None else format
-    check_choice("format", kind, ("saved_model", *get_args(GraphFormat), *tables))
-    for options, formats in (
-        ({"error": None if error == ERROR else error, "knots": knots}, tables),
-        ({"table": None if table == "data" else table}, ("sql",)),
-        ({"invalid": None if invalid == "nan" else invalid}, ("saved_model",)),
+    path = Path(path)
+    suffix = path.suffix.lower()
+    is_folder = suffix not in (*TABLES, *GRAPHS)
+    for name, value, default, given in (
+        ("error", error, ERROR, suffix in TABLES),
+        ("knots", knots, None, suffix in TABLES),
+        ("table", table, "data", suffix == ".sql"),
+        ("invalid", invalid, "nan", is_folder),
     ):
-        given = [name for name, value in options.items() if value not in (None, False)]
-        if given and kind not in formats:
-            of = " and ".join(map(repr, formats))
-            raise ValueError(
-                f"{given[0]} is an option of format {of}; {path.name} is {kind!r}: leave it out."
-            )
+        if not given and value not in (None, default):
+            raise ValueError(f"{name} is no option of {path.name}: leave it out.")
     check_level(level)
-    is_like = (path / "saved_model.pb").exists() if kind == "saved_model" else path.is_file()
+    is_like = (path / "saved_model.pb").exists() if is_folder else path.is_file()
     if path.exists() and not (overwrite and is_like):
         raise FileExistsError(
             f"{path} is there already; with overwrite=True a SavedModel replaces a SavedModel, and "
             "a file a file."
         )
-    if kind == "saved_model":
+    if is_folder:
         check_choice("invalid", invalid or "error", get_args(Invalid))
         check_count("max_rows", max_rows)
         about = {"level": level, "invalid": invalid or "error", "max_rows": max_rows}
         _write_folder(servable(model), path, about)
         return
-    if kind in tables:
-        content = table_bytes(model, kind, error, knots, table, level)
+    if suffix in TABLES:
+        content = table_bytes(model, suffix, error, knots, table, level)
     else:
-        content = graph_bytes(servable(model), kind, level)
+        content = graph_bytes(servable(model), suffix, level)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if kind == "json":
+    if suffix == ".json":
         write_scorers(path.parent)
     with replacing(path) as file:
         file.write(content)
@@ -308,9 +299,7 @@ def _write(source: Servable, path: Path, options: Mapping[str, Any]) -> None:
     module.state = [v for f in functions.values() for v in f.graph.variables]
     module.tables = list(source.resources)
     tf.saved_model.save(module, str(path), signatures=functions)
-    about = {"tensorflow": tf.__version__, **options}
-    kinds = {kind: functions[kind] for kind in MEANINGS}
-    description = source.described(kinds, source.inputs, **about)
+    description = source.described(source.inputs, tensorflow=tf.__version__, **options)
     (path / DESCRIPTION).parent.mkdir()
     (path / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
 
@@ -330,28 +319,22 @@ def _signatures(
     components, draw = answering(Answers.predict_components), answering(Answers.sample)
     most = np.iinfo(np.int32).max if max_rows is None else max_rows
 
-    def sample(X: Any, num_samples: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+    def sample(X: Any, num_samples: tf.Tensor, seed: tf.Tensor) -> Any:
         rows = tf.shape(X[0])[0]
-        none = "num_samples must be at least 1; got"
         many = (
             f"a request for draws may have {most} rows, whose joint covariance is factorised: send "
             "fewer, or export with a larger max_rows; got"
         )
-        checks = [
-            tf.debugging.Assert(num_samples >= 1, [none, num_samples]),
-            tf.debugging.Assert(rows <= most, [many, rows]),
-        ]
-        with tf.control_dependencies(checks):
-            X = [tf.identity(x) for x in X]
-            outputs: dict[str, tf.Tensor] = draw(X, tf.identity(num_samples), seed)
-        return outputs
+        with tf.control_dependencies([tf.debugging.Assert(rows <= most, [many, rows])]):
+            return draw([tf.identity(x) for x in X], num_samples, seed)
 
     draws = [
         tf.TensorSpec([], tf.int32, name="num_samples"),
         tf.TensorSpec([], tf.int64, name="seed"),
     ]
     signatures = {}
-    for kind, function in zip(MEANINGS, (predict, components, sample), strict=True):
+    kinds = {"predict": predict, "predict_components": components, "sample": sample}
+    for kind, function in kinds.items():
         more = draws if kind == "sample" else []
         for single in (False, True):
             traced = source.traced(function, source.inputs, lambda: Rows(invalid), single, more)

@@ -17,7 +17,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -31,24 +31,22 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from ..errors import imported
 from ..likelihoods.predictive import rows_at_once
 from ..version import __version__
-from .servable import COMPONENT, Answers, Input, Rows, Servable, argument_names
+from .servable import COMPONENT, OUTPUTS, Input, Rows, Servable, argument_names, joined
 
-GraphFormat = Literal["onnx", "litert"]
 SIGNATURE = "serving_default"
 METADATA = "gpflow_gam"  # the name of the description among a file's metadata
 
 
-def graph_bytes(source: Servable, kind: GraphFormat, level: float) -> bytes:
+def graph_bytes(source: Servable, suffix: str, level: float) -> bytes:
     """The content of a file of predictions and components; rows that cannot be taken are NaN."""
-    if kind == "onnx":  # inputs and outputs are of one name space
-        names = argument_names((i.name for i in source.inputs), source.meanings("predict"))
+    if suffix == ".onnx":  # inputs and outputs are of one name space
+        taken = [joined(head, name) for head in source.heads for name in OUTPUTS]
+        names = argument_names((i.name for i in source.inputs), taken)
         source.inputs = tuple(replace(i, name=names[i.name]) for i in source.inputs)
-    single = kind == "litert"
-    function = predictions(source, level, single)
-    inputs = source.inputs if kind == "onnx" else [i.coded().single() for i in source.inputs]
-    about = {"level": level, "invalid": "nan"}
-    description = json.dumps(source.described({"predict": function}, inputs, **about))
-    if kind == "onnx":
+    function = predictions(source, level, single=suffix == ".tflite")
+    inputs = source.inputs if suffix == ".onnx" else [i.coded().single() for i in source.inputs]
+    description = json.dumps(source.described(inputs, level=level, invalid="nan"))
+    if suffix == ".onnx":
         return onnx_bytes(plain_function(function, tf.float64), inputs, description)
     content = litert_bytes(plain_function(function, tf.float32), description)
     check_litert(content, function, inputs)
@@ -58,11 +56,10 @@ def graph_bytes(source: Servable, kind: GraphFormat, level: float) -> bytes:
 def predictions(source: Servable, level: float, single: bool) -> Any:
     """The concrete function of predictions and components, of levels of text as codes."""
 
-    def answer(head: Answers, X: tf.Tensor) -> dict[str, tf.Tensor]:
-        return head.predict(X, level) | head.predict_components(X, COMPONENT)
-
     def call(X: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-        return source.each(answer, X)
+        return source.each(
+            lambda head, x: head.predict(x, level) | head.predict_components(x, COMPONENT), X
+        )
 
     inputs = [i.coded() for i in source.inputs]
     with rows_at_once():
@@ -372,7 +369,17 @@ def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> byte
     for value in graph.input:
         if value.name in text:
             value.type.tensor_type.elem_type = onnx.TensorProto.STRING
-            graph.node.insert(0, _label_encoder(text[value.name]))
+            codes = text[value.name].codes
+            node = onnx.helper.make_node(
+                "LabelEncoder",
+                [value.name],
+                [f"_{value.name}"],
+                domain="ai.onnx.ml",
+                keys_strings=list(codes),
+                values_int64s=list(codes.values()),
+                default_int64=-1,
+            )
+            graph.node.insert(0, node)
     if text:
         model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 2))
     model.ir_version = IR_VERSION
@@ -381,21 +388,6 @@ def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> byte
     onnx.checker.check_model(model, full_check=True)
     content: bytes = model.SerializeToString()
     return content
-
-
-def _label_encoder(source: Input) -> Any:
-    """Text to codes of levels."""
-    import onnx
-
-    return onnx.helper.make_node(
-        "LabelEncoder",
-        [source.name],
-        [f"_{source.name}"],
-        domain="ai.onnx.ml",
-        keys_strings=list(source.codes),
-        values_int64s=list(source.codes.values()),
-        default_int64=-1,
-    )
 
 
 # --- LiteRT files (TensorFlow Lite), by TensorFlow's own converter --------------------------------
@@ -452,8 +444,9 @@ def check_litert(content: bytes, function: Any, inputs: Sequence[Input]) -> None
         # components and standard deviations may be nothing beside the predictor
         mean = re.sub(rf"({COMPONENT})?(mean|variance)$", "mean", name)
         size = max(np.nanmax(np.abs(wanted[k]), initial=1e-6) for k in {name, mean} & set(wanted))
-        away = np.nanmax(np.abs(found[name] - values), initial=0.0) / size
-        if not away <= LARGEST or np.any(np.isnan(found[name]) != np.isnan(values)):
+        same = np.array_equal(np.isnan(found[name]), np.isnan(values))
+        away = np.nanmax(np.abs(found[name] - values), initial=0.0) / size if same else np.inf
+        if not away <= LARGEST:
             raise ValueError(
                 f"model: in LiteRT's single precision its {name} is {away:.1g} of its size "
                 f"away from what it is in double; {_OTHERS}"
@@ -469,7 +462,7 @@ def _comparable(answers: Sequence[Mapping[str, Any]]) -> dict[str, AnyNDArray]:
 
 def _probe(argument: Input, rows: int, rng: np.random.Generator) -> AnyNDArray:
     shape = [rows, *(size or 1 for size in argument.shape[1:])]
-    values: AnyNDArray = rng.uniform(0.0, 1.0, shape)
+    values: AnyNDArray = rng.uniform(size=shape)
     if argument.levels:
         codes = rng.integers(len(argument.levels), size=shape)
         is_coded = isinstance(argument.levels[0], str)

@@ -32,31 +32,12 @@ from ..version import __version__
 
 FORMAT = 1  # raised when older code could no longer read the description
 RESERVED = ("seed", "num_samples")  # arguments of the sample signature besides the inputs
-COMPONENT = (
-    "component_"  # begins the names of components' outputs where predictions are beside them
+COMPONENT = "component_"  # before the names of components' outputs beside predictions
+OUTPUTS = (
+    *("mean", "variance", "response", "lower", "upper", "mean_lower", "mean_upper"),
+    *(COMPONENT + "mean", COMPONENT + "variance"),
 )
-MEANINGS = {
-    "predict": {
-        "mean": "of the predictor, offsets included",
-        "variance": "of the predictor",
-        "response": "expected response, or class probabilities",
-        "lower": "bound of the credible interval of the expected response",
-        "upper": "bound of the credible interval of the expected response",
-        "mean_lower": "bound of the credible interval of each of several predictors",
-        "mean_upper": "bound of the credible interval of each of several predictors",
-        COMPONENT + "mean": "of each component's contribution to the predictor",
-        COMPONENT + "variance": "of each component's contribution to the predictor",
-    },
-    "predict_components": {
-        "mean": "of each component's contribution to the predictor",
-        "variance": "of the same",
-    },
-    "sample": {
-        "predictor": "joint draws of the predictor",
-        "response": "the expected response of the same draws",
-    },
-}
-"""Outputs of the signatures; of components beside predictions in formats that have one alone."""
+"""Of predictions and components, the last two of several predictors alone."""
 MISSING_CODE = -2  # a missing value among codes of levels that are text; -1 is a new level
 Invalid = Literal["error", "nan"]
 """A request with rows that the model cannot take fails, or is answered by NaN in those rows."""
@@ -69,7 +50,6 @@ class Input:
     name: str
     dtype: tf.DType  # float64 for numbers, of which single precision is accepted too
     shape: tuple[int | None, ...]  # [None], or [None, D] of a matrix
-    meaning: str
     column: Column | None = None  # or a network input's key; None for a matrix of all columns
     fill: Any = None  # stands in for a missing value; None where none may be missing
     levels: tuple[Any, ...] = ()
@@ -84,8 +64,7 @@ class Input:
         if self.dtype != tf.string or not self.levels:
             return self
         fill = None if self.fill is None else self.codes[self.fill]
-        meaning = f"column {self.column!r}, the places 0, 1, ... of {list(self.levels)}"
-        return replace(self, dtype=tf.int64, meaning=meaning, fill=fill)
+        return replace(self, dtype=tf.int64, fill=fill)
 
     def single(self) -> Input:
         """The same in single precision."""
@@ -171,7 +150,7 @@ class Answers:
         likelihood, L = unwrapped(self.likelihood), self.posterior.num_latent_gps
         joint = self.posterior.couples_outputs
         mean, cov = self.posterior.predict_f(X, full_output_cov=joint)
-        var = _rounded(tf.linalg.diag_part(cov) if joint else cov)
+        var = tf.maximum(tf.linalg.diag_part(cov) if joint else cov, 0.0)  # but for rounding
         mean, var = tf.ensure_shape(mean, [None, L]), tf.ensure_shape(var, [None, L])
         cov = tf.ensure_shape(cov, [None, L, L]) if joint else var
         summary = summarised_response(likelihood, X, mean, cov, level, seed=self.seed)
@@ -194,7 +173,7 @@ class Answers:
         mean, var = self.posterior.predict_components(X)
         factor, _ = self.units
         mean = _scaled(mean, factor, self._single(np.atleast_2d(self.constants)))
-        var = _scaled(_rounded(var), factor**2)
+        var = _scaled(tf.maximum(var, 0.0), factor**2)
         if self.offsets:  # which are known
             offset = tf.reduce_sum(tf.gather(X, self.offsets, axis=1), axis=1)
             first = tf.constant(factor[0] * np.eye(1, self.posterior.num_latent_gps), mean.dtype)
@@ -209,11 +188,6 @@ class Answers:
         F = tf.ensure_shape(F, [None, None, self.posterior.num_latent_gps])
         response = conditional_response(unwrapped(self.likelihood), X, F)
         return {"predictor": _scaled(self._single(F), *self.units), "response": response}
-
-
-def _rounded(var: tf.Tensor) -> tf.Tensor:
-    """Variances without the negative ones of rounding."""
-    return tf.maximum(var, tf.zeros([], var.dtype))
 
 
 def _scaled(values: tf.Tensor, factor: AnyNDArray, shift: AnyNDArray | float = 0.0) -> tf.Tensor:
@@ -244,7 +218,7 @@ class Servable(abc.ABC):
         """Outputs of all heads at their X, by their names."""
         outputs: dict[str, tf.Tensor] = {}
         for (head, answers), x in zip(self.heads.items(), X):
-            part = {_joined(head, key): value for key, value in answer(answers, x).items()}
+            part = {joined(head, key): value for key, value in answer(answers, x).items()}
             if twice := sorted(set(outputs) & set(part)):
                 raise ValueError(f"model: two outputs would be called {twice[0]!r}; rename a head.")
             outputs |= part
@@ -273,24 +247,9 @@ class Servable(abc.ABC):
         compiled = tf.function(call, autograph=False)
         return compiled.get_concrete_function(**{spec.name: spec for spec in specs})
 
-    def meanings(self, kind: str) -> dict[str, str]:
-        """What each output of a kind of ``MEANINGS`` is that there may be, by name."""
-        # a head's name may begin with another's: the longer one is meant
-        return {
-            _joined(head, key): f"{text}, by {head}" if head else text
-            for head in sorted(self.heads, key=len)
-            for key, text in MEANINGS[kind].items()
-        }
-
-    def described(
-        self, functions: Mapping[str, Any], inputs: Sequence[Input], **about: Any
-    ) -> dict[str, Any]:
-        """Description stored in a file; concrete functions by kinds of ``MEANINGS``."""
+    def described(self, inputs: Sequence[Input], **about: Any) -> dict[str, Any]:
+        """Description stored in a file."""
         names = {head: list(answers.names) for head, answers in self.heads.items()}
-        told = {}
-        for kind, function in functions.items():
-            meanings = self.meanings(kind)
-            told[kind] = {name: meanings[name] for name in function.structured_outputs}
         return {
             "kind": self.kind,
             "format": FORMAT,
@@ -299,11 +258,11 @@ class Servable(abc.ABC):
             "inputs": [i.to_json() for i in inputs],
             "components": names.get("", names),
             **self.about,
-            "signatures": told,
         }
 
 
-def _joined(head: str, key: str) -> str:
+def joined(head: str, key: str) -> str:
+    """The name of a head's output."""
     return f"{head}_{key}" if head else key
 
 
@@ -354,8 +313,7 @@ class ModelServable(Servable):
         self.heads = {"": Answers(model.posterior(), model.likelihood, share=share)}
         name, width = type(unwrapped(model.likelihood)).__name__, _width(model)
         self.about = {"model": type(model).__name__, "likelihood": name}
-        meaning = f"rows of X, {width} columns in the model's order"
-        self.inputs = (Input("inputs", tf.float64, (None, width), meaning),)
+        self.inputs = (Input("inputs", tf.float64, (None, width)),)
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         what = "inputs must be finite; drop or impute the rows; first,"
@@ -490,7 +448,7 @@ class GAMServable(Servable):
                     "that column in the data, and name it."
                 )
         self._levels = {
-            name: _Levels(reader, inputs.get(name, Input(str(name), tf.float64, (None,), "")))
+            name: _Levels(reader, inputs.get(name, Input(str(name), tf.float64, (None,))))
             for (name, _), reader in self._readers.items()
             if isinstance(reader, LevelColumn)
         }
@@ -503,30 +461,16 @@ class GAMServable(Servable):
             "classes": None if spec.levels is None else list(spec.levels),
         }
         self.inputs = tuple(inputs.values())
-        self.is_matrix = all(isinstance(c, int) for c in columns)
+        self.is_matrix = not text and all(isinstance(c, int) for c in columns)
         if self.is_matrix:
-            if text:
-                raise ValueError(
-                    f"column {min(text)} of the matrix holds text, which cannot be served beside "
-                    "numbers; fit on a DataFrame or a dict of named columns."
-                )
             width = 1 + max(c for c in columns if isinstance(c, int))
-            meaning = f"the first {width} columns of the data, of which {columns} are read"
-            self.inputs = (Input("inputs", tf.float64, (None, width), meaning),)
+            self.inputs = (Input("inputs", tf.float64, (None, width)),)
 
     def _input(self, column: Column, name: str) -> Input:
         levels, number = (self._readers.get((column, kind)) for kind in ("level", "number"))
-        dtype, known, what = tf.float64, (), "numbers"
-        if isinstance(levels, LevelColumn):
-            known = tuple(levels.levels)
-            others = "no others" if levels.unseen == "error" else "new ones have the prior's effect"
-            what = f"levels {list(known)}; {others}"
-            dtype = _input_dtype(column, known) if number is None else dtype
-        elif isinstance(number, NumericColumn) and number.time:
-            since = " since 1970-01-01" + ", UTC" * number.time.endswith("zone")
-            what = f"days{since * number.time.startswith('times')}"
-        meaning = f"column {column!r}, {what}"
-        return Input(name, dtype, (None,), meaning, column, self._fills.get(column), known)
+        known = tuple(levels.levels) if isinstance(levels, LevelColumn) else ()
+        dtype = _input_dtype(column, known) if known and number is None else tf.float64
+        return Input(name, dtype, (None,), column, self._fills.get(column), known)
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         if self.is_matrix:
@@ -579,11 +523,6 @@ class NetworkServable(Servable):
     kind: ClassVar[str] = "keras"
 
     def __init__(self, model: keras.Model) -> None:
-        if not any(isinstance(layer, GPHead) for layer in model._flatten_layers()):
-            raise ValueError(
-                f"model must hold a head of gpflow_gam.layers; {model.name} holds 0; model.export "
-                "writes other Keras models."
-            )
         self.model, self._tensors = model, _declared_inputs(model)
         self._flat = keras.Model(model.inputs, model.outputs)
         traced: list[HeadInput] = []
@@ -591,11 +530,10 @@ class NetworkServable(Servable):
         compiled.get_concrete_function(
             *(tf.TensorSpec(t.shape, t.dtype) for t in self._tensors.values())
         )
-        self._heads = [t.head for t in traced]
-        names = argument_names(head.name for head in self._heads)
+        names = argument_names(t.head.name for t in traced)
         self.heads = {
-            names[head.name] if len(traced) > 1 else "": _answers_of(head, 1_000_003 * i)
-            for i, head in enumerate(self._heads)
+            names[t.head.name] if len(traced) > 1 else "": _answers_of(t.head, 1_000_003 * i)
+            for i, t in enumerate(traced)
         }
         kinds = {n: type(unwrapped(h.likelihood)).__name__ for n, h in self.heads.items()}
         self.about = {"model": model.name, "likelihood": kinds.get("", kinds)}
@@ -612,7 +550,6 @@ class NetworkServable(Servable):
                 arguments[key],
                 tf.float64 if tf.as_dtype(t.dtype).is_floating else tf.as_dtype(t.dtype),
                 (None, *t.shape[1:]),
-                f"input {key!r} of the network",
                 key,
             )
             for key, t in self._tensors.items()
@@ -620,16 +557,16 @@ class NetworkServable(Servable):
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         tensors = self._tensors.values()
-        traced = self._traced(
+        result = []
+        for traced in self._traced(
             [tf.cast(inputs[i.name], t.dtype) for i, t in zip(self.inputs, tensors)]
-        )
-        return [self._scaled(t.head, t.features, rows) for t in traced]
-
-    def _scaled(self, head: GPHead, features: tf.Tensor, rows: Rows) -> tf.Tensor:
-        if rows.invalid == "nan":  # the head itself would fail
-            features = rows.require(features, ~head.readable(features), [], 0.0)
-        what = f"the features of {head.name} must be finite; look at the inputs of"
-        return _finite(head.scaled(features), what, rows)
+        ):
+            head, features = traced.head, traced.features
+            if rows.invalid == "nan":  # the head itself would fail
+                features = rows.require(features, ~head.readable(features), [], 0.0)
+            what = f"the features of {head.name} must be finite; look at the inputs of"
+            result.append(_finite(head.scaled(features), what, rows))
+        return result
 
     def _traced(self, values: Sequence[tf.Tensor]) -> list[HeadInput]:
         """What each head is given, in the order of the outputs; values of the inputs in order."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import SubElement
 
@@ -23,7 +23,6 @@ from ..gam.frames import LevelColumn
 from ..gam.tables import EditedGAM, Tables
 from .servable import unused
 
-TableFormat = Literal["json", "html", "sql", "xlsx", "pmml"]
 Model = Mapping[str, Any]
 _CHECKED = 1000  # random rows at which a file is compared with the fit
 _SCORERS = ("scorer.py", "scorer.js")
@@ -32,7 +31,7 @@ _INPUT_ROWS = 200  # rows that a scoring sheet has formulas for
 
 def table_bytes(
     gam: GAM | EditedGAM,
-    kind: TableFormat,
+    suffix: str,
     error: float,
     knots: Mapping[Any, Sequence[float]] | None,
     table: str,
@@ -43,17 +42,17 @@ def table_bytes(
         model = gam.document
     elif isinstance(gam, GAM):
         tables = Tables(gam.fitted, error, knots)
-        model = tables.document(errors=kind in ("json", "html"))
+        model = tables.document(errors=suffix in (".json", ".html"))
         model["checked"] = _checked(tables, model)
     else:
         raise TypeError(f"model: only a GAM is its tables; got {type(gam).__name__}.")
-    if kind == "json":
+    if suffix == ".json":
         return (json.dumps(model, allow_nan=False) + "\n").encode()
-    if kind == "html":
+    if suffix == ".html":
         return _page(model, level)
-    if kind == "sql":
+    if suffix == ".sql":
         return _sql(model, table).encode()
-    return _pmml(model) if kind == "pmml" else _xlsx(model)
+    return _pmml(model) if suffix == ".pmml" else _xlsx(model)
 
 
 def _page(model: Model, level: float) -> bytes:
@@ -83,17 +82,14 @@ def _checked(tables: Tables, model: Model) -> dict[str, float]:
     """How far predictions from the tables are from the fit's, at random rows near the data."""
     fit, rng = tables.fit, np.random.default_rng(0)
     X = np.zeros((_CHECKED, fit.spec.encoder.width))
-    columns: dict[Any, Any] = {}
-    for i, reader in enumerate(tables.readers):
-        name = str(reader.name)
-        if name not in model["columns"]:
-            continue
+    for x, reader in zip(X.T, tables.readers):
+        about = model["columns"].get(str(reader.name))
         if isinstance(reader, LevelColumn):
-            X[:, i] = rng.integers(len(reader.levels), size=_CHECKED)
-            columns[name] = reader.shown(X[:, i])
-        else:
-            low, high = model["columns"][name]["range"] or (0.0, 1.0)
-            X[:, i] = columns[name] = rng.uniform(low, high, size=_CHECKED)
+            x[:] = rng.integers(len(reader.levels), size=_CHECKED)
+        elif about is not None:
+            low, high = about["range"] or (0.0, 1.0)
+            x[:] = rng.uniform(low, high, size=_CHECKED)
+    columns = {str(r.name): r.shown(x) for x, r in zip(X.T, tables.readers)}
     answer = scorer.predict(model, columns)
     mean, variance = fit.predict_link(X)
     factor, shift = fit.units
@@ -165,15 +161,12 @@ class _Formulas(abc.ABC):
     def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
         """The value where x is a level, zero at others."""
 
-    def number(self, value: Any) -> str:
-        return f"{float(value):.15e}"
-
     def read(self, name: str, period: float | None = None, knots: Any = None) -> str:
         """A column's value, within its period."""
         x = self.column(name, self.columns[name])
         if period is None:
             return x
-        low, length = self.number(knots[0]), self.number(period)
+        low, length = _literal(float(knots[0])), _literal(float(period))
         return f"({x} - {length} * {self.floor}(({x} - {low}) / {length}))"
 
     def xs(self, term: Mapping[str, Any]) -> list[str]:
@@ -192,9 +185,9 @@ class _Formulas(abc.ABC):
 
     def sums(self, terms: Sequence[Sequence[str]]) -> list[str]:
         """The predictors, from each term's part of them."""
-        sums = [[self.number(constant)] for constant in self.model["constant"]]
+        sums = [[_literal(float(constant))] for constant in self.model["constant"]]
         offset = self.model["offset"]
-        factor = self.number(offset["factor"])
+        factor = _literal(float(offset["factor"]))
         sums[0] += [f"{factor} * {self.read(name)}" for name in offset["columns"]]
         return [" + ".join([*one, *parts]) for one, *parts in zip(sums, *terms)]
 
