@@ -416,10 +416,15 @@ class Mixing:
     def target(self, weights: AnyNDArray) -> Point:
         """The targets' mixture."""
         data = functools.reduce(operator.add, (p.data * w for p, w in zip(self.targets, weights)))
-        last = self.targets[-1].u
+        last = self.targets[-1]
         # where nothing is to be gained, as by variances that have vanished, targets are anywhere
-        u = np.clip(weights @ [p.u for p in self.targets], last - _LONGEST, last + _LONGEST)
-        return Point(data, u, weights @ [p.phi for p in self.targets])
+        u, phi = (
+            np.clip(
+                weights @ [getattr(p, name) for p in self.targets], end - _LONGEST, end + _LONGEST
+            )
+            for name, end in (("u", last.u), ("phi", last.phi))
+        )
+        return Point(data, u, phi)
 
 
 @dataclasses.dataclass(frozen=True)
