@@ -81,9 +81,9 @@ def inner_loop(
     fixed: tf.Tensor | None,
     number: int,
     tolerance: float = 1e-5,
-) -> tuple[Actions, tf.Tensor, tf.Tensor, list[float]]:
+) -> tuple[Actions, tf.Tensor, tf.Tensor]:
     """
-    Algorithm 2: the actions, v, K v and the residuals' norms after at most so many iterations.
+    Algorithm 2: the actions, v and K v after at most so many iterations.
 
     Each takes the next of ``fixed`` [J, Q, N], or its residual.
     """
@@ -96,7 +96,6 @@ def inner_loop(
 
     eps = np.finfo(target.dtype.as_numpy_dtype).eps
     number = number if fixed is None else len(fixed)
-    least, norms = tolerance * tf.norm(target), list[float]()
 
     def noisy(x: tf.Tensor) -> tf.Tensor:
         return precision.solve(x[..., None])[..., 0]
@@ -106,8 +105,10 @@ def inner_loop(
         return tf.reshape(tf.linalg.matvec(flat(S), a, transpose_a=True), target.shape)
 
     r = target - Kv - noisy(v)
-    while len(norms) < number and tf.norm(r) >= least:
-        k, (S, T, F) = len(norms), actions
+    for k in range(number):
+        if not tf.norm(r) >= tolerance * tf.norm(target):
+            break
+        S, T, F = actions
         s = r if fixed is None else fixed[k]
         s = tf.math.divide_no_nan(s, tf.norm(s))
         t = operator.product(s[..., None])[..., 0]
@@ -123,8 +124,7 @@ def inner_loop(
         column = tf.concat([-a, tf.ones([1], a.dtype)], axis=0)
         actions = actions.more(s, t, column * tf.math.rsqrt(eta))
         r = target - Kv - noisy(v)
-        norms.append(float(tf.norm(r)))
-    return actions, v, Kv, norms
+    return actions, v, Kv
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class IterGPRun(Run):
         taken = self._taken if self.options.recycle else 0
         number = self.options.max_iterations
         planned, _ = self.options.policy.plan(self.problem, here.precision, number, taken)
-        actions, v, new, residuals = inner_loop(
+        actions, v, new = inner_loop(
             self.problem.operator,
             here.precision,
             target,
@@ -219,9 +219,9 @@ class IterGPRun(Run):
         self._change = change
         self.actions, self.v, self.Kv = actions, v, new
         self._linearised = here.precision, target
-        self._taken += len(residuals)
+        self._taken += len(actions.S) - len(known[0].S)
         self._step += 1
-        return self._report(residuals)
+        return self._report()
 
     def _log_posterior(self, v: tf.Tensor, Kv: tf.Tensor) -> float:
         return float(self.problem.log_likelihood(Kv)) - 0.5 * float(tf.reduce_sum(v * Kv))
@@ -252,7 +252,7 @@ class IterGPRun(Run):
         v, Kv = tf.tensordot(a, S, 1), tf.tensordot(a, T, 1)
         return Actions(S, T, F), v, Kv
 
-    def _report(self, residuals: list[float]) -> StepReport:
+    def _report(self) -> StepReport:
         return StepReport(
             step=self._step,
             sweeps=self.problem.operator.sweeps,
@@ -260,8 +260,6 @@ class IterGPRun(Run):
             log_posterior=self._log_posterior(self.v, self.Kv),
             residual=self.problem.residual(self.v, self.Kv),
             converged=self._change <= self.options.tolerance,
-            inner_steps=len(residuals),
-            inner_residuals=tuple(residuals),
         )
 
     def finish(self, cheap: bool = False) -> ActionPosteriorState:

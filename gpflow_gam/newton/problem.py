@@ -187,12 +187,6 @@ class StepReport:
     converged: bool
     """True if the solver would stop here."""
 
-    inner_steps: int
-    """Inner iterations of this step."""
-
-    inner_residuals: tuple[float, ...] = ()
-    """Residuals of the inner loop, where it is iterative."""
-
 
 class Diverged(ArithmeticError):
     """A step led nowhere; the run is as it was before. Carries why."""

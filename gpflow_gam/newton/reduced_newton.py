@@ -151,10 +151,10 @@ class ReducedNewtonRun(Run):
     def _search(self, limit: int) -> Iterator[StepReport]:
         while self._step < limit:
             before = self._reached.value
-            inner = self._sweep(self.problem.curvature(self.g))
+            self._sweep(self.problem.curvature(self.g))
             gain = self._reached.value - before
             self._step += 1
-            yield self.report(inner, gain)
+            yield self.report(gain)
             if gain < self.options.tolerance:
                 return
 
@@ -185,15 +185,15 @@ class ReducedNewtonRun(Run):
             operator.sweeps += some.problem.operator.sweeps * (size / N) ** 2
             s = operator.spread(rows, weights[..., None])
             t = operator.product_of_rows(rows, weights[..., None])
-            inner = self._reach(*self._extended(s, t))
+            self._reach(*self._extended(s, t))
             self._weights = weights
             del self._sizes[0]
             self._step += 1
-            yield self.report(inner, np.inf)
-        inner = self._start()
+            yield self.report()
+        self._start()
         self._sizes, self._weights = [], None
         self._step += 1
-        yield self.report(inner, np.inf)
+        yield self.report()
 
     def ahead(self, last: float) -> float:
         if not self._sizes:
@@ -203,21 +203,19 @@ class ReducedNewtonRun(Run):
         some = (_COARSE_STEPS + 1) * share**2 + share
         return some or self._pivots(_PRECONDITIONER_SIZE) / N
 
-    def _reach(self, S: tf.Tensor, T: tf.Tensor) -> int:
-        """Go to the optimum in the span of more actions than before; inner Newton steps."""
+    def _reach(self, S: tf.Tensor, T: tf.Tensor) -> None:
+        """Go to the optimum in the span of more actions than before."""
         c = tf.pad(self._reached.c, [[0, 0], [0, S.shape[2] - self.S.shape[2]]])
-        c, value, inner = _maximise(self.problem, T, c, self.options.tolerance)
-        self._reached = _Reached(S, T, c, value)
-        return inner
+        self._reached = _Reached(S, T, *_maximise(self.problem, T, c, self.options.tolerance))
 
-    def _start(self) -> int:
+    def _start(self) -> None:
         """The optimum over the span of the pivots' columns of K, as one action a function."""
         self.problem.pivoted(self._pivots(_PRECONDITIONER_SIZE))  # at once: factors are nested
         pivoted = self.problem.pivoted(self._pivots(_START_SIZE))
         Q, N = self.S.shape[:2]
         P = tf.broadcast_to(pivoted.factor, [Q, *pivoted.factor.shape[1:]])
         zero = tf.zeros([Q, pivoted.rank], P.dtype)
-        w, _, inner = _maximise(self.problem, P, zero, self.options.tolerance)
+        w, _ = _maximise(self.problem, P, zero, self.options.tolerance)
         # P w = K s with s at the pivots: P's rows there are a triangle
         s = np.zeros((Q, N), dtype=P.dtype.as_numpy_dtype)
         for q in range(Q):
@@ -229,12 +227,10 @@ class ReducedNewtonRun(Run):
         g = tf.linalg.matvec(P, w)
         S, T = self._extended(tf.constant(s)[..., None], g[..., None])
         length = tf.reduce_sum(S * g[..., None], axis=1)  # g in the basis T: S'T = I
-        c, value, more = _maximise(self.problem, T, length, self.options.tolerance)
-        self._reached = _Reached(S, T, c, value)
-        return inner + more
+        self._reached = _Reached(S, T, *_maximise(self.problem, T, length, self.options.tolerance))
 
-    def _sweep(self, here: Curvature) -> int:
-        """Two more actions a function; inner Newton steps."""
+    def _sweep(self, here: Curvature) -> None:
+        """Two more actions a function."""
         r = here.gradient - self.v
         self._bound()
         s = self._preconditioned(here.precision, r)
@@ -244,7 +240,7 @@ class ReducedNewtonRun(Run):
         # before the product, so that what the buffers have in error is not carried on and grown
         for _ in range(2):
             new -= tf.matmul(self.S, tf.matmul(self.T, new, transpose_a=True))
-        return self._reach(*self._extended(new, self.problem.operator.product(new)))
+        self._reach(*self._extended(new, self.problem.operator.product(new)))
 
     def _preconditioned(self, precision: Precision, r: tf.Tensor) -> tf.Tensor:
         """``(I + W (P P' + R))^-1 r`` by Woodbury's identity."""
@@ -293,7 +289,7 @@ class ReducedNewtonRun(Run):
         S, T = tf.matmul(here.S, turn), tf.matmul(here.T, turn)
         self._reached = _Reached(S, T, c, here.value)
 
-    def report(self, inner: int = 0, gain: float = np.inf) -> StepReport:
+    def report(self, gain: float = np.inf) -> StepReport:
         """A report of where the run is."""
         return StepReport(
             step=self._step,
@@ -302,7 +298,6 @@ class ReducedNewtonRun(Run):
             log_posterior=self._reached.value,
             residual=self.problem.residual(self.v, self.g),
             converged=gain < self.options.tolerance,
-            inner_steps=inner,
         )
 
     # --- the covariance ----------------------------------------------------------------------
@@ -318,7 +313,7 @@ class ReducedNewtonRun(Run):
         if S is None:  # residual actions: IterGP on the system at the mode
             target, zero = here.observed(g), tf.zeros_like(g)
             system = problem.operator, here.precision, target, Actions.none(g), zero, zero
-            result, _, _, _ = inner_loop(*system, None, options.num_actions)
+            result, _, _ = inner_loop(*system, None, options.num_actions)
             return result.posterior(self.v, here.precision, target), result.T
         T = _products(problem, S)
         if noise is None:
@@ -399,11 +394,11 @@ def _shares(N: int) -> list[int]:
 
 def _maximise(
     problem: LaplaceProblem, T: tf.Tensor, c: tf.Tensor, tolerance: float
-) -> tuple[tf.Tensor, float, int]:
+) -> tuple[tf.Tensor, float]:
     """Damped Newton on ``log p(y | T c) - |c|^2 / 2``, concave; T is [Q, N, B], c [Q, B]."""
     here = problem.curvature(tf.linalg.matvec(T, c))
     value = float(tf.reduce_sum(here.log_prob)) - 0.5 * float(tf.reduce_sum(c * c))
-    for step in range(_MOST_STEPS):
+    for _ in range(_MOST_STEPS):
         slope = tf.linalg.matvec(T, here.gradient, transpose_a=True) - c
         gram = here.precision.gram(T)
         hessian = tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + 1.0)
@@ -415,7 +410,7 @@ def _maximise(
         move = tf.reshape(tf.linalg.cholesky_solve(root, tf.reshape(slope, [-1, 1])), tf.shape(c))
         decrement = float(tf.reduce_sum(slope * move))
         if decrement < 0.01 * tolerance:
-            return c, value, step
+            return c, value
         length = 1.0
         while True:
             trial = c + length * move
@@ -425,7 +420,7 @@ def _maximise(
                 break
             length *= 0.5
             if length < 1e-8:  # rounding: nothing more to be had
-                return c, value, step
+                return c, value
         c, value = trial, new
         here = problem.curvature(tf.linalg.matvec(T, c))
-    return c, value, _MOST_STEPS
+    return c, value
