@@ -157,7 +157,7 @@ def test_curves_of_two_factors(varying):
         (lambda: s("x", bs="fs"), "takes a number and a factor"),
         (lambda: s("x", "z", "g", bs="sz"), "got 3 column"),
         (lambda: s("x", "g", bs="sz", unseen="no"), "unseen must be 'error', 'prior' or None"),
-        (lambda: s("x", unseen="prior"), "is for bs='fs' and bs='sz'"),
+        (lambda: s("x", unseen="prior"), "bs='se' takes no unseen"),
     ],
 )
 def test_errors(make, message):

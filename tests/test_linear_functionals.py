@@ -298,7 +298,7 @@ def test_arrays_that_no_term_can_sum_over():
         (lambda: s("V", at=[0.0, 0.0]), "at must be the increasing places"),
         (lambda: s("V", "U", at=[0.0, 1.0]), "at= is of one column that holds curves"),
         (lambda: lag("x", 3), "lag.. needs the first and the last lag"),
-        (lambda: s("V", bs="fs", at=[0.0, 1.0]), "which bs='fs' does not take"),
+        (lambda: s("V", bs="fs", at=[0.0, 1.0]), "bs='fs' takes no at"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -186,7 +186,7 @@ PAIR = {"a": ["b"], "b": ["a"]}
     ("make", "error", "message"),
     [
         (lambda: s("x", bs="mrf"), ValueError, "needs neighbours="),
-        (lambda: s("x", neighbours=PAIR), ValueError, "neighbours is for bs='mrf'"),
+        (lambda: s("x", neighbours=PAIR), ValueError, "bs='se' takes no neighbours"),
         (lambda: s("x", bs="mrf", neighbours={"a": ["b"], "b": []}), ValueError, "be mutual; 'a'"),
         (
             lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": SQUARE + 7.0}),

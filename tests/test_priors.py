@@ -192,7 +192,7 @@ def kernel_variables(kernel):
         (lambda: gg.s("x", prior=(SD(1.0), Edf(3.0))), "prior has two of the variance"),
         (lambda: gg.s("x", prior="narrow"), "prior must be one of SD(...), Edf(...)"),
         (lambda: gg.GAM("y ~ s(x, prior=Sd(1))"), "prior must be one of SD, Edf, Lengthscale"),
-        (lambda: gg.s("x", bs="re", id="a"), "id='a' is of curves"),
+        (lambda: gg.s("x", bs="re", id="a"), "s(): bs='re' takes no id; leave id='a' out"),
         (
             lambda: gg.GAM(gg.s("x", edf=3)).fit(DATA, "y", criterion="ncv"),
             "criterion='ncv' chooses the smoothness that edf= of s(x) states",

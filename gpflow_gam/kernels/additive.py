@@ -5,9 +5,8 @@ from __future__ import annotations
 import abc
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -48,9 +47,6 @@ class StackedKernel(abc.ABC):
     :param kernels: the kernels.
     :param columns: the columns of X that the first kernel's inputs hold; they fix the local order.
     """
-
-    in_sums: ClassVar[type | None] = None
-    """The class that evaluates several of such kernels in a sum at once; None for none."""
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         self.kernels = list(kernels)
@@ -434,17 +430,9 @@ class _Combined(StackedKernel):
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)
-        self.positions: list[list[int]] = []
-        self.parts: list[Any] = []
-        self._append(range(len(kernels[0].kernels)))
-
-    def _append(self, places: Iterable[int]) -> None:
-        """Stack what the kernels have at these places."""
-        for i in places:
-            part = self.kernels[0].kernels[i]
-            self.positions.append(local_positions(part, self.columns))
-            each = [k.kernels[i] for k in self.kernels]
-            self.parts.append(stack(each, _columns_of(part, self.columns)))
+        each = list(zip(*(k.kernels for k in kernels)))
+        self.positions = [local_positions(parts[0], columns) for parts in each]
+        self.parts = [stack(parts, _columns_of(parts[0], columns)) for parts in each]
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
@@ -484,18 +472,7 @@ class StackedProduct(_Combined):
 
 @register_stacked(Sum)
 class StackedSum(_Combined):
-    """Sums, all their lines at once: there is one for each column of a joint smooth."""
-
-    def _append(self, places: Iterable[int]) -> None:
-        kinds: list[Any] = [_CLASSES[type(k)].in_sums for k in self.kernels[0].kernels]
-        lines = [i for i in places if kinds[i] is not None]
-        super()._append(i for i in places if len(lines) < 2 or i not in lines)
-        if len(lines) > 1:
-            first = self.kernels[0].kernels
-            self.positions.append([local_positions(first[i], self.columns)[0] for i in lines])
-            self.parts.append(
-                kinds[lines[0]]([[k.kernels[i] for i in lines] for k in self.kernels])
-            )
+    """Sums."""
 
     @staticmethod
     def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:

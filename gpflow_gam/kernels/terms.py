@@ -240,32 +240,9 @@ class CentredLinear(StackableKernel):
         self.variance = Parameter(variance, transform=positive())
 
 
-class StackedLines:
-    """Sums of as many lines each, one a column, as one matrix product."""
-
-    def __init__(self, kernels: Sequence[Sequence[CentredLinear]]) -> None:
-        shape = [len(kernels), 1, len(kernels[0])]
-        every = [k for lines in kernels for k in lines]
-        self.variances = tf.reshape(stack_parameters([k.variance for k in every], rank=1), shape)
-        self.centres = np.reshape([k.centre for k in every], shape)
-
-    def _away(self, X: tf.Tensor) -> tf.Tensor:
-        return X - tf.constant(self.centres, X.dtype)
-
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        """[G, N, N2] at X [G, N, D] and X2 [G, N2, D]."""
-        return tf.matmul(self.variances * self._away(X), self._away(X2), transpose_b=True)
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        """[G, N]."""
-        return tf.reduce_sum(self.variances * tf.square(self._away(X)), axis=-1)
-
-
 @register_stacked(CentredLinear)
 class StackedCentredLinear(StackedOnColumn):
     """Several lines."""
-
-    in_sums = StackedLines
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)

@@ -644,13 +644,6 @@ def checked_by(function: str, columns: tuple[Column, ...], by: object) -> Column
     return by if isinstance(by, Term) else name
 
 
-def refuse(bs: str, **options: Any) -> None:
-    """Check that options are not given which a kind of smooth has no use for."""
-    for name, value in options.items():
-        if value is not None:
-            raise ValueError(f"s(): bs={bs!r} takes no {name}; got {name}={value!r}.")
-
-
 TYPES = ("right", "left", "interval", "counting")
 
 

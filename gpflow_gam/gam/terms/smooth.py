@@ -25,7 +25,6 @@ from .base import (
     checked_by,
     checked_columns,
     checked_k,
-    refuse,
 )
 from .parametric import UNSEEN, random_effect
 
@@ -585,12 +584,6 @@ class Interaction(Tensor):
 
     function: ClassVar[str] = "ti"
 
-    def _check_shapes(self) -> None:
-        raise ValueError(
-            "ti(): an interaction is zero on average along each column, and has no shape; ask te() "
-            f"of {self.over} for one."
-        )
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Lag(Tensor):
@@ -632,6 +625,17 @@ class Lag(Tensor):
     @property
     def _own(self) -> str:
         return f"lag({self.over[0]})"
+
+
+_CURVES = ("k", "period", "kernel", "shape", "isotropic", "at", "id", "edf")
+_OPTIONS = {
+    "mrf": ("neighbours", "polygons"),
+    "fs": ("k", "unseen"),
+    "sz": ("k", "unseen"),
+    "re": (),
+    "sos": tuple(name for name in _CURVES if name != "at"),
+}
+"""Options of ``s`` beside ``by`` and ``prior`` by kind; of others those of curves."""
 
 
 def s(
@@ -706,36 +710,29 @@ def s(
     priors = checked_priors("s", prior)
     if priors and kernel is not None:
         raise ValueError("s(): a kernel of your own has its own priors; leave prior out.")
-    if at is not None and bs in ("mrf", "re", "sos", *FACTOR_SMOOTHS):
-        raise ValueError(f"s(): at= is of a curve a row, which bs={bs!r} does not take.")
     if edf is not None:
         known = isinstance(edf, (int, float)) and 0.0 < edf < np.inf
-        if not known or bs in ("mrf", "re", *FACTOR_SMOOTHS) or kernel or priors or id or shape:
+        if not known or kernel or priors or id or shape:
             raise ValueError(
                 f"s(): edf must be a positive number, of a curve without kernel, prior, id and "
                 f"shape; got edf={edf!r}."
             )
-    if id is not None and (bs in ("mrf", "re", *FACTOR_SMOOTHS) or kernel is not None):
-        raise ValueError(
-            f"s(): id={id!r} is of curves; levels share their variance without one, and a kernel "
-            "of your own has its own parameters. Leave id out."
-        )
+    if id is not None and kernel is not None:
+        raise ValueError(f"s(): a kernel of your own has its own parameters; leave id={id!r} out.")
+    given = {
+        "k": k, "period": period, "kernel": kernel, "shape": shape, "unseen": unseen, "at": at,
+        "isotropic": None if isotropic else False, "neighbours": neighbours, "polygons": polygons,
+        "id": id, "edf": edf,
+    }  # fmt: skip
+    takes = _OPTIONS.get(bs, _CURVES)
+    for name, value in given.items():
+        if value is not None and name not in takes:
+            raise ValueError(f"s(): bs={bs!r} takes no {name}; leave {name}={value!r} out.")
     if bs == "mrf":
-        one = None if isotropic else False
-        refuse(bs, k=k, period=period, kernel=kernel, isotropic=one, unseen=unseen, shape=shape)
         return MarkovField(columns, bs, neighbours, polygons, by, prior=priors)
-    for name, value in (("neighbours", neighbours), ("polygons", polygons)):
-        if value is not None:
-            raise ValueError(f"s(): {name} is for bs='mrf'; got bs={bs!r}.")
     if bs in FACTOR_SMOOTHS:
-        one = None if isotropic else False
-        refuse(bs, period=period, kernel=kernel, isotropic=one, shape=shape)
         return FactorSmooth(columns, bs, k, unseen, by, prior=priors)
-    if unseen is not None:
-        raise ValueError(f"s(): unseen={unseen!r} is for bs='fs' and bs='sz'; leave it out.")
     if bs == "re":
-        if shape is not None:
-            raise ValueError(f"s(): levels of {columns[0]!r} have no shape; leave shape out.")
         if len(columns) != 1:
             named = ", ".join(map(repr, columns))
             raise ValueError(
@@ -781,26 +778,23 @@ def ti(
     k: int | tuple[int, ...] | None = None,
     by: Column | Term | None = None,
     period: float | tuple[float | None, ...] | None = None,
-    shape: tuple[str | None, ...] | None = None,
     prior: Prior | None = None,
 ) -> Interaction:
     """
     The interaction of several columns alone: it averages to zero over each of them.
 
-    Add ``s()`` of the columns for their main effects. Arguments as in :func:`te`, but that it has
-    no shape.
+    Add ``s()`` of the columns for their main effects. Arguments as in :func:`te`; it has no shape.
 
     :param columns: their names or indices, two at least.
     :param bs: the kind of kernel, one for all columns or one each.
     :param k: as in :func:`te`.
     :param by: a column that multiplies it or splits it by level.
     :param period: of cyclic columns.
-    :param shape: none; another value is an error that says so.
     :param prior: of the variance: see :mod:`gpflow_gam.priors`.
     :raises TypeError, ValueError: naming the argument.
     """
     own = checked_priors("ti", prior)
-    return Interaction(columns, bs, checked_k("ti", k, len(columns)), by, period, shape, prior=own)
+    return Interaction(columns, bs, checked_k("ti", k, len(columns)), by, period, prior=own)
 
 
 def lag(
