@@ -162,22 +162,3 @@ def test_one_censored_row_is_no_density(case, rng):
     exact = expectations(kind(**arguments), *given[:3], draw(rng), [])
     assert result.total == wanted.total
     assert result.slope[3, 0] != exact.slope[3, 0]
-
-
-@pytest.mark.parametrize("case", LOCATED)
-def test_curvature_in_a_scale_is_the_slopes_central_difference(case, rng):
-    kind, arguments, draw = LOCATED[case]
-    likelihood, Y = kind(**arguments), draw(rng)
-    mean, var = rng.standard_normal((N, 1)), rng.uniform(0.1, 0.5, (N, 1))
-    variable, step = likelihood.scale.unconstrained_variable, 1e-5
-
-    def at(u):
-        variable.assign(u)
-        return expectations(likelihood, np.ones((N, 1)), mean, var, Y, [variable])
-
-    present = variable.numpy()
-    above, below, result = at(present + step), at(present - step), at(present)
-    bend = (above.own_slope - below.own_slope) / (2.0 * step)
-    np.testing.assert_allclose(result.own_curvature[0], bend, rtol=1e-7)
-    turned = (above.slope - below.slope) / (2.0 * step)
-    np.testing.assert_allclose(result.across[0], turned, rtol=1e-6, atol=1e-7)

@@ -24,7 +24,15 @@ from gpflow.kernels import (
 from gpflow.utilities import positive
 
 from gpflow_gam import bijectors
-from gpflow_gam.kernels import AdditiveKernel, Factor, Indicator, ZeroMean, kernel_columns
+from gpflow_gam.kernels import (
+    AdditiveKernel,
+    Factor,
+    Indicator,
+    OnSphere,
+    Warped,
+    ZeroMean,
+    kernel_columns,
+)
 from gpflow_gam.kernels.additive import stack_parameters
 from gpflow_gam.kernels.terms import CentredLinear
 from gpflow_gam.measures import Discrete, Gaussian, Uniform
@@ -60,6 +68,10 @@ STACKABLE = {
     ),
     "zero mean quadrature": lambda d: ZeroMean(
         Matern52(0.7, 0.4, active_dims=[d]), Gaussian(0.1 * d, 1.0)
+    ),
+    "globe": lambda d: OnSphere(Matern52(1.3, 0.7, active_dims=[0, 1, 2]), [d, 3]),
+    "warped": lambda d: Warped(
+        SquaredExponential(1.3, 0.7, active_dims=[0]), [0.0, 0.2, 1.0], [0.5, 2.0, 1.0 + d], [d]
     ),
     "zero mean factor": lambda d: ZeroMean(
         Factor(0.7, active_dims=[4]), Discrete(np.arange(3), [0.5, 0.3, 0.2])

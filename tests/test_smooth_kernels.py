@@ -9,7 +9,6 @@ from scipy.integrate import quad
 from test_tangents import compare
 
 from gpflow_gam.kernels import (
-    AdditiveKernel,
     IntegratedOU,
     OnSphere,
     RandomWalk,
@@ -86,20 +85,6 @@ def test_numpy_has_the_same_matrices_and_gradients(kernel, rng):
     known = fixed_input_kernel(kernel, Z, X)
     assert isinstance(known, _Known)
     compare(known, kernel, (Z, X), rng)
-
-
-@pytest.mark.parametrize(
-    "pair",
-    [
-        (lambda: sphere(), lambda: sphere()),
-        (lambda: centred(warped()), lambda: centred(warped(1, (1.0, 2.0, 0.2, 4.0)))),
-    ],
-)
-def test_several_at_once_are_each_alone(pair):
-    parts = [make() for make in pair]
-    X, X2 = inputs(6), inputs(4, 1)
-    total = sum(np.asarray(part(X, X2)) for part in parts)
-    np.testing.assert_allclose(AdditiveKernel(parts)(X, X2), total, atol=1e-12)
 
 
 # --- the globe -----------------------------------------------------------------------------------

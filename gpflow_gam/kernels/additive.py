@@ -125,38 +125,6 @@ class Alone(StackedKernel):
         return self._kernel.K_diag(X)
 
 
-class StackedMapped(StackedKernel):
-    """Stationary kernels of mapped inputs, whose variances no map changes."""
-
-    def __init__(self, kernels: Kernels, columns: Columns, inner: Columns) -> None:
-        super().__init__(kernels, columns)
-        self._inner = stack_or_alone([k.base for k in kernels], inner)
-
-    @abc.abstractmethod
-    def _mapped(self, X: tf.Tensor) -> tf.Tensor:
-        """The inputs of the base kernels at X [G, N, d]."""
-
-    def _both(self, X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        mapped = self._mapped(X)
-        return mapped, mapped if X2 is X else self._mapped(X2)
-
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._inner.K(*self._both(X, X2))
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_diag(X)
-
-    @property
-    def level(self) -> tf.Tensor | None:
-        return self._inner.level
-
-    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_rest(*self._both(X, X2))
-
-    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_diag_rest(X)
-
-
 _CLASSES: dict[type, type[StackedKernel]] = {}
 
 

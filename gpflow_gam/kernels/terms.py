@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -18,12 +19,12 @@ from ..measures import Discrete
 from .additive import (
     Kernels,
     StackableKernel,
-    StackedMapped,
+    StackedKernel,
     StackedOnColumn,
     fill,
     register_stacked,
     signature,
-    stack_parameters,
+    stack_or_alone,
     stack_variances,
 )
 from .correlation import (
@@ -521,9 +522,6 @@ def _moved(kernel: OnColumns, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -
     return correlation_of(kernel.base, A[:, columns], B[:, columns], elementwise)
 
 
-_SPACE = (0, 1, 2)
-
-
 @check_shapes("degrees: [n, 2]", "return: [n, 3]")
 def unit_vectors(degrees: AnyNDArray) -> AnyNDArray:
     """Points of the unit sphere."""
@@ -538,9 +536,16 @@ class OnSphere(StackableKernel):
     :param active_dims: the columns of latitude and longitude, in degrees.
     """
 
+    inner: ClassVar[Columns] = (0, 1, 2)
+    """Columns that the base kernel reads."""
+
     def __init__(self, base: IsotropicStationary, active_dims: Sequence[int] = (0, 1)) -> None:
         super().__init__(active_dims=list(active_dims))
         self.base = base
+
+    def mapped(self, X: tf.Tensor) -> tf.Tensor:
+        """Inputs [..., N, 3] of the base kernel at ``X`` [..., N, 2]."""
+        return _points(X)
 
 
 def _points(degrees: TensorType) -> tf.Tensor:
@@ -558,21 +563,6 @@ def _globe(kernel: OnSphere, A: AnyNDArray, B: AnyNDArray, elementwise: bool) ->
     return correlation_of(kernel.base, a, b, elementwise)
 
 
-@register_stacked(OnSphere)
-class StackedOnSphere(StackedMapped):
-    """Several of them."""
-
-    def __init__(self, kernels: Kernels, columns: Columns) -> None:
-        super().__init__(kernels, columns, _SPACE)
-
-    @classmethod
-    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
-        return signature(kernel.base, _SPACE) if len(columns) == 2 else None
-
-    def _mapped(self, X: tf.Tensor) -> tf.Tensor:
-        return _points(X)
-
-
 class Warped(StackableKernel):
     """
     ``base(w(x), w(y))``, w an increasing function whose slope is linear between knots.
@@ -584,6 +574,9 @@ class Warped(StackableKernel):
     :param speeds: slopes at the knots, trainable, [knots]; ones if left out.
     :param active_dims: the column.
     """
+
+    inner: ClassVar[Columns] = (0,)
+    """Columns that the base kernel reads."""
 
     def __init__(
         self,
@@ -597,6 +590,11 @@ class Warped(StackableKernel):
         self.knots = tuple(float(t) for t in knots)
         start = np.ones(len(self.knots)) if speeds is None else speeds
         self.speeds = Parameter(start, transform=positive())
+
+    def mapped(self, X: tf.Tensor) -> tf.Tensor:
+        """Inputs of the base kernel at ``X``, [..., N, 1] each."""
+        speeds = tf.convert_to_tensor(self.speeds)
+        return tf.linalg.matvec(_integrals(X, self.knots), speeds)[..., None]
 
 
 def integrated_hats(x: AnyNDArray, knots: Sequence[float]) -> AnyNDArray:
@@ -652,22 +650,40 @@ def _warp(kernel: Warped, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Co
     return _WarpedCorrelation(kernel, a - b if elementwise else a[:, None, :] - b[None, :, :])
 
 
-@register_stacked(Warped)
-class StackedWarped(StackedMapped):
-    """Several of them, of equally many knots."""
+@register_stacked(OnSphere, Warped)
+class StackedMapped(StackedKernel):
+    """Stationary kernels of mapped inputs, whose variances no map changes."""
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
-        super().__init__(kernels, columns, (0,))
-        self._speeds = stack_parameters([k.speeds for k in kernels], rank=2)
+        super().__init__(kernels, columns)
+        self._inner = stack_or_alone([k.base for k in kernels], kernels[0].inner)
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
-        base = signature(kernel.base, (0,)) if len(columns) == 1 else None
-        return None if base is None else (base, len(kernel.knots))
+        return signature(kernel.base, kernel.inner)
+
+    def _both(self, X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The inputs of the base kernels."""
+        mapped = self._mapped(X)
+        return mapped, mapped if X2 is X else self._mapped(X2)
 
     def _mapped(self, X: tf.Tensor) -> tf.Tensor:
         if len(self.kernels) == 1:  # at inputs of any leading length
-            result = _integrals(X, self.kernels[0].knots)
-        else:
-            result = tf.stack([_integrals(X[g], k.knots) for g, k in enumerate(self.kernels)])
-        return tf.linalg.matvec(result, self._speeds)[..., None]
+            return self.kernels[0].mapped(X)
+        return tf.stack([k.mapped(X[g]) for g, k in enumerate(self.kernels)])
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self._inner.K(*self._both(X, X2))
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return self._inner.K_diag(X)
+
+    @property
+    def level(self) -> tf.Tensor | None:
+        return self._inner.level
+
+    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+        return self._inner.K_rest(*self._both(X, X2))
+
+    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
+        return self._inner.K_diag_rest(X)

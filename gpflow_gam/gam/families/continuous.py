@@ -98,11 +98,6 @@ class Survival(LocationScale, abc.ABC):
         """Mean of the uncensored response, which need not be the location."""
         return Family.mean(self, likelihood, F)
 
-    def _late(self, Y: AnyNDArray) -> AnyNDArray:
-        """Which rows are given a response beyond where they entered, [N]."""
-        entered = Y[:, 3] if Y.shape[1] == 4 else np.full(len(Y), -np.inf)
-        return (Y[:, 2] < LEFT) & (entered > (0.0 if self.kind.logarithm else -np.inf))
-
     def _saturated(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> MaybeArray:
         base, (_, scale) = base_of(likelihood), self._parts(likelihood, F)
         y = tf.constant(Y[:, :1], dtype=default_float())
@@ -111,7 +106,8 @@ class Survival(LocationScale, abc.ABC):
         if Y.shape[1] == 1:
             return best
         best, kind = np.where(Y[:, 2] == EXACT, best, 0.0), Y[:, 2]
-        sought = (kind == INTERVAL) | (self._late(Y) & (kind == EXACT))
+        late = base._late(tf.constant(Y)).numpy()[:, 0]
+        sought = (kind == INTERVAL) | (late & (kind == EXACT))
         if sought.any():
             found = super()._saturated(likelihood, Y[sought], F[sought])
             assert found is not None
@@ -126,7 +122,7 @@ class Survival(LocationScale, abc.ABC):
             return low, low
         kind, end = Y[:, 2], below(Y[:, 1])
         if Y.shape[1] == 4:  # given a response beyond where the row entered
-            late = self._late(Y)
+            late = base_of(likelihood)._late(tf.constant(Y)).numpy()[:, 0]
             gone = below(np.where(late, Y[:, 3], 1.0))
             low = np.where(late, (low - gone) / np.maximum(1.0 - gone, 1e-300), low)
         at_most = np.select([kind == RIGHT, kind == INTERVAL], [1.0, end], low)

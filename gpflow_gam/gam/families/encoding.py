@@ -279,26 +279,12 @@ def censored(
         if above_zero:
             require(start, start >= 0.0, "not negative", names[1], family)
         require(start, start < time, f"less than {names[0]!r} of its row", names[1], family)
-    _require_numbers(columns[-1], names[-1])
     event = numbers(columns[-1], names[-1], family)
     known = (event == 0.0) | (event == 1.0)
     what = "1 (or True) where the event was seen and 0 where it is censored"
     require(event, known, what, names[-1], family)
     kind = np.where(event == 1.0, EXACT, LEFT if surv.type == "left" else RIGHT)
     return np.stack([time, start, kind], axis=1)
-
-
-def _require_numbers(event: AnyNDArray, name: str) -> None:
-    """Raises ValueError of words in a column of events."""
-    event = np.asarray(event)
-    words = [v for v in event.tolist() if isinstance(v, str)] if event.dtype.kind in "OUS" else []
-    if words:
-        examples = ", ".join(map(repr, sorted(set(words))[:3]))
-        raise ValueError(
-            f"{name} must be 1 (or True) where the event was seen and 0 where it is censored; got "
-            f"words ({examples}): make it a truth value, as data[{name!r}] = data[{name!r}] == "
-            f"{sorted(set(words))[0]!r}."
-        )
 
 
 def _intervals(

@@ -47,21 +47,12 @@ class Variable(_OneColumn):
         return str(self.column)
 
 
-def _checked_shrink(function: str, shrink: object) -> None:
-    if not isinstance(shrink, bool):
-        raise TypeError(f"{function}(): shrink must be True or False; got {shrink!r}.")
-
-
 @dataclasses.dataclass(frozen=True, repr=False)
 class Linear(_OneColumn):
     """A straight line: see :func:`linear`."""
 
     function: ClassVar[str] = "linear"
     shrink: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checked_shrink(self.function, self.shrink)
 
     @property
     def shrinks(self) -> bool:
@@ -79,7 +70,6 @@ class Levels(_OneColumn):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _checked_shrink(self.function, self.shrink)
         check_choice(f"{self.function}(): unseen", self.unseen, UNSEEN)
 
     @property
@@ -115,7 +105,7 @@ class RandomEffect(Levels):
         return True
 
 
-def linear(column: Column, shrink: bool = False) -> Linear:
+def linear(column: Column, *, shrink: bool = False) -> Linear:
     """
     A straight line in a numeric column, zero at the column's mean.
 
@@ -131,7 +121,7 @@ def linear(column: Column, shrink: bool = False) -> Linear:
     return Linear(column, shrink)
 
 
-def factor(column: Column, unseen: str = "error", shrink: bool = False) -> Levels:
+def factor(column: Column, *, unseen: str = "error", shrink: bool = False) -> Levels:
     """
     An effect for each level of a column, zero on average over the data.
 
