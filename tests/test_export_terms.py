@@ -185,7 +185,8 @@ WHAT = ("estimate", "lower", "upper")
     "case", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
 def test_numbers(runtime: None, tmp_path: Path, case: str) -> None:
-    gam, data = fitted(case), rows(300, 7)
+    # single precision rounds a cosine above one in few rows
+    gam, data = fitted(case), rows(300 if case == "arccosine" else 9, 7)
     data.loc[0, "x"] = 1.3
     jobs = []
     for name in ("m.onnx", "m.tflite"):

@@ -48,9 +48,21 @@ const gpflowGamScorer = (() => {
     sqrt: (f) => f * f,
   };
 
+  const SIGNS = {
+    "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b, "**": Math.pow,
+    log: Math.log, exp: Math.exp, sqrt: Math.sqrt, sin: Math.sin, cos: Math.cos, tan: Math.tan, abs: Math.abs,
+  };
+
+  // a function and its arguments; a column; or a number
+  function computed(tree, row) {
+    if (Array.isArray(tree)) return SIGNS[tree[0]](...tree.slice(1).map((part) => computed(part, row)));
+    return typeof tree === "number" ? tree : read(tree.column, tree, row);
+  }
+
   // a column as a number: of levels their places, and -1 for new ones
   function read(name, about, row) {
     let value = row[name];
+    if (value === undefined && about.expression) value = computed(about.expression, row);
     if (value === undefined) throw new Error(`the row has no column '${name}'.`);
     if (value instanceof Date) value = value.getTime() / 86400e3; // days
     if (value === null || Number.isNaN(value)) {

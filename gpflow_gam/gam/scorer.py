@@ -37,6 +37,12 @@ LINKS: dict[str, Any] = {
     "sqrt": np.square,
 }
 """From the predictor to the expected response."""
+COMPUTED: dict[str, Any] = {
+    **{"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "**": np.power},
+    **{f.__name__: f for f in (np.log, np.exp, np.sqrt, np.sin, np.cos, np.tan)},
+    "abs": np.abs,
+}
+"""What columns may be computed by."""
 
 
 def load(path: Any) -> dict[str, Any]:
@@ -124,6 +130,8 @@ def _predict(model: Any, columns: dict[str, Any], level: float) -> dict[str, Any
 
 def _column(name: str, about: Any, data: Any) -> Any:
     """A column as numbers, [N]: of levels their places, and -1 for new ones."""
+    if about.get("expression") is not None and name not in data:
+        data = {name: _computed(about["expression"], data)}
     if name not in data:
         raise ValueError(f"data has no column {name!r}.")
     values, levels = np.asarray(data[name]), about["levels"]
@@ -146,6 +154,16 @@ def _column(name: str, about: Any, data: Any) -> Any:
     if not about["new_levels"] and (codes < 0).any():
         raise ValueError(f"column {name!r} has the level {values[np.argmin(codes)]!r}, a new one.")
     return codes
+
+
+def _computed(tree: Any, data: Any) -> Any:
+    """A function and its arguments; a column; or a number."""
+    if isinstance(tree, dict):
+        return _column(tree["column"], tree, data)
+    if not isinstance(tree, list):
+        return float(tree)
+    with np.errstate(all="ignore"):  # what is not finite is an error of the column
+        return COMPUTED[tree[0]](*(_computed(part, data) for part in tree[1:]))
 
 
 def _padded(rows: Any, rank: int) -> Any:

@@ -112,13 +112,6 @@ class Tables:
                     f"tables: {component.name} is a function of {len(numeric)} columns of numbers; "
                     "a table holds at most two. Export a SavedModel, which holds any."
                 )
-            for place in component.columns:
-                name = self.readers[place].name
-                if isinstance(name, Expression):
-                    raise ValueError(
-                        f"tables: {component.name} reads {name}, which is computed; make that "
-                        "column in the data, and name it."
-                    )
         read = {self.readers[place].name for c in self.components for place in c.columns}
         levels = {r.name for r in self.readers if isinstance(r, LevelColumn)}
         for column, points in self.knots.items():
@@ -447,6 +440,7 @@ class Tables:
                 "new_levels": isinstance(reader, LevelColumn) and reader.unseen != "error",
                 "time": reader.time if isinstance(reader, NumericColumn) else "",
                 "fill": getattr(fill, "item", lambda fill=fill: fill)(),
+                "expression": _tree(reader.name, fills),
             }
         return columns
 
@@ -485,6 +479,21 @@ class Tables:
         wide = centre + scale * np.linspace(-30.0, 30.0, 4001)
         table = response(np.column_stack([wide, np.zeros((len(wide), L - 1))]))
         return {"name": "table", "predictor": wide.tolist(), "response": table.tolist()}
+
+
+def _tree(name: Column, fills: Mapping[Any, Any]) -> Any:
+    """How a column is computed from others, which are described as columns are."""
+    if not isinstance(name, Expression):
+        return None
+    try:
+        if not name.of_levels:
+            return name.tree(lambda c: {"column": c, "levels": None, "fill": fills.get(c)})
+    except KeyError:
+        pass  # as of levels
+    raise ValueError(
+        f"tables: a term reads {name}, which other programs have no functions for; make that "
+        "column in the data, and name it."
+    )
 
 
 def _refined(

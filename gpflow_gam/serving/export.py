@@ -37,10 +37,6 @@ class Served:
         self.signatures = dict(module.signatures)
         self.description = dict(description)
 
-    def __repr__(self) -> str:
-        inputs = ", ".join(i["name"] for i in self.description["inputs"])
-        return f"Served({self.description['kind']} of {inputs})"
-
     def predict(self, data: Any) -> dict[str, AnyNDArray]:
         """
         The ``predict`` signature.

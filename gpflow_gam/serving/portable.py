@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import functools
 import json
-import logging
 import math
 import re
 import threading
@@ -347,22 +346,11 @@ def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> byte
     ]
     names = [s.name for s in specs]
     positional = tf.function(lambda *values: function(**dict(zip(names, values))), autograph=False)
-    with _ONE_AT_A_TIME:  # what is disabled, and tf2onnx's names, are the process's
-        disabled = logging.root.manager.disable
-        logging.disable(logging.ERROR)  # what is wrong is raised below
-        try:
-            model, _ = tf2onnx.convert.from_function(
-                positional, specs, opset=OPSET, custom_op_handlers=_IN_DOUBLE
-            )
-        finally:
-            logging.disable(disabled)
-    graph = model.graph
-    lacking = sorted({n.op_type for n in graph.node if not onnx.defs.has(n.op_type, n.domain)})
-    if lacking:
-        raise ValueError(
-            f"model: it predicts by {', '.join(lacking)}, which cannot be written as ONNX; export "
-            "it as a SavedModel (to a folder)."
+    with _ONE_AT_A_TIME:  # tf2onnx's names are the process's
+        model, _ = tf2onnx.convert.from_function(
+            positional, specs, opset=OPSET, custom_op_handlers=_IN_DOUBLE
         )
+    graph = model.graph
     text = {i.name: i for i in inputs if i.dtype == tf.string}
     for node in graph.node:
         node.input[:] = [f"_{name}" if name in text else name for name in node.input]
@@ -385,7 +373,11 @@ def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> byte
     model.ir_version = IR_VERSION
     model.producer_name, model.producer_version = "gpflow_gam", __version__
     onnx.helper.set_model_props(model, {METADATA: description})
-    onnx.checker.check_model(model, full_check=True)
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        how = "export it as a SavedModel (to a folder)"
+        raise ValueError(f"model: it cannot be written as ONNX; {how}. ({error})") from None
     content: bytes = model.SerializeToString()
     return content
 

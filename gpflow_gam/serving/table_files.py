@@ -209,7 +209,11 @@ class _Formulas(abc.ABC):
 
 
 class _SQL(_Formulas):
+    names: ClassVar[dict[str, str]] = {"log": "ln", "**": "power"}
+
     def column(self, name: str, about: Mapping[str, Any]) -> str:
+        if about.get("expression") is not None:
+            return self._computed(about["expression"])
         x = f"d.{_quoted(name)}"
         if about["fill"] is not None:
             x = f"COALESCE({x}, {_literal(about['fill'])})"
@@ -218,6 +222,16 @@ class _SQL(_Formulas):
     def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
         known = ", ".join(map(_literal, levels))
         return f"CASE WHEN {x} = {_literal(level)} THEN {value} WHEN {x} IN ({known}) THEN 0.0 END"
+
+    def _computed(self, tree: Any) -> str:
+        if isinstance(tree, dict):
+            return self.column(tree["column"], tree)
+        if not isinstance(tree, list):
+            return _literal(float(tree))
+        name, parts = tree[0], [self._computed(part) for part in tree[1:]]
+        if name in ("+", "-", "*", "/"):
+            return f"({parts[0]} {name} {parts[1]})"
+        return f"{self.names.get(name, name)}({', '.join(parts)})"
 
 
 def _sql(model: Model, table: str) -> str:
@@ -457,14 +471,12 @@ def _pmml(model: Model) -> bytes:
             f"model: PMML has no regression for family {model['family']!r}; export JSON or SQL."
         )
     root = ElementTree.Element("PMML", xmlns="http://www.dmg.org/PMML-4_4", version="4.4")
-    header = SubElement(root, "Header")
-    SubElement(header, "Application", name="gpflow_gam", version=model["gpflow_gam"])
+    about = {"name": "gpflow_gam", "version": model["gpflow_gam"]}
+    SubElement(SubElement(root, "Header"), "Application", about)
     fields = SubElement(root, "DataDictionary")
     derived = SubElement(root, "TransformationDictionary")
-    method = _PMML_LINKS[link]
-    regression = SubElement(
-        root, "RegressionModel", functionName="regression", normalizationMethod=method
-    )
+    kind = {"functionName": "regression", "normalizationMethod": _PMML_LINKS[link]}
+    regression = SubElement(root, "RegressionModel", kind)
     schema = SubElement(regression, "MiningSchema")
     for name, about in model["columns"].items():
         types = {str: "string", bool: "boolean", int: "integer"}

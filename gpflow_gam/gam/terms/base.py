@@ -48,6 +48,15 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
+_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.USub: "neg"}
+_BY_OTHERS: dict[str, Callable[..., Any]] = {
+    "neg": lambda x: ["-", 0.0, x],
+    "log2": lambda x: ["/", ["log", x], math.log(2.0)],
+    "log10": lambda x: ["/", ["log", x], math.log(10.0)],
+    "log1p": lambda x: ["log", ["+", 1.0, x]],
+    "expm1": lambda x: ["-", ["exp", x], 1.0],
+}
+"""What trees say by fewer functions."""
 _NAMES = tuple(word for word in keyword.kwlist if word not in ("True", "False", "None"))
 _HIDE = re.compile(
     rf"'[^']*'|\"[^\"]*\"|`([^`]*)`|\b({'|'.join(_NAMES)}|[^\W\d]\w*\.\d[\w.]*)\b|(\^)"
@@ -91,6 +100,19 @@ class Expression(str):
     def evaluate(self, column: Callable[[str], Any], function: Callable[[str], Any]) -> Any:
         """Value of the arithmetic."""
         return _evaluated(_parsed(self)[1], column, function)
+
+    def tree(self, column: Callable[[str], Any]) -> Any:
+        """
+        The arithmetic as lists of a sign or function and its arguments, for files.
+
+        :raises KeyError: an operator that other programs lack.
+        """
+
+        def applied(name: str) -> Callable[..., Any]:
+            return _BY_OTHERS.get(name, lambda *arguments: [name, *arguments])
+
+        signs = {kind: applied(sign) for kind, sign in _SIGNS.items()}
+        return _evaluated(_parsed(self)[1], column, applied, signs)
 
 
 class Lags(Expression):
@@ -258,12 +280,15 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _evaluated(
-    node: ast.expr | None, column: Callable[[str], Any], function: Callable[[str], Any]
+    node: ast.expr | None,
+    column: Callable[[str], Any],
+    function: Callable[[str], Any],
+    operators: Mapping[type[ast.AST], Callable[..., Any]] = _OPERATORS,
 ) -> Any:
     """The value of a checked node."""
 
     def value(part: ast.expr) -> Any:
-        return _evaluated(part, column, function)
+        return _evaluated(part, column, function, operators)
 
     assert node is not None
     name = name_of(node)
@@ -277,14 +302,14 @@ def _evaluated(
         argument = value(node.args[0])
         return argument if node.func.id == "I" else function(node.func.id)(argument)
     if isinstance(node, ast.UnaryOp):
-        return _OPERATORS[type(node.op)](value(node.operand))
+        return operators[type(node.op)](value(node.operand))
     if isinstance(node, ast.Compare):
         left, right = node.left, node.comparators[0]
         kind: type[ast.AST] = type(node.ops[0])
     else:
         assert isinstance(node, ast.BinOp)
         left, right, kind = node.left, node.right, type(node.op)
-    return _OPERATORS[kind](value(left), value(right))
+    return operators[kind](value(left), value(right))
 
 
 # --- terms ----------------------------------------------------------------------------------------
