@@ -410,6 +410,10 @@ def test_inducing_inputs_of_many_features_follow_these(rng: np.random.Generator)
 def test_distance_awareness_needs_a_smooth_of_several_features() -> None:
     with pytest.raises(ValueError, match=r"distance_aware=True needs a smooth of all features"):
         AdditiveGP(gg.s(0) + gg.te(0, 1), num_data=ROWS, distance_aware=True)
+    head = AdditiveGP(gg.s(0, 1, 2), num_data=ROWS, distance_aware=True)
+    for show in (head.effects, head.draw):
+        with pytest.raises(ValueError, match=r"no effect of one or two features.*s\(0,1,2\)"):
+            show()
 
 
 def test_a_kernel_of_ones_own_keeps_its_measure(features: np.ndarray) -> None:

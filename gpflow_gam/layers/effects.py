@@ -36,13 +36,24 @@ def head_effects(head: GPHead, term: str | None, grid: Any, level: float) -> pd.
     check_level(level)
     if term is not None:
         return _effect(head, _named(head, term), grid, level)
+    every = [component for component in head.structure.components if component.margins]
     tables = []
-    for component in head.structure.components:
-        if component.margins and (grid is not None or len(component.margins) in _NUM_POINTS):
-            table = _effect(head, component, grid, level)
-            table.insert(0, "term", component.name)
-            tables.append(table)
+    for component in every if grid is not None else _small(head):
+        table = _effect(head, component, grid, level)
+        table.insert(0, "term", component.name)
+        tables.append(table)
     return pd.concat(tables, ignore_index=True)
+
+
+def _small(head: GPHead) -> list[Component]:
+    """The effects of one or two features."""
+    small = [c for c in head.structure.components if len(c.margins) in _NUM_POINTS]
+    if not small:
+        raise ValueError(
+            f"{head.name} has no effect of one or two features, to be shown without a grid; there "
+            f"are {', '.join(head.names)}."
+        )
+    return small
 
 
 def _named(head: GPHead, name: str) -> Component:
@@ -166,7 +177,7 @@ def draw_head(head: GPHead, terms: str | Iterable[str] | None, level: float) -> 
     from matplotlib.figure import Figure
 
     if terms is None:
-        parts = [c for c in head.structure.components if len(c.margins) in _NUM_POINTS]
+        parts = _small(head)
     else:
         parts = [_named(head, t) for t in ([terms] if isinstance(terms, str) else terms)]
     tables = [_effect(head, c, None, level) for c in parts]

@@ -67,9 +67,6 @@ class FeatureScaling(tf.Module):
     that varies by no more than its location's rounding is divided by 1.
     """
 
-    held: list[tf.Variable]
-    """All weights, for ``tf.train.Checkpoint``, which does not see Keras's lists."""
-
     def __init__(self, shifted: AnyNDArray, scaled: AnyNDArray, owner: keras.Layer) -> None:
         super().__init__()
         self.shifted = np.asarray(shifted, dtype=bool)
@@ -78,7 +75,6 @@ class FeatureScaling(tf.Module):
         self.location = constant_weight(owner, "location", shape)
         self.variance = constant_weight(owner, "variance", shape, "ones")
         self.count = constant_weight(owner, "count", ())
-        self.held = [v.value for v in self.variables_by_name().values()]
 
     def variables_by_name(self) -> dict[str, keras.Variable]:
         return {"location": self.location, "variance": self.variance, "count": self.count}
