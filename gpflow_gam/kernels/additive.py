@@ -93,17 +93,17 @@ class StackedOnColumn(StackedKernel):
 
 
 class Alone(StackedKernel):
-    """One kernel that has no class of its own, at inputs [1, N, d] or [B, N, d]."""
+    """One kernel that has no class of its own, at [B, N, d]; without columns at rows [1, N, D]."""
+
+    def __init__(self, kernels: Kernels, columns: Columns | None = None) -> None:
+        super().__init__(kernels, columns or ())
+        self._kernel, self._whole = kernels[0], columns is None
+        # K() of a combination hands its inputs on as they are; called, it slices for each part
+        self._slices = isinstance(self._kernel, Combination)
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
         return None
-
-    def __init__(self, kernels: Kernels, columns: Columns) -> None:
-        super().__init__(kernels, columns)
-        self._kernel = kernels[0]
-        # K() of a combination hands its inputs on as they are; called, it slices for each part
-        self._slices = isinstance(self._kernel, Combination)
 
     def _inputs(self, X: tf.Tensor) -> tf.Tensor:
         if not self._slices:
@@ -114,12 +114,16 @@ class Alone(StackedKernel):
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         kernel = with_precise_distances(self._kernel)
+        if self._whole:  # which may be a user's own, of matrices alone
+            return kernel(X[0], None if X2 is X else X2[0])[None]
         evaluate = kernel if self._slices else kernel.K
         if X2 is X:
             return evaluate(self._inputs(X))
         return evaluate(self._inputs(X), self._inputs(X2)[0])
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        if self._whole:
+            return self._kernel(X[0], full_cov=False)[None]
         if self._slices:
             return self._kernel(self._inputs(X), full_cov=False)
         return self._kernel.K_diag(X)
@@ -476,21 +480,6 @@ class ComponentGroup:
         return tf.transpose(tf.gather(X, self.gather, axis=-1), [1, 0, 2])
 
 
-class _OnAllColumns(StackedKernel):
-    """One kernel at whole rows of X, whose columns it chooses itself."""
-
-    @classmethod
-    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
-        return None
-
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        kernel = with_precise_distances(self.kernels[0])
-        return kernel(X[0], None if X2 is X else X2[0])[None]
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return self.kernels[0](X[0], full_cov=False)[None]
-
-
 class AdditiveKernel(Kernel):
     """
     A sum of kernels, each the prior of one named component of a generalized additive model.
@@ -593,9 +582,7 @@ class AdditiveKernel(Kernel):
     def stacked(self, group: ComponentGroup) -> StackedKernel:
         """The batched evaluation of a ``group``, at its :meth:`~ComponentGroup.inputs`."""
         kernels = [self.kernels[i] for i in group.indices]
-        if group.columns is None:
-            return _OnAllColumns(kernels, ())
-        return stack(kernels, group.columns)
+        return Alone(kernels) if group.columns is None else stack(kernels, group.columns)
 
     # --- per component ----------------------------------------------------------------------
 

@@ -703,9 +703,6 @@ class Surv:
     type: str | None = None
 
     def __post_init__(self) -> None:
-        if self.third in TYPES and self.type is None:  # as a third argument, which it was
-            object.__setattr__(self, "type", self.third)
-            object.__setattr__(self, "third", None)
         if self.type is None:
             object.__setattr__(self, "type", "right" if self.third is None else "counting")
         names = {"first": self.first, "second": self.second}
