@@ -240,9 +240,10 @@ class AdditiveGP(GPHead):
         a link.
     :param distance_aware: let smooths of several features in ``terms``, such as
         ``s(*range(64))``, be unsure away from all training data (Liu et al. 2020): their kernel is
-        squared exponential without a line, held at a variance of ``10 scale^2`` and a lengthscale
-        of half the square root of the number of features, in spreads of these, and they have 100
-        inducing inputs by default. For out-of-distribution detection: see :ref:`far`.
+        squared exponential without a line, held at a variance of ``scale^2`` (of classes ten times
+        that) and a lengthscale of half the square root of the number of features, in spreads of
+        these, and they have 100 inducing inputs by default. For out-of-distribution detection: see
+        :ref:`far`.
     :param normalization: ``"running"``: location and spread of features follow the training
         batches, and smooths begin as lines, for features of a network; ``"adapt"``: only
         :meth:`adapt` sets them, for columns of data; None: features are taken as they are.

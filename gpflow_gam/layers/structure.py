@@ -51,7 +51,7 @@ _NUM_ROWS = 2048
 _NUM_NORMAL = 12  # inducing inputs of a smooth of one normal feature
 _NUM_JOINT = 100  # of a smooth of all features that is distance aware
 _FAR_VARIANCE = 10.0
-"""Prior variance of one, in scales: it is what is known of a row that is far from all others."""
+"""Its prior variance for classes, in scales: what is known of a row that is far from all others."""
 _CLASSES = ("categorical", "ordinal")
 _IN_UNITS = ("gaussian", "student_t", "heteroskedastic")
 """Families whose predictor has the response's unit."""
@@ -413,8 +413,9 @@ class HeadSpecification:
             return term
         # learnt, a longer lengthscale fits the rows that are there as well
         held = functools.partial(Parameter, transform=gpflow.utilities.positive(), trainable=False)
+        variance = self.scale**2 * (1.0 if self.levels is None else _FAR_VARIANCE)
         kernel = gpflow.kernels.SquaredExponential(
-            held(_FAR_VARIANCE * self.scale**2), held(0.5 * np.sqrt(len(term.columns)))
+            held(variance), held(0.5 * np.sqrt(len(term.columns)))
         )
         k = term.k or self.num_inducing or _NUM_JOINT
         return dataclasses.replace(term, kernel=kernel, k=k)
