@@ -260,6 +260,7 @@ def _rows(
 # --- the functional ANOVA -------------------------------------------------------------------------
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class FunctionalANOVA:
     """
     The decomposition of a predictor into orthogonal effects of sets of independent inputs.
@@ -269,32 +270,21 @@ class FunctionalANOVA:
     the same columns is added up. See :func:`functional_anova`, which makes it.
     """
 
-    def __init__(
-        self,
-        moments: InducingMoments,
-        grid: ProductGrid,
-        *,
-        members: Sequence[InducingMoments] = (),
-        replicates: Sequence[ProductGrid] = (),
-        names: Mapping[int, str] | None = None,
-        predictors: Sequence[str] = ("",),
-    ) -> None:
-        self.moments = moments
-        self.grid = grid
-        self.members = tuple(members) or (moments,)
-        self.replicates = tuple(replicates)
-        self.names = dict(names or {})
-        self.predictors = tuple(predictors)
+    moments: InducingMoments
+    grid: ProductGrid
+    members: Sequence[InducingMoments] = ()
+    replicates: Sequence[ProductGrid] = ()
+    names: Mapping[int, str] | None = None
+    predictors: Sequence[str] = ("",)
 
     def name(self, column: int) -> str:
         """The name of ``column``, a number."""
-        return self.names.get(column, f"x{column}")
+        return (self.names or {}).get(column, f"x{column}")
 
     def variances(self, num_samples: int = 4000, seed: int = 0) -> VarianceDraws:
         """``num_samples`` posterior draws of the variance of every effect, from ``seed`` on."""
-        return draw_variances(
-            self.moments, self.members, self.grid, num_samples, seed, self.replicates
-        )
+        members = self.members or (self.moments,)
+        return draw_variances(self.moments, members, self.grid, num_samples, seed, self.replicates)
 
     def sobol(self, *, level: float = 0.95, num_samples: int = 4000, seed: int = 0) -> pd.DataFrame:
         """
