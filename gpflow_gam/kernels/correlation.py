@@ -243,7 +243,7 @@ class _Gauss(Profile):
 class _PolynomialExponential(Profile):
     """``P(s) exp(-s)``: Matern's correlations of half-integer order."""
 
-    reach = 45.0
+    reach = 40.0
 
     def __init__(self, scale: float, polynomial: list[float]) -> None:
         self.scale = float(scale)

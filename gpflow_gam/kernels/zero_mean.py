@@ -49,7 +49,8 @@ class _Nodes(Embedding):
         return tf.linalg.matvec(self.base.K_rest(X, self.nodes), self.weights)
 
 
-_PLACES, _SHARES = leggauss(32)  # type: ignore[no-untyped-call]  # to rounding, up to the reach of each correlation
+# which are exact to rounding up to the reach of each correlation
+_PLACES, _SHARES = leggauss(24)  # type: ignore[no-untyped-call]
 _PLACES, _SHARES = 0.5 * (_PLACES + 1.0), 0.5 * _SHARES
 
 
