@@ -459,6 +459,14 @@ def test_broken_files_are_refused(change: Any, folder: Path, tmp_path: Path) -> 
         scorer.load(tmp_path / "m.json")
 
 
+def test_files_compute_columns_by_what_is_known_alone(folder: Path, tmp_path: Path) -> None:
+    document = json.loads((folder / "m.json").read_text())
+    document["columns"]["x"]["expression"] = ["log", ["system", {"column": "x"}]]
+    (tmp_path / "m.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=r"broken tables.*computed by \['system'\]"):
+        scorer.load(tmp_path / "m.json")
+
+
 @pytest.mark.parametrize(
     "content", ["[]", "{}", "{", '{"format": "gpflow_gam tables", "version": 9}']
 )

@@ -54,6 +54,8 @@ def load(path: Any) -> dict[str, Any]:
     if model["version"] > VERSION:
         raise ValueError(f"{path} is of version {model['version']}; this reads up to {VERSION}.")
     try:
+        for about in model["columns"].values():
+            _check_tree(about.get("expression"))
         for term in model["terms"]:  # arrays, once for all
             term["values"] = np.array(term["values"], float)
             _check(term["axes"], term["values"], len(model["constant"]))
@@ -75,6 +77,14 @@ def _check(axes: Any, values: Any, width: int) -> None:
         raise ValueError("knots that do not increase")
     if [len(k) for k in knots] != [a["size"] for a in axes if a["knots"] is not None]:
         raise ValueError("knots that are too many or too few")
+
+
+def _check_tree(tree: Any) -> None:
+    if isinstance(tree, list):
+        if not tree or tree[0] not in COMPUTED:
+            raise ValueError(f"a column computed by {tree[:1]}")
+        for part in tree[1:]:
+            _check_tree(part)
 
 
 def predict(model: Any, data: Any, level: float = 0.95) -> dict[str, Any]:
