@@ -654,14 +654,16 @@ class Rounds:
         self, now: Evaluation, at: FitState, tolerance: float, away: AnyNDArray | None
     ) -> bool:
         """True if the last round gained little, and next to nothing is left to gain."""
-        if at.gain >= tolerance or self._foresees(now) or away is None:
+        small = _SMALL_SHARE * tolerance
+        known = small <= at.gain < tolerance and not self._foresees(now)
+        if not known or away is None:
             return at.gain < tolerance
         u, data = now.point.u, now.sweep.data
         left = 0.5 * float(away @ away)
         hessian = self._known_hessian(data, u)
         if len(u) and hessian is not None:
             left += promised(self.loss(data)(u)[1], hessian)
-        return float(self.rows.communicator.agreed(left)) < _SMALL_SHARE * tolerance
+        return float(self.rows.communicator.agreed(left)) < small
 
     def _away(self, now: Evaluation, step: AnyNDArray) -> AnyNDArray:
         """The way to the last sites and parameters, [D]; half its square is about nats to gain."""
