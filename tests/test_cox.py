@@ -572,6 +572,11 @@ def test_an_effect_that_fades_is_found():
     areas = gam.survival(ask, grid)["estimate"].to_numpy().reshape(2, -1)
     means = gam.restricted_mean(ask, [2.0])["estimate"]
     np.testing.assert_allclose(means, cumulative_trapezoid(areas, grid)[:, -1], rtol=1e-3)
+    # as other curves do: at time 0 alone, of no rows, and with errors that count rows as given
+    assert list(gam.survival(ask, [0.0])["estimate"]) == [1.0, 1.0]
+    assert list(gam.survival(ask[:0], t).columns) == list(curves.columns)
+    with pytest.raises(ValueError, match="missing values: 1 in 'x'"):
+        gam.survival(pd.DataFrame({"x": [0.0, np.nan]}), t)
     with pytest.raises(ValueError, match="gams: 'start', when a row enters, is in a term"):
         gg.cumulative_incidence({"a": gam, "b": gam}, ask)
 

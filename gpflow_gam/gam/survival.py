@@ -27,7 +27,7 @@ from .fits import FittedGAM
 from .fits.fitted import Inspected, encoded
 from .fits.prediction import blocks, joined
 from .frames import Table, located
-from .terms import variables_of
+from .terms import Column, variables_of
 
 if TYPE_CHECKING:
     from .gam import GAM
@@ -61,12 +61,12 @@ class Lifetimes:
             )
 
     @property
-    def moving(self) -> str | None:
-        """When rows enter, if a term has it: hazards then change along a curve."""
+    def moving(self) -> Column | None:
+        """The column of when rows enter, if a term has it: hazards then change along a curve."""
         surv = self.fit.spec.censoring
         if surv is None or not surv.third or surv.first not in variables_of(self.fit.spec.inputs):
             return None
-        return str(surv.first)
+        return surv.first
 
     @property
     def family(self) -> Survival | Cox:
@@ -161,25 +161,32 @@ class Lifetimes:
         """Curves whose hazards change in time, or their means up to ``t`` [T], by draws."""
         fit, family, parts = self.fit, self.family, []
         assert isinstance(family, Cox)
-        edges, last = base_of(fit.likelihood).edges.numpy(), np.max(t)
+        edges = base_of(fit.likelihood).edges.numpy()
+        last = max(np.max(t), edges[1])
         grid = np.linspace(0.0, last, _OVER_TIME + 1)
         # the fit took hazards relative to the baseline as constant from one start to the next
-        starts = np.unique(entry(np.asarray(fit.data.responses))) if fit.data.available else grid
+        starts = (
+            np.unique(entry(np.asarray(fit.data.responses[: fit.number])))
+            if fit.data.available
+            else grid
+        )
         starts = starts if len(starts) <= _STEPS else grid
         steps = np.unique(np.concatenate([[0.0], t, edges, grid, starts]))
         steps, tails = steps[steps <= last], norm.cdf([-_quantile(level), _quantile(level)])
         since = starts[np.maximum(np.searchsorted(starts, steps[:-1], "right") - 1, 0)]
         at, J = np.searchsorted(steps, t), len(steps) - 1
         others = [name for name in variables_of(fit.spec.inputs) if name != self.moving]
-        most = max(1, _TOGETHER // (_SAMPLES * max(J, 1)))
+        most = max(1, _TOGETHER // (_SAMPLES * J))
         for start, table in blocks(data, others, most):
-            columns = {name: np.repeat(table.values(name), J) for name in others}
-            columns[str(self.moving)] = np.tile(since, table.num_rows)
-            with located(start, table.num_rows):
-                X = encoded(fit, Table(columns))
+            columns = {name: table.values(name) for name in others}
+            with located(start, table.num_rows):  # whose errors count rows as they were given
+                encoded(fit, Table({**columns, self.moving: np.zeros(table.num_rows)}))
+            columns = {name: np.repeat(values, J, axis=0) for name, values in columns.items()}
+            X = fit.encode(Table({**columns, self.moving: np.tile(since, table.num_rows)}))
+            none = [(fit.likelihood, np.zeros((1, 0)))]
             curves = []
-            for likelihood, F in self._draws(X, unconditional, seed):
-                relative = np.exp(F).reshape(len(F), -1, J)
+            for likelihood, F in self._draws(X, unconditional, seed) if len(X) else none:
+                relative = np.exp(F).reshape(len(F), table.num_rows, J)
                 risk = np.diff(-np.log(family.survival(likelihood, steps, np.zeros((1, 1)))))
                 H = np.cumsum(risk * relative, axis=-1)
                 curves.append(np.exp(-np.pad(H, [(0, 0), (0, 0), (1, 0)])))
@@ -292,8 +299,9 @@ class SurvivalCurves(Inspected):
         Probabilities that responses exceed given times: survival curves of new rows.
 
         Where a term has ``start`` of ``Surv("start", "stop", "event")``, hazards change along each
-        curve, which begins at time 0 whatever ``start`` is in ``data``; estimates and limits are
-        then those of a thousand draws.
+        curve, which begins at time 0 whatever ``start`` is in ``data``. Estimates and limits are
+        then those of a thousand draws, which allow for an uncertain baseline (where the GAM has
+        its data) and have kernels' hyperparameters at the fitted ones.
 
         :param data: as in :meth:`predict`.
         :param times: [T], in the response's unit, or one time; by default 101 even ones from 0 to
