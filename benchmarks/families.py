@@ -120,7 +120,7 @@ def best_of_family(
     """
     blocks = model.blocks
     cholesky = blocks.cholesky()
-    family.build(blocks.layout, 1, cholesky)
+    family.build(blocks.layout, 1)
     family.match(cholesky, exact.mean, exact.precision)
     gpflow.set_trainable(family.q_mu, False)
     variables = family.trainable_variables

@@ -181,7 +181,7 @@ def costs(num_components: int, num_inducing: int, seconds: float) -> Costs:
         if name in DENSE and blocks.layout.total > MAX_DENSE:
             continue
         family = make(num_inducing)
-        family.build(blocks.layout, 1, cholesky)
+        family.build(blocks.layout, 1)
         storage[name] = sum(v.shape.num_elements() for v in family.variables)
         kl = tf.function(family.kl, autograph=False)
         calls[name, "KL"] = lambda kl=kl: wait(kl(cholesky))

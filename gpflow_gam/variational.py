@@ -382,12 +382,11 @@ class VariationalFamily(Module, abc.ABC):
     A family of Gaussians q(U) over the inducing values of all components.
 
     Constructed without sizes; the model that it is given to calls :meth:`build`. Then it holds
-    parameters, and :meth:`whitened` turns them into a Gaussian over V, ``U_c = L_c V_c``.
+    parameters, of V in ``U_c = L_c V_c``, and :meth:`whitened` turns them into a Gaussian over V.
     """
 
-    def __init__(self, *, whiten: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.whiten = whiten
         self._layout: BlockLayout | None = None
         self._members: AnyNDArray | None = None
         self.num_latent_gps = 0
@@ -407,11 +406,7 @@ class VariationalFamily(Module, abc.ABC):
         return self._layout
 
     def build(
-        self,
-        layout: BlockLayout,
-        num_latent_gps: int,
-        prior: Prior,
-        members: AnyNDArray | None = None,
+        self, layout: BlockLayout, num_latent_gps: int, members: AnyNDArray | None = None
     ) -> None:
         """
         Create the parameters, at the prior (or as near to it as the family can start from).
@@ -426,13 +421,13 @@ class VariationalFamily(Module, abc.ABC):
         self._layout = layout
         self._members = members
         self.num_latent_gps = num_latent_gps
-        self._build(prior)
+        self._build()
 
     def _validate(self, layout: BlockLayout) -> None:
         """Raise where the options do not fit the sizes."""
 
     @abc.abstractmethod
-    def _build(self, prior: Prior) -> None:
+    def _build(self) -> None:
         """Create the parameters."""
 
     @abc.abstractmethod
@@ -457,14 +452,12 @@ class VariationalFamily(Module, abc.ABC):
         shape = (self.layout.total, self.num_latent_gps)
         return Parameter(np.zeros(shape), dtype=default_float())
 
-    def _block_sqrt(self, prior: Prior) -> list[Parameter]:
+    def _block_sqrt(self) -> list[Parameter]:
         """One lower-triangular [L, G, M, M] a group, at the prior."""
-        white = [np.broadcast_to(np.eye(M), (G, M, M)) for G, M in self.layout.group_shapes]
-        blocks = []
-        for factors in white if self.whiten else prior():
-            start = np.tile(np.asarray(factors)[None], (self.num_latent_gps, 1, 1, 1))
-            blocks.append(Parameter(start, transform=triangular(), dtype=default_float()))
-        return blocks
+        starts = [
+            np.tile(np.eye(M), (self.num_latent_gps, G, 1, 1)) for G, M in self.layout.group_shapes
+        ]
+        return [Parameter(s, transform=triangular(), dtype=default_float()) for s in starts]
 
     def _low_rank_start(self, rank: int) -> Parameter:
         """[L, P, R]: small and random, because the ELBO is stationary in B at B = 0."""
@@ -472,35 +465,21 @@ class VariationalFamily(Module, abc.ABC):
         noise = np.random.default_rng(0).standard_normal(shape)
         return Parameter(0.1 * noise / np.sqrt(max(rank, 1)), dtype=default_float())
 
-    def _whiten_columns(self, x: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
-        """blockdiag(L_c)^-1 x for x [..., P, K] in group order."""
-        return self.layout.concat(
-            [
-                tf.linalg.triangular_solve(L, block)
-                for L, block in zip(cholesky, self.layout.split(x))
-            ]
-        )
-
     def _entering(self, x: tf.Tensor) -> tf.Tensor:
         """``x`` [L, P, K] in group order, rows zero of components that do not enter an output."""
         members = self.layout.spread(self._members)
         return x if members is None else x * members[:, :, None]
 
-    def _whitened_mean(self, q_mu: tf.Tensor, cholesky: Cholesky) -> tf.Tensor:
+    def _mean(self, q_mu: tf.Tensor) -> tf.Tensor:
         mean = self.layout.to_groups(double(q_mu))
-        mean = mean if self.whiten else self._whiten_columns(mean, cholesky)
         members = self.layout.spread(self._members)
         return mean if members is None else mean * members.T
 
-    def _match_mean(self, q_mu: Parameter, cholesky: Cholesky, mean: tf.Tensor) -> None:
-        if not self.whiten:
-            mean = block_product(self.layout, cholesky, mean)
+    def _match_mean(self, q_mu: Parameter, mean: tf.Tensor) -> None:
         q_mu.assign(tf.cast(self.layout.to_components(mean), q_mu.dtype))
 
-    def _whitened_blocks(self, q_sqrt: Sequence[Parameter], cholesky: Cholesky) -> list[tf.Tensor]:
+    def _blocks(self, q_sqrt: Sequence[Parameter]) -> list[tf.Tensor]:
         blocks = [double(W) for W in q_sqrt]
-        if not self.whiten:
-            blocks = [tf.linalg.triangular_solve(L, W) for L, W in zip(cholesky, blocks)]
         if self._members is None:
             return blocks
         enters = [self._members[:, list(g), None, None] for g in self.layout.groups]
@@ -510,8 +489,8 @@ class VariationalFamily(Module, abc.ABC):
 class LowRankFamily(VariationalFamily):
     """A family with a coupling of some columns."""
 
-    def __init__(self, rank: int | None = None, *, whiten: bool = True) -> None:
-        super().__init__(whiten=whiten)
+    def __init__(self, rank: int | None = None) -> None:
+        super().__init__()
         check_count("rank", rank)
         self.rank = rank
 
@@ -538,35 +517,32 @@ def log_abs_det(blocks: Sequence[tf.Tensor]) -> tf.Tensor:
 
 class MeanField(VariationalFamily):
     """
-    q(U) = prod_c N(mu_c, W_c W_c'): no coupling between components.
+    q(V) = prod_c N(mu_c, W_c W_c'): no coupling between components.
 
     Cheap, and overconfident about each component where inputs are correlated (Saul, Hensman,
     Vehtari & Lawrence 2016, "Chained Gaussian processes").
 
     Parameters: ``q_mu`` [P, L]; ``q_sqrt``, one lower-triangular [L, G, M, M] per group of like
     components.
-
-    :param whiten: whether they describe V = L^-1 U (default) or U.
     """
 
-    def _build(self, prior: Prior) -> None:
+    def _build(self) -> None:
         self.q_mu = self._zero_mean()
-        self.q_sqrt = self._block_sqrt(prior)
+        self.q_sqrt = self._block_sqrt()
 
     def whitened(self, cholesky: Cholesky) -> BlockGaussian:
-        blocks = self._whitened_blocks(self.q_sqrt, cholesky)
-        mean = self._whitened_mean(self.q_mu, cholesky)
+        blocks = self._blocks(self.q_sqrt)
+        mean = self._mean(self.q_mu)
         return BlockGaussian(self.layout, mean, log_abs_det(blocks), blocks, None)
 
     def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
-        self._match_mean(self.q_mu, cholesky, mean)
+        self._match_mean(self.q_mu, mean)
         # the best independent blocks: inverses of the precision's diagonal blocks
         start = 0
-        for (G, M), W, L in zip(self.layout.group_shapes, self.q_sqrt, cholesky):
+        for (G, M), W in zip(self.layout.group_shapes, self.q_sqrt):
             places = range(start, start + G * M, M)
             blocks = tf.stack([precision[:, i : i + M, i : i + M] for i in places], axis=1)
-            best = tf.linalg.cholesky(tf.linalg.inv(blocks))
-            W.assign(tf.cast(best if self.whiten else tf.matmul(L[None], best), W.dtype))
+            W.assign(tf.cast(tf.linalg.cholesky(tf.linalg.inv(blocks)), W.dtype))
             start += G * M
 
 
@@ -587,30 +563,22 @@ class CoupledPrecision(LowRankFamily):
     freedom of all components together. Where that exceeds the rank, q is hundreds of nats off;
     :class:`~gpflow_gam.variational.BlockPrecision` is not.
 
-    Parameters, in component order: ``q_mu`` [P, L] and ``B`` [L, P, R]. Unwhitened they are the
-    paper's ``alpha`` (the mean of U is K alpha) and ``B_u`` (precision K^-1 + B_u B_u').
+    Parameters, in component order: ``q_mu`` [P, L] and ``B`` [L, P, R].
 
     :param rank: the number of columns, R; by default the paper's, the most inducing inputs that a
         component has.
-    :param whiten: whether the parameters describe V = L^-1 U (default) or U.
     :raises ValueError: a rank below 1, or, once sizes are known, above P.
     """
 
-    def _build(self, prior: Prior) -> None:
+    def _build(self) -> None:
         self.q_mu = self._zero_mean()
         rank = max(self.layout.sizes) if self.rank is None else self.rank
         self.B = self._low_rank_start(rank)
 
     def whitened(self, cholesky: Cholesky) -> BlockGaussian:
-        mean = self.layout.to_groups(double(self.q_mu))
-        B = self.layout.to_groups(double(self.B))
-        if not self.whiten:
-            mean, B = (block_product(self.layout, cholesky, x, transpose=True) for x in (mean, B))
-        members = self.layout.spread(self._members)
-        mean = mean if members is None else mean * members.T
-        B = self._entering(B)
+        B = self._entering(self.layout.to_groups(double(self.B)))
         coupling, log_det_A = whitened_coupling(B)
-        return BlockGaussian(self.layout, mean, -log_det_A, None, coupling)
+        return BlockGaussian(self.layout, self._mean(self.q_mu), -log_det_A, None, coupling)
 
     def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
         # B B' is the best approximation of rank R to precision - I (Eckart & Young 1936).
@@ -618,15 +586,7 @@ class CoupledPrecision(LowRankFamily):
         rank = self.B.shape[-1]
         scale = tf.sqrt(tf.maximum(values[:, -rank:] - 1.0, 1e-8))
         B = vectors[:, :, -rank:] * scale[:, None, :]
-        if not self.whiten:
-            inverses = [
-                tf.linalg.triangular_solve(
-                    L, tf.eye(L.shape[-1], batch_shape=[L.shape[0]], dtype=L.dtype)
-                )
-                for L in cholesky
-            ]
-            mean, B = (block_product(self.layout, inverses, x, transpose=True) for x in (mean, B))
-        self.q_mu.assign(tf.cast(self.layout.to_components(mean), self.q_mu.dtype))
+        self._match_mean(self.q_mu, mean)
         self.B.assign(tf.cast(self.layout.to_components(B), self.B.dtype))
 
 
@@ -694,19 +654,18 @@ class BlockPrecision(LowRankFamily):
     ``coupling``, the C, [L, P, R] in component order.
 
     :param rank: the number of columns, R; by default 8, or P where that is less.
-    :param whiten: whether ``q_mu`` and ``q_sqrt`` describe V = L^-1 U (default) or U.
     :raises ValueError: a rank below 1, or, once sizes are known, above P.
     """
 
-    def _build(self, prior: Prior) -> None:
+    def _build(self) -> None:
         self.q_mu = self._zero_mean()
-        self.q_sqrt = self._block_sqrt(prior)
+        self.q_sqrt = self._block_sqrt()
         rank = min(_DEFAULT_RANK, self.layout.total) if self.rank is None else self.rank
         self.coupling = self._low_rank_start(rank)
 
     def whitened(self, cholesky: Cholesky) -> BlockGaussian:
-        blocks = self._whitened_blocks(self.q_sqrt, cholesky)
-        mean = self._whitened_mean(self.q_mu, cholesky)
+        blocks = self._blocks(self.q_sqrt)
+        mean = self._mean(self.q_mu)
         C = self._entering(self.layout.to_groups(double(self.coupling)))
         coupling, log_det_A = whitened_coupling(C)
         log_det = log_abs_det(blocks) - log_det_A
@@ -714,7 +673,7 @@ class BlockPrecision(LowRankFamily):
 
     def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
         # Random couplings are a poor start: L-BFGS takes thousands of iterations from there.
-        self._match_mean(self.q_mu, cholesky, mean)
+        self._match_mean(self.q_mu, mean)
         rank, layout = self.coupling.shape[-1], self.layout
         sizes = [layout.sizes[i] for i in layout.component_order]
         # a start is worth seconds, not minutes: a sweep costs P^3
@@ -727,9 +686,8 @@ class BlockPrecision(LowRankFamily):
             scales.append(W)
             couplings.append(block_diag(*W).T @ B)
         first = 0
-        for (G, _), q_sqrt, L in zip(layout.group_shapes, self.q_sqrt, cholesky):
+        for (G, _), q_sqrt in zip(layout.group_shapes, self.q_sqrt):
             own = tf.constant(np.array([W[first : first + G] for W in scales]))
-            own = own if self.whiten else tf.matmul(L[None], own)
             q_sqrt.assign(tf.cast(own, q_sqrt.dtype))
             first += G
         # zero columns would stay zero, since the ELBO is stationary there
@@ -742,37 +700,24 @@ class BlockPrecision(LowRankFamily):
 
 class CoupledCovariance(VariationalFamily):
     """
-    q(U) = N(mu, W W') with W lower triangular [P, P]: every coupling, at a cost of P^2 a point.
+    q(V) = N(mu, W W') with W lower triangular [P, P]: every coupling, at a cost of P^2 a point.
 
     What :class:`gpflow.models.SVGP` holds when it is built on our kernel and inducing variables
     (Adam 2017, "Structured variational inference for coupled Gaussian processes").
 
     Parameters, in component order: ``q_mu`` [P, L], ``q_sqrt`` [L, P, P].
-
-    :param whiten: whether they describe V = L^-1 U (default) or U.
     """
 
-    def _build(self, prior: Prior) -> None:
+    def _build(self) -> None:
         self.q_mu = self._zero_mean()
-        P = self.layout.total
-        start = np.eye(P)
-        if not self.whiten:
-            for indices, L in zip(self.layout.groups, prior()):
-                for index, block in zip(indices, np.asarray(L)):
-                    at = slice(self.layout.offsets[index], self.layout.offsets[index + 1])
-                    start[at, at] = block
-        start = np.tile(start[None], (self.num_latent_gps, 1, 1))
+        start = np.tile(np.eye(self.layout.total), (self.num_latent_gps, 1, 1))
         self.q_sqrt = Parameter(start, transform=triangular(), dtype=default_float())
 
     def whitened(self, cholesky: Cholesky) -> DenseGaussian:
         W = double(self.q_sqrt)
         factor = self.layout.to_groups(W)
         log_det = tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(W))), axis=-1)
-        if not self.whiten:
-            factor = self._whiten_columns(factor, cholesky)
-            half = [tf.reduce_sum(tf.math.log(tf.linalg.diag_part(L))) for L in cholesky]
-            log_det -= 2.0 * tf.add_n(half)
-        mean = self._whitened_mean(self.q_mu, cholesky)
+        mean = self._mean(self.q_mu)
         if self._members is not None:
             factor, log_det = self._separated(factor)
         return DenseGaussian(self.layout, mean, log_det, factor)
@@ -788,11 +733,8 @@ class CoupledCovariance(VariationalFamily):
         return self.layout.to_groups(own), log_det
 
     def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
-        self._match_mean(self.q_mu, cholesky, mean)
+        self._match_mean(self.q_mu, mean)
         S = tf.linalg.inv(precision)
-        if not self.whiten:
-            half = tf.linalg.matrix_transpose(block_product(self.layout, cholesky, S))
-            S = block_product(self.layout, cholesky, half)
         S = self.layout.to_components(self.layout.to_components(S), axis=-1)
         root = tf.linalg.cholesky(0.5 * (S + tf.linalg.matrix_transpose(S)))
         self.q_sqrt.assign(tf.cast(root, self.q_sqrt.dtype))
@@ -827,10 +769,7 @@ class OptimalPrecision(VariationalFamily):
     are many or tell much.
     """
 
-    def __init__(self) -> None:
-        super().__init__(whiten=False)
-
-    def _build(self, prior: Prior) -> None:
+    def _build(self) -> None:
         P, L = self.layout.total, self.num_latent_gps
         self.site_shift = fixed_parameter(np.zeros((P, L)))
         self.site_precision = fixed_parameter(np.zeros((L, P, P)))

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import gpflow
 import numpy as np
 import problems
@@ -189,13 +185,3 @@ def test_bad_kernels_are_named():
     with pytest.raises(TypeError, match="got LinearCoregionalization"):
         LatentKernels.of(gpflow.kernels.LinearCoregionalization([k], [[1.0], [0.5]]), 2)
     assert gg.operators.as_additive(k).num_components == 1
-
-
-@pytest.mark.slow
-def test_rows_are_split_over_devices():
-    """In a process with two logical CPUs: see the script."""
-    script = Path(__file__).with_name("distributed_product.py")
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "equal on two devices" in done.stdout

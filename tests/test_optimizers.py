@@ -68,7 +68,7 @@ def test_bound_at_fixed_sites_is_tighter_than_at_fixed_moments():
     gg.optimizers.fit(model, (X, Y))
     dense = gg.models.AdditiveSVGP(
         model.kernel, model.likelihood, model.inducing_variable,
-        variational=vi.CoupledCovariance(whiten=False),
+        variational=vi.CoupledCovariance(),
     )  # fmt: skip
     q = model.variational.whitened(model.blocks.cholesky())
     precision = tf.linalg.inv(q.covariance())
@@ -498,10 +498,10 @@ def test_bad_options_are_refused():
     ]:
         with pytest.raises(ValueError, match=f"{option} must be"):
             fit(model, (X, Y), **{option: value})
-    regression = gg.models.AdditiveVGP((X, Y), model.kernel, gpflow.likelihoods.Poisson())
-    with pytest.raises(ValueError, match="data: AdditiveVGP holds its own"):
+    regression = gg.models.AdditiveSGPR((X, Y), model.kernel, model.inducing_variable)
+    with pytest.raises(ValueError, match="data: AdditiveSGPR holds its own"):
         fit(regression, (X, Y))
-    with pytest.raises(ValueError, match="AdditiveVGP takes no minibatches; build an AdditiveSVGP"):
+    with pytest.raises(ValueError, match="takes no minibatches; build an AdditiveSVGP"):
         fit(regression, batch_size=50)
     with pytest.raises(TypeError, match="must be additive or hold its data; got SVGP"):
         fit(gpflow.models.SVGP(SquaredExponential(), model.likelihood, X[:3]), (X, Y))

@@ -1,4 +1,4 @@
-"""AdditiveSGPR and AdditiveVGP: bounds by several routes, and memory that does not grow."""
+"""AdditiveSGPR: bounds by several routes, and memory that does not grow."""
 
 from __future__ import annotations
 
@@ -179,72 +179,3 @@ def test_bad_data_are_refused(problem):
             gg.models.AdditiveSGPR(
                 (X, Y), problem.kernel(), problem.inducing(), noise_variance=variance
             )
-
-
-# --- AdditiveVGP ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small() -> problems.Problem:
-    return problems.mixed(num_data=20)
-
-
-def fill(model: gg.models.AdditiveVGP, rng: np.random.Generator) -> None:
-    model.q_alpha.assign(0.3 * rng.standard_normal(model.q_alpha.shape))
-    model.q_lambda.assign(rng.uniform(0.2, 1.5, model.q_lambda.shape))
-
-
-def test_against_the_joint_gaussian_over_all_components(small, rng):
-    """Sigma_F of size [C N, C N] by its definition: KL, marginals, components, covariances."""
-    kernel = small.kernel()
-    model = gg.models.AdditiveVGP(small.data, kernel, gpflow.likelihoods.Gaussian(0.3))
-    fill(model, rng)
-    C, N = kernel.num_components, 20
-    alpha, lam = model.q_alpha.numpy()[:, 0], model.q_lambda.numpy()[:, 0]
-    K = np.zeros((C * N, C * N))
-    for c, k in enumerate(kernel.kernels):
-        K[c * N : (c + 1) * N, c * N : (c + 1) * N] = k(small.X) + 1e-9 * np.eye(N)
-    site = np.tile(np.diag(lam), (C, 1))
-    precision = np.linalg.inv(K) + site @ site.T
-    S = np.linalg.inv(precision)
-    mean = K @ np.tile(alpha, C)
-    kl = 0.5 * (
-        np.trace(precision_times := np.linalg.solve(K, S))
-        + mean @ np.linalg.solve(K, mean)
-        - C * N
-        - np.linalg.slogdet(precision_times)[1]
-    )
-    summing = np.tile(np.eye(N), (1, C))
-    total, total_cov = summing @ mean, summing @ S @ summing.T
-    likelihood = model.likelihood
-    expected = likelihood.variational_expectations(
-        small.X, total[:, None], np.diag(total_cov)[:, None], small.Y
-    )
-    assert float(model.elbo()) == pytest.approx(float(np.sum(expected)) - kl, rel=1e-5)
-    f_mean, f_cov = model.predict_f(small.X, full_cov=True)
-    np.testing.assert_allclose(f_mean[:, 0], total, atol=1e-5)
-    np.testing.assert_allclose(f_cov[0], total_cov, atol=1e-5)
-    posterior = model.posterior()
-    c_mean, c_cov = posterior.predict_components(small.X, full_cov=True)
-    cross = posterior.predict_component_covariance(small.X)
-    for c in range(C):
-        at = slice(c * N, (c + 1) * N)
-        np.testing.assert_allclose(c_mean[:, c], mean[at], atol=1e-5)
-        np.testing.assert_allclose(c_cov[c], S[at, at], atol=1e-5)
-        for d in range(C):
-            other = slice(d * N, (d + 1) * N)
-            np.testing.assert_allclose(cross[:, c, d], np.diag(S[at, other]), atol=1e-5)
-
-
-def test_equals_gpflow_opper_archambeau(small, rng):
-    ours = gg.models.AdditiveVGP(small.data, small.kernel(), gpflow.likelihoods.StudentT())
-    theirs = gpflow.models.VGPOpperArchambeau(
-        small.data, small.kernel(), gpflow.likelihoods.StudentT()
-    )
-    fill(ours, rng)
-    theirs.q_alpha.assign(ours.q_alpha)
-    theirs.q_lambda.assign(ours.q_lambda)
-    assert float(ours.elbo()) == pytest.approx(float(theirs.elbo()), rel=1e-9)
-    new = rng.uniform(size=(5, 3))
-    for a, b in zip(ours.predict_f(new), theirs.predict_f(new)):
-        np.testing.assert_allclose(a, b, atol=1e-8)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from gpflow.kernels import Constant, Matern32, SquaredExponential
-from gpflow.utilities import positive, set_trainable
+from gpflow.utilities import positive
 from response_cases import responses
 
 import gpflow_gam as gg
@@ -129,26 +129,16 @@ def sparse(units: Units) -> gg.models.AdditiveSVGP:
     return model
 
 
-def whole(units: Units) -> gg.models.AdditiveVGP:
-    model = gg.models.AdditiveVGP(data(units), kernel(units), normal(units))
-    set_trainable(model.kernel, False)
-    set_trainable(model.likelihood, False)
-    # not to the end, which takes long: whatever the units, the way there is the same
-    gg.optimizers.fit(model, tolerance=1e-10, max_iterations=40)
-    return model
-
-
 def newton(units: Units) -> gg.models.IterNCGP:
     model = gg.models.IterNCGP(data(units), kernel(units), normal(units), solver="newton")
     gg.optimizers.fit(model, hyperparameters=False)
     return model
 
 
-Model = gg.models.AdditiveSGPR | gg.models.AdditiveSVGP | gg.models.AdditiveVGP | gg.models.IterNCGP
+Model = gg.models.AdditiveSGPR | gg.models.AdditiveSVGP | gg.models.IterNCGP
 MODELS: dict[str, Callable[[Units], Model]] = {
     "SGPR": collapsed,
     "SVGP": sparse,
-    "VGP": whole,
     "IterNCGP": newton,
 }
 _KNOWN: dict[str, Model] = {}
@@ -202,7 +192,6 @@ def test_a_component_without_variance(variance):
     X, Y = numbers()
     models = [
         gg.models.AdditiveSGPR((X, Y), own, variables, 0.04),
-        gg.models.AdditiveVGP((X, Y), own, gpflow.likelihoods.Gaussian(0.04)),
         newton_of((X, Y), own),
     ]
     alone = gg.models.AdditiveSGPR(

@@ -1,12 +1,11 @@
 """Additive models: GPflow models whose posterior has components."""
 
-from .additive import AdditiveModel, AdditiveSGPR, AdditiveSVGP, AdditiveVGP
+from .additive import AdditiveModel, AdditiveSGPR, AdditiveSVGP
 from .iterncgp import IterNCGP
 
 __all__ = [
     "AdditiveModel",
     "AdditiveSGPR",
     "AdditiveSVGP",
-    "AdditiveVGP",
     "IterNCGP",
 ]

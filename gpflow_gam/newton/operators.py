@@ -12,7 +12,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
-from gpflow.utilities import deepcopy, set_trainable
+from gpflow.utilities import deepcopy
 
 from ..inducing_variables import EQUAL, pivoted_cholesky
 from ..kernels import AdditiveKernel, SeparateAdditive
@@ -112,95 +112,19 @@ class KernelProduct:
     ``k(X1, X2) V`` in memory for one block of rows, differentiable in V and kernel parameters.
 
     A small matrix is computed at once. Any other takes a loop over blocks inside one XLA
-    program, and its gradient a second one: automatic differentiation would keep every block. In
-    the scope of a ``tf.distribute`` strategy each replica takes a block of rows.
+    program, and its gradient a second one: automatic differentiation would keep every block.
     """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self._compiled = Compiled(self._product)
-        self._copies: dict[tuple[str, ...], list[KernelProduct]] = {}
-        self._runs: dict[Hashable, Callable[..., Any]] = {}
 
     def __call__(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         """[N, R]. Shapes: X1 [N, D], X2 [M, D], V [M, R]."""
-        if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
-            return self._distributed(tf.distribute.get_strategy(), X1, X2, V)
-        return self._on_one_device(X1, X2, V)
-
-    def _on_one_device(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         if is_small(X1, X2):
             return tf.matmul(tf.cast(self.kernel(X1, X2), V.dtype), V)
         # its gradient is of those variables that were trainable when it was traced
         return self._compiled(X1, X2, V, variant=tuple(v.trainable for v in self.kernel.variables))
-
-    def _distributed(
-        self, strategy: tf.distribute.Strategy, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor
-    ) -> tf.Tensor:
-        """A block of rows of ``k(X1, X2)`` on each replica, and in the gradient, too."""
-        variables = list(self.kernel.trainable_variables)
-
-        def product(X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-            result = self._placed(strategy, "product")(_divisible(strategy, X1), X2, V)
-            N = int(X1.shape[0])
-            return tf.ensure_shape(strategy.gather(result, axis=0)[:N], [N, V.shape[1]])
-
-        def slopes(U: tf.Tensor) -> list[tf.Tensor]:
-            rows = _divisible(strategy, X1), _divisible(strategy, U, tf.zeros_like(U[:1]))
-            result = self._placed(strategy, "slopes")(*rows, X2, V)
-            return [strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in result]
-
-        def gradient(U: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return (product(X2, X1, U), *(slopes(U) if variables else ()))
-
-        result = product(X1, X2, tf.stop_gradient(V))
-
-        # variables are inputs: a tape follows them and not the replicas' copies
-        @tf.custom_gradient
-        def follow(*_: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-            return tf.identity(result), gradient
-
-        return follow(V, *variables)
-
-    def _placed(self, strategy: tf.distribute.Strategy, what: str) -> Callable[..., Any]:
-        """The computation of every replica on its rows, in one compiled call."""
-        devices = tuple(strategy.extended.worker_devices)
-        copies = self._on_devices(devices)
-        free = tuple(v.trainable for v in self.kernel.variables)
-        key = devices, what, free
-        if key not in self._runs:
-
-            def run(*arguments: tf.Tensor) -> Any:
-                replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-                at = int(tf.get_static_value(replica))
-                copy, each = copies[at], int(arguments[0].shape[0]) // len(copies)
-                mine = slice(at * each, (at + 1) * each)
-                if what == "product":
-                    X1, X2, V = arguments
-                    return copy._on_one_device(X1[mine], X2, V)
-                X1, U, X2, V = arguments
-                variables = [v for v, is_free in zip(copy.kernel.variables, free) if is_free]
-                slopes = Compiled(lambda x, y, v, u: copy._run_gradient(x, y, v, u, variables))
-                return list(slopes(X1[mine], X2, V, U[mine]))
-
-            self._runs[key] = tf.function(
-                lambda *arguments: strategy.run(run, args=arguments), autograph=False
-            )
-        return self._runs[key]
-
-    def _on_devices(self, devices: tuple[str, ...]) -> list[KernelProduct]:
-        """Copies of the product on each device, at the present parameters: XLA reads no others."""
-        if devices not in self._copies:
-            copies = []
-            for device in devices:
-                with tf.device(device):
-                    copies.append(KernelProduct(deepcopy(self.kernel)))
-                set_trainable(copies[-1].kernel, False)  # of which no tape takes notice
-            self._copies[devices] = copies
-        for other in self._copies[devices]:
-            for theirs, ours in zip(other.kernel.variables, self.kernel.variables):
-                theirs.assign(ours)
-        return self._copies[devices]
 
     def _product(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         # The gradient has to be inside the compiled function: TensorFlow differentiates whatever
@@ -254,7 +178,7 @@ class KernelProduct:
             weights = tf.slice(U, [i * rows, 0], [rows, tf.shape(U)[1]])
             weights = tf.matmul(weights, V, transpose_b=True)  # d / d K
             with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(variables)  # replicas' are not trainable
+                tape.watch(variables)
                 value = tf.reduce_sum(tf.cast(self.kernel(block, X2), V.dtype) * weights)
             parts = tape.gradient(value, variables, unconnected_gradients="zero")
             return (i + 1, *(t + tf.convert_to_tensor(p) for t, p in zip(totals, parts)))
@@ -262,15 +186,6 @@ class KernelProduct:
         start = (tf.constant(0), *(tf.zeros(v.shape, dtype=v.dtype) for v in variables))
         result = tf.while_loop(lambda i, *_: i < number, body, start, parallel_iterations=1)
         return list(result[1:])
-
-
-def _divisible(
-    strategy: tf.distribute.Strategy, rows: tf.Tensor, spare: tf.Tensor | None = None
-) -> tf.Tensor:
-    """Rows [n, D] and some to spare, the first one over and over, as many for each replica."""
-    missing = -int(rows.shape[0]) % strategy.num_replicas_in_sync
-    spare = rows[:1] if spare is None else spare
-    return tf.concat([rows, tf.repeat(spare, missing, axis=0)], axis=0)
 
 
 _SMALLEST = 1e-9  # variance left, against the largest at the start, at which a factor is complete

@@ -140,7 +140,7 @@ def fit(
 
     What is done depends on the model:
 
-    - it holds its data (``AdditiveSGPR``, ``AdditiveVGP``, GPflow's own): L-BFGS;
+    - it holds its data (``AdditiveSGPR``, GPflow's own): L-BFGS;
     - ``AdditiveSVGP`` with ``OptimalPrecision``: natural-gradient site updates, in turn with
       L-BFGS on hyperparameters at fixed sites; with minibatches, site updates of step ``rho`` in
       turn with Adam;

@@ -15,7 +15,7 @@ from ..covariances import jittered, mean_variance, relative_jitter
 from ..kernels.correlation import with_precise_distances
 from ..newton.operators import LatentKernels, cross_product, joint_covariance, over_rows
 from ..variational import double, standard_normal
-from .base import AdditivePosterior, Cache, cache_type, of_independent_outputs, seeds
+from .base import AdditivePosterior, Cache, cache_type, seeds
 
 Weights = Callable[[], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 
@@ -38,7 +38,6 @@ class ActionPosterior(AdditivePosterior):
     :param precompute_cache: whether and how to keep them, together with kernels and mean function
         as they were then, so that predictions never mix old and new ones. (While a function is
         compiled they are those of the function's own run.)
-    :param independent: whether q has independent outputs, as that of Adam et al. 2018, Appendix B.
     :raises ValueError: the latent functions' kernels have different components.
     """
 
@@ -50,7 +49,6 @@ class ActionPosterior(AdditivePosterior):
         mean_function: MeanFunction | None = None,
         *,
         precompute_cache: PrecomputeCacheType | str | None = None,
-        independent: bool = False,
     ) -> None:
         kind = cache_type(precompute_cache)
         live: ActionPosterior | None = None
@@ -61,8 +59,7 @@ class ActionPosterior(AdditivePosterior):
         super().__init__(latents.kernels[0], X_data, mean_function=mean_function)
         self.latents = latents
         self.num_latent_gps = latents.num_latents
-        self.couples_outputs = latents.num_latents > 1 and not independent
-        self._independent = independent
+        self.couples_outputs = latents.num_latents > 1
         self._weights = weights
         # out of sight: its parameters are none of the snapshot's
         self._live: Callable[[], ActionPosterior] | None = None if live is None else lambda: live
@@ -113,12 +110,11 @@ class ActionPosterior(AdditivePosterior):
         v, E, _ = cache
         mean, h = self._seen(X, v, E)
         prior = self.latents.each([k(X, full_cov=full_cov) for k in self.latents.kernels])
-        if full_output_cov and not self._independent:
+        if full_output_cov:
             cov = joint_covariance(prior, h)
         else:
             cov = _left(prior, h, full_cov)
             cov = cov if full_cov else tf.transpose(cov)
-            cov = of_independent_outputs(cov, full_cov) if full_output_cov else cov
         return tf.cast(tf.transpose(mean), X.dtype), tf.cast(cov, X.dtype)
 
     @check_shapes("Xnew: [N, D]", "return[0]: [N, L]", "return[1]: [N, L]")
@@ -248,16 +244,14 @@ class ActionPosterior(AdditivePosterior):
         Q, C, N = self.latents.num_latents, self.kernel.num_components, tf.shape(X)[0]
         A = tf.broadcast_to(A, [Q, C, N, N])
         z = double(standard_normal([Q, C, N, num_samples], X.dtype, seeds(seed, 1)[0]))
-        groups = Q if self._independent else 1  # of outputs that are drawn together
-        rows = Q // groups * C * N
-        B = tf.reshape(tf.linalg.triangular_solve(A, h), [groups, rows, tf.shape(h)[-1]])
-        noise = tf.reshape(z, [groups, rows, num_samples])
+        B = tf.reshape(tf.linalg.triangular_solve(A, h), [Q * C * N, tf.shape(h)[-1]])
+        noise = tf.reshape(z, [Q * C * N, num_samples])
         values, vectors = tf.linalg.eigh(tf.matmul(B, B, transpose_a=True))
         values = tf.clip_by_value(values, tf.zeros([], K.dtype), tf.ones([], K.dtype))
         # 1 - sqrt(1 - x), over x, without cancellation
         shrink = 1.0 / (1.0 + tf.sqrt(1.0 - values))
         inner = tf.matmul(vectors, tf.matmul(B, noise, transpose_a=True), transpose_a=True)
-        inner = tf.matmul(vectors, shrink[..., None] * inner)
+        inner = tf.matmul(vectors, shrink[:, None] * inner)
         away = tf.matmul(A, tf.reshape(noise - tf.matmul(B, inner), tf.shape(z)))
         alive = tf.where(size > 0.0, tf.ones_like(size), tf.zeros_like(size))
         draws = mean[..., None] + alive[..., None] * away

@@ -271,7 +271,7 @@ def servable(model: Any) -> Servable:
     """The model as something that can be exported."""
     raise TypeError(
         "model must be a fitted gpflow_gam.GAM, a gpflow_gam model with a posterior() "
-        "(AdditiveSVGP, AdditiveSGPR, AdditiveVGP, IterNCGP), or a keras.Model with heads of "
+        "(AdditiveSVGP, AdditiveSGPR, IterNCGP), or a keras.Model with heads of "
         f"gpflow_gam.layers; got {type(model).__name__}."
     )
 
@@ -304,7 +304,7 @@ def unused(name: str, taken: set[str]) -> str:
 
 @servable.register(AdditiveModel)
 class ModelServable(Servable):
-    """A trained model of a matrix X: AdditiveSVGP, AdditiveSGPR, AdditiveVGP or IterNCGP."""
+    """A trained model of a matrix X: AdditiveSVGP, AdditiveSGPR or IterNCGP."""
 
     kind: ClassVar[str] = "model"
 
