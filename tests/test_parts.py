@@ -226,3 +226,25 @@ def test_draws_of_a_part_have_its_moments(poisson, data):
 def test_bad_terms_are_refused(poisson, data, arguments, error, message):
     with pytest.raises(error, match=message):
         poisson.predict(data, **arguments)
+
+
+def test_many_rows_have_what_few_have():
+    """Splines that effects of one column are read off at many rows are those effects."""
+    rng = np.random.default_rng(0)
+    low, high = np.array([0.0, -1.0, 1.0]), np.array([1.0, 1.0, 3.0])
+    data = pd.DataFrame(rng.uniform(low, high, (150, 3)), columns=["x", "z", "size"])
+    data["g"] = rng.choice(list("ab"), 150)
+    data["y"] = np.sin(6 * data.x) * data["size"] + 0.3 * rng.normal(size=150)
+    terms = "s(x, by=size) + s(x, by=g, bs='iou') + s(z, bs='ou') + te(x, z, k=4) + g"
+    gam = gg.GAM(f"y ~ {terms}").fit(data)
+    new = pd.DataFrame(
+        rng.uniform(low - 0.1, high + 0.1, (17_000, 3)), columns=[*list("xz"), "size"]
+    )
+    new["g"] = rng.choice(list("ab"), len(new))
+    for ask in ({"type": "terms", "se": True}, {"type": "terms"}, {"type": "link"}):
+        whole = gam.predict(new, **ask)
+        parts = [gam.predict(new[i : i + 8500], **ask) for i in (0, 8500)]
+        if "se" in ask:
+            whole, parts = pd.concat(whole, axis=1), [pd.concat(p, axis=1) for p in parts]
+        few = np.concatenate(parts)
+        np.testing.assert_allclose(whole, few, rtol=2e-6, atol=1e-6 * np.ptp(data.y))

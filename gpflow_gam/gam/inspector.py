@@ -76,7 +76,8 @@ class Inspector(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Su
         - ``"terms"``: a DataFrame with what each component adds to the predictor, and a column
           ``offset`` where there are offsets; the sum of the columns is the predictor. The model's
           constant is in ``intercept``, which is that of :meth:`summary`, or in the factor whose
-          levels have their own means in its place;
+          levels have their own means in its place. From 16 000 rows on effects of one column are
+          read off splines, right to 1e-6 of their range;
         - ``"observation"``: a new response, with the family's noise;
         - ``"class"``: the most probable class.
 

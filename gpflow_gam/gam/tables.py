@@ -132,7 +132,7 @@ class Tables:
         def values(points: Sequence[AnyNDArray]) -> AnyNDArray:
             rows = np.array(list(itertools.product(*points)))
             X = component.full(rows.reshape(len(rows), len(points)), fit.spec.encoder.width)
-            means = factor * fit.component_means(X, [component.name])[:, 0] + constant
+            means = factor * fit.component_means(X, [component.name])[0][:, 0] + constant
             return means.reshape(*map(len, points), -1)
 
         return values

@@ -204,9 +204,9 @@ class InducingMoments:
         inner = np.sum(phi * (covariance @ phi), axis=1)
         return phi.T @ mean, inner.T + left.T @ self.entering(names)
 
-    def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance [N, C, L] of each component at X [N, D]."""
-        means, variances = zip(*(self.total(X, names=[name]) for name in self._source.names))
+    def components(self, X: AnyNDArray, names: Sequence[str]) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean and variance [N, C, L] of each of some components at X [N, D]."""
+        means, variances = zip(*(self.total(X, names=[name]) for name in names))
         return np.stack(means, axis=1), np.stack(variances, axis=1)
 
     # --- features -----------------------------------------------------------------------------

@@ -340,9 +340,9 @@ class Averaged:
         mean, known, uncertain = self._sums(X, [chosen], between)
         return mean[:, 0], known[:, 0], uncertain[:, 0]
 
-    def components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and averaged variance of every component at rows, [N, C, L] each."""
-        mean, _, uncertain = self._sums(X, [[c] for c in range(len(self._names))], True, True)
+    def components(self, X: AnyNDArray, names: Sequence[str]) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean and averaged variance of some components at rows, [N, C, L] each."""
+        mean, _, uncertain = self._sums(X, [[self._names.index(n)] for n in names], True, True)
         return mean, uncertain
 
     def _sums(

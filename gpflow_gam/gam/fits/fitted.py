@@ -323,23 +323,25 @@ class FittedGAM:
         model = self.model
         return model.predictive_share() if isinstance(model, IterNCGP) else 1.0
 
-    def predict_components(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance of the components, [N, C, L] each."""
-        moments = self.known_moments
-        if moments is None:
-            mean, var = self._in_blocks(X, self.posterior.predict_components)
-            if self.num_predictors == 1:
-                return mean[..., None], var[..., None]
-            return mean, var
-        parts = self._by_rows(X, moments.components)
-        return parts[0], np.maximum(parts[1], 0.0)  # rounding
-
-    def component_means(self, X: AnyNDArray, names: Sequence[str]) -> AnyNDArray:
-        """Means of some components alone, [N, C, L], for far less than with their variances."""
+    def predict_components(
+        self, X: AnyNDArray, names: Sequence[str]
+    ) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean and variance of some components, [N, C, L] each."""
         moments = self.known_moments
         if moments is None:
             chosen = [self.spec.names.index(name) for name in names]
-            return self.predict_components(X)[0][:, chosen]
+            mean, var = self._in_blocks(X, self.posterior.predict_components)
+            if self.num_predictors == 1:
+                mean, var = mean[..., None], var[..., None]
+            return mean[:, chosen], var[:, chosen]
+        parts = self._by_rows(X, lambda rows: moments.components(rows, names))
+        return parts[0], np.maximum(parts[1], 0.0)  # rounding
+
+    def component_means(self, X: AnyNDArray, names: Sequence[str]) -> tuple[AnyNDArray]:
+        """Means alone of some components, [N, C, L], for far less than with their variances."""
+        moments = self.known_moments
+        if moments is None:
+            return (self.predict_components(X, names)[0],)
 
         def means(rows: AnyNDArray) -> tuple[AnyNDArray]:
             result = np.empty((len(rows), len(names), self.num_predictors))
@@ -347,15 +349,7 @@ class FittedGAM:
                 result[:, c] = moments.features(name, rows).T @ moments.mean[moments.block(name)]
             return (result,)
 
-        return self._by_rows(X, means)[0]
-
-    def sum_means(self, X: AnyNDArray, names: Sequence[str]) -> AnyNDArray:
-        """Means of the sum of some components alone, [N, L]; m(x) is left out."""
-        parts = [
-            self.component_means(X[start : start + BLOCK], names).sum(axis=1)
-            for start in range(0, max(len(X), 1), BLOCK)
-        ]
-        return np.concatenate(parts)
+        return (self._by_rows(X, means)[0],)
 
     def predict_sum(self, X: AnyNDArray, names: Collection[str]) -> tuple[AnyNDArray, AnyNDArray]:
         """As :meth:`predict_joint`, of the sum of some components; m(x) is left out."""

@@ -12,6 +12,7 @@ import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
+from scipy.interpolate import CubicSpline
 from scipy.stats import norm
 
 from ...errors import check_choice, check_level
@@ -22,6 +23,7 @@ from ...likelihoods.predictive import (
     summarised_response,
 )
 from ...likelihoods.support import checked_observations
+from ..components import Component
 from ..frames import Holes, NumericColumn, Table, blocks_of, filled, in_blocks, located, recut
 from ..terms import Column, Term, variables_of
 from .fitted import BLOCK, FittedGAM, encoded, response_errors, warn_of_tails
@@ -36,8 +38,12 @@ OFFSET = "offset"  # name of the offsets' part of the predictor
 _INTERCEPT = ("intercept", "(Intercept)", "1")
 _DRAWS = 1000
 _TOGETHER = 2**20  # responses that are drawn in one call
-_MANY = 8 * BLOCK  # rows at a time where nothing is drawn
+_MANY = 20 * BLOCK  # rows at a time where nothing is drawn
+_NODES = 2049  # of the splines that functions of one column are read off, at many rows
+_AGREEMENT = 1e-6  # relative, between their nodes
 Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
+OfComponents = Callable[[AnyNDArray, Sequence[str]], tuple[AnyNDArray, ...]]
+"""Means, or means and variances, of some components at rows, [N, C, L] each."""
 
 
 # --- part of a predictor -------------------------------------------------------------------------
@@ -286,7 +292,8 @@ class Prediction:
     def _link_estimate(self, X: AnyNDArray) -> AnyNDArray:
         """The estimate of the predictor, for far less than with its standard error."""
         fit, (factor, shift) = self.fit, self.fit.units
-        mean = fit.sum_means(X, self.names) + known_part(fit, X, self.part)
+        mean = at_rows(fit, X, self.names, fit.component_means)[0].sum(axis=1)
+        mean += known_part(fit, X, self.part)
         mean = shift + factor * mean
         return mean[:, 0] if fit.num_predictors == 1 else mean
 
@@ -341,18 +348,13 @@ class Prediction:
         # whose means stand in its place
         fit, names = self.fit, self.names
         if self.interval is None and not self.se:
-            return _contributions(fit, X, fit.component_means(X, names), names)
-        if self.uncertain is None:
-            mean, var = fit.predict_components(X)
-        else:
-            mean, var = self.uncertain.components(X)
-        chosen = [fit.spec.names.index(name) for name in names]
+            mean = at_rows(fit, X, names, fit.component_means)[0]
+            return _contributions(fit, X, mean, names)
+        alone = fit.predict_components if self.uncertain is None else self.uncertain.components
+        mean, var = at_rows(fit, X, names, alone)
         factor, _ = fit.units
-        errors = _by_column(fit, np.sqrt(factor**2 * var[:, chosen]), names)
-        estimates, errors = (
-            _contributions(fit, X, mean[:, chosen], names),
-            _offset(fit, errors, 0.0),
-        )
+        errors = _by_column(fit, np.sqrt(factor**2 * var), names)
+        estimates, errors = _contributions(fit, X, mean, names), _offset(fit, errors, 0.0)
         if self.interval is None:
             return estimates, errors
         half = norm.ppf(0.5 + 0.5 * self.interval) * errors
@@ -364,6 +366,55 @@ class Prediction:
         empty: list[Any] = [[]] * (estimates.columns.nlevels + 1)
         columns = pd.MultiIndex.from_arrays(list(zip(*every)) or empty)
         return pd.DataFrame(whole, columns=columns, index=estimates.index)
+
+
+def at_rows(
+    fit: FittedGAM, X: AnyNDArray, names: Sequence[str], evaluate: OfComponents
+) -> list[AnyNDArray]:
+    """What ``evaluate`` gives of components at rows; at many, of one column each by its spline."""
+    if len(X) < 8 * _NODES:
+        return list(evaluate(X, names))
+    splines = {name: _by_spline(fit.spec.component(name), X, evaluate) for name in names}
+    others = [name for name in names if splines[name] is None]
+    exact = evaluate(X, others) if others else ()
+    parts = zip(*(splines[n] or [v[:, others.index(n)] for v in exact] for n in names))
+    return [np.stack(part, axis=1) for part in parts]
+
+
+def _by_spline(
+    component: Component, X: AnyNDArray, evaluate: OfComponents
+) -> list[AnyNDArray] | None:
+    """
+    The same of a component at rows, [N, L] each, by cubic splines along its column.
+
+    None of one that has no such column, or is too rough there.
+    """
+    margin, by = component.margins[0] if component.margins else None, component.by
+    if margin is None or len(component.margins) > 1 or component.slots:
+        return None
+    width, name = X.shape[1], [component.name]
+    nodes, step = np.linspace(*margin.ends, _NODES, retstep=True)
+    if not step > 0.0:
+        return None
+    # rough functions are so at inducing inputs
+    cells = np.clip((np.ravel(component.inducing) - nodes[0]) // step, 0, _NODES - 2)
+    between = nodes[0] + (np.union1d(cells, np.arange(0, _NODES - 1, 64)) + 0.5) * step
+    at = component.full(np.concatenate([nodes, between])[:, None], width)
+    values = np.stack([v[:, 0] for v in evaluate(at, name)], axis=1)  # [n, 1 or 2, L]
+    spline = CubicSpline(nodes, values[:_NODES])
+    away = np.abs(spline(between) - values[_NODES:])
+    if np.any(away > _AGREEMENT * np.max(np.abs(values), axis=0)):
+        return None
+    x = X[:, margin.column]
+    result = list(np.moveaxis(spline(x), 1, 0))
+    if by is not None:
+        size = X[:, by.column] if by.code is None else X[:, by.column] == by.code
+        result = [own * (size**i)[:, None] for i, own in enumerate(result, 1)]
+    outside = np.flatnonzero(~((x >= nodes[0]) & (x <= nodes[-1])))
+    if len(outside):
+        for own, value in zip(result, evaluate(X[outside], name)):
+            own[outside] = value[:, 0]
+    return result
 
 
 def _trials(fit: FittedGAM, table: Table) -> AnyNDArray | None:
