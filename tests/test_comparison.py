@@ -12,7 +12,6 @@ from scipy.stats import norm
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.comparison import total
-from gpflow_gam.gam.effects import inducing_moments
 from gpflow_gam.likelihoods.base import unwrapped
 from gpflow_gam.likelihoods.expectations import expectations
 from gpflow_gam.likelihoods.support import checked_observations
@@ -60,7 +59,7 @@ def fitted(family: str, data: pd.DataFrame, terms=None, **options) -> gg.GAM:
 def refit(gam: gg.GAM, keep: np.ndarray, asked: np.ndarray, frozen: bool = False) -> np.ndarray:
     """Log densities at ``asked`` of the rows ``keep``, whose sites converge or are frozen."""
     fit = gam.fitted
-    moments = inducing_moments(fit)
+    moments = fit.moments
     features, left = moments.all_features(fit.X)
     enters = np.repeat(moments.entering(), [len(root) for root in moments.roots], axis=0)
     left = left.T @ moments.entering()

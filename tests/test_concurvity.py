@@ -9,7 +9,6 @@ import rscript
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
-from gpflow_gam.gam.effects import inducing_moments
 
 QUICK = {"max_iterations": 15}
 
@@ -36,7 +35,7 @@ def gam(data):
 
 def test_pairs_are_what_regression_on_one_effect_explains(gam):
     table = gam.concurvity(full=False)
-    moments, X = inducing_moments(gam.fitted), gam.fitted.X
+    moments, X = gam.fitted.moments, gam.fitted.X
     for measure in ("observed", "estimate"):
         result = table.loc[measure]
         for one in gam.names:

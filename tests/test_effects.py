@@ -17,7 +17,6 @@ import gpflow_gam as gg
 from gpflow_gam import effects, factor, linear, random_effect, s, ti
 from gpflow_gam.gam.effects import (
     critical_values,
-    inducing_moments,
     joint_moments,
     max_deviations,
     posterior,
@@ -218,7 +217,7 @@ def test_differences_between_curves_use_the_coupling(by_level):
     # against the posterior's own covariance between components
     names = by_level.posterior.names
     i, j = names.index("s(x):g=a"), names.index("s(x):g=c")
-    moments = inducing_moments(by_level.fitted)
+    moments = by_level.fitted.moments
     spec = by_level.fitted.spec
     parts = [spec.component(n) for n in (names[i], names[j])]
     X = [p.full(grid[:, None], by_level.fitted.X.shape[1]) for p in parts]

@@ -190,7 +190,7 @@ def test_rows_left_out_are_those_of_one_model_a_predictor(monkeypatch) -> None:
     gam = gg.GAM({"mean": s("x", k=6), "scale": s("z", k=5)}, family="gamma").fit(frame, y="y")
     loo, fit = gam.loo(), gam.fitted
     # by hand: dense posterior of the sites of all rows, each row's own taken out
-    moments = gg.gam.effects.inducing_moments(fit)
+    moments = fit.moments
     phi, left = moments.all_features(fit.X)
     mean, var = moments.total(fit.X)
     known = np.asarray(fit.model.mean_function(fit.X))

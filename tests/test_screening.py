@@ -15,7 +15,6 @@ from scipy.stats import chi2
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, ti
-from gpflow_gam.gam.effects import inducing_moments
 from gpflow_gam.gam.screening import (
     evidence_gain,
     expand,
@@ -88,7 +87,7 @@ def small():
 def dense(gam, rows):
     """Errors y - m and their covariance under the main effects, [n] and [n, n]."""
     fit = gam.fitted
-    moments = inducing_moments(fit)
+    moments = fit.moments
     X = fit.X[rows]
     phi = np.concatenate([moments.features(c.name, X) for c in fit.spec.components])
     noise = float(fit.likelihood.variance.numpy()) / fit.weights[rows]
@@ -152,7 +151,7 @@ def test_negative_precisions_count():
     w = expectations(fit.likelihood, fit.X, mean, var, fit.Y, ()).precision[:, 0]
     assert np.sum(w < 0.0) > 5
     (own,) = expand(fit, np.arange(70)).predictors
-    phi = inducing_moments(fit).all_features(fit.X)[0]
+    phi = fit.moments.all_features(fit.X)[0]
     S = np.linalg.inv(np.eye(len(phi)) + (phi * w) @ phi.T)
     P = np.diag(w) - (phi * w).T @ S @ (phi * w)
     B, C = rng.normal(size=(2, 70, 3))

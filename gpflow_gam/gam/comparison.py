@@ -43,7 +43,6 @@ from ..optimizers.binned.cavities import (
 from ..posteriors.base import SparseAdditivePosterior
 from ..posteriors.inducing import Projection
 from ..threads import one_blas_thread
-from .effects import inducing_moments
 from .fits import FittedGAM
 from .fits.data import CodedData
 from .fits.prediction import PredictionType, framed
@@ -485,7 +484,7 @@ def _weighted(fit: FittedGAM) -> Likelihood:
 
 def _dense(fit: FittedGAM) -> tuple[RowPosterior, Sites]:
     """Sites that the rows would have at q, for families of q that keep none."""
-    moments = inducing_moments(fit)
+    moments = fit.moments
     assert isinstance(fit.posterior, SparseAdditivePosterior)
 
     entering = moments.entering()

@@ -14,7 +14,6 @@ from ..likelihoods.predictive import predictive_moments
 from ..models import IterNCGP
 from ..threads import one_blas_thread
 from .comparison import row_posterior, rows_of
-from .effects import inducing_moments
 from .fits import FittedGAM
 from .fits.fitted import encoded
 from .fits.reading import in_memory
@@ -155,7 +154,7 @@ class Conformal:
         assert self._without is not None
         moved, shift, gain = self._without
         number = len(shift)
-        c = inducing_moments(self.fit).all_features(X)[0].T @ moved  # [N, n]
+        c = self.fit.moments.all_features(X)[0].T @ moved  # [N, n]
         means, variances = mean + c * shift, np.maximum(var + np.square(c) * gain, 0.0)
         flat = np.repeat(X, number, axis=0), means.reshape(-1, 1), variances.reshape(-1, 1)
         estimate, sd = (v.reshape(c.shape) for v in _summarised(self.fit, *flat))

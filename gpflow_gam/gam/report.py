@@ -28,7 +28,7 @@ from .terms import Column, Smooth, Tensor
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .inspector import Inspector
+    from .gam import GAM
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --rule: #c9c9c9; --paper: #fff; }
@@ -77,7 +77,7 @@ _PAPERS = {
 
 
 def write_report(
-    gam: Inspector,
+    gam: GAM,
     path: str | Path,
     others: Mapping[str, Any] | None,
     title: str | None,

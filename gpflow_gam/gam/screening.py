@@ -23,7 +23,6 @@ from ..likelihoods.support import checked_observations
 from . import GAM
 from .components import Margin, interaction_margin
 from .components.plan import NUM_INDUCING
-from .effects import inducing_moments
 from .families import Family
 from .fits import FittedGAM
 from .frames import Table
@@ -201,7 +200,7 @@ def expand(fit: FittedGAM, rows: AnyNDArray) -> Expansion:
     # The main effects are informed by all rows. What is returned is of rows given the others: a
     # gain in its evidence is the gain in log p(y[rows] | y[others]) by a component that acts on
     # rows alone.
-    moments = inducing_moments(fit)
+    moments = fit.moments
     gradient, weight = _sites(fit)
     try:
         factors = _factors(fit, weight)
@@ -226,7 +225,7 @@ def _factors(fit: FittedGAM, weight: AnyNDArray) -> list[AnyNDArray]:
     if not fit.data.complete and fit.solution is not None:
         precisions += fit.solution.q.precision  # of rows that are not here, too
     else:
-        moments = inducing_moments(fit)
+        moments = fit.moments
         for block in _blocks(np.arange(len(fit.X))):
             phi = moments.all_features(fit.X[block])[0]
             for precision, w in zip(precisions, weight.T):

@@ -19,8 +19,8 @@ from ..errors import check_count, check_level
 from ..likelihoods.base import unwrapped
 from ..likelihoods.continuous import entry
 from ..optimizers.laplace import HyperparameterDraw, movable_likelihood
-from .effects import hyperparameter_draws, inducing_moments
-from .effects.averages import draws_at
+from .effects import hyperparameter_draws
+from .effects.posterior import draws_at
 from .families import Cox, Survival, Weibull
 from .families.base import base_of
 from .fits import FittedGAM
@@ -214,7 +214,7 @@ class Lifetimes:
             yield likelihood, F
             return
         (moved,), root = joint
-        response = inducing_moments(fit).all_features(X)[0].T @ moved
+        response = fit.moments.all_features(X)[0].T @ moved
         copied, learnt = movable_likelihood(model, solution)
         z = np.random.default_rng(seed).standard_normal((_BASELINES, len(root)))
         for part, step in zip(np.array_split(F, _BASELINES), z @ root.T):

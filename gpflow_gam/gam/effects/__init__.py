@@ -13,7 +13,7 @@ from .effect import effect as effect
 from .effect import max_deviations as max_deviations
 from .effect import simultaneous_bands as simultaneous_bands
 from .posterior import averaged as averaged
-from .posterior import averaged_log_density, hyperparameter_draws, inducing_moments, joint_moments
+from .posterior import averaged_log_density, hyperparameter_draws, joint_moments
 from .sobol import SobolIndices as SobolIndices
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "applied",
     "averaged_log_density",
     "hyperparameter_draws",
-    "inducing_moments",
     "joint_moments",
     "make_grid",
     "transformed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +14,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ...errors import check_choice, check_count, check_level
-from ...kernels.fixed_inputs import FixedInputKernel
-from ...likelihoods.base import unwrapped
 from ...likelihoods.predictive import expected_response
-from ...posteriors.inducing import InducingMoments
 from ...threads import one_blas_thread
 from ..fits import FittedGAM
 from ..fits.fitted import CENTRAL, Inspected, Scale, meaningful, warn_if_far
@@ -26,8 +23,8 @@ from ..fits.reading import in_memory
 from ..frames import Element, Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_column, as_columns, variables_of
 from ..terms.smooth import KINDS
-from .effect import STEP, as_table, simultaneous_bands, stacked_frame, with_outputs
-from .posterior import between_moments, inducing_moments, states
+from .effect import STEP, as_table, simultaneous_bands, stacked_frame
+from .posterior import places_of, predictor_draws, predictor_moments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,133 +33,6 @@ class Averages:
 
     estimate: AnyNDArray
     draws: AnyNDArray
-
-
-@dataclasses.dataclass(frozen=True)
-class _Places:
-    """Inputs at which a component is needed."""
-
-    name: str
-    X: AnyNDArray
-    index: AnyNDArray
-
-
-def _predictors(
-    fit: FittedGAM, places: Sequence[_Places], settings: Sequence[AnyNDArray]
-) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
-    """Mean and variance of the predictor in each setting without m(x), [N, L], or covariances."""
-    moments = inducing_moments(fit)
-    parts = []
-    for place in places:
-        phi, prior = moments.features_and_prior(place.name, moments.tangents(place.name, place.X))
-        parts.append((phi, np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)))
-    names = [place.name for place in places]
-    for g in range(len(settings)):
-        index = [p.index if p.index.ndim == 1 else p.index[g] for p in places]
-        phi = np.concatenate([features[:, at] for (features, _), at in zip(parts, index)])
-        left = np.stack([open_[at] for (_, open_), at in zip(parts, index)])
-        mean, var = moments.summed(phi, left, names)
-        if moments.shared is not None:
-            var = with_outputs(var, phi.T @ moments.shared[:, moments.places(names)])
-        yield mean, var
-
-
-def _places(fit: FittedGAM, name: str, settings: Sequence[AnyNDArray]) -> _Places:
-    columns = list(fit.spec.component(name).columns)
-    inputs = [X[:, columns] for X in settings]
-    fixed = all(np.array_equal(inputs[0], other) for other in inputs[1:])
-    points, index = np.unique(
-        inputs[0] if fixed else np.concatenate(inputs), axis=0, return_inverse=True
-    )
-    X = np.zeros((len(points), settings[0].shape[1]))
-    X[:, columns] = points
-    index = index.reshape(-1)
-    return _Places(name, X, index if fixed else index.reshape(len(settings), -1))
-
-
-def _component_draws(
-    moments: InducingMoments,
-    places: Sequence[_Places],
-    tangents: Sequence[FixedInputKernel],
-    pivots: Sequence[Sequence[int]],
-    number: int,
-    seed: int,
-    smooth: bool,
-    beyond: InducingMoments | None,
-) -> list[AnyNDArray]:
-    """Joint draws of the components at their places, [s, U, L] each; smooth: without a nugget."""
-    V = moments.sample(number, seed)
-    added = None if beyond is None else beyond.sample(number, seed + 1)
-    rng = np.random.default_rng([seed, 1])
-    result = []
-    for place, at, few in zip(places, tangents, pivots):
-        phi, prior = moments.features_and_prior(place.name, at)
-        block = V[:, moments.block(place.name)]
-        values = np.einsum("mu,sml->sul", phi, block, optimize=True)
-        if beyond is not None and added is not None:  # of the kernels at the fit
-            fitted = beyond.features(place.name, place.X)
-            more = added[:, beyond.block(place.name)]
-            values = values + np.einsum("mu,sml->sul", fitted, more, optimize=True)
-        root, rest = moments.residual_factor(place.name, place.X, phi, prior, few)
-        enters = moments.entering([place.name])[0]
-        if root.shape[1]:
-            z = enters * rng.standard_normal((number, root.shape[1], block.shape[2]))
-            values = values + np.einsum("ur,srl->sul", root, z, optimize=True)
-        if rest.any() and not smooth:
-            noise = enters * rng.standard_normal(values.shape)
-            values = values + np.sqrt(rest)[:, None] * noise
-        result.append(values)
-    return result
-
-
-def predictor_draws(
-    fit: FittedGAM,
-    places: Sequence[_Places],
-    num_settings: int,
-    num_samples: int,
-    seed: int,
-    unconditional: bool = True,
-    smooth: bool = False,
-) -> Iterator[tuple[Likelihood, list[AnyNDArray]]]:
-    """Likelihoods, and joint draws [s, N, L] of the predictor without m(x) in each setting."""
-    members = list(states(fit, [(p.name, p.X) for p in places], unconditional))
-    members = members[1:] or members  # without draws at the fitted hyperparameters
-    if num_samples < len(members):
-        few = np.random.default_rng(seed).choice(len(members), num_samples, replace=False)
-        members = [members[i] for i in few]
-    # what standard errors have beyond draws: of neighbours, of the family's parameters
-    beyond = between_moments(fit) if unconditional and fit.num_predictors == 1 else None
-    pivots = [inducing_moments(fit).residual_pivots(p.name, p.X) for p in places]
-    each = -(-num_samples // len(members))
-    seeds = np.random.SeedSequence(seed).generate_state(len(members))
-    for (member, moments, tangents), own in zip(members, seeds):
-        drawn = moments, places, tangents, pivots, each, int(own), smooth, beyond
-        pairs = list(zip(_component_draws(*drawn), places))
-        none = np.zeros((each, 1, 1))
-        still = sum((v[:, p.index] for v, p in pairs if p.index.ndim == 1), none)
-        moving = [(v, p.index) for v, p in pairs if p.index.ndim == 2]
-        yield (
-            unwrapped(member.likelihood),
-            [
-                still + sum((v[:, index[g]] for v, index in moving), 0.0)
-                for g in range(num_settings)
-            ],
-        )
-
-
-def draws_at(
-    fit: FittedGAM,
-    X: AnyNDArray,
-    names: Sequence[str],
-    num_samples: int,
-    seed: int,
-    unconditional: bool,
-) -> list[tuple[Likelihood, AnyNDArray]]:
-    """As of :func:`predictor_draws`, at rows X [N, D]."""
-    places = [_places(fit, name, [X]) for name in names]
-    with one_blas_thread():
-        drawn = predictor_draws(fit, places, 1, num_samples, seed, unconditional)
-        return [(likelihood, predictor) for likelihood, (predictor,) in drawn]
 
 
 _ROWS = 2000  # rows of the fit's data that stand for them, evenly spread
@@ -530,9 +400,9 @@ class Averaging:
             flat = shares @ rows.reshape(len(rows), -1)
             return np.moveaxis(flat.reshape(len(flat), *rows.shape[1:]), 0, -2)
 
-        places = [_places(fit, name, settings) for name in names]
+        places = [places_of(fit, name, settings) for name in names]
         with one_blas_thread():
-            predictors = _predictors(fit, places, settings)
+            predictors = predictor_moments(fit, places, settings)
             estimate = [
                 averaged(self._estimated(X, mean + shift, var))
                 for X, shift, (mean, var) in zip(settings, known, predictors)

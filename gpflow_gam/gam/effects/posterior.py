@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import logsumexp
 
@@ -18,7 +20,7 @@ from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_solutions
 from ...posteriors.inducing import Block, InducingMoments, ShapedMoments
 from ...threads import SMALL, each, one_blas_thread
-from ..components import Component, build_inducing
+from ..components import Component
 from ..fits import FittedGAM
 from ..fits.fitted import between_of
 from ..fits.prediction import density_of_rows
@@ -41,18 +43,6 @@ def once_a_fit(function: Callable[[FittedGAM], T]) -> Callable[[FittedGAM], T]:
 
 
 @once_a_fit
-def inducing_moments(fit: FittedGAM) -> InducingMoments:
-    """The moments of a fit at its hyperparameters."""
-    if fit.known_moments is not None:
-        return fit.known_moments
-    inducing = None
-    if isinstance(fit.model, IterNCGP):
-        kernel = fit.model.kernel
-        inducing = build_inducing(fit.spec.components, kernel, fit.spec.encoder.width)
-    return InducingMoments.of(fit.posterior, inducing)
-
-
-@once_a_fit
 def between_moments(fit: FittedGAM) -> InducingMoments | None:
     """
     What other predictors, the likelihood's parameters or neighbours add: moments of mean zero.
@@ -66,7 +56,7 @@ def between_moments(fit: FittedGAM) -> InducingMoments | None:
     covariance = between_of(solution, model)
     if covariance is None or not np.any(covariance):  # zeros, of a file without it
         return None
-    fitted = inducing_moments(fit)
+    fitted = fit.moments
     return InducingMoments(
         model.kernel,
         fitted.inducing_variable,
@@ -163,7 +153,7 @@ def states(
     fit: FittedGAM, blocks: Sequence[Block], unconditional: bool
 ) -> Iterator[tuple[FittedGAM | HyperparameterDraw, InducingMoments, Sequence[FixedInputKernel]]]:
     """The fit, then draws of the hyperparameters: moments, and the kernels' matrices at blocks."""
-    fitted = inducing_moments(fit)
+    fitted = fit.moments
     tangents = [fitted.tangents(name, X) for name, X in blocks]
     yield fit, fitted, tangents
     for draw in hyperparameter_draws(fit) if unconditional else []:
@@ -194,7 +184,7 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
         labels = checked_observations(y, fit.likelihood)
         shift = np.asarray(fit.model.mean_function(x))
         result = []
-        tangents = [inducing_moments(fit).tangents(name, x) for name in fit.spec.names]
+        tangents = [fit.moments.tangents(name, x) for name in fit.spec.names]
         for draw in draws:
             with one_blas_thread(len(draw.moments.mean) <= SMALL):
                 mean, var = draw.moments.total(x, tangents if draw.shares_kernel else None)
@@ -216,7 +206,7 @@ def shaped_draws(
 ) -> AnyNDArray:
     """Joint posterior draws of a component with its shape, [S, n, L], in the response's unit."""
     rng = np.random.default_rng(seed)
-    fitted = inducing_moments(fit)
+    fitted = fit.moments
     tangents = fitted.tangents(component.name, X)
     members = [d.moments for d in hyperparameter_draws(fit)] or [fitted]
     numbers = np.bincount(np.arange(num_samples) % len(members), minlength=len(members))
@@ -278,7 +268,7 @@ class Averaged:
 
     def __init__(self, fit: FittedGAM, draws: list[HyperparameterDraw]) -> None:
         self._components, self._draws = fit.spec.components, draws
-        self._moments, between = inducing_moments(fit), between_moments(fit)
+        self._moments, between = fit.moments, between_moments(fit)
         self._between = None if between is None else between.covariance
         self._names, self._width = list(fit.spec.names), fit.spec.encoder.width
         self._every = [self._moments, *(draw.moments for draw in draws)]
@@ -471,7 +461,7 @@ def averaged(fit: FittedGAM) -> Averaged | None:
     """The averaged posterior; None where nothing is known of other hyperparameters."""
     draws = hyperparameter_draws(fit)
     if not draws and between_moments(fit) is not None:  # nothing is learnt of the kernels
-        draws = [HyperparameterDraw(inducing_moments(fit), lambda: fit.likelihood)]
+        draws = [HyperparameterDraw(fit.moments, lambda: fit.likelihood)]
     return Averaged(fit, draws) if draws else None
 
 
@@ -510,3 +500,142 @@ def _outer(means: AnyNDArray) -> AnyNDArray:
 def _squares(phi: AnyNDArray, covariance: AnyNDArray) -> AnyNDArray:
     """``phi_n' S phi_n``, [N, L], of features [P, N]."""
     return np.stack([np.sum((S @ phi) * phi, axis=0) for S in covariance], axis=1)
+
+
+# --- joint draws of the predictor -----------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Inputs at which a component is needed."""
+
+    name: str
+    X: AnyNDArray
+    index: AnyNDArray
+
+
+def predictor_moments(
+    fit: FittedGAM, places: Sequence[Places], settings: Sequence[AnyNDArray]
+) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
+    """Mean and variance of the predictor in each setting without m(x), [N, L], or covariances."""
+    moments = fit.moments
+    parts = []
+    for place in places:
+        phi, prior = moments.features_and_prior(place.name, moments.tangents(place.name, place.X))
+        parts.append((phi, np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)))
+    names = [place.name for place in places]
+    for g in range(len(settings)):
+        index = [p.index if p.index.ndim == 1 else p.index[g] for p in places]
+        phi = np.concatenate([features[:, at] for (features, _), at in zip(parts, index)])
+        left = np.stack([open_[at] for (_, open_), at in zip(parts, index)])
+        mean, var = moments.summed(phi, left, names)
+        if moments.shared is not None:
+            var = _with_outputs(var, phi.T @ moments.shared[:, moments.places(names)])
+        yield mean, var
+
+
+def places_of(fit: FittedGAM, name: str, settings: Sequence[AnyNDArray]) -> Places:
+    """The different inputs of a component in all settings of rows, and which each row has."""
+    columns = list(fit.spec.component(name).columns)
+    inputs = [X[:, columns] for X in settings]
+    fixed = all(np.array_equal(inputs[0], other) for other in inputs[1:])
+    points, index = np.unique(
+        inputs[0] if fixed else np.concatenate(inputs), axis=0, return_inverse=True
+    )
+    X = np.zeros((len(points), settings[0].shape[1]))
+    X[:, columns] = points
+    index = index.reshape(-1)
+    return Places(name, X, index if fixed else index.reshape(len(settings), -1))
+
+
+def _component_draws(
+    moments: InducingMoments,
+    places: Sequence[Places],
+    tangents: Sequence[FixedInputKernel],
+    pivots: Sequence[Sequence[int]],
+    number: int,
+    seed: int,
+    smooth: bool,
+    beyond: InducingMoments | None,
+) -> list[AnyNDArray]:
+    """Joint draws of the components at their places, [s, U, L] each; smooth: without a nugget."""
+    V = moments.sample(number, seed)
+    added = None if beyond is None else beyond.sample(number, seed + 1)
+    rng = np.random.default_rng([seed, 1])
+    result = []
+    for place, at, few in zip(places, tangents, pivots):
+        phi, prior = moments.features_and_prior(place.name, at)
+        block = V[:, moments.block(place.name)]
+        values = np.einsum("mu,sml->sul", phi, block, optimize=True)
+        if beyond is not None and added is not None:  # of the kernels at the fit
+            fitted = beyond.features(place.name, place.X)
+            more = added[:, beyond.block(place.name)]
+            values = values + np.einsum("mu,sml->sul", fitted, more, optimize=True)
+        root, rest = moments.residual_factor(place.name, place.X, phi, prior, few)
+        enters = moments.entering([place.name])[0]
+        if root.shape[1]:
+            z = enters * rng.standard_normal((number, root.shape[1], block.shape[2]))
+            values = values + np.einsum("ur,srl->sul", root, z, optimize=True)
+        if rest.any() and not smooth:
+            noise = enters * rng.standard_normal(values.shape)
+            values = values + np.sqrt(rest)[:, None] * noise
+        result.append(values)
+    return result
+
+
+def predictor_draws(
+    fit: FittedGAM,
+    places: Sequence[Places],
+    num_settings: int,
+    num_samples: int,
+    seed: int,
+    unconditional: bool = True,
+    smooth: bool = False,
+) -> Iterator[tuple[Likelihood, list[AnyNDArray]]]:
+    """Likelihoods, and joint draws [s, N, L] of the predictor without m(x) in each setting."""
+    members = list(states(fit, [(p.name, p.X) for p in places], unconditional))
+    members = members[1:] or members  # without draws at the fitted hyperparameters
+    if num_samples < len(members):
+        few = np.random.default_rng(seed).choice(len(members), num_samples, replace=False)
+        members = [members[i] for i in few]
+    # what standard errors have beyond draws: of neighbours, of the family's parameters
+    beyond = between_moments(fit) if unconditional and fit.num_predictors == 1 else None
+    pivots = [fit.moments.residual_pivots(p.name, p.X) for p in places]
+    each = -(-num_samples // len(members))
+    seeds = np.random.SeedSequence(seed).generate_state(len(members))
+    for (member, moments, tangents), own in zip(members, seeds):
+        drawn = moments, places, tangents, pivots, each, int(own), smooth, beyond
+        pairs = list(zip(_component_draws(*drawn), places))
+        none = np.zeros((each, 1, 1))
+        still = sum((v[:, p.index] for v, p in pairs if p.index.ndim == 1), none)
+        moving = [(v, p.index) for v, p in pairs if p.index.ndim == 2]
+        yield (
+            unwrapped(member.likelihood),
+            [
+                still + sum((v[:, index[g]] for v, index in moving), 0.0)
+                for g in range(num_settings)
+            ],
+        )
+
+
+def draws_at(
+    fit: FittedGAM,
+    X: AnyNDArray,
+    names: Sequence[str],
+    num_samples: int,
+    seed: int,
+    unconditional: bool,
+) -> list[tuple[Likelihood, AnyNDArray]]:
+    """As of :func:`predictor_draws`, at rows X [N, D]."""
+    places = [places_of(fit, name, [X]) for name in names]
+    with one_blas_thread():
+        drawn = predictor_draws(fit, places, 1, num_samples, seed, unconditional)
+        return [(likelihood, predictor) for likelihood, (predictor,) in drawn]
+
+
+def _with_outputs(var: AnyNDArray, shared: AnyNDArray) -> AnyNDArray:
+    """Variances [n, L] with the covariances between outputs, [n, L, L], by B [L, n, R]."""
+    cov = -np.einsum("lnr,knr->nlk", shared, shared)
+    at = np.arange(var.shape[1])
+    cov[:, at, at] = var
+    return cov

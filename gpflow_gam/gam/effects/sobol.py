@@ -31,7 +31,7 @@ from ...sensitivity.grid import (
 )
 from ..fits import FittedGAM
 from ..fits.fitted import Inspected, Scale
-from .posterior import hyperparameter_draws, inducing_moments
+from .posterior import hyperparameter_draws
 
 _ROWS = 2000  # rows that stand for the data's joint distribution
 
@@ -49,7 +49,7 @@ def functional_anova(
     seed: int = 0,
 ) -> FunctionalANOVA:
     """The functional ANOVA of a fit's predictor, columns distributed as in the data."""
-    moments, given = inducing_moments(fit), dict(given or {})
+    moments, given = fit.moments, dict(given or {})
     subsets = [s for s in component_columns(moments.kernel).values() if s]
     grid = ProductGrid(input_measures(fit) | given, subsets)
     replicates = []
@@ -106,7 +106,7 @@ def posterior_members(fit: FittedGAM, unconditional: bool) -> list[Member]:
     """The posterior at draws of the hyperparameters, or at the fitted ones."""
     draws = hyperparameter_draws(fit) if unconditional else []
     if not draws:
-        return [(inducing_moments(fit), fit.likelihood)]
+        return [(fit.moments, fit.likelihood)]
     return [(d.moments, unwrapped(d.likelihood)) for d in draws]
 
 

@@ -40,7 +40,7 @@ from ...posteriors.base import SparseAdditivePosterior
 from ...posteriors.inducing import InducingMoments, ShapedMoments, ShapedPosterior, shaped_values
 from ...threads import check_process, each, one_blas_thread
 from ...variational import DenseGaussian
-from ..components import Component, shaped_term
+from ..components import Component, build_inducing, shaped_term
 from ..families import Family
 from ..frames import Key, NumericColumn, Table, check_complete, filled
 from ..terms import variables_of
@@ -173,6 +173,17 @@ class FittedGAM:
     def known_moments(self) -> InducingMoments | None:
         """Those of the components, where the fit knows them without being asked for q."""
         return self.free_moments if self.shaped is None else self.shaped
+
+    @functools.cached_property
+    def moments(self) -> InducingMoments:
+        """Moments of the inducing values at the fitted hyperparameters."""
+        if self.known_moments is not None:
+            return self.known_moments
+        inducing = None
+        if isinstance(self.model, IterNCGP):
+            kernel, width = self.model.kernel, self.spec.encoder.width
+            inducing = build_inducing(self.spec.components, kernel, width)
+        return InducingMoments.of(self.posterior, inducing)
 
     @functools.cached_property
     def q(self) -> GaussianPosterior:
@@ -360,8 +371,7 @@ class FittedGAM:
             return mean, cov if posterior.couples_outputs else cov[:, 0]
         if not chosen:
             return np.zeros((len(X), self.num_predictors)), np.zeros((len(X), self.num_predictors))
-        moments = self.known_moments or InducingMoments.of(posterior)
-        mean, var = self._by_rows(X, lambda rows: moments.total(rows, names=chosen))
+        mean, var = self._by_rows(X, lambda rows: self.moments.total(rows, names=chosen))
         return mean, np.maximum(var, 0.0)  # rounding
 
     def _by_rows(

@@ -297,13 +297,18 @@ class Prediction:
         mean = shift + factor * mean
         return mean[:, 0] if fit.num_predictors == 1 else mean
 
-    def response(self, X: AnyNDArray) -> Summaries:
-        """The expected response mu(rho(x)): its posterior mean, deviation and interval."""
+    def response(self, X: AnyNDArray, offset: AnyNDArray | None = None) -> Summaries:
+        """
+        The expected response mu(rho(x)): its posterior mean, deviation and interval.
+
+        With ``offset`` [L] that is the known part of the predictor, in place of that of rows.
+        """
         # the mean is at the fitted hyperparameters, whatever is known of them, as of predict_y
         fit, likelihood, seed = self.fit, self.fit.likelihood, self.seed
         # of classes the parameters that the predictor goes with are part of the response, too
         alone = fit.num_predictors == 1 and fit.spec.levels is None
         mean, known, var = self._moments(X, between=alone)
+        mean = mean if offset is None else mean - known_part(fit, X, self.part) + offset
         summary = summarised_response(likelihood, X, mean, var, self.interval, seed=seed)
         estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
         share = fit.predictive_share

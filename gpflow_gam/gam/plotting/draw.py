@@ -21,7 +21,7 @@ from scipy.stats import norm
 from ...errors import check_count, check_level
 from ...threads import one_blas_thread
 from ..components import Component, Margin
-from ..effects import EffectTable, applied, effect, inducing_moments, make_grid
+from ..effects import EffectTable, applied, effect, make_grid
 from ..effects.effect import Transform, reader_of
 from ..fits import FittedGAM
 from ..frames import LevelColumn, NumericColumn
@@ -87,7 +87,7 @@ def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
         raise ValueError(f"residuals: {term} is a sum over many points; take residuals=False.")
     residuals = working_residuals(fit)
     rows = acting(fit, component)
-    moments = inducing_moments(fit)
+    moments = fit.moments
     points = fit.X[rows][:, [m.column for m in component.margins]]
     features = moments.features(component.name, component.full(points, fit.spec.encoder.width))
     by = component.by

@@ -36,9 +36,6 @@ from ...likelihoods.continuous import SMOOTHING, predecessors
 from ...posteriors.inducing import ShapedMoments
 from ...threads import one_blas_thread
 from ..components import Component
-from ..effects import inducing_moments
-from ..effects.effect import make_grid
-from ..effects.posterior import joint_moments
 from ..families import Quantile
 from ..fits import FittedGAM
 from ..fits.data import Discrepancies, Pearson
@@ -67,7 +64,7 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
     # With whitened inducing values of prior N(0, I) and posterior covariance S, the smoother matrix
     # is I - S; its trace over the component's block is what the data have settled (Wood 2017,
     # section 6.1.2, where F = (X'WX + S)^-1 X'WX).
-    moments = inducing_moments(fit)
+    moments = fit.moments
     block = moments.block(component.name)
     if isinstance(moments, ShapedMoments):
         settled = moments.projected.degrees_of_freedom(moments.block(component.name))
@@ -80,7 +77,7 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
 
 def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]], AnyNDArray]:
     """Features [n, M] of each effect, zero on average, the estimate and roots of weights [n]."""
-    moments = inducing_moments(fit)
+    moments = fit.moments
     rows = fit.even_rows(_CONCURVITY_ROWS)
     X, weights = fit.X[rows], fit.weights[rows]
     root = np.sqrt(weights)
@@ -190,16 +187,18 @@ def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
     # each of them is then predicted as good as surely.
     effects = []
     log_probabilities = functools.cache(lambda: _log_probabilities(fit))
+    units = np.broadcast_to(fit.units[0], fit.num_predictors)
     for component in fit.spec.components:
         if component.shrink or len(component.inducing) > _MOST_LEVELS:
             continue
-        grid = make_grid(fit, component, num_points=2)
-        _, covariance = joint_moments(fit, [(component.name, grid.X)], False, left_open=False)
-        prior = np.asarray(fit.model.kernel[component.name](grid.X, full_cov=False))
-        prior = prior * np.square(fit.units[0]).reshape(-1, 1)
-        variances = np.diagonal(covariance, axis1=1, axis2=2)[
-            component.predictors_of(len(covariance))
-        ]
+        (margin,), name = component.margins, component.name
+        points = np.array(margin.ends if component.form == "line" else margin.nodes)
+        X = component.full(points[:, None], fit.spec.encoder.width)
+        phi, at = fit.moments.features(name, X), fit.moments.block(name)
+        enters = component.predictors_of(fit.num_predictors)
+        squares = np.square(units[enters])[:, None]
+        prior = np.asarray(fit.model.kernel[name](X, full_cov=False)) * squares
+        variances = np.sum(phi * (fit.moments.covariance[enters, at, at] @ phi), axis=1) * squares
         loose = np.any(variances > _LOOSE**2 * np.maximum(prior, 1e-300), axis=0)
         # effects that are known well are not unbounded
         uncertain = np.any(variances > np.square(_KNOWN * fit.spec.scale))
@@ -207,14 +206,14 @@ def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
         if logs is not None and component.form == "line":
             loose |= logs.sum() > _SURE
         elif logs is not None:
-            codes = fit.X[:, component.margins[0].column].astype(np.intp)
+            codes = fit.X[:, margin.column].astype(np.intp)
             sums = np.bincount(codes, logs, minlength=len(loose))
             occurs = np.bincount(codes, minlength=len(loose)) > 0
-            places = grid.X[:, component.margins[0].column].astype(np.intp)
+            places = points.astype(np.intp)
             loose |= (sums > _SURE)[places] & occurs[places]
         if loose.any():
-            levels = np.array(next(iter(grid.columns.values())), dtype=object)[loose]
-            effects.append((component.name, [] if component.form == "line" else levels.tolist()))
+            levels = fit.spec.encoder.readers[margin.column].shown(points[loose])
+            effects.append((name, [] if component.form == "line" else levels.tolist()))
     return effects
 
 
@@ -403,7 +402,7 @@ def _zeros(fit: FittedGAM, F: AnyNDArray) -> tuple[float, float] | None:
     p, weights = probability(0.0), fit.weights
     slope = (probability(_STEP) - probability(-_STEP)) / (2.0 * _STEP)
     # the fit has taken up part of what is by chance, as in a score test (van den Broek 1995)
-    moments, along = inducing_moments(fit), weights * slope
+    moments, along = fit.moments, weights * slope
     v = np.concatenate([moments.features(c.name, fit.X) @ along for c in fit.spec.components])
     taken = float(v @ moments.covariance[0] @ v)
     excess = float(weights @ ((fit.Y[:, 0] == 0.0) - p))
@@ -544,7 +543,7 @@ def smoothed_as_stated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> Fi
     names = ("max_iterations", "tolerance", "callback", "progress", "on_interrupt")
     settings = {name: value for name, value in options.items() if name in names}
     for _ in range(_STEPS if stated else 0):
-        moments, missing = inducing_moments(fit), {}
+        moments, missing = fit.moments, {}
         for c, edf in stated.items():
             first = c.predictors_of(fit.num_predictors)[0]
             missing[c] = edf - float(effective_dof(fit, c)[first])

@@ -31,7 +31,7 @@ from ...posteriors.inducing import InducingMoments
 from ...sensitivity.grid import draw_covariances
 from ...threads import one_blas_thread
 from ..components import Component
-from ..effects import coefficients, inducing_moments
+from ..effects import coefficients
 from ..fits import FittedGAM
 from ..fits.fitted import Inspected
 from ..terms import Column
@@ -53,7 +53,7 @@ def variance_shares(fit: FittedGAM) -> AnyNDArray:
         return np.zeros((_DRAWS, 0, fit.num_predictors))
     rows = fit.even_rows(_SHARE_ROWS)
     draws = draw_covariances(
-        [inducing_moments(fit)], fit.X[rows], fit.weights[rows], fit.spec.effect_names, _DRAWS, 0
+        [fit.moments], fit.X[rows], fit.weights[rows], fit.spec.effect_names, _DRAWS, 0
     )
     total = draws.variances.sum(axis=1, keepdims=True)
     return np.divide(draws.variances, total, out=np.zeros_like(draws.variances), where=total > 0.0)
@@ -87,7 +87,7 @@ def joint_test(fit: FittedGAM, components: list[Component], basis: AnyNDArray | 
 
 def free_moments(fit: FittedGAM) -> InducingMoments:
     """Moments before shapes."""
-    return fit.free_moments or inducing_moments(fit)
+    return fit.free_moments or fit.moments
 
 
 def residual_dof(fit: FittedGAM) -> float:
