@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import problems
 import pytest
-import rscript
 from scipy.stats import norm
 
 import gpflow_gam as gg
@@ -194,28 +193,6 @@ def test_truth_of_an_average_difference():
         row = result.loc[label]
         assert row["lower"] < truth < row["upper"]
         assert row["estimate"] == pytest.approx(truth, abs=0.06)
-
-
-@pytest.mark.slow
-@rscript.needed
-def test_averages_are_mgcvs(tmp_path):
-    """Means of predictions with a column set, and their standard errors by the delta method."""
-    rng = np.random.default_rng(6)
-    table = pd.DataFrame({"x": rng.uniform(size=1600), "z": rng.uniform(size=1600)})
-    table["count"] = rng.poisson(np.exp(1.0 + np.sin(6 * table["x"]) + table["z"] ** 2))
-    table.to_csv(tmp_path / "d.csv", index=False)
-    script = (
-        'suppressMessages(library(mgcv)); d <- read.csv("d.csv");'
-        "m <- gam(count ~ s(x) + s(z), data = d, family = poisson, method = 'REML');"
-        "for (v in c(.2, .5, .8)) { n <- d; n$x <- v; X <- predict(m, n, type = 'lpmatrix');"
-        "mu <- c(exp(X %*% coef(m))); J <- colMeans(mu * X);"
-        "cat(mean(mu), sqrt(c(J %*% vcov(m, unconditional = TRUE) %*% J)), '') }"
-    )
-    mean, se = rscript.printed(script, tmp_path).reshape(3, 2).T
-    gam = gg.GAM(s("x") + s("z"), family="poisson").fit(table, y="count")
-    result = gam.avg_predictions(at={"x": [0.2, 0.5, 0.8]})
-    assert np.all(np.abs(result["estimate"] - mean) < 0.75 * se)
-    np.testing.assert_allclose(result["se"], se, rtol=0.25)
 
 
 # --- totals --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Parts of predictions and AIC beside mgcv's."""
+"""Lines beside those of R's packages; parts of predictions, AIC and p-values beside mgcv's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 import rscript
 
 import gpflow_gam as gg
+from gpflow_gam import Surv, linear
+from gpflow_gam import families as fam
 
 pytestmark = [pytest.mark.slow, rscript.needed]
 
@@ -88,3 +90,69 @@ def test_p_values_are_about_those_of_mgcv(data, tmp_path):
     print(p, (x, z, u, g, b))
     ratio = np.log(p.to_numpy() / np.maximum([x, z, u, g, b], 1e-9))
     assert np.all(np.abs(ratio) < np.log(1.6))
+
+
+def test_totals_are_those_of_mgcv(data, tmp_path):
+    """Sums of predictions with a column set, and their standard errors by the delta method."""
+    code = (
+        'm <- gam(count ~ s(x) + s(z), data = d, family = poisson, method = "REML");'
+        "for (v in c(2, 5)) { n <- d; n$x <- v; X <- predict(m, n, type = 'lpmatrix');"
+        "mu <- c(exp(X %*% coef(m))); J <- colSums(mu * X);"
+        "cat(sum(mu), sqrt(c(J %*% vcov(m, unconditional = TRUE) %*% J)), '') }"
+    )
+    total, se = answers(code, data, tmp_path).reshape(2, 2).T
+    gam = gg.GAM("count ~ s(x) + s(z)", family="poisson").fit(data)
+    result = gam.avg_predictions(data, at={"x": [2.0, 5.0]}, total=True)
+    assert np.all(np.abs(result["estimate"] - total) < 0.75 * se)
+    np.testing.assert_allclose(result["se"], se, rtol=0.25)
+
+
+LINES = {
+    'glm(count ~ z, poisson("identity"), d, start = c(4, 0))': ("count", fam.Poisson("identity")),
+    'glm(count ~ z, poisson("sqrt"), d)': ("count", fam.Poisson("sqrt")),
+    "glm(many ~ z, quasipoisson, d)": ("many", fam.QuasiPoisson()),
+    'glm(share ~ z, quasibinomial("cloglog"), d)': ("share", fam.QuasiBinomial("cloglog")),
+    'glm(part ~ z, Gamma("inverse"), d)': ("part", fam.Gamma("inverse")),
+    'glm(part ~ z, Gamma("identity"), d)': ("part", fam.Gamma("identity")),
+    'glm(part ~ z, gaussian("log"), d, start = c(0, 0))': ("part", fam.Gaussian("log")),
+    'glm(rare ~ z, binomial("log"), d, start = c(-1, 0))': ("rare", fam.Bernoulli("log")),
+    'polr(factor(level) ~ z, d, method = "probit", Hess = TRUE)': (
+        "level",
+        fam.Ordinal(link="probit"),
+    ),
+    'gam(share ~ z, betar(link = "cloglog"), d, method = "REML")': ("share", fam.Beta("cloglog")),
+    'pscl::zeroinfl(none ~ 1 | z, d, link = "probit")': ("none", fam.ZeroInflatedPoisson("probit")),
+    "coxph(Surv(time, event) ~ z, d)": (Surv("time", "event"), "cox"),
+    'survreg(Surv(time, event) ~ z, d, dist = "weibull")': (Surv("time", "event"), "weibull"),
+    'survreg(Surv(low, high, type = "interval2") ~ z, d, dist = "lognormal")': (
+        Surv("low", "high", type="interval"),
+        "lognormal",
+    ),
+}
+
+
+@pytest.mark.parametrize("model", LINES)
+def test_lines_are_those_of_other_packages(model, tmp_path):
+    """Slopes to a fraction of their errors, which R has by what data would say on average."""
+    rng, n = np.random.default_rng(0), 600
+    z = rng.uniform(size=n)
+    table = pd.DataFrame({"z": z, "count": rng.poisson(3.0 + 4.0 * z)})
+    table["many"] = rng.negative_binomial((3.0 + 4.0 * z) / 2.0, 1.0 / 3.0)
+    table["share"] = rng.beta(1.0 + 2.0 * z, 3.0 - 2.0 * z)
+    table["part"] = rng.gamma(4.0, 1.0 / (0.4 + 0.8 * z) / 4.0)
+    table["rare"] = (rng.uniform(size=n) < np.exp(-1.5 + 0.9 * z)).astype(int)
+    table["level"] = np.digitize(1.2 * z + rng.normal(size=n), [-0.5, 0.5, 1.5])
+    table["none"] = np.where(rng.uniform(size=n) < 0.15 + 0.5 * z, 0, rng.poisson(5.0, n))
+    time, end = rng.exponential(np.exp(z)), rng.uniform(0.5, 4.0, n)
+    table = table.assign(time=np.minimum(time, end), event=1 * (time <= end))
+    table["low"] = np.floor(2.0 * time) / 2.0 + 0.05
+    table["high"] = table["low"] + 0.5
+    y, family = LINES[model]
+    code = f"library(survival); library(MASS); m <- {model}; n <- length(coef(m));"
+    known, error = answers(f"{code} cat(coef(m)[n], sqrt(vcov(m)[n, n]))", table, tmp_path)
+    zeros = model.startswith("pscl")
+    terms = {"zero": linear("z")} if zeros else linear("z")
+    gam = gg.GAM(terms, family=family).fit(table, y)
+    slope = gam.coefficients().iloc[-1]
+    assert abs(slope["estimate"] - known) < 0.25 * error
+    assert slope["se"] == pytest.approx(error, rel=0.06)

@@ -1,11 +1,10 @@
-"""Concurvity by pairs, against a loop of least squares, known truths and mgcv."""
+"""Concurvity by pairs, against a loop of least squares and known truths."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 import pytest
-import rscript
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
@@ -78,20 +77,3 @@ def test_weights_count_rows(full):
     counted = gg.GAM(terms, weights="w").fit(table, y="y", **fine).concurvity(full)
     expected = gg.GAM(terms).fit(repeated, y="y", **fine).concurvity(full)
     np.testing.assert_allclose(counted, expected, atol=2e-3)
-
-
-@pytest.mark.slow
-@rscript.needed
-def test_observed_concurvity_is_mgcvs(tmp_path):
-    """What of an estimate the other space explains depends on the estimates, which agree."""
-    data = made(1000)
-    data.to_csv(tmp_path / "d.csv", index=False)
-    script = (
-        'suppressMessages(library(mgcv)); d <- read.csv("d.csv");'
-        "m <- gam(y ~ s(x) + s(bent) + s(free), data = d, method = 'REML');"
-        "cat(paste(c(concurvity(m, full = FALSE)$observed), collapse = ' '))"
-    )
-    theirs = rscript.printed(script, tmp_path).reshape(4, 4).T[1:, 1:]  # but "para"
-    gam = gg.GAM(s("x") + s("bent") + s("free")).fit(data, y="y")
-    ours = gam.concurvity(full=False).loc["observed"].to_numpy()
-    np.testing.assert_allclose(ours, theirs, atol=0.1)

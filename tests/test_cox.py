@@ -1,4 +1,4 @@
-"""Proportional hazards: beside split tables of counts, truths that are known, and R's coxph."""
+"""Proportional hazards: beside split tables of counts and truths that are known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-import rscript
 import scipy.stats as st
 import tensorflow as tf
 from scipy.integrate import cumulative_trapezoid
@@ -229,18 +228,6 @@ def test_the_truth_is_found(table, gam):
     np.testing.assert_allclose(narrow["estimate"], curves["estimate"])
 
 
-COXPH = """
-library(survival)
-l <- na.omit(lung[, c("time", "status", "sex", "ph.ecog")])
-write.csv(data.frame(time=l$time, event=l$status - 1, sex=l$sex, ecog=l$ph.ecog), "l.csv")
-b <- coxph(Surv(time, status) ~ sex + ph.ecog, l)
-d <- read.csv("d.csv")
-m <- coxph(Surv(time, event) ~ x + z, d)
-s <- summary(survfit(m, d[1:2, ], conf.type="log-log"), times=c(0.3, 0.8))
-cat(coef(b), sqrt(diag(vcov(b))), s$surv, s$lower, s$upper, "\n")
-"""
-
-
 def test_pictures_have_kaplan_meier_beside_the_fit_and_curves_with_bands(table, gam):
     ax = gam.appraise().axes[2]
     F = gam.predict(table, "link")
@@ -264,82 +251,6 @@ def test_pictures_have_kaplan_meier_beside_the_fit_and_curves_with_bands(table, 
     with pytest.raises(ValueError, match="it has no 'time'"):
         draw_survival(curves.drop(columns="time"))
     plt.close("all")
-
-
-@pytest.mark.slow
-@rscript.needed
-def test_straight_lines_are_those_of_coxph(table, tmp_path):
-    table.assign(event=1 * table["event"]).to_csv(tmp_path / "d.csv", index=False)
-    answers = rscript.printed(COXPH, tmp_path)
-    lung, answers = answers[:4].reshape(2, 2), answers[4:]
-    curves = answers.reshape(3, 2, 2)
-    patients = pd.read_csv(tmp_path / "l.csv")
-    own = gg.GAM(linear("sex") + linear("ecog"), family="cox").fit(patients, STATED)
-    result = own.coefficients().set_index("term").loc[["linear(sex)", "linear(ecog)"]]
-    np.testing.assert_allclose(result["estimate"], lung[0], rtol=0.01)
-    np.testing.assert_allclose(result["se"], lung[1], rtol=0.02)
-    own = gg.GAM(linear("x") + linear("z"), family="cox").fit(table, STATED)
-    survival = own.survival(table.iloc[:2], [0.3, 0.8])
-    for name, known in zip(("estimate", "lower", "upper"), curves):
-        np.testing.assert_allclose(survival[name], known.ravel(), atol=0.03)
-
-
-COMPETING = """
-suppressMessages({library(survival); library(cmprsk)})
-m <- mgus2
-m$time <- with(m, ifelse(pstat == 0, futime, ptime))
-m$first <- with(m, ifelse(pstat == 0, 2 * death, 1))
-m <- m[m$time > 0, ]
-write.csv(data.frame(time=m$time, pcm=m$first == 1, death=m$first == 2), "m.csv", row.names=FALSE)
-shares <- timepoints(cuminc(m$time, m$first), c(60, 120, 240))
-cat(shares$est, sqrt(shares$var), "\\n")
-"""
-
-PIECEWISE = """
-suppressMessages({library(survival); library(pammtools); library(mgcv)})
-data(tumor)
-tumor$ill <- 1 * (tumor$complications == "yes")
-write.csv(tumor[, c("days", "status", "age", "ill")], "t.csv", row.names=FALSE)
-ped <- as_ped(Surv(days, status) ~ age + ill, data=tumor, cut=seq(0, 4000, 50))
-b <- bam(ped_status ~ s(tend) + s(age) + ill, data=ped, family=poisson(), offset=offset,
-         discrete=TRUE)
-new <- data.frame(age=c(40, 60, 80), ill=0, tend=500, offset=0)
-p <- predict(b, new, type="terms")[, "s(age)"]
-lives <- transform(ped_info(ped), age=60, ill=1)
-lives <- add_surv_prob(lives[lives$tend <= 1000, ], b)
-cat(coef(b)["ill"], summary(b)$se["ill"], p[c(1, 3)] - p[2], "\\n")
-cat(lives$surv_prob[match(c(250, 500, 1000), lives$tend)], "\\n")
-"""
-
-
-@pytest.mark.slow
-@rscript.needed
-def test_competing_risks_are_those_of_cmprsk(tmp_path):
-    shares, errors = rscript.printed(COMPETING, tmp_path).reshape(2, 3, 2)
-    rows = pd.read_csv(tmp_path / "m.csv")
-    causes = {c: gg.GAM(f"Surv(time, {c}) ~ 1", "cox").fit(rows) for c in ("pcm", "death")}
-    ours = gg.cumulative_incidence(causes, rows.head(1), [60, 120, 240])
-    for i, (_, cause) in enumerate(ours.groupby("cause", sort=False)):
-        np.testing.assert_allclose(cause["estimate"], shares[:, i], atol=0.004)
-        width = (cause["upper"] - cause["lower"]) / (2.0 * 1.96)
-        share = width / errors[:, i]  # a hazard that changes smoothly is known better than steps
-        assert np.all((share > 0.75) & (share < 1.05))
-
-
-@pytest.mark.slow
-@rscript.needed
-def test_curves_are_those_of_pammtools(tmp_path):
-    answers = rscript.printed(PIECEWISE, tmp_path)
-    gam = gg.GAM("Surv(days, status) ~ s(age) + ill", "cox").fit(pd.read_csv(tmp_path / "t.csv"))
-    slope = gam.coefficients().set_index("column").loc["ill"]
-    np.testing.assert_allclose(slope["estimate"], answers[0], atol=0.03)
-    np.testing.assert_allclose(slope["se"], answers[1], rtol=0.03)
-    link = gam.predict(pd.DataFrame({"age": [40.0, 60.0, 80.0], "ill": 0.0}), "link")
-    np.testing.assert_allclose(link[[0, 2]] - link[1], answers[2:4], atol=0.15)
-    one = pd.DataFrame({"age": [60.0], "ill": [1.0]})
-    np.testing.assert_allclose(
-        gam.survival(one, [250.0, 500.0, 1000.0])["estimate"], answers[4:], atol=0.03
-    )
 
 
 def test_weights_count_rows_in_the_baseline_too(table):

@@ -1,15 +1,13 @@
-"""Links: of means and of probabilities. Truths that are known, files, and R's own fits."""
+"""Links: of means and of probabilities. Truths that are known, and files."""
 
 from __future__ import annotations
 
 import zlib
-from pathlib import Path
 
 import gpflow
 import numpy as np
 import pandas as pd
 import pytest
-import rscript
 import scipy.stats as st
 import tensorflow as tf
 from response_cases import CUTPOINTS, DENSITY, EVERY, LATENT, MEAN
@@ -333,111 +331,3 @@ def test_fits_find_both_curves_in_any_unit(family: fam.Family) -> None:
         other.fit(data.assign(y=1e6 * data["y"], x=1e-4 * data["x"]), "y")
         result = other.predict(data.assign(x=1e-4 * data["x"]))
         np.testing.assert_allclose(result, 1e6 * predicted, rtol=1e-3)
-
-
-# --- R -------------------------------------------------------------------------------------------
-
-GLM = """
-d <- read.csv("d.csv")
-models <- list(
-  glm(p ~ x, poisson("identity"), d, start=c(4, 0)), glm(p ~ x, poisson("sqrt"), d),
-  glm(g ~ x, Gamma("inverse"), d), glm(g ~ x, Gamma("identity"), d),
-  glm(g ~ x, gaussian("log"), d, start=c(0, 0)), glm(g ~ x, gaussian("inverse"), d, start=c(.5, 0)),
-  glm(b ~ x, binomial("log"), d, start=c(-1, 0)))
-for (m in models) {
-  new <- data.frame(x=c(0.1, 0.9))
-  f <- m$family
-  X <- model.matrix(m)
-  half <- function(b) sum(f$dev.resids(m$y, f$linkinv(drop(X %*% b)), m$prior.weights)) / 2
-  V <- solve(optimHess(coef(m), half, control=list(ndeps=c(1e-4, 1e-4)))) * summary(m)$dispersion
-  A <- cbind(1, new$x)
-  cat(predict(m, new), sqrt(diag(A %*% V %*% t(A))), predict(m, new, type="response"), "\n")
-}
-"""
-"""Standard errors by what the data say of the coefficients, as a posterior has it. R's own are by
-what data would say on average: of Gamma("identity") 4 percent wider here."""
-
-
-@pytest.mark.slow
-@rscript.needed
-def test_straight_lines_are_those_of_glm(tmp_path):
-    rng = np.random.default_rng(0)
-    n = 600
-    x = rng.uniform(size=n)
-    table = pd.DataFrame({"x": x, "p": rng.poisson(3.0 + 4.0 * x)})
-    table["g"] = rng.gamma(4.0, 1.0 / (0.4 + 0.8 * x) / 4.0)
-    table["b"] = (rng.uniform(size=n) < np.exp(-1.5 + 0.9 * x)).astype(int)
-    table.to_csv(tmp_path / "d.csv", index=False)
-    answers = rscript.printed(GLM, tmp_path).reshape(7, 3, 2)
-    cases = [
-        ("p", fam.Poisson("identity")),
-        ("p", fam.Poisson("sqrt")),
-        ("g", fam.Gamma("inverse")),
-        ("g", fam.Gamma("identity")),
-        ("g", fam.Gaussian("log")),
-        ("g", fam.Gaussian("inverse")),
-        ("b", fam.Bernoulli("log")),
-    ]
-    for (y, family), (link, se, response) in zip(cases, answers):
-        gam = gg.GAM(linear("x"), family=family).fit(table, y)
-        new = pd.DataFrame({"x": [0.1, 0.9]})
-        result, own = gam.predict(new, "link", se=True)
-        assert np.max(np.abs(result - link) / se) < 0.25, family
-        np.testing.assert_allclose(own, se, rtol=0.02, err_msg=str(family))
-        np.testing.assert_allclose(gam.predict(new), response, rtol=0.04, err_msg=str(family))
-
-
-@pytest.mark.slow
-@rscript.needed
-def test_normal_means_behind_a_logarithm_are_mgcvs(tmp_path: Path) -> None:
-    family = fam.Gaussian("log")
-    data, mu, log_d = scattered(family)
-    data.to_csv(tmp_path / "d.csv")
-    gam = gg.GAM(terms(family), family=family).fit(data, "y")
-    script = """
-        library(mgcv); d <- read.csv("d.csv")
-        m <- gam(list(y ~ s(x), ~ s(z)), family = gaulss(link = list("log", "logb")), data = d)
-        p <- predict(m)
-        cat(format(c(p[, 1], log(exp(p[, 2]) + 0.01)), digits = 15))
-    """
-    peer = rscript.printed(script, tmp_path).reshape(2, -1)
-    result, truth = gam.predict(data, "link").T, np.stack([np.log(mu), log_d])
-    ours, theirs = (np.sqrt(np.mean(np.square(a - truth), axis=1)) for a in (result, peer))
-    assert np.all(ours < 1.1 * theirs)
-    assert np.all(np.sqrt(np.mean(np.square(result - peer), axis=1)) < ours + theirs)
-
-
-POLR = """
-suppressMessages({library(MASS); library(mgcv)}); d <- read.csv("d.csv")
-for (method in c("logistic", "probit", "cloglog", "cauchit")) {
-  m <- polr(factor(g, ordered = TRUE) ~ x, d, method = method, Hess = TRUE)
-  cat(coef(m), sqrt(diag(vcov(m)))[1], m$zeta, "\\n")
-}
-for (link in c("logit", "probit", "cloglog", "cauchit")) {
-  m <- gam(y ~ x, betar(link = link), d, method = "REML")
-  cat(coef(m)[2], sqrt(diag(vcov(m)))[2], 0, 0, 0, "\\n")
-}
-"""
-
-
-@pytest.mark.slow
-@rscript.needed
-def test_straight_lines_are_those_of_polr_and_betar(tmp_path):
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-1.0, 1.0, 800)
-    m = st.norm.cdf(0.8 * x)
-    data = pd.DataFrame({"x": x, "y": rng.beta(6.0 * m, 6.0 * (1.0 - m))})
-    data["g"] = np.digitize(1.2 * x + rng.logistic(size=800), [-1.0, 0.0, 1.0])
-    data.to_csv(tmp_path / "d.csv", index=False)
-    answers = rscript.printed(POLR, tmp_path).reshape(2, 4, 5)
-    ends = pd.DataFrame({"x": [0.0, 1.0]})
-    for link, known in zip(LATENT, answers[0]):
-        gam = gg.GAM(linear("x"), fam.Ordinal(link=link)).fit(data, "g")
-        low, high = gam.predict(ends, "link")
-        assert abs(high - low - known[0]) < 0.2 * known[1]
-        steps = np.diff(list(gam.summary().parameters.values()))
-        np.testing.assert_allclose(steps, np.diff(known[2:]), rtol=0.02)
-    for link, known in zip(LATENT, answers[1]):
-        gam = gg.GAM(linear("x"), fam.Beta(link)).fit(data, "y")
-        low, high = gam.predict(ends, "link")
-        assert abs(high - low - known[0]) < 0.2 * known[1]

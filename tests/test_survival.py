@@ -1,17 +1,16 @@
-"""Censored responses: likelihoods beside scipy, truths that are known, and R's survreg."""
+"""Censored responses: likelihoods beside scipy, and truths that are known."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 import pytest
-import rscript
 import scipy.stats as st
 import tensorflow as tf
 from response_cases import EVERY, LOCATED, SCALE
 
 import gpflow_gam as gg
-from gpflow_gam import Surv, factor, linear, s
+from gpflow_gam import Surv, linear, s
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.gam.plotting import quantile_residuals
@@ -431,36 +430,6 @@ def test_a_response_without_censoring_is_fitted_as_its_logarithm(table):
     np.testing.assert_allclose(
         direct.log_density(table), other.log_density(logs) - logs["log"], atol=0.03
     )
-
-
-SURVREG = """
-suppressMessages(library(survival)); d <- read.csv("d.csv")
-for (y in list(Surv(d$time, d$event), Surv(d$lower, d$upper, type = "interval2")))
-  for (dist in c("weibull", "lognormal", "gaussian")) {
-    m <- survreg(y ~ x + g, data = d, dist = dist)
-    cat(coef(m)[2:3], sqrt(diag(vcov(m)))[2:3], m$scale, predict(m, d[1:5, ], type = "lp"), "\\n")
-  }
-"""
-
-
-@pytest.mark.slow
-@rscript.needed
-def test_straight_lines_are_survregs(table, tmp_path):
-    data = table.assign(lower=np.floor(2 * table["full"]) / 2 + 0.05, event=table["event"] * 1)
-    data["upper"] = data["lower"] + 0.5
-    data.to_csv(tmp_path / "d.csv", index=False)
-    answers = rscript.printed(SURVREG, tmp_path).reshape(2, 3, 10)
-    stated = Surv("time", "event"), Surv("lower", "upper", type="interval")
-    for y, by_family in zip(stated, answers):
-        for family, known in zip(("weibull", "lognormal", "gaussian"), by_family):
-            gam = gg.GAM(linear("x") + factor("g"), family=family).fit(data, y)
-            link = gam.predict(data.iloc[:5], "link")
-            assert np.max(np.abs(link - known[5:])) < 0.35 * known[2:4].max()
-            assert learnt(gam) == pytest.approx(known[4], rel=0.02)
-            ends = pd.DataFrame({"x": [0.0, 1.0, 0.0], "g": ["a", "a", "b"]})
-            low, high, other = gam.predict(ends, "link")
-            slopes = np.array([high - low, other - low])
-            assert np.all(np.abs(slopes - known[:2]) < 0.35 * known[2:4])
 
 
 # --- a scale that varies --------------------------------------------------------------------------
