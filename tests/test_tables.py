@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
+import os
 import pickle
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.parse
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -73,8 +77,7 @@ def new() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def folder(gam: gg.GAM, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tables")
-    for kind in ("json", "sql", "xlsx"):
-        gg.serving.export(gam, path / f"m.{kind}")
+    gg.serving.export(gam, path / "m.json")
     return path
 
 
@@ -226,100 +229,205 @@ def test_pages_of_edited_tables_and_of_names_that_are_markup(tmp_path: Path) -> 
     assert page.count("<polyline") == 1
 
 
-def scored(rows: pd.DataFrame, answer: dict[str, Any], number: int) -> None:
-    rows = rows.sort_values("row")
-    wanted = {k: answer[k][:number] for k in ("predictor", "median")}
-    np.testing.assert_allclose(rows["predictor"], wanted["predictor"], rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(rows["response"], wanted["median"], rtol=1e-9)
+# --- databases and spreadsheets ------------------------------------------------------------------
+
+
+class Exported(NamedTuple):
+    """Files of a GAM, rows of data, and what the scorer says of them."""
+
+    gam: gg.GAM
+    folder: Path
+    rows: pd.DataFrame
+    answer: dict[str, Any]
+
+    def check(self, found: pd.DataFrame) -> None:
+        """Compare the columns that a program has computed, rows in any order."""
+        found = found.sort_values("row")
+        for name, known in (("predictor", "predictor"), ("response", "median")):
+            columns = found[[c for c in found if str(c).startswith(name)]].to_numpy(dtype=float)
+            wanted = self.answer[known].reshape(columns.shape)
+            np.testing.assert_allclose(columns, wanted, rtol=1e-9, atol=1e-9)
+
+
+def written(folder: Path, gam: gg.GAM, new: pd.DataFrame) -> Exported:
+    folder.mkdir(exist_ok=True)
+    for kind in ("json", "sql"):
+        gg.serving.export(gam, folder / f"m.{kind}")
+    (folder / "rows.json").write_text(new.to_json(orient="split", double_precision=15))
+    rows = pd.DataFrame(**json.loads((folder / "rows.json").read_text()))  # as programs read them
+    answer = scorer.predict(scorer.load(folder / "m.json"), rows)
+    link = np.asarray(gam.predict(rows, "link"))
+    near(answer["predictor"].reshape(link.shape), link, 2e-3)
+    return Exported(gam, folder, rows.assign(row=range(len(rows))), answer)
+
+
+@pytest.fixture(scope="module")
+def various(gam: gg.GAM, tmp_path_factory: pytest.TempPathFactory) -> list[Exported]:
+    """All kinds of columns and terms; the ends of ranges, and rows beyond; responses of 0 and 1."""
+    data, new, rng = table(200, 0), table(60, 5, beyond=3.0), np.random.default_rng(1)
+    ends = data["x"].agg(["min", "max"]).tolist()
+    new.loc[:3, "x"] = [*ends, *np.nextafter(ends, [-9.0, 9.0])]
+    new.loc[:3, "hour of day"] = [0.0, 24.0, -24.0, 48.0]
+    for frame in (data, new):
+        frame["days"] = rng.uniform(1.0, 90.0, len(frame))
+        frame["rank"] = rng.integers(0, 3, len(frame))
+        frame.loc[::7, "rank"] = None  # which is filled in
+        frame.loc[1::7, "z"] = np.nan
+        frame["far"] = 1.0 * frame["x"]
+    new.loc[:1, "far"] = [-4000.0, 4000.0]
+    data["count"] = rng.poisson(np.exp(0.5 * np.sin(data["x"])))
+    data["cost"] = np.exp(np.sin(data["x"]) + 0.1 * rng.normal(size=200))
+    data["kind"] = rng.choice(["u", "v", "w"], 200)
+    data["sure"] = data["far"] + rng.normal(size=200) > 0.0
+    days = "count ~ s(log(days), k=5) + te(x, log(days), k=3) + offset(log(size))"
+    filled = "cost ~ s(x, rank, bs='fs', k=4) + factor(wet) + s(x, by=wet, k=4) + s(z, k=5)"
+    classes = gg.GAM(
+        "kind ~ s(x, k=4) + te(x, z, k=3) + factor(wet)", "categorical", missing="drop"
+    )
+    models = {
+        "days": (gg.GAM(days, "poisson"), new),
+        "filled": (gg.GAM(filled, "gamma", missing="impute"), new),
+        "classes": (classes, new.dropna()),
+        "sure": (gg.GAM("sure ~ linear(far) + factor(g)", gg.families.Bernoulli("cloglog")), new),
+    }
+    folder = tmp_path_factory.mktemp("various")
+    result = [written(folder / "counts", gam, table(60, 6, beyond=3.0))]
+    for name, (model, rows) in models.items():
+        fit = model.fit(data, max_iterations=5)
+        result.append(written(folder / name, fit, rows))
+    return result
 
 
 SQLITE = """
 import json, sqlite3
 rows, sql = json.load(open("rows.json")), open("m.sql").read()
-rows = {name: values[:1000] for name, values in rows.items()}
 connection = sqlite3.connect(":memory:")
 connection.row_factory = sqlite3.Row
-names = ", ".join(f'"{name}"' for name in rows)
-connection.execute(f"CREATE TABLE data (row, {names})")
-places = ", ".join("?" for _ in range(1 + len(rows)))
-content = [(i, *values) for i, values in enumerate(zip(*rows.values()))]
+names = ", ".join(f'"{name}"' for name in ["row", *rows["columns"]])
+connection.execute(f"CREATE TABLE data ({names})")
+places = ", ".join("?" for _ in range(1 + len(rows["columns"])))
+content = [(i, *row) for i, row in enumerate(rows["data"])]
 connection.executemany(f"INSERT INTO data VALUES ({places})", content)
-before = [dict(r) for r in connection.execute(sql)]
-connection.execute("UPDATE data SET g = 'other' WHERE row = 0")
-connection.execute("UPDATE data SET x = NULL WHERE row = 1")
-print(json.dumps([before, [dict(r) for r in connection.execute(sql)]]))
+print(json.dumps([dict(r) for r in connection.execute(sql)]))
 """
 
 
-def test_sqlite(folder: Path, answer: dict[str, Any]) -> None:
+def by_sqlite(case: Exported) -> pd.DataFrame:
     # in a process of its own: TensorFlow brings an SQLite without exp, which takes its place
     command = [sys.executable, "-c", SQLITE]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=case.folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    before, after = (pd.DataFrame(rows) for rows in json.loads(done.stdout))
-    scored(before, answer, len(before))
-    lacking = after.sort_values("row")["predictor"].isna()
-    assert lacking.tolist() == [True, True] + [False] * (len(after) - 2)
+    return pd.DataFrame(json.loads(done.stdout))
 
 
-def test_duckdb(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
+def by_duckdb(case: Exported) -> pd.DataFrame:
     duckdb = pytest.importorskip("duckdb")
     with duckdb.connect() as connection:
-        connection.register("data", new.assign(row=range(len(new))))
-        scored(connection.execute((folder / "m.sql").read_text()).df(), answer, len(new))
+        connection.register("data", case.rows)
+        return connection.execute((case.folder / "m.sql").read_text()).df()
 
 
-def test_computed_columns(tmp_path: Path) -> None:
-    """In every program as in the GAM."""
-    data, new, rng = table(300, 0), table(500, 5), np.random.default_rng(1)
-    data["y"] = rng.poisson(data["size"] * np.exp(np.sin(data["x"]) + 0.5 * (data["g"] == "b")))
-    formula = (
-        "y ~ s(log10(size), k=5) + s(x / sqrt(size), k=4, by=expm1(-size)) + linear(2 * x ** 2 - 1)"
-        " + factor(g) + s(abs(x) + cos(z), k=4) + offset(log(size))"
+@pytest.fixture(scope="module")
+def by_postgres() -> Iterator[Callable[[Exported], pd.DataFrame]]:
+    """A server of its own, which listens on a socket in its folder alone."""
+    program = shutil.which("postgres")
+    if program is None or shutil.which("psql") is None:
+        pytest.skip("PostgreSQL scores the rows")
+    programs = Path(program).resolve().parent
+    user = {"user": "nobody"} if os.geteuid() == 0 else {}  # it does not run as root
+    folder = Path(tempfile.mkdtemp(prefix="pg"))
+    if user:
+        shutil.chown(folder, user["user"])
+
+    def run(*command: Any) -> None:
+        quiet = subprocess.DEVNULL  # a pipe would stay open as long as the server
+        subprocess.run(command, cwd=folder, check=True, stdout=quiet, stderr=quiet, **user)
+
+    def ask(case: Exported) -> pd.DataFrame:
+        kinds = {"i": "bigint", "f": "double precision", "b": "boolean"}
+        columns = [f'"{c}" {kinds.get(case.rows[c].dtype.kind, "text")}' for c in case.rows]
+        script = f"""
+            DROP TABLE IF EXISTS data CASCADE;
+            CREATE TABLE data ({", ".join(columns)});
+            COPY data FROM STDIN WITH (FORMAT csv);
+        """
+        script += case.rows.to_csv(index=False, header=False) + "\\.\nCREATE VIEW scores AS\n"
+        script += (case.folder / "m.sql").read_text() + "SELECT * FROM scores;"
+        command = ["psql", "-h", folder, "-U", "postgres", "-Xq", "--csv", "-v", "ON_ERROR_STOP=1"]
+        done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return pd.read_csv(io.StringIO(done.stdout))
+
+    data = folder / "data"
+    run(
+        programs / "initdb",
+        "-D",
+        data,
+        "-U",
+        "postgres",
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--locale=C",
+        "--no-sync",
     )
-    gam = gg.GAM(formula, family="poisson").fit(data)
-    for kind in ("json", "sql"):
-        gg.serving.export(gam, tmp_path / f"m.{kind}")
-    model = scorer.load(tmp_path / "m.json")
-    answer = scorer.predict(model, new)
-    near(answer["predictor"], gam.predict(new, "link"))
-    assert model["checked"]["predictor"] < 1e-2
-    if shutil.which("node"):
-        rows = by_javascript(tmp_path, new)
-        for name in ("predictor", "response"):
-            np.testing.assert_allclose([row[name] for row in rows], answer[name][:60], rtol=1e-7)
-    test_duckdb(tmp_path, answer, new)
-    (tmp_path / "rows.json").write_text(json.dumps(new.to_dict("list")))
-    test_sqlite(tmp_path, answer)
-    for size, message in ((0.0, "must be finite"), (np.nan, "'size' has no value in row 1")):
-        with pytest.raises(ValueError, match=message):
-            scorer.predict(model, new.head(2).assign(size=[1.0, size]))
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((Path(__file__).parent.parent / "docs" / "tables.schema.json").read_text())
-    document = json.loads((tmp_path / "m.json").read_text())
-    jsonschema.Draft202012Validator(schema).validate(document)
+    run(programs / "pg_ctl", "-D", data, "-w", "-o", f"-h '' -k {folder} -c jit=off", "start")
+    yield ask
+    run(programs / "pg_ctl", "-D", data, "-m", "immediate", "stop")
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("program", [by_sqlite, by_duckdb])
+def test_databases(program: Callable[[Exported], pd.DataFrame], various: list[Exported]) -> None:
+    for case in various:
+        case.check(program(case))
+
+
+def test_postgresql(
+    by_postgres: Callable[[Exported], pd.DataFrame], various: list[Exported]
+) -> None:
+    for case in various:
+        case.check(by_postgres(case))
+
+
+def test_rows_that_the_model_cannot_take_are_null(gam: gg.GAM, tmp_path: Path) -> None:
+    case = written(tmp_path, gam, table(4, 6))
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    rows["data"][0][rows["columns"].index("g")] = "other"
+    rows["data"][1][rows["columns"].index("x")] = None
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    lacking = by_sqlite(case).sort_values("row")["predictor"].isna()
+    assert lacking.tolist() == [True, True, False, False]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice computes the sheet")
-def test_excel(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
+@pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice computes the sheets")
+def test_excel(various: list[Exported], tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.load_workbook(folder / "m.xlsx")
-    sheet, names = book["score"], list(scorer.load(folder / "m.json")["columns"])
-    sheet.cell(102, 1, 0.5)  # the other columns are blank
-    for i, row in enumerate(new.head(100).to_dict("records"), start=2):
-        for j, name in enumerate(names, start=1):
-            sheet.cell(i, j, row[name])
-    book.save(folder / "filled.xlsx")
-    command = ["soffice", f"-env:UserInstallation=file://{folder}/office", "--headless"]
-    command += ["--convert-to", "csv", "--outdir", str(folder), str(folder / "filled.xlsx")]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    whole = pd.read_csv(folder / "filled.csv", dtype=str, keep_default_na=False)
-    assert whole["predictor"][100] == "#N/A"
-    assert set(whole["predictor"][101:]) == {""}
-    rows = whole.head(100)[["predictor", "response"]].astype(float)
-    np.testing.assert_allclose(rows["predictor"], answer["predictor"][:100], rtol=0.0, atol=1e-9)
-    np.testing.assert_allclose(rows["response"], answer["median"][:100], rtol=1e-9)
+    for case in various:
+        gg.serving.export(case.gam, case.folder / "m.xlsx")
+        book = openpyxl.load_workbook(case.folder / "m.xlsx")
+        columns, sheet = scorer.load(case.folder / "m.json")["columns"], book["score"]
+        for j, name in enumerate(columns, start=1):
+            given = case.rows[name] if name in case.rows else np.log(case.rows[name[4:-1]])
+            for i, value in enumerate(given.astype(object), start=2):
+                sheet.cell(i, j, None if pd.isna(value) else value)
+        sheet.cell(102, 1, 0.5)  # the other columns are blank
+        book.save(tmp_path / f"{case.folder.name}.xlsx")
+    command = ["soffice", f"-env:UserInstallation=file://{tmp_path}/office", "--headless"]
+    command += ["--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", tmp_path / "computed"]
+    command += [tmp_path / f"{case.folder.name}.xlsx" for case in various]
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    for case in various:
+        path = tmp_path / "computed" / f"{case.folder.name}.xlsx"
+        whole = pd.read_excel(path, "score", keep_default_na=False)
+        found = whole.loc[:, [str(c).startswith(("predictor", "response")) for c in whole]]
+        case.check(found.head(len(case.rows)).assign(row=case.rows["row"].to_numpy()))
+        filled = case.folder.name == "filled"  # the others have an error there
+        assert found.iloc[100].isna().all() != filled
+        assert set(found.iloc[len(case.rows) : 100].to_numpy().ravel()) == {""}
+        assert len(found) == 101
 
 
 @pytest.mark.parametrize(("levels", "message"), [("ab?", "the level '\\?'"), ("abA", "capitals")])

@@ -148,6 +148,12 @@ class _Formulas(abc.ABC):
         "inverse": "1.0 / ({f})",
         "sqrt": "({f}) * ({f})",
     }
+    # beyond which exp is an error of PostgreSQL's, and the response one of its ends
+    bounds: ClassVar[dict[str, tuple[float, float]]] = {
+        "log": (-708.0, 709.0),
+        "logit": (-708.0, 708.0),
+        "cloglog": (-708.0, 6.0),
+    }
 
     def __init__(self, model: Model) -> None:
         self.model, self.columns = model, model["columns"]
@@ -160,6 +166,10 @@ class _Formulas(abc.ABC):
     @abc.abstractmethod
     def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
         """The value where x is a level, zero at others."""
+
+    @abc.abstractmethod
+    def within(self, f: str, low: float, high: float) -> str:
+        """A predictor, moved to the nearest bound where it is beyond."""
 
     def read(self, name: str, period: float | None = None, knots: Any = None) -> str:
         """A column's value, within its period."""
@@ -195,9 +205,13 @@ class _Formulas(abc.ABC):
         """The response, or probabilities of classes; None where the format has no function."""
         link = self.model["link"]["name"]
         if link == "softmax":
-            total = " + ".join(f"exp({f})" for f in predictors)
-            return [f"exp({f}) / ({total})" for f in predictors]
-        return [self.links[link].format(f=predictors[0])] if link in self.links else None
+            ratios = (
+                [self.within(f"({g} - {f})", -708.0, 700.0) for g in predictors] for f in predictors
+            )
+            return [f"1.0 / ({' + '.join(f'exp({r})' for r in each)})" for each in ratios]
+        f = predictors[0]
+        f = self.within(f, *self.bounds[link]) if link in self.bounds else f
+        return [self.links[link].format(f=f)] if link in self.links else None
 
     def titles(self, number: int) -> list[str]:
         """Names of responses."""
@@ -222,6 +236,9 @@ class _SQL(_Formulas):
     def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
         known = ", ".join(map(_literal, levels))
         return f"CASE WHEN {x} = {_literal(level)} THEN {value} WHEN {x} IN ({known}) THEN 0.0 END"
+
+    def within(self, f: str, low: float, high: float) -> str:
+        return f"CASE WHEN {f} < {low} THEN {low} WHEN {f} > {high} THEN {high} ELSE {f} END"
 
     def _computed(self, tree: Any) -> str:
         if isinstance(tree, dict):
@@ -269,29 +286,41 @@ def _sql(model: Model, table: str) -> str:
 def _sql_table(
     name: str, title: str, pieces: Pieces, xs: Sequence[str]
 ) -> tuple[str, str, list[str]]:
-    """A table of pieces, how rows find theirs, and formulas of its L values."""
-    header, conditions, at = [], [], {}
-    keys: list[list[tuple[Any, ...]]] = []
+    """
+    A table of pieces, how rows find theirs, and formulas of its L values. Where there are several
+    axes each has a table of its own, so that pieces are found by their numbers, which databases
+    look up: comparing a row with all pieces takes seconds a thousand rows.
+    """
+    alone = len(xs) == 1
+    axes, joins, at = [], [], {}
     for i, (x, lows) in enumerate(zip(xs, pieces.lows)):
+        axis = name if alone else f"{name}_{i}"
+        keys: list[tuple[Any, ...]]
         if i in pieces.numeric:  # the outer ones have no end
-            header += [f"low{i}", f"high{i}", f"at{i}"]
-            conditions.append(f"{x} >= {name}.low{i} AND {x} < {name}.high{i}")
-            at[i] = f"({x} - {name}.at{i})"
-            keys.append(list(zip([-1e308, *lows[1:]], [*lows[1:], 1e308], lows)))
+            header, condition = ["low", "high", "knot"], f"{x} >= {axis}.low AND {x} < {axis}.high"
+            at[i] = f"({x} - {axis}.knot)"
+            keys = list(zip([-1e308, *lows[1:]], [*lows[1:], 1e308], lows))
         else:
-            header.append(f"level{i}")
-            same = f"{x} = {name}.level{i}"
+            header, condition = ["level"], f"{x} = {axis}.level"
             if lows[-1] is None:
                 known = ", ".join(map(_literal, lows[:-1]))
-                same = f"({same} OR ({name}.level{i} IS NULL AND {x} NOT IN ({known})))"
-            conditions.append(same)
-            keys.append([(level,) for level in lows])
+                condition = f"({condition} OR ({axis}.level IS NULL AND {x} NOT IN ({known})))"
+            keys = [(level,) for level in lows]
+        axes.append((axis, header, keys))
+        joins.append(f"LEFT JOIN {axis} ON {condition}")
     L, subsets = pieces.coefficients.shape[1], pieces.subsets
-    header += [f"c{q}_{s}" for q in range(L) for s in range(len(subsets))]
-    rows = []
-    for key, row in zip(itertools.product(*keys), pieces.coefficients):
-        cells = [*itertools.chain(*key), *row.ravel().tolist()]
-        rows.append(f"({', '.join(map(_literal, cells))})")
+    names = [f"c{q}_{s}" for q in range(L) for s in range(len(subsets))]
+    rows = pieces.coefficients.reshape(len(pieces.coefficients), -1).tolist()
+    if alone:
+        ((_, header, keys),) = axes
+        held = [_values(name, [*header, *names], [[*k, *row] for k, row in zip(keys, rows)])]
+    else:
+        held = [_values(a, ["piece", *h], [[p, *k] for p, k in enumerate(ks)]) for a, h, ks in axes]
+        places = [f"piece{i}" for i in range(len(axes))]
+        each = itertools.product(*(range(len(keys)) for _, _, keys in axes))
+        held.append(_values(name, [*places, *names], [[*p, *row] for p, row in zip(each, rows)]))
+        same = [f"{name}.piece{i} = {axis}.piece" for i, (axis, _, _) in enumerate(axes)]
+        joins.append(f"LEFT JOIN {name} ON {' AND '.join(same)}")
     values = [
         " + ".join(
             " * ".join([f"{name}.c{q}_{s}", *(at[i] for i in subset)])
@@ -299,8 +328,13 @@ def _sql_table(
         )
         for q in range(L)
     ]
-    held = f"-- {title}\n{name} ({', '.join(header)}) AS (VALUES\n    " + ",\n    ".join(rows)
-    return f"{held})", f"LEFT JOIN {name} ON {' AND '.join(conditions)}", values
+    return f"-- {title}\n" + ",\n".join(held), "\n    ".join(joins), values
+
+
+def _values(name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table with its content."""
+    lines = ",\n    ".join(f"({', '.join(map(_literal, row))})" for row in rows)
+    return f"{name} ({', '.join(header)}) AS (VALUES\n    {lines})"
 
 
 def _link_table(link: Mapping[str, Any]) -> tuple[AnyNDArray, AnyNDArray]:
@@ -330,8 +364,11 @@ def _quoted(name: Any) -> str:
 # --- Excel ---------------------------------------------------------------------------------------
 
 
+_ROW = "\0"  # stands for a row's number in formulas: no cell can hold it, and it has no capital
+
+
 class _Excel(_Formulas):
-    """Formulas of a row of the score sheet, whose number is ``{row}``."""
+    """Formulas of a row of the score sheet."""
 
     floor: ClassVar[str] = "INT"
     links: ClassVar[dict[str, str]] = {**_Formulas.links, "probit": "NORMSDIST({f})"}
@@ -339,7 +376,7 @@ class _Excel(_Formulas):
     def __init__(self, model: Model, letter: Any) -> None:
         super().__init__(model)
         self.letter = letter
-        self.cells = {name: f"${letter(i + 1)}{{row}}" for i, name in enumerate(self.columns)}
+        self.cells = {name: f"${letter(i + 1)}{_ROW}" for i, name in enumerate(self.columns)}
 
     def column(self, name: str, about: Mapping[str, Any]) -> str:
         cell, fill = self.cells[name], about["fill"]
@@ -347,6 +384,9 @@ class _Excel(_Formulas):
 
     def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
         return f"IF({x}={_cell(level)},{value},0)"
+
+    def within(self, f: str, low: float, high: float) -> str:
+        return f"MAX({low},MIN({f},{high}))"
 
     def term(self, term: Mapping[str, Any], sheet: Any) -> list[str]:
         """Write a term's pieces into its sheet; a formula for each predictor."""
@@ -398,7 +438,7 @@ def _xlsx(model: Model) -> bytes:
         begin = len(header) + 1
         header.extend(titles)
         formulas.extend(new)
-        return [f"{letter(begin + i)}{{row}}" for i in range(len(new))]
+        return [f"{letter(begin + i)}{_ROW}" for i in range(len(new))]
 
     def each(name: str, between: str) -> list[str]:
         return [name] if len(predictors) == 1 else [name + between + p for p in predictors]
@@ -425,7 +465,7 @@ def _xlsx(model: Model) -> bytes:
     for row in range(2, _INPUT_ROWS + 2):
         for place, formula in enumerate(formulas, start=len(cells) + 1):
             text = f'=IF(COUNTA({inputs})=0,"",IF({lacking},NA(),{formula}))'
-            score.cell(row, place, text.replace("{row}", str(row)))
+            score.cell(row, place, text.replace(_ROW, str(row)))
     score.freeze_panes = "A2"
     content = BytesIO()
     book.save(content)
