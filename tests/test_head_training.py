@@ -359,6 +359,23 @@ def rows_of_classes(rng: np.random.Generator, number: int) -> tuple[np.ndarray, 
     return 3.0 * np.eye(3, 6)[labels] + 0.5 * rng.normal(size=(number, 6)), labels
 
 
+@pytest.mark.parametrize(("aware", "more"), [(False, 1.0), (True, 6.0)])
+def test_the_first_step_does_not_overshoot(aware: bool, more: float) -> None:
+    """
+    Where the curvature of a logarithm of noise is that of small residuals, and next to none.
+
+    A row of which nothing is known loses 3.7 (1 + r^2) where the logarithm has a variance of 1.
+    """
+    rng = np.random.default_rng(0)
+    x, noise = rng.normal(size=(2, 32, 6)), rng.normal(size=(2, 32))
+    y = np.sin(2.0 * x[..., 0]) + np.exp(0.5 * x[..., 2]) * noise
+    head = AdditiveGP(
+        gg.s(*range(6)), "heteroskedastic", num_data=1000, num_inducing=20, distance_aware=aware
+    )
+    null, second = (np.mean(head.loss(r, head(f, training=True))) for f, r in zip(x, y))
+    assert second < null + more
+
+
 @pytest.mark.slow
 def test_a_distance_aware_head_is_unsure_away_from_its_data(
     rng: np.random.Generator, tmp_path: Path

@@ -340,6 +340,8 @@ def test_a_summary_has_the_features_unit() -> None:
     lengths = [table.loc["s(0)", "lengthscale"][0] for table in tables]
     np.testing.assert_allclose(lengths[1], unit * lengths[0])
     assert large.loc["te(1,2)", "lengthscale"] == pytest.approx(small.loc["te(1,2)", "lengthscale"])
+    both = additive(gg.s(0, 1), normalization=None, distance_aware=True).summary()
+    assert both["lengthscale"][0] == pytest.approx([0.5 * np.sqrt(2.0)] * 2)
     # q knows more than its prior, and what was there to find was found
     assert np.all(small["se"] < small["prior_sd"])
     assert small.loc["s(0)", "sd"] > small.loc["s(0)", "se"]

@@ -594,12 +594,14 @@ class AdditiveGP(GPHead):
         Where sites of rows are taken, and slopes of the loss.
 
         In the end their own. In the first epochs, when these are far off, no further than some
-        distance from the mode of each row by itself, with a spread no larger. Where the curvature
-        grows with the predictor, as that of counts does, Newton's step from far below would
-        overshoot, and one row of many standard deviations would have a slope of thousands, after
-        which Adam moves nothing for as many steps. (Generalized linear models are fitted from the
-        responses for the same reason, McCullagh & Nelder 1989.) Slopes are the true ones but where
-        these would be steeper: residuals are what a likelihood's parameters learn from.
+        distance from the mode of each row by itself, with a spread no larger, and with a curvature
+        from which Newton's step is no longer. Where the curvature grows with the predictor, as that
+        of counts does, that step would overshoot from far below, and where it is next to none, as
+        that of a logarithm of noise in rows of small residuals. One row of many standard deviations
+        would have a slope of thousands, after which Adam moves nothing for as many steps.
+        (Generalized linear models are fitted from the responses for the same reason, McCullagh &
+        Nelder 1989.) Slopes are the true ones but where these would be steeper: residuals are what
+        a likelihood's parameters learn from.
         """
         gp, scale = self._gp, self.specification.scale
         centre = tf.zeros_like(mean) + tf.cast(gp.mean_function(nothing), mean.dtype)
@@ -627,6 +629,8 @@ class AdditiveGP(GPHead):
             )[1]
             within = tf.clip_by_value(mean, mode - most, mode + most)
             _, g, w = slopes(within, close)
+            # slopes of classes are bounded, and their steps may be long
+            w = tf.maximum(w, tf.abs(g) / (spread**2 * most))
             expected, _, own = slopes(mean, var)
             calm = own <= _STEEPER * w
             near = tf.stack([within, close], axis=-1)

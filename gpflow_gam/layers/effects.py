@@ -163,6 +163,8 @@ def _lengthscales(head: GPHead, component: Component) -> tuple[float, ...]:
     each = [np.ravel(p) for p in lengthscales_of(head.kernel[component.name])]
     lengths = np.concatenate([*each, []])
     places = [margin.column for margin in component.margins]
+    if len(lengths) == 1:  # of distances
+        lengths = np.repeat(lengths, len(places))
     if len(lengths) != len(places):
         return ()
     at = np.zeros((2, head.structure.width))
