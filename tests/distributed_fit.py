@@ -136,7 +136,7 @@ def per_replica(context: tf.distribute.InputContext) -> tf.data.Dataset:
     return mine.map(lambda _, pair: pair)
 
 
-KINDS = "svgp", "stream", "function", "keras", "clipped", "report"
+KINDS = "svgp", "function", "keras", "clipped", "report"
 
 
 def fits(
@@ -147,7 +147,6 @@ def fits(
 
     every = {
         "svgp": run(svgp),
-        "stream": run(svgp, stream()),
         "function": run(svgp, per_replica),
         "keras": run(network, learning_rate=None),
         "clipped": run(lambda: network(global_clipnorm=0.1, weight_decay=0.01), learning_rate=None),

@@ -121,10 +121,14 @@ def resume(
         head.adapt(features(sample).numpy(), response)
         return model
 
-    counted = rows.apply(tf.data.experimental.assert_cardinality(num_data))
+    def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        own = rows.shard(context.num_input_pipelines, context.input_pipeline_id)
+        size = 50 // context.num_replicas_in_sync
+        return own.shuffle(10_000, seed=0).batch(size, drop_remainder=True)
+
     return gg.distribute.fit(
         build,
-        counted.shuffle(10_000, seed=0),
+        batches,
         batch_size=50,
         num_steps=num_steps,
         checkpoint=folder,

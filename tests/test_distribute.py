@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,10 @@ pytestmark = pytest.mark.usefixtures("keras_in_double")
 
 def training() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(TRAINING)
+
+
+def batches_of(rows: tf.data.Dataset, number: int = 40) -> Any:
+    return lambda context: rows.batch(number, drop_remainder=True)
 
 
 def assert_equal(
@@ -222,7 +225,7 @@ def test_a_step_that_diverges_or_cannot_be_computed_is_named() -> None:
         fit(script.svgp, DATA, **options)
     rows = tf.data.Dataset.from_tensor_slices((script.X, bad_row()))
     with pytest.raises(gg.distribute.FailedStepError, match="step 1: .*Y must be finite"):
-        fit(script.svgp, rows, **OPTIONS)
+        fit(script.svgp, batches_of(rows), **OPTIONS)
 
 
 def without_num_data() -> gg.models.AdditiveSVGP:
@@ -247,7 +250,7 @@ def bad_row() -> np.ndarray:
     return Y
 
 
-REPORTED = {"build": script.reporting, "data": training(), **REPORTS, "learning_rate": None}
+REPORTED = {"build": script.reporting, "data": TRAINING, **REPORTS, "learning_rate": None}
 
 
 def weighted(weights: np.ndarray) -> dict[str, Any]:
@@ -271,7 +274,7 @@ ONLY = "one X and one Y, without sample_weight; got X"
         ({"data": (script.X, script.Y[:-1])}, "X has 200 rows, Y has 199"),
         ({"data": (script.X, bad_row())}, "Y must be finite.*17"),
         ({"data": lambda context: script.stream().batch(30)}, "batch_size / replicas = 40"),
-        ({"data": script.stream().filter(lambda x, y: False)}, "data ran out"),
+        ({"data": batches_of(script.stream().filter(lambda x, y: False))}, "without a batch"),
         ({"data": (TRAINING[0], script.Y[:120])}, ONLY),
         ({"data": (*DATA, np.ones(200))}, ONLY),
         ({"build": without_num_data}, "without num_data"),
@@ -281,8 +284,8 @@ ONLY = "one X and one Y, without sample_weight; got X"
         (weighted(-TRAINING[2]), "not negative; entry 1"),
         (weighted(TRAINING[2][1:]), r"X\['deep'\] has 120.*sample_weight has 119"),
         (validated((VALIDATION[0], SHORT)), r"validation_data: .*Y\['mean'\] has 79"),
-        (validated(training().repeat()), "without an end"),
-        (validated(training().filter(lambda *_: False)), "holds no rows"),
+        (validated(training()), r"validation_data must be arrays \(X, Y\).*Dataset"),
+        (validated((script.X[:0], script.Y[:0])), "validation_data holds no rows"),
         ({"validation_data": DATA}, "validation_data are of a keras.Model"),
     ],
 )
@@ -426,6 +429,8 @@ def test_wide_and_deep_on_two_workers(tmp_path: Path) -> None:
 
 # --- reports of epochs, against Keras's fit ------------------------------------------------------
 
+EPOCHS = {**REPORTS, "data": batches_of(training(), 24), "steps_per_epoch": 5}
+
 
 @pytest.fixture(scope="module")
 def of_keras() -> tuple[dict[str, list[float]], list[np.ndarray]]:
@@ -438,7 +443,7 @@ def of_keras() -> tuple[dict[str, list[float]], list[np.ndarray]]:
 
 @pytest.fixture(scope="module")
 def reported() -> gg.distribute.DistributedFit:
-    return fit(script.reporting, training(), **REPORTS)
+    return fit(script.reporting, **EPOCHS)
 
 
 @pytest.mark.slow
@@ -451,8 +456,7 @@ def test_reports_are_those_of_keras(of_keras, reported):
     for name in {*history} - {"val_mean_loss", "val_side_loss"}:
         np.testing.assert_allclose(reported.epochs[name], history[name], rtol=1e-10, err_msg=name)
     assert len(reported.history) == 12  # two epochs of five, and two steps
-    options = {**REPORTS, "num_steps": 10, "steps_per_epoch": 5}  # not known of batches
-    again = fit(script.reporting, training().batch(7), **options)
+    again = fit(script.reporting, **{**EPOCHS, "num_steps": 10})
     for a, b in zip(again.model.get_weights(), weights, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
@@ -460,7 +464,7 @@ def test_reports_are_those_of_keras(of_keras, reported):
 @pytest.mark.slow
 def test_a_resumed_fit_reports_what_the_whole_one_does(reported, tmp_path):
     """Also of the epoch in whose middle it was interrupted."""
-    options = {**REPORTS, "checkpoint": tmp_path, "save_every": 4}
+    options = {**EPOCHS, "checkpoint": tmp_path, "save_every": 4}
     seen = {}
 
     def callback(progress: gg.distribute.StepProgress) -> bool:
@@ -468,10 +472,10 @@ def test_a_resumed_fit_reports_what_the_whole_one_does(reported, tmp_path):
             seen[progress.step] = float(progress.epoch["val_loss"])
         return progress.step == 8
 
-    first = fit(script.reporting, training(), **options, callback=callback)
+    first = fit(script.reporting, **options, callback=callback)
     assert len(first.history) == 8
     assert len(first.epochs["loss"]) == 1
-    result = fit(script.reporting, training(), **options)
+    result = fit(script.reporting, **options)
     assert result.resumed_from == 8
     assert list(result.epochs) == list(reported.epochs)
     assert_equal(result, reported)
@@ -482,7 +486,7 @@ def test_a_resumed_fit_reports_what_the_whole_one_does(reported, tmp_path):
         ({"validation_data": None}, "checksum of validation_data was"),
     ):
         with pytest.raises(ValueError, match=message):
-            fit(script.reporting, training(), **{**options, **changed})
+            fit(script.reporting, **{**options, **changed})
 
 
 def test_the_steps_of_an_epoch() -> None:
@@ -491,8 +495,7 @@ def test_the_steps_of_an_epoch() -> None:
         model.compile("sgd", "mse", metrics=["mae"])
         return model
 
-    data = tf.data.Dataset.from_tensor_slices((script.X, script.Y))
-    unknown = data.filter(lambda x, y: True)
+    unknown = batches_of(script.stream())
     with pytest.raises(ValueError, match="how many rows they have: pass steps_per_epoch="):
         fit(build, unknown, batch_size=40, num_steps=2)
     result = fit(build, unknown, batch_size=40, num_steps=5, steps_per_epoch=2)
@@ -503,91 +506,13 @@ def test_the_steps_of_an_epoch() -> None:
     np.testing.assert_allclose(one.epochs["loss"], one.history.reshape(2, 2).mean(1))
 
 
-# --- where a resumed fit goes on reading ---------------------------------------------------------
-
-READING: dict[str, Any] = {"batch_size": 20, "save_every": 6}
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The rows, in four files of 50."""
-    folder = tmp_path_factory.mktemp("files")
-    paths = [str(folder / f"{i}.tfrecord") for i in range(4)]
-    for path, rows in zip(paths, np.split(np.hstack([script.X, script.Y]), 4)):
-        with tf.io.TFRecordWriter(path) as file:
-            for row in rows:
-                file.write(row.tobytes())
-    return paths
-
-
-def mixed_stream(paths: list[str]) -> tf.data.Dataset:
-    """Rows of files, mixed as one would, in another order each time they are read."""
-
-    def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        row = tf.ensure_shape(tf.io.decode_raw(record, tf.float64), (script.X.shape[1] + 1,))
-        return row[:-1], row[-1:]
-
-    tf.random.set_seed(0)  # the order depends on it too
-    records = tf.data.Dataset.from_tensor_slices(paths).flat_map(tf.data.TFRecordDataset)
-    return records.map(parse).shuffle(10, seed=1)
-
-
-def resumed(build_data: Any, folder: Path, num_steps: int, between: Any = lambda: None) -> Any:
-    """A fit that ends after six steps, and the one that goes on from there."""
-    fit(script.network, build_data(), num_steps=6, checkpoint=folder, **READING)
-    between()
-    result = fit(script.network, build_data(), num_steps=num_steps, checkpoint=folder, **READING)
-    assert result.resumed_from == 6
-    return result
-
-
-def batches_of(paths: list[str]) -> Any:
-    return lambda context: mixed_stream(paths).batch(20, drop_remainder=True)
-
-
-@pytest.mark.slow_but_first
-@pytest.mark.parametrize("kind", ["rows", "function"])
-def test_what_was_read_is_not_read_again(kind: str, files: list[str], tmp_path: Path) -> None:
-    """The second file is gone by then: six steps are 120 rows, two files and some."""
-    copies = []
-    for path in files:
-        copies.append(str(tmp_path / Path(path).name))
-        Path(copies[-1]).write_bytes(Path(path).read_bytes())
-    data = mixed_stream if kind == "rows" else batches_of
-    whole = fit(script.network, data(files), num_steps=10, **READING)
-    result = resumed(
-        lambda: data(copies), tmp_path / "state", 10, between=lambda: Path(copies[1]).unlink()
-    )
-    np.testing.assert_array_equal(result.history, whole.history)
-    with pytest.raises(tf.errors.NotFoundError):  # where the place is unknown it is read again
-        list(data(copies) if kind == "rows" else data(copies)(None))
-
-
-@pytest.mark.slow
-def test_what_python_makes_is_read_up_to_the_place(tmp_path: Path) -> None:
-    reads = []
-
-    def generate() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        reads.append(0)
-        for row in zip(script.X, script.Y):
-            reads[-1] += 1
-            yield row
-
-    spec = tuple(tf.TensorSpec(v.shape[1:], tf.float64) for v in (script.X, script.Y))
-    data = lambda: tf.data.Dataset.from_generator(generate, output_signature=spec)
-    whole = fit(script.network, data(), num_steps=8, **READING)
-    result = resumed(data, tmp_path, 8)
-    np.testing.assert_array_equal(result.history, whole.history)
-    assert reads[-1] >= 160  # from the first row on
-
-
 @pytest.mark.slow
 def test_averaged_parameters_are_those_of_keras() -> None:
     def build() -> keras.Model:
         return script.network(use_ema=True, ema_momentum=0.5)
 
-    data = tf.data.Dataset.from_tensor_slices((script.X, script.Y))
-    result = fit(build, data, batch_size=50, num_steps=4)
+    data = script.stream()
+    result = fit(build, batches_of(data, 50), batch_size=50, num_steps=4)
     model = build()
     model.fit(data.batch(50), epochs=1, verbose=0)
     for a, b in zip(result.model.get_weights(), model.get_weights(), strict=True):

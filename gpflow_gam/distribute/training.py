@@ -8,7 +8,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -34,7 +34,7 @@ Model: TypeAlias = "AdditiveSVGP | keras.Model"
 LearningRate = float | Callable[[], keras.optimizers.Optimizer] | None
 Share = tuple[Any, ...]
 """X and Y, and sample weights where there are any; X and Y may be dicts or tuples."""
-Data: TypeAlias = "tuple[Any, ...] | tf.data.Dataset | Callable[[Any], tf.data.Dataset]"
+Data: TypeAlias = "tuple[Any, ...] | Callable[[Any], tf.data.Dataset]"
 
 
 # --- arrays and datasets as Keras's ``fit`` takes them ------------------------------------------
@@ -49,17 +49,18 @@ def named(share: Share) -> dict[str, Any]:
     }
 
 
-def arrays_of(data: Sequence[Any], name: str = "data") -> Share:
+def arrays_of(data: Any, name: str = "data") -> Share:
     """X, Y and perhaps sample weights as numpy arrays; ``name`` is for messages."""
-    if len(data) not in (2, 3):
-        raise ValueError(
-            f"{name} must be a pair (X, Y), or (X, Y, sample_weight); got {len(data)} entries."
-        )
+    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
+        got = f"{len(data)} entries" if isinstance(data, (tuple, list)) else type(data).__name__
+        raise ValueError(f"{name} must be arrays (X, Y), or (X, Y, sample_weight); got {got}.")
     arrays: Share = keras.tree.lists_to_tuples(keras.tree.map_structure(np.asarray, tuple(data)))
     sizes = {part: len(np.atleast_1d(values)) for part, values in named(arrays).items()}
     if len(set(sizes.values())) != 1:
         counted = ", ".join(f"{part} has {size} rows" for part, size in sizes.items())
         raise ValueError(f"{name}: {counted or 'no array'}; X and Y must have equally many rows.")
+    if 0 in sizes.values():
+        raise ValueError(f"{name} holds no rows.")
     if len(arrays) == 3:
         bad = np.flatnonzero(~(np.isfinite(arrays[2]) & (arrays[2] >= 0)))
         if len(bad):
@@ -74,29 +75,11 @@ def number_of_rows(share: Share) -> int:
     return len(tf.nest.flatten(share)[0])
 
 
-def rows_of(dataset: tf.data.Dataset, name: str = "data") -> tf.data.Dataset:
-    """The rows of a dataset of rows, or of batches whose size ``batch`` leaves unknown."""
-    specs = tf.nest.flatten(_checked(dataset, name).element_spec)
-    batched = all(spec.shape.rank and spec.shape[0] is None for spec in specs)
-    return dataset.unbatch() if batched else dataset
-
-
-def _checked(dataset: tf.data.Dataset, name: str = "data") -> tf.data.Dataset:
-    spec = dataset.element_spec
-    dense = all(isinstance(s, tf.TensorSpec) for s in tf.nest.flatten(spec))
-    if not (isinstance(spec, tuple) and len(spec) in (2, 3) and dense):
-        raise ValueError(
-            f"{name} must be a dataset of pairs (X, Y) of tensors, or of (X, Y, sample_weight); it "
-            f"gives {spec}."
-        )
-    return dataset
-
-
 def checksum(share: Share) -> int:
     """Tells other numbers from these."""
     value = 0
     for part in map(np.asarray, tf.nest.flatten(share)):
-        part = part.astype(bytes) if part.dtype == object else part  # strings of a dataset
+        part = part.astype(str) if part.dtype == object else part
         value = zlib.crc32(np.ascontiguousarray(part).data, value)
     return value
 
@@ -105,8 +88,8 @@ class Batches:
     """
     Batches that follow from the step alone, of which each replica has an equal share.
 
-    Those of arrays come in a new order each epoch, those of a dataset in its own; of a function
-    each worker has its own, which its replicas take in turn.
+    Those of arrays come in a new order each epoch; of a function each worker has a dataset of its
+    own, whose batches its replicas take in turn.
     """
 
     def __init__(self, data: Data, batch_size: int, workers: Workers, seed: int) -> None:
@@ -120,73 +103,58 @@ class Batches:
         self.batch_size, self.seed, self._local = batch_size, seed, workers.local
         self.rows = batch_size // replicas  # of a share
         self.num_data: int | None = None
-        self.is_shared = True  # whether all workers read the same
+        self.digest: int | None = None  # tells other arrays from these
         self.arrays: Share | None = None
         self._order: tuple[int, AnyNDArray] | None = None
-        self._dataset: tf.data.Dataset | None = None
-        if isinstance(data, tf.data.Dataset):
-            number = int(rows_of(data).cardinality())
-            self.num_data = number if number >= 0 else None
-            self._dataset = rows_of(data).batch(batch_size, drop_remainder=True)
-        elif isinstance(data, (tuple, list)):
+        self._iterator: Iterator[Share] | None = None
+        if isinstance(data, (tuple, list)):
             self.arrays = arrays_of(data)
             self.num_data = number_of_rows(self.arrays)
+            if batch_size > self.num_data:
+                raise ValueError(
+                    f"batch_size={batch_size} is more than the {self.num_data} rows of data; lower "
+                    "it."
+                )
+            self.digest = checksum(self.arrays)
+            self.first = self.shares(0)[self._local[0]]
         elif callable(data):
-            self.is_shared, self._dataset = False, _checked(data(workers.context()))
+            self._dataset = data(workers.context())
+            spec = self._dataset.element_spec
+            dense = all(isinstance(s, tf.TensorSpec) for s in tf.nest.flatten(spec))
+            if not (isinstance(spec, tuple) and len(spec) in (2, 3) and dense):
+                raise ValueError(
+                    "data must give a dataset of pairs (X, Y) of tensors, or of (X, Y, "
+                    f"sample_weight); it gives {spec}."
+                )
+            first = next(iter(self._dataset), None)
+            if first is None:
+                raise ValueError("data gives a dataset without a batch.")
+            self.first = self._checked(first)
         else:
             raise TypeError(
-                "data must be a pair of arrays (X, Y), a tf.data.Dataset of pairs, or a function "
-                f"from a tf.distribute.InputContext to a tf.data.Dataset; got "
+                "data must be a pair of arrays (X, Y), or a function from a "
+                "tf.distribute.InputContext to a tf.data.Dataset of batches; got "
                 f"{type(data).__name__}."
             )
-        if self.num_data is not None and batch_size > self.num_data:
-            raise ValueError(
-                f"batch_size={batch_size} is more than the {self.num_data} rows of data; lower it."
-            )
-        self._iterator: Any = None
-        self._next = 0  # element of the dataset
-        first = self._read(0)
-        self.first = self._cut(first, 0)  # a share
-        self.digest: int | None = None  # tells other data from these
-        if self.is_shared:
-            self.digest = checksum(first if self.arrays is None else self.arrays)
 
     def shares(self, step: int) -> dict[int, Share]:
         """X [B / R, ...], Y and perhaps sample weights of the local replicas at a step, from 0."""
-        if self.is_shared:
-            batch = self._read(step)
-            return {r: self._cut(batch, r) for r in self._local}
-        places = enumerate(self._local, step * len(self._local))
-        return {r: self._own(self._read(number)) for number, r in places}
-
-    def _read(self, number: int) -> Share:
-        """A batch; of a dataset fast if it follows the last one, otherwise all before are read."""
         if self.arrays is not None and self.num_data is not None:
-            epoch, batch = divmod(number, self.num_data // self.batch_size)
+            epoch, batch = divmod(step, self.num_data // self.batch_size)
             if self._order is None or self._order[0] != epoch:
                 rng = np.random.default_rng((self.seed, epoch))
                 self._order = epoch, rng.permutation(self.num_data)
-            rows = self._order[1][batch * self.batch_size : (batch + 1) * self.batch_size]
-            return tf.nest.map_structure(lambda v: v[rows], self.arrays)
-        if self._iterator is None or number != self._next:
-            self._iterator, self._next = self._from_the_start(), 0
-        for element in self._iterator:
-            self._next += 1
-            if self._next > number:
-                return element
-        raise ValueError(
-            "data ran out before the first whole batch; lower batch_size or give more rows."
-        )
+            starts = {r: batch * self.batch_size + r * self.rows for r in self._local}
+            return {
+                r: _sliced(self.arrays, self._order[1][start : start + self.rows])
+                for r, start in starts.items()
+            }
+        if self._iterator is None:  # a resumed fit begins after what was read
+            read = step * len(self._local)
+            self._iterator = iter(self._dataset.repeat().skip(read).prefetch(1))
+        return {r: self._checked(next(self._iterator)) for r in self._local}
 
-    def _from_the_start(self) -> Any:
-        assert self._dataset is not None
-        return iter(self._dataset.repeat().prefetch(1))
-
-    def _cut(self, batch: Share, replica: int) -> Share:
-        part = slice(replica * self.rows, (replica + 1) * self.rows)
-        return tf.nest.map_structure(lambda v: tf.convert_to_tensor(v[part]), batch)
-
-    def _own(self, share: Share) -> Share:
+    def _checked(self, share: Share) -> Share:
         sizes = {name: v.shape[0] if v.shape.rank else 1 for name, v in named(share).items()}
         if set(sizes.values()) != {self.rows}:
             counted = ", ".join(f"{rows} rows of {name}" for name, rows in sizes.items())
@@ -196,51 +164,24 @@ class Batches:
             )
         return share
 
-    def position(self) -> bytes:
-        """TensorFlow's state of a dataset's iterator; empty where it keeps none."""
-        if self._iterator is None:
-            return b""
-        try:
-            (state,) = self._iterator._serialize_to_tensors().values()
-        except tf.errors.OpError:  # of ``from_generator``
-            return b""
-        return bytes(tf.io.serialize_tensor(state).numpy())
 
-    def restore(self, step: int, position: bytes) -> None:
-        """Go on at a step; where the position is of no use it is read up to."""
-        if not position:
-            return
-        iterator = self._from_the_start()
-        try:
-            state = tf.io.parse_tensor(position, tf.variant)
-            iterator._restore_from_tensors({"_STATE": state})
-        except Exception:  # TensorFlow reports other or damaged iterators in many ways
-            return
-        self._iterator = iterator
-        self._next = step * (1 if self.is_shared else len(self._local))
+def _sliced(arrays: Share, rows: AnyNDArray | slice) -> Share:
+    """Some rows of arrays, as tensors."""
+    return tf.nest.map_structure(lambda v: tf.convert_to_tensor(v[rows]), arrays)
 
 
 class Validation:
     """Held-out rows, the same on all workers; replicas take whole batches, as one device does."""
 
     def __init__(self, data: Any, batch_size: int, workers: Workers, model: keras.Model) -> None:
-        first = None
-        if isinstance(data, (tuple, list)):
-            first = arrays_of(data, "validation_data")
-            data = tf.data.Dataset.from_tensor_slices(first)
-        rows = rows_of(data, "validation_data")
-        if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
-            raise ValueError("validation_data is a dataset without an end; leave its repeat() out.")
-        self._batches = rows.batch(batch_size)
-        first = next(iter(self._batches), None) if first is None else first
-        if first is None:
-            raise ValueError("validation_data holds no rows.")
-        self.digest = checksum(first)
+        self._arrays = arrays_of(data, "validation_data")
+        self._starts = range(0, number_of_rows(self._arrays), batch_size)
+        self.digest = checksum(self._arrays)
         self._workers, self.model = workers, model
 
         def on_replica(has_batch: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
             def test() -> tf.Tensor:
-                model.test_step(tf.nest.pack_sequence_as(rows.element_spec, tensors))
+                model.test_step(tf.nest.pack_sequence_as(self._arrays, tensors))
                 return tf.constant(True)
 
             return tf.cond(has_batch, test, lambda: tf.constant(False))
@@ -263,9 +204,11 @@ class Validation:
 
     def _rounds(self) -> Iterator[list[Share]]:
         """A batch for each replica, all of as many rows; fewer batches at the end."""
-        for _, alike in itertools.groupby(self._batches, number_of_rows):
-            while batches := list(itertools.islice(alike, self._workers.replicas)):
-                yield batches
+        size = self._starts.step
+        batches = (_sliced(self._arrays, slice(i, i + size)) for i in self._starts)
+        for _, alike in itertools.groupby(batches, number_of_rows):
+            while some := list(itertools.islice(alike, self._workers.replicas)):
+                yield some
 
 
 # --- what can be trained -----------------------------------------------------------------------
@@ -354,7 +297,7 @@ def _reported(model: keras.Model) -> dict[str, AnyNDArray]:
 # --- the fit of a model --------------------------------------------------------------------------
 
 FILE = "training.state"
-FORMAT = 2
+FORMAT = 3
 _KIND = "gpflow_gam.distribute.fit"
 
 
@@ -580,23 +523,18 @@ class Training:
         for name, value in values.items():
             if np.issubdtype(value.dtype, np.floating) and not np.all(np.isfinite(value)):
                 self._fail(self.step, f"{name} is NaN or infinite after it")
-        first, shared = self._workers.index == 0, self._batches.is_shared
-        position = self._batches.position() if first or not shared else b""
-        positions = self._workers.communicator.gathered(position)
-        if first:
+        if self._workers.index == 0:
             header = {
                 "kind": _KIND,
                 "format": FORMAT,
                 "version": __version__,
                 "config": self._config,
                 "epochs": list(self._epochs),
-                "workers": 1 if shared else len(positions),
             }
             arrays = {
                 "history": np.array(self.history, dtype=np.float64),
                 **{f"variable {name}": value for name, value in values.items()},
                 **{f"epoch {name}": values for name, values in self.epochs().items()},
-                **{f"position {i}": np.frombuffer(p, np.uint8) for i, p in enumerate(positions)},
             }
             archive.write(self._folder / FILE, header, arrays, overwrite=True, compressed=False)
         self._saved = self.step
@@ -632,10 +570,6 @@ class Training:
         for name, variable in self._variables.items():
             variable.assign(arrays[f"variable {name}"])
         self._epochs = {name: list(arrays[f"epoch {name}"]) for name in header["epochs"]}
-        shared = self._batches.is_shared
-        if header["workers"] == (1 if shared else self._workers.number):  # as many as there were
-            position = arrays[f"position {0 if shared else self._workers.index}"]
-            self._batches.restore(self.step, position.tobytes())
         return self.step
 
 
@@ -718,11 +652,9 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
         - X [N, ...] and Y [N, ...], all of them on every worker, shuffled anew each epoch. For a
           Keras model X and Y may be dicts, lists or tuples of arrays, and sample weights [N] may
           come third: the loss is the sum of weighted rows over their number, as in Keras's ``fit``;
-        - a ``tf.data.Dataset`` of (x, y) or (x, y, sample_weight), which every worker reads in its
-          own order over and over. One of batches whose size is unknown, as ``batch`` leaves it,
-          is taken apart. To be resumed it must come in the same order each time it is read;
-        - a function from a ``tf.distribute.InputContext`` to a ``tf.data.Dataset`` of batches of
-          ``batch_size / replicas`` rows: each worker's own share of the data.
+        - a function from a ``tf.distribute.InputContext`` to a ``tf.data.Dataset`` of batches (x,
+          y) or (x, y, sample_weight) of ``batch_size / replicas`` rows: each worker's own share of
+          the data, read over and over. To be resumed it must come in the same order each time.
     :param strategy: a ``MirroredStrategy`` or ``MultiWorkerMirroredStrategy``; by default that of
         the scope, or one device.
     :param y: of a GAM, the response's name, or its values in the rows of this worker.
@@ -739,8 +671,8 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
     :param callback: called on every worker after each step; a true return value ends the fit.
     :param timeout: seconds that a worker waits for the others in a step.
     :param validation_data: of a Keras model, rows on which loss and metrics are evaluated once an
-        epoch: arrays (X, Y) or (X, Y, sample_weight), or a ``tf.data.Dataset`` of those, the same
-        on all workers, which share its batches of ``batch_size`` rows out among themselves.
+        epoch: arrays (X, Y) or (X, Y, sample_weight), the same on all workers, which share its
+        batches of ``batch_size`` rows out among themselves.
     :param steps_per_epoch: after how many steps the metrics of a Keras model are reported and begun
         anew, and validation data evaluated; by default the whole batches among the rows of
         ``data``, where their number can be known.

@@ -15,10 +15,10 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
-from gpflow.likelihoods import Gaussian, Likelihood, Poisson, Softmax
+from gpflow.likelihoods import Likelihood, Softmax
 from gpflow.utilities import Dispatcher
 
-from ..likelihoods import Bernoulli, Binomial, NegativeBinomial, Weighted
+from ..likelihoods import Bernoulli, Weighted
 from ..likelihoods.base import is_scalar, log_probabilities
 
 __all__ = ["curvature"]
@@ -324,66 +324,18 @@ def _any(likelihood: Likelihood, X: TensorType, F: TensorType, Y: TensorType) ->
     return automatic_curvature(likelihood, X, F, Y)
 
 
-def _separate(
-    likelihood: Likelihood, X: TensorType, F: tf.Tensor, Y: TensorType, g: tf.Tensor, w: tf.Tensor
-) -> Curvature:
-    """Gradients and curvatures [N, L] of latent functions that are observed singly."""
-    log_prob = likelihood.log_prob(X, F, Y)
-    return Curvature(log_prob, tf.transpose(g), DiagonalPrecision(tf.transpose(w)))
-
-
-@curvature.register(Gaussian, object, object, object)
-def _gaussian(likelihood: Gaussian, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
-    w = tf.broadcast_to(1.0 / likelihood.variance_at(X), tf.shape(F))
-    return _separate(likelihood, X, F, Y, w * (Y - F), w)
-
-
-def _of_trials(
-    likelihood: Bernoulli | Binomial,
-    X: TensorType,
-    F: TensorType,
-    Y: TensorType,
-    hits: TensorType,
-    misses: TensorType,
-) -> Curvature:
-    """Curvature of hits and misses in independent trials, [N, 1] each."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        success, failure = log_probabilities(likelihood.link, np.asarray(F))
-    times = tf.math.multiply_no_nan
-    slope = times(success.first, hits) + times(failure.first, misses)
-    bend = times(success.second, hits) + times(failure.second, misses)
-    return _separate(likelihood, X, F, Y, slope, -bend)
+# of classes by hand: these are asked for where tapes are paused (``tf.init_scope``), too
 
 
 @curvature.register(Bernoulli, object, object, object)
 def _bernoulli(likelihood: Bernoulli, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
-    return _of_trials(likelihood, X, F, Y, Y, 1.0 - Y)
-
-
-@curvature.register(Binomial, object, object, object)
-def _binomial(likelihood: Binomial, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
-    return _of_trials(likelihood, X, F, Y, Y[:, :1], Y[:, 1:] - Y[:, :1])
-
-
-@curvature.register(Poisson, object, object, object)
-def _poisson(likelihood: Poisson, X: TensorType, F: TensorType, Y: TensorType) -> Curvature:
-    if likelihood.invlink not in (tf.exp, tf.math.exp):
-        return automatic_curvature(likelihood, X, F, Y)
-    rate = tf.exp(F) * tf.cast(likelihood.binsize, F.dtype)
-    return _separate(likelihood, X, F, Y, Y - rate, rate)
-
-
-@curvature.register(NegativeBinomial, object, object, object)
-def _negative_binomial(
-    likelihood: NegativeBinomial, X: TensorType, F: TensorType, Y: TensorType
-) -> Curvature:
-    if likelihood.varying:
-        return automatic_curvature(likelihood, X, F, Y)
-    alpha = tf.convert_to_tensor(likelihood.alpha)
-    odds = F + tf.math.log(alpha)
-    p, q = tf.sigmoid(odds), tf.sigmoid(-odds)  # alpha mu / (1 + alpha mu), and the rest
-    size = Y + 1.0 / alpha
-    return _separate(likelihood, X, F, Y, Y - size * p, size * p * q)
+    with np.errstate(over="ignore", invalid="ignore"):
+        success, failure = log_probabilities(likelihood.link, np.asarray(F))
+    hit = np.asarray(Y) > 0.5
+    slope = np.where(hit, success.first, failure.first).T
+    bend = np.where(hit, success.second, failure.second).T
+    precision = DiagonalPrecision(tf.constant(-bend))
+    return Curvature(likelihood.log_prob(X, F, Y), tf.constant(slope), precision)
 
 
 @curvature.register(Softmax, object, object, object)
