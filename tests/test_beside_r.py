@@ -156,3 +156,25 @@ def test_lines_are_those_of_other_packages(model, tmp_path):
     slope = gam.coefficients().iloc[-1]
     assert abs(slope["estimate"] - known) < 0.25 * error
     assert slope["se"] == pytest.approx(error, rel=0.06)
+
+
+def test_strata_are_those_of_survfit(tmp_path):
+    """Curves of groups with hazards that cross, and mean times up to one, beside Kaplan-Meier's."""
+    rng, n = np.random.default_rng(1), 400
+    late = rng.uniform(size=n) < 0.5  # at risk late, or early
+    time = rng.weibull(np.where(late, 3.0, 0.8)) * 2.0
+    end = rng.uniform(1.0, 4.0, n)
+    table = pd.DataFrame({"time": np.minimum(time, end), "event": 1 * (time <= end), "late": late})
+    code = (
+        "library(survival); f <- survfit(Surv(time, event) ~ late, d);"
+        "s <- summary(f, times = c(.5, 1, 2)); r <- summary(f, rmean = 2)$table;"
+        'cat(s$surv, r[, "rmean"], s$std.err, r[, "se(rmean)"])'
+    )
+    known, error = answers(code, table, tmp_path).reshape(2, 8)
+    parts = Surv("time", "event").split(table, cuts=np.arange(0.2, 4.0, 0.2))
+    gam = gg.GAM("Surv(start, time, event) ~ late + s(start, by=late)", family="cox").fit(parts)
+    groups = {"late": [False, True]}
+    found = pd.concat([gam.survival(groups, [0.5, 1.0, 2.0]), gam.restricted_mean(groups, 2.0)])
+    np.testing.assert_allclose(found["estimate"], known, atol=0.03)
+    se = (found["upper"] - found["lower"]) / 3.92
+    np.testing.assert_allclose(se, error, rtol=0.2)
