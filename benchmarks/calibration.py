@@ -194,7 +194,6 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=300, help="rows of a replicate")
     parser.add_argument("--families", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
     parser.add_argument("--hidden", action="store_true", help="a truth of thirty waves, gaussian")
-    parser.add_argument("--no-mgcv", action="store_true")
     parser.add_argument("--mgcv-replicates", type=int, default=1000, help="the first of ours")
     parser.add_argument("--seconds", type=float, default=1e5, help="of each case, at most")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
@@ -205,7 +204,7 @@ def main() -> None:
     cases = [(f, f, False) for f in arguments.families]
     if arguments.hidden:
         cases.append(("gaussian, 30 waves", "gaussian", True))
-    with_mgcv = not arguments.no_mgcv and bool(r_packages("mgcv"))
+    with_mgcv = arguments.mgcv_replicates > 0 and bool(r_packages("mgcv"))
     kept: dict[str, list[Places]] = {}
     with pool(arguments.jobs) as workers:
         for name, family, hidden in cases:

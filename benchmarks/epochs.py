@@ -221,7 +221,6 @@ def main() -> None:
                 numbers = {k: None if np.isnan(v) else float(v) for k, v in medians.items()}
                 rows.append({"problem": name, "batch": batch, "head": head, **numbers})
     draw(rows, arguments.out / "epochs.png")
-    scored = [k for k in rows[0] if k not in ("problem", "batch", "head")]
     if arguments.problems == list(PROBLEMS):
         record(
             "epochs",
@@ -231,7 +230,7 @@ def main() -> None:
             within=["problem", "batch"],
             method="head",
             ours=["AdditiveGP"],
-            better=dict.fromkeys(scored, "lower"),
+            better=dict.fromkeys(list(rows[0])[3:], "lower"),
         )
 
 

@@ -15,6 +15,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -87,10 +88,8 @@ def _dense(constraint: keras.constraints.Constraint | None) -> keras.Layer:
     return keras.layers.Dense(64, activation="relu", kernel_constraint=constraint)
 
 
-def _convolution(constraint: keras.constraints.Constraint | None) -> keras.Layer:
-    return keras.layers.Conv2D(
-        16, 3, activation="relu", padding="same", kernel_constraint=constraint
-    )
+def _convolution(bound: keras.constraints.Constraint | None) -> keras.Layer:
+    return keras.layers.Conv2D(16, 3, activation="relu", padding="same", kernel_constraint=bound)
 
 
 def moons(seed: int) -> Problem:
@@ -351,33 +350,22 @@ def additive_terms() -> gg.terms.Terms:
     return sum((gg.s(i) for i in range(NUM_FEATURES)), gg.terms.Terms())
 
 
-def gp_head(
-    problem: Problem, terms: gg.terms.Terms, distance_aware: bool = False
-) -> gg.layers.AdditiveGP:
-    return gg.layers.AdditiveGP(
-        terms,
+def gp_head(problem: Problem, *, spectral: bool = False, distance_aware: bool = False) -> Trained:
+    """
+    Adam, Durrande & John 2018, behind a bottleneck of eight features.
+
+    :param distance_aware: a smooth of all 64 features of a bounded network instead.
+    """
+    inputs, x = network(problem, spectral=spectral or distance_aware)
+    features = x if distance_aware else keras.layers.Dense(NUM_FEATURES)(x)
+    head = gg.layers.AdditiveGP(
+        gg.s(*range(WIDTH)) if distance_aware else additive_terms(),
         "softmax",
         num_classes=problem.num_classes,
         num_data=len(problem.X),
         kl_weight=KL_WEIGHT,
         distance_aware=distance_aware,
     )
-
-
-def additive(problem: Problem, *, spectral: bool = False) -> Trained:
-    """Adam, Durrande & John 2018, behind a bottleneck of eight features."""
-    inputs, x = network(problem, spectral=spectral)
-    features = keras.layers.Dense(NUM_FEATURES)(x)
-    head = gp_head(problem, additive_terms())
-    model = keras.Model(inputs, head(features))
-    train(model, problem, head.loss)
-    return _with_head(head, keras.Model(inputs, features), size(model))
-
-
-def distance_aware(problem: Problem) -> Trained:
-    """A smooth of all 64 features of a bounded network."""
-    inputs, features = network(problem, spectral=True)
-    head = gp_head(problem, gg.s(*range(WIDTH)), distance_aware=True)
     model = keras.Model(inputs, head(features))
     train(model, problem, head.loss)
     return _with_head(head, keras.Model(inputs, features), size(model))
@@ -405,13 +393,13 @@ def _with_head(head: gg.layers.GPHead, features: keras.Model, parameters: int) -
 
 METHODS: dict[str, Callable[[Problem], Trained]] = {
     "Dense": dense,
-    "Dense, 8 features": lambda problem: dense(problem, bottleneck=True),
+    "Dense, 8 features": partial(dense, bottleneck=True),
     "MC dropout": dropout,
     "ensemble of 5": ensemble,
     "SNGP": sngp,
-    "AdditiveGP": additive,
-    "AdditiveGP, spectral": lambda problem: additive(problem, spectral=True),
-    "AdditiveGP, distance-aware": distance_aware,
+    "AdditiveGP": gp_head,
+    "AdditiveGP, spectral": partial(gp_head, spectral=True),
+    "AdditiveGP, distance-aware": partial(gp_head, distance_aware=True),
     "IterNCGP": newton,
 }
 """By name: trained on a problem."""
@@ -465,7 +453,7 @@ def compared(name: str, methods: Sequence[str], seeds: int) -> list[Row]:
             for row in scored(trained, problem):
                 row |= {"fit, s": seconds, "parameters": trained.parameters}
                 result.setdefault(str(row.pop("away")), []).append(row)
-                print(name, method, seed, _short(row), flush=True)
+                print(name, method, seed, list(row.values()), flush=True)
         for away, each in result.items():
             medians: Row = {
                 key: None if each[0][key] is None else float(np.median([row[key] for row in each]))
@@ -474,10 +462,6 @@ def compared(name: str, methods: Sequence[str], seeds: int) -> list[Row]:
             medians["parameters"] = int(each[0]["parameters"] or 0)
             rows.append({"away": away, "head": method, **medians})
     return rows
-
-
-def _short(row: Row) -> str:
-    return ", ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
 
 
 def main() -> None:

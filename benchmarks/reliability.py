@@ -225,19 +225,15 @@ def draw(rows: Rows) -> None:
     """Bars of the outcomes by family."""
     import matplotlib.pyplot as plt
 
-    prefix = "random GAMs, "
-    table = pd.DataFrame([r for r in rows if r["what"].startswith(prefix)])
-    table = table[table["outcome"] != "not built"]
-    table = table.pivot_table("count", "what", "outcome", fill_value=0).rename(
-        index=lambda what: what.removeprefix(prefix)
-    )
+    table = pd.DataFrame([r for r in rows if r["what"] != "failure"])
+    table["what"] = table["what"].str.removeprefix("random GAMs, ")
+    table = table.pivot_table("count", "what", "outcome", fill_value=0)
+    table = table.drop(columns="not built", errors="ignore")
     bad = dict(zip(sorted(set(table) - set(GOOD)), BAD))
     fig, ax = plt.subplots(figsize=(8.0, 3.2), layout="constrained")
-    left = np.zeros(len(table))
-    for kind, color in ({k: c for k, c in GOOD.items() if k in table} | bad).items():
-        ax.barh(table.index, table[kind], left=left, color=color, label=kind)
-        left += table[kind]
-    ax.set_xlabel(f"random GAMs, {left.sum():.0f} in all")
+    colors = {k: c for k, c in GOOD.items() if k in table} | bad
+    table[list(colors)].plot.barh(stacked=True, width=0.8, color=colors, ax=ax)
+    ax.set(xlabel=f"random GAMs, {table.to_numpy().sum():.0f} in all", ylabel="")
     ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     fig.savefig(FIGURE.with_suffix(".png"), dpi=150)
 

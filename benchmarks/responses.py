@@ -67,16 +67,12 @@ class Case:
         return [self.first] if self.second is None else [self.first, self.second]
 
 
-def counts(mean: np.ndarray, alpha: float, rng: np.random.Generator) -> np.ndarray:
-    """Negative binomial, of variance ``mean + alpha mean^2``."""
-    return rng.negative_binomial(1.0 / alpha, 1.0 / (1.0 + alpha * mean))
-
-
 def with_zeros(y: np.ndarray, zero: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.where(rng.uniform(size=len(y)) < zero, 0, y).astype(int)
 
 
 def negative_binomial(mean: np.ndarray, alpha: float) -> Any:
+    """Of variance ``mean + alpha mean^2``."""
     return scipy.stats.nbinom(1.0 / alpha, 1.0 / (1.0 + alpha * mean))
 
 
@@ -119,7 +115,9 @@ CASES: dict[str, Case] = {
         "scale",
     ),
     "negative binomial": Case(
-        "mgcv", lambda x, f, g, rng: counts(np.exp(1.5 + f), 0.5, rng), "negative_binomial"
+        "mgcv",
+        lambda x, f, g, rng: negative_binomial(np.exp(1.5 + f), 0.5).rvs(random_state=rng),
+        "negative_binomial",
     ),
     "beta": Case("mgcv", lambda x, f, g, rng: rng.beta(5.0 * expit(f), 5.0 * expit(-f)), "beta"),
     "student t": Case(
@@ -134,7 +132,9 @@ CASES: dict[str, Case] = {
     ),
     "zero inflated negative binomial": Case(
         "pscl",
-        lambda x, f, g, rng: with_zeros(counts(np.exp(1.5 + f), 0.3, rng), expit(g - 0.5), rng),
+        lambda x, f, g, rng: with_zeros(
+            negative_binomial(np.exp(1.5 + f), 0.3).rvs(random_state=rng), expit(g - 0.5), rng
+        ),
         "zero_inflated_negative_binomial",
         "zero",
     ),

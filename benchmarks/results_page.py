@@ -32,14 +32,7 @@ LEVEL = 0.02
 Results = dict[str, dict[str, Any]]
 Row = dict[str, Any]
 
-HELPERS = (
-    "harness.py",
-    "public_tables.py",
-    "recording.py",
-    "results_page.py",
-    "truths.py",
-    "iterncgp/problems.py",
-)
+HELPERS = ("harness.py", "recording.py", "results_page.py", "truths.py")
 TOPICS = {
     "coverage": (
         "Coverage of credible intervals",

@@ -24,7 +24,6 @@ of places is from uniform at most, and whether it leaves the band. Run it with
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import warnings
 from functools import partial
@@ -181,16 +180,11 @@ def main() -> None:
             kept = arguments.results and arguments.results / f"{', '.join(case)}.pickle"
             tasks = [(*case, seed) for seed in range(number)]
             results[case] = np.array(resumed(workers, one, tasks, kept))
-    rows = rows_of(results)
     record(
         "sbc",
         "Simulation-based calibration at known hyperparameters",
-        rows,
-        argparse.Namespace(
-            record=arguments.record,
-            replicates=arguments.replicates,
-            family_replicates=arguments.family_replicates,
-        ),
+        rows_of(results),
+        arguments,
     )
 
 

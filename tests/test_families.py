@@ -12,12 +12,10 @@ families = script("benchmarks/families.py")
 @pytest.mark.parametrize("correlation", families.CORRELATIONS)
 def test_how_far_each_family_is_from_the_exact_posterior(correlation):
     model = families.make_model(5000, correlation)
-    exact = families.exact_posterior(model)
 
     def kl(name: str) -> float:
-        return families.best_of_family(families.FAMILIES[name](), model, exact).kl
+        return families.best_of_family(families.FAMILIES[name](), model, 300)[1]
 
-    assert 30.0 < families.degrees_of_freedom(exact) < 38.0
     assert kl("mean field") > 20.0
     assert kl("precision, R = 16 (= M)") > 300.0
     assert kl("precision, R = 32") < 3.0

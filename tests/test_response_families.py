@@ -82,7 +82,7 @@ nan = np.nan
         ("bernoulli", ["a", "a"], {}, "two labels .*got 1: 'a'"),
         ("bernoulli", ["maybe"], {"levels": ("no", "yes")}, "one of 'no', 'yes', .*'maybe' in row"),
         ("binomial", [1], {}, "trials must be given"),
-        ("binomial", [1, 3], {"trials": [2, 2]}, "at most the row's trials.*3.0 in row 1"),
+        ("binomial", [1, 3], {"trials": [2, 2]}, "from 0 to the row's trials.*3.0 in row 1"),
         ("binomial", [1, 3], {"trials": [2, 0]}, "trials must be whole and at least 1"),
         ("binomial", [1, 3], {"trials": [2]}, "bikers has 2 rows, trials has 1"),
         ("binomial", [0.5], {"trials": [2]}, "whole counts of successes"),

@@ -220,14 +220,14 @@ def _in_files(plan: Plan, case: str, family: str) -> list[Cell]:
 def components(plan: Plan) -> list[Cell]:
     """Time and memory by number of smooths."""
     size = min(100_000, plan.max_rows)
-    result = []
-    for number in (4, 8, 16, 32, 64, 128):
-        data = partial(workloads.uniform, size, number, "gaussian")
-        model, options = workloads.smooths(number, "gaussian"), {"note": f"{size} rows"}
-        result.append(
-            cell("components", number, data, model, (), BAM, unit="components", **options)
+    data = partial(workloads.uniform, size, family="gaussian")
+    options = {"unit": "components", "note": f"{size} rows"}
+    return [
+        cell(
+            "components", n, partial(data, n), workloads.smooths(n, "gaussian"), (), BAM, **options
         )
-    return result
+        for n in (4, 8, 16, 32, 64, 128)
+    ]
 
 
 def predict(plan: Plan) -> list[Cell]:

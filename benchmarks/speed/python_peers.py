@@ -8,11 +8,13 @@ Called with a folder of data and a task as JSON, which says for which benchmark:
 from __future__ import annotations
 
 import json
+import operator
 import re
 import resource
 import sys
 import time
 import warnings
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +40,8 @@ def pygam_terms(kinds: list[str], k: int = 20) -> Any:
     """A term a column: of ``levels``, a ``line``, or a smooth."""
     import pygam as module
 
-    terms = None
-    for i, kind in enumerate(kinds):
-        term = {"levels": module.f, "line": module.l}.get(kind)
-        made = module.s(i, n_splines=k) if term is None else term(i)
-        terms = made if terms is None else terms + made
-    return terms
+    of = {"levels": module.f, "line": module.l, "": partial(module.s, n_splines=k)}
+    return reduce(operator.add, (of[kind](i) for i, kind in enumerate(kinds)))
 
 
 def ebm(X: Any, y: Any, family: str, **options: Any) -> Any:

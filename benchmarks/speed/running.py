@@ -83,9 +83,10 @@ def fit(
     if method in OF_MGCV:
         family = {"bernoulli": "binomial"}.get(model.family, model.family)
         threads = 1 if method == "bam1" else settings.threads
-        options = (folder, method.rstrip("1"), family, threads, model.mgcv, model.knots)
+        of_r = model.mgcv or model.ours, model.knots, ",".join(stages)
+        options = (folder, method.rstrip("1"), family, threads, *of_r)
         script = HERE.parent / "mgcv" / "speed.R"
-        return named(command(["Rscript", script, *options, ",".join(stages)], settings.limit))
+        return named(command(["Rscript", script, *options], settings.limit))
     task = {"folder": str(folder), "stages": stages, "family": model.family}
     if method == "ours":
         return ours({**task, "task": "fit", "formula": model.ours}, settings)

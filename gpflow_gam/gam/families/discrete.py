@@ -50,6 +50,7 @@ from .base import (
 from .encoding import Observed
 
 _ROUNDED = 1e-3  # tolerance for successes of a proportion that are no whole number, as in R's glm
+_NO_TRIALS = "trials must be given for family 'binomial': how many, of each row."
 _LEAST = 1e-300  # A mean or variance below which squares of it, or over it, overflow
 
 
@@ -149,26 +150,35 @@ class Binomial(Family):
         trials: AnyNDArray | None = None,
         name: str = "y",
     ) -> Response:
+        x, whole = encoding.numbers(y, name, self.name), self.discrete
         if trials is None:
-            raise ValueError("trials must be given for family 'binomial': how many, of each row.")
-        of = "weights, the trials of proportions," if self.proportion else "trials"
+            if self.needs_trials:
+                raise ValueError(_NO_TRIALS)
+            shares = (x >= 0.0) & (x <= 1.0)
+            encoding.require(
+                x, shares, "a share from 0 to 1", name, self.name, "give trials= of counts"
+            )
+            return Response(np.stack([x, np.ones_like(x)], axis=1), None)
+        of = "weights, the trials of proportions," if self.proportion and whole else "trials"
         count = encoding.numbers(trials, of, self.name)
-        some = COUNTS.holds(count) & (count >= 1.0)
-        encoding.require(count, some, "whole and at least 1", of, self.name)
-        x = encoding.numbers(y, name, self.name)
+        some = COUNTS.holds(count) & (count >= 1.0) if whole else count > 0.0
+        said = "whole and at least 1" if whole else "positive"
+        encoding.require(count, some, said, of, self.name)
         if x.shape != count.shape:
             raise ValueError(f"{name} has {len(x)} rows, trials has {len(count)}.")
-        if self.proportion:
-            successes = np.round(x * count)
-            near = np.abs(x * count - successes) <= _ROUNDED
+        given, x = x, x * count if self.proportion else x
+        if whole and self.proportion:
+            near = np.abs(x - np.round(x)) <= _ROUNDED
             encoding.require(
-                x, near, "a whole number of successes when multiplied by its trials", name,
+                given, near, "a whole number of successes when multiplied by its trials", name,
                 self.name, "check that weights are the numbers of trials",
             )  # fmt: skip
-            x = successes
-        whole = "whole counts of successes, not negative"
-        encoding.require(x, COUNTS.holds(x), whole, name, self.name)
-        encoding.require(x, x <= count, "at most the row's trials", name, self.name)
+            x = np.round(x)
+        if whole:
+            said = "whole counts of successes, not negative"
+            encoding.require(x, COUNTS.holds(x), said, name, self.name)
+        inside = (x >= 0.0) & (x <= count)
+        encoding.require(x, inside, "from 0 to the row's trials", name, self.name)
         return Response(np.stack([x, count], axis=1), None)
 
     def without_trials(self, fractions: bool, weights: Column | None, name: str) -> Family:
@@ -223,7 +233,7 @@ class Binomial(Family):
         self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
     ) -> AnyNDArray:
         if trials is None:
-            raise ValueError("trials must be given for family 'binomial': how many, of each row.")
+            raise ValueError(_NO_TRIALS)
         count = np.asarray(trials).astype(np.int64)
         drawn = rng.binomial(count, self.mean(likelihood, F)).astype(np.float64)
         return drawn / count if self.proportion else drawn
@@ -248,30 +258,6 @@ class QuasiBinomial(QuasiFamily, Binomial):  # type: ignore[misc]
 
     def without_trials(self, fractions: bool, weights: Column | None, name: str) -> Family:
         return dataclasses.replace(self, proportion=True) if fractions else self
-
-    def encode(
-        self,
-        y: AnyNDArray,
-        levels: Levels | None = None,
-        *,
-        trials: AnyNDArray | None = None,
-        name: str = "y",
-    ) -> Response:
-        x = encoding.numbers(y, name, self.name)
-        if trials is None:
-            shares = (x >= 0.0) & (x <= 1.0)
-            encoding.require(
-                x, shares, "a share from 0 to 1", name, self.name, "give trials= of counts"
-            )
-            return Response(np.stack([x, np.ones_like(x)], axis=1), None)
-        count = encoding.numbers(trials, "trials", self.name)
-        encoding.require(count, count > 0.0, "positive", "trials", self.name)
-        x = x * count if self.proportion and x.shape == count.shape else x
-        if x.shape != count.shape:
-            raise ValueError(f"{name} has {len(x)} rows, trials has {len(count)}.")
-        inside = (x >= 0.0) & (x <= count)
-        encoding.require(x, inside, "from 0 to the row's trials", name, self.name)
-        return Response(np.stack([x, count], axis=1), None)
 
     def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
         """As of :class:`QuasiPoisson`."""
