@@ -174,27 +174,6 @@ def test_levels_are_compared_with_the_first(gaussian, data):
     assert len(pair) == 6
 
 
-def test_truth_of_an_average_difference():
-    """Logistic, with an interaction: the average difference of probabilities over the rows."""
-    rng = np.random.default_rng(4)
-    n = 3000
-    x, treated = rng.uniform(-2, 2, n), rng.integers(0, 2, n)
-
-    def probability(t):
-        return 1 / (1 + np.exp(-(0.3 + np.sin(2 * x) + t * (0.8 + 0.5 * x))))
-
-    y = rng.uniform(size=n) < probability(treated)
-    table = pd.DataFrame({"x": x, "t": np.where(treated, "yes", "no"), "y": y})
-    gam = gg.GAM(s("x", by="t") + factor("t"), family="bernoulli").fit(table, y="y")
-    high = table.assign(high=np.where(x > 0, "high", "low"))
-    result = gam.avg_comparisons("t", high, by="high", level=0.99).set_index("high")
-    for label, rows in (("high", x > 0), ("low", x <= 0)):
-        truth = (probability(1) - probability(0))[rows].mean()
-        row = result.loc[label]
-        assert row["lower"] < truth < row["upper"]
-        assert row["estimate"] == pytest.approx(truth, abs=0.06)
-
-
 # --- totals --------------------------------------------------------------------------------------
 
 

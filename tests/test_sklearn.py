@@ -76,20 +76,6 @@ def shops(number: int = 60, seed: int = 2) -> tuple[pd.DataFrame, pd.Series]:
 
 
 @pytest.mark.slow
-def test_regression_finds_a_known_truth():
-    X, _, y = wave()
-    model = GAMRegressor().fit(X, y)
-    new, mean, _ = wave(100, seed=5)
-    estimate, std = model.predict(new, return_std=True)
-    assert np.sqrt(np.mean((estimate - mean) ** 2)) < 0.07
-    assert np.mean(np.abs(estimate - mean) < 2.0 * std) > 0.85
-    assert model.score(new, mean) > 0.99
-    assert model.gam_.names == ("s(0)", "s(1)")
-    assert model.n_iter_ == model.gam_.fitted.result.num_iterations
-    np.testing.assert_allclose(model.predict(new[3:5]), estimate[3:5], rtol=1e-9)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("labels", [["no", "yes"], ["c", "a", "b"]])
 def test_probabilities_follow_the_classes(labels):
     X, mean, _ = wave(120)

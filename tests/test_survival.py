@@ -296,21 +296,6 @@ def both(times) -> gg.GAM:
     return gg.GAM(TERMS, "weibull").fit(times, Surv("time", "event"))
 
 
-@pytest.mark.slow
-def test_the_truth_is_found_where_naive_fits_miss_it(table, weibull):
-    grid = pd.DataFrame({"x": np.linspace(0.02, 0.98, 40), "g": "a"})
-    truth = np.sin(6.0 * grid["x"])
-    result = weibull.predict(grid, "link", interval=0.99)
-    assert np.mean((result["lower"] < truth) & (truth < result["upper"])) > 0.95
-    assert learnt(weibull) == pytest.approx(0.5, abs=0.06)
-    difference = weibull.differences("factor(g)").iloc[0]
-    assert abs(difference["estimate"]) == pytest.approx(0.8, abs=0.15)
-    # the times of censored rows, taken as events, are too short
-    naive = gg.GAM("time ~ s(x) + factor(g)", family="weibull").fit(table)
-    assert np.mean(naive.predict(grid, "link") - truth) < -0.2
-    assert abs(np.mean(weibull.predict(grid, "link") - truth)) < 0.1
-
-
 def test_densities_draws_and_residuals_are_those_of_what_is_known(table, weibull):
     few, fit = table.iloc[:6], weibull.fitted
     F, var = fit.predict_link(fit.encode(gg.gam.frames.Table(few)))
@@ -433,19 +418,6 @@ def test_a_response_without_censoring_is_fitted_as_its_logarithm(table):
 
 
 # --- a scale that varies --------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_location_and_scale_are_found(times, both):
-    assert 0.2 < 1.0 - times["event"].mean() < 0.4
-    assert both.names == ("location:s(x)", "scale:s(z)")
-    link, se = both.predict(times, "link", se=True)
-    away = np.asarray(link) - times[["f", "g"]].to_numpy()
-    assert np.all(np.sqrt(np.mean(away**2, axis=0)) < [0.09, 0.17])
-    assert np.all(np.mean(np.abs(away) < 3.0 * se, axis=0) > 0.8)
-    one = gg.GAM(s("x"), "weibull").fit(times, Surv("time", "event"))
-    comparison = gg.compare({"varies": both, "one": one}).to_frame()
-    assert comparison.loc["one", "difference"] < -4.0 * comparison.loc["one", "difference_se"]
 
 
 @pytest.mark.slow

@@ -195,21 +195,6 @@ def test_the_dispersion_is_fletchers(gam):
     assert deviance == pytest.approx(raw / learnt(gam), rel=1e-6)
 
 
-@pytest.mark.slow
-def test_bands_cover_where_poissons_do_not():
-    grid = pd.DataFrame({"x": np.linspace(0.05, 0.95, 30)})
-    truth, result = 1.5 + np.sin(6.0 * grid["x"]), {"quasipoisson": [], "poisson": []}
-    for seed in range(1, 8):
-        for family, inside in result.items():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", gg.DispersionWarning)  # of poisson
-                fit = gg.GAM(s("x", k=10), family=family).fit(counts(seed), "y")
-            band = fit.predict(grid, "link", interval=0.95)
-            inside.append(np.mean((band["lower"] < truth) & (truth < band["upper"])))
-    assert np.mean(result["quasipoisson"]) > 0.88
-    assert np.mean(result["poisson"]) < 0.8
-
-
 def test_shares_of_trials_are_successes():
     rng = np.random.default_rng(7)
     x, m = rng.uniform(size=150), np.full(150, 12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import html
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from scipy.optimize import minimize
-from scipy.special import ndtr
 from scipy.stats import norm
 from tabulate import tabulate
 
@@ -47,7 +46,6 @@ from .fits import FittedGAM
 from .fits.data import CodedData
 from .fits.prediction import PredictionType, framed
 from .fits.reading import in_memory
-from .frames import Table
 from .summaries.checks import effective_dof
 from .summaries.summary import (
     as_html,
@@ -710,8 +708,9 @@ def anova_test(a: Any, b: Any) -> pd.DataFrame:
 
 # --- mixtures of fits -----------------------------------------------------------------------------
 
-_NODES, _DRAWN = 401, 1000  # values, or draws, that stand for a marginal prediction
-_SORTED, _JOINTLY = 10**7, 200  # values that are sorted in one go; rows that are drawn together
+_Z = np.linspace(-5.0, 5.0, 401)[:, None]  # values that stand for a normal prediction
+_DRAWN, _JOINTLY = 2000, 200  # draws of others, and rows that are drawn together
+_SORTED = 10**7  # values that are sorted in one go
 
 
 def stack(*gams: Any) -> Stack:
@@ -802,13 +801,21 @@ class Stack:
             return mean
         check_level(interval, "interval")
         table, tails = in_memory(data), (0.5 - 0.5 * interval, 0.5 + 0.5 * interval)
-        weights = [w for w, _ in self._used]
-        joint = type == "observation" or mean.ndim == 2
-        every = enumerate(gam for _, gam in self._used)
-        spreads = [_spread(gam, table, type, joint, seed + k) for k, gam in every]
-        step = _JOINTLY if joint else max(1, _SORTED // (len(weights) * _NODES))
-        blocks = [slice(i, min(i + step, len(mean))) for i in range(0, len(mean), step)]
-        ends = [_quantiles(weights, spreads, rows, tails) for rows in blocks]
+        if type == "observation" or mean.ndim == 2:
+            rows = (table.part(i, i + _JOINTLY) for i in range(0, len(mean), _JOINTLY))
+            draws = (self.sample(part, _DRAWN, type, seed=seed) for part in rows)
+            ends = [np.quantile(drawn, tails, axis=0) for drawn in draws]
+        else:
+            used = [gam.fitted for _, gam in self._used]
+            links = np.array([gam.predict(table, "link", se=True) for _, gam in self._used])
+            step = max(1, _SORTED // (len(used) * len(_Z)))
+            ends = []
+            for i in range(0, len(mean), step):
+                f = links[:, :1, i : i + step] + links[:, 1:, i : i + step] * _Z
+                if type == "response":
+                    each = zip(used, f[..., None])
+                    f = np.array([fit.spec.family.mean(fit.likelihood, v) for fit, v in each])
+                ends.append(self._quantiles(f, tails))
         low, high = np.concatenate(ends, axis=1)
         parts = {"estimate": mean, "lower": low, "upper": high}
         index = data.index if isinstance(data, pd.DataFrame) else None
@@ -884,7 +891,8 @@ class Stack:
         )
         w, mean, sd = np.array([w for w, _ in self._used]), parts[..., 0], parts[..., 1]
         estimate = w @ mean
-        ends = [_quantile(w, mean, sd, p) for p in (0.5 - 0.5 * level, 0.5 + 0.5 * level)]
+        values = mean[:, None] + sd[:, None] * _Z
+        ends = self._quantiles(values, (0.5 - 0.5 * level, 0.5 + 0.5 * level))
         return places.assign(
             estimate=estimate,
             se=np.sqrt(w @ (np.square(sd) + np.square(mean - estimate))),
@@ -892,56 +900,13 @@ class Stack:
             upper=ends[1],
         )
 
-
-Marginals = tuple[Callable[[slice], AnyNDArray], AnyNDArray]
-"""Values [J, n], or [J, n, K], of predictions of some rows, and how probable each of the J is."""
-
-
-def _spread(gam: Any, data: Table, type: PredictionType, joint: bool, seed: int) -> Marginals:
-    """A fit's marginal predictions; of ``joint`` ones draws."""
-    if joint:
-
-        def drawn(rows: slice) -> AnyNDArray:
-            part = data.part(rows.start, rows.stop)
-            return np.asarray(gam.sample(part, _DRAWN, type, seed=seed + rows.start))
-
-        return drawn, np.full(_DRAWN, 1.0 / _DRAWN)
-    mean, se = gam.predict(data, "link", se=True)
-    z, fit = np.linspace(-5.0, 5.0, _NODES)[:, None], gam.fitted
-
-    def values(rows: slice) -> AnyNDArray:
-        f = mean[rows] + se[rows] * z
-        return f if type == "link" else fit.spec.family.mean(fit.likelihood, f[..., None])
-
-    density = norm.pdf(z[:, 0])
-    return values, density / density.sum()
-
-
-def _quantiles(
-    w: Sequence[float], parts: list[Marginals], rows: slice, tails: Sequence[float]
-) -> AnyNDArray:
-    """Quantiles [len(tails), n, ...] of a mixture at some rows, each between two values."""
-    share = np.concatenate([one * probable for one, (_, probable) in zip(w, parts)])
-    whole = np.concatenate([values(rows) for values, _ in parts])
-    order = np.argsort(whole, axis=0)
-    whole, share = np.take_along_axis(whole, order, axis=0), share[order]
-    below = np.cumsum(share, axis=0) - 0.5 * share
-    result = []
-    for p in tails:
-        at = np.clip(np.sum(below < p, axis=0), 1, len(whole) - 1)[None]
-        (low,), (high,) = (np.take_along_axis(whole, i, axis=0) for i in (at - 1, at))
-        (less,), (more,) = (np.take_along_axis(below, i, axis=0) for i in (at - 1, at))
-        result.append(low + (high - low) * np.clip((p - less) / (more - less), 0.0, 1.0))
-    return np.stack(result)
-
-
-def _quantile(w: AnyNDArray, mean: AnyNDArray, sd: AnyNDArray, p: float) -> AnyNDArray:
-    """Quantile of mixtures of normal distributions, by halving: w [K], mean and sd [K, n]."""
-    z = norm.ppf(p)
-    low, high = np.min(mean + z * sd, axis=0), np.max(mean + z * sd, axis=0)
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        normal = ndtr((middle - mean) / np.where(sd > 0.0, sd, 1.0))
-        below = w @ np.where(sd > 0.0, normal, middle >= mean)
-        low, high = np.where(below < p, middle, low), np.where(below < p, high, middle)
-    return 0.5 * (low + high)
+    def _quantiles(self, values: AnyNDArray, tails: Sequence[float]) -> AnyNDArray:
+        """Quantiles [len(tails), n] of mixtures, of values [K, J, n] at ``_Z`` of each fit."""
+        share = np.outer(
+            [w for w, _ in self._used], norm.pdf(_Z[:, 0]) / norm.pdf(_Z).sum()
+        ).ravel()
+        whole = values.reshape(-1, values.shape[-1])
+        order = np.argsort(whole, axis=0)
+        whole, share = np.take_along_axis(whole, order, axis=0), share[order]
+        below = np.cumsum(share, axis=0) - 0.5 * share
+        return np.array([[np.interp(p, b, v) for b, v in zip(below.T, whole.T)] for p in tails])

@@ -370,31 +370,6 @@ def curve_inducing(
     return Z[:, ::-1] if place else Z
 
 
-def curve_nodes(
-    margins: tuple[Margin, ...], points: AnyNDArray, weights: AnyNDArray
-) -> tuple[AnyNDArray, AnyNDArray]:
-    """Nodes [Q, 2] that stand for rows of a number and a factor, and their probabilities."""
-    place = int(margins[0].kind == "levels")
-    codes = points[:, 1 - place]
-    levels = np.unique(codes)
-    number = max(_NODES // len(levels), 2)
-    nodes, masses = [], []
-    for level in levels:
-        here = codes == level
-        order = np.argsort(points[here, place])
-        x, w = points[here, place][order], weights[here][order]
-        if len(x) > number:
-            total = w.sum()
-            x, w = bin_means(x, w, number)
-            w = w * total
-        node = np.full((len(x), 2), level)
-        node[:, place] = x
-        nodes.append(node)
-        masses.append(w)
-    mass = np.concatenate(masses)
-    return np.concatenate(nodes), mass / mass.sum()
-
-
 def _quantiles(values: AnyNDArray, number: int) -> AnyNDArray:
     """Even quantiles of distinct values, all of them where they are few."""
     if len(values) <= number:
@@ -793,7 +768,9 @@ def _component(
         Z = rough_inducing(term, data.points)
     elif isinstance(term, FactorSmooth):
         if term.bs == "fs":
-            nodes, weights = curve_nodes(margins, data.points, data.weights)
+            place = int(margins[1].kind == "levels")  # of the factor, each level of which has some
+            number = max(_NODES, 2 * len(np.unique(data.points[:, place])))
+            nodes, weights = fewer_points(data.points, data.weights, [place], number, seed)
         Z = curve_inducing(term, margins, data.points)
     else:
         if kind == "iou" and len(margins[0].nodes) < 3:
