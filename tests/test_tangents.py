@@ -17,8 +17,8 @@ from gpflow.kernels import (
     SquaredExponential,
 )
 
-from gpflow_gam.kernels import CentredLinear, Factor, Indicator, OnColumns, ZeroMean, correlation
-from gpflow_gam.kernels.correlation import Averages, parameters_of, with_values
+from gpflow_gam.kernels import CentredLinear, Factor, Indicator, OnColumns, ZeroMean
+from gpflow_gam.kernels.correlation import parameters_of, with_values
 from gpflow_gam.kernels.fixed_inputs import _Automatic, fixed_input_kernel
 from gpflow_gam.measures import Discrete, Uniform
 
@@ -95,37 +95,6 @@ def test_matrices_and_gradients_are_those_of_the_kernel(name, inputs, rng):
     tangents = fixed_input_kernel(kernel, *inputs)
     assert isinstance(tangents, _Automatic) == (name in OTHERS)
     compare(tangents, kernel, inputs, rng)
-
-
-@pytest.fixture
-def grids(rng):
-    """Inputs that repeat what each column has, as those of a surface do."""
-    places = [np.linspace(0.0, 1.0, n)[rng.permutation(n)] for n in (5, 7)]
-    X = np.stack([np.ravel(x) for x in np.meshgrid(*places)], axis=1)
-    levels = rng.integers(0, 3, len(X))
-    return np.c_[X, levels][::3], np.c_[X, levels]
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_matrices_at_points_of_a_grid_are_those_of_the_kernel(name, grids, rng):
-    kernel = KNOWN[name]()
-    compare(fixed_input_kernel(kernel, *grids), kernel, grids, rng)
-
-
-@pytest.mark.parametrize(
-    "name", ["matern32 centred", "matern52 centred", "two lengthscales", "isotropic"]
-)
-@pytest.mark.parametrize("part", [1, 16, 50])
-def test_large_matrices_are_averaged_part_by_part(name, part, inputs, rng, monkeypatch):
-    monkeypatch.setattr(correlation, "_BLOCK", part)
-    calls = []
-    averages = Averages.__call__
-    monkeypatch.setattr(
-        Averages, "__call__", lambda self, *of: calls.append(of) or averages(self, *of)
-    )
-    kernel = KNOWN[name]()
-    compare(fixed_input_kernel(kernel, *inputs), kernel, inputs, rng)
-    assert calls
 
 
 def compare(tangents, kernel, inputs, rng) -> None:

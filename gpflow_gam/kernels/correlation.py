@@ -308,9 +308,6 @@ def lookup(values: Mapping[int, AnyNDArray]) -> Values:
 Tangent = tuple[Parameter, int | None, AnyNDArray]
 """A parameter, an index into it, and the derivative in the logarithm of that entry."""
 
-_BLOCK = 8192
-"""Pairs that are worked on at once where matrices are large: few enough for a core's own cache."""
-
 
 class UnknownKernel(Exception):
     """A kernel that has no closed form here."""
@@ -389,83 +386,6 @@ class _Stationary(Correlation):
         for d, s in zip(self._squares[1:], inverse[1:]):
             total += d * s
         return total
-
-
-class Averages:
-    """Averages of a correlation over weighted points T [J, D] at A [n, D], by blocks."""
-
-    def __init__(self, kernel: Kernel, A: AnyNDArray, T: AnyNDArray, weights: AnyNDArray) -> None:
-        rows = max(1, _BLOCK // len(T))
-        self._blocks = [correlation_of(kernel, A[i : i + rows], T) for i in range(0, len(A), rows)]
-        self._weights = weights
-
-    @classmethod
-    def worth(cls, correlation: Correlation, pairs: int) -> bool:
-        """True if a correlation at so many pairs had better come block by block."""
-        return isinstance(correlation, _Stationary) and pairs > 4 * _BLOCK
-
-    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
-        blocks = [
-            block(values, slopes, deficit).map(lambda a: a @ self._weights)
-            for block in self._blocks
-        ]
-        slots = zip(*(block.tangents for block in blocks))
-        return Dual(
-            np.concatenate([block.value for block in blocks]),
-            [(slot[0][0], slot[0][1], np.concatenate([t for _, _, t in slot])) for slot in slots],
-        )
-
-
-class SurfaceAverages:
-    """:class:`Averages` of a squared exponential of two columns, at points that make up a grid."""
-
-    # With 1 + d the kernel of a margin: E_t d = E_t d_1 + E_t d_2 + E_t d_1 d_2.
-
-    def __init__(self, kernel: Kernel, A: AnyNDArray, T: AnyNDArray, weights: AnyNDArray) -> None:
-        self._scales, self._weights = kernel.lengthscales, weights
-        self._squares, self._at = [], []
-        for column in kernel_columns(kernel) or ():
-            distinct, at = np.unique(A[:, column], return_inverse=True)
-            self._squares.append(np.square(differences(distinct, T[:, column], False)))
-            self._at.append(at)
-
-    @classmethod
-    def worth(cls, kernel: Kernel, A: AnyNDArray) -> bool:
-        """True if the kernel is such a one, and the points repeat values of its columns."""
-        columns = kernel_columns(kernel)
-        if type(kernel) is not SquaredExponential or columns is None or len(columns) != 2:
-            return False
-        if tuple(kernel.lengthscales.shape) != (2,):
-            return False
-        return 2 * sum(len(np.unique(A[:, c])) for c in columns) < len(A)
-
-    def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
-        profile = PROFILES[SquaredExponential]
-        with np.errstate(divide="ignore", over="ignore", under="ignore"):
-            inverse = profile.scale**2 / np.square(values(self._scales))
-        scaled = [s * d for s, d in zip(inverse, self._squares)]
-        first, second = (profile.array(s2.copy(), False, True)[0] for s2 in scaled)
-        level = 0.0 if deficit else float(np.sum(self._weights))
-        value = level + self._in_margin(first, 0) + self._in_margin(second, 1)
-        value = value + self._together(first, second)
-        if not slopes:
-            return Dual(value)
-        # dk / d log length = 2 s2 k
-        slope, other = (2.0 * s2 * (1.0 + d) for s2, d in zip(scaled, (first, second)))
-        moved = (
-            self._in_margin(slope, 0) + self._together(slope, second),
-            self._in_margin(other, 1) + self._together(first, other),
-        )
-        return Dual(value, [(self._scales, i, tangent) for i, tangent in enumerate(moved)])
-
-    def _in_margin(self, d: AnyNDArray, margin: int) -> AnyNDArray:
-        """E_t d, a function of one margin, [n]."""
-        return np.asarray((d @ self._weights)[self._at[margin]])
-
-    def _together(self, first: AnyNDArray, second: AnyNDArray) -> AnyNDArray:
-        """E_t d_1 d_2, [n]."""
-        products = (first * self._weights) @ second.T
-        return np.asarray(products[self._at[0], self._at[1]])
 
 
 class Correlations:

@@ -15,10 +15,8 @@ from scipy.sparse import csr_matrix
 
 from ..measures import Discrete
 from .correlation import (
-    Averages,
     Correlations,
     Dual,
-    SurfaceAverages,
     UnknownKernel,
     Values,
     correlation_of,
@@ -117,28 +115,11 @@ class _ProductMatrices:
     """Those of a product some of whose factors are centred."""
 
     def __init__(self, kernel: Product, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None) -> None:
-        self._factors = [_factor_matrices(k, Z, X, pairs) for k in kernel.kernels]
+        self._factors = [_matrices(k, Z, X, pairs) for k in kernel.kernels]
 
     def __call__(self, values: Values, slopes: bool) -> list[Dual]:
         parts = zip(*(factor(values, slopes) for factor in self._factors))
         return [functools.reduce(Dual.__mul__, duals) for duals in parts]
-
-
-class _RepeatedMatrices:
-    """Those of a factor at points that repeat what it looks at, as a surface's do in a margin."""
-
-    def __init__(
-        self, distinct: _Factor, Z: AnyNDArray, X: AnyNDArray, diagonal: AnyNDArray | slice
-    ) -> None:
-        self._distinct, self._Z, self._X, self._diagonal = distinct, Z, X, diagonal
-
-    def __call__(self, values: Values, slopes: bool) -> list[Dual]:
-        square, cross, diagonal = self._distinct(values, slopes)
-        return [
-            square.map(lambda a: a[self._Z[:, None], self._Z]),
-            cross.map(lambda a: np.take(a[self._Z], self._X, axis=1)),
-            diagonal.map(lambda a: a[self._diagonal]),
-        ]
 
 
 class _CentredMatrices:
@@ -158,13 +139,6 @@ class _CentredMatrices:
         self._pairs = pairs or (slice(None), slice(None))
         i, j = self._pairs
         blocks = [(Z, both, False), (X[i], X[j], True), (T, T, False), (both, T, False)]
-        self._averages: Averages | SurfaceAverages | None = None
-        if SurfaceAverages.worth(kernel.base, both):
-            del blocks[-1]
-            self._averages = SurfaceAverages(kernel.base, both, T, self._weights)
-        elif Averages.worth(correlation_of(kernel.base, T, T), len(both) * len(T)):
-            del blocks[-1]
-            self._averages = Averages(kernel.base, both, T, self._weights)
         self._correlations = Correlations([correlation_of(kernel.base, *b) for b in blocks])
         self._level = self._correlations.level
         self._constant: list[Dual] | None = None
@@ -177,11 +151,8 @@ class _CentredMatrices:
 
     def _evaluated(self, values: Values, slopes: bool) -> list[Dual]:
         p, M = self._weights, self._number
-        inner, diagonal, square, *means = self._correlations(values, slopes, self._level)
-        if self._averages is None:
-            mean = means[0].map(lambda a: a @ p)
-        else:
-            mean = self._averages(values, slopes, self._level)
+        inner, diagonal, square, averaged = self._correlations(values, slopes, self._level)
+        mean = averaged.map(lambda a: a @ p)
         total = square.map(lambda a: p @ (a @ p))
         if self._level + total.value != 0.0:  # there is something to centre
             i, j = self._pairs
@@ -218,28 +189,6 @@ class _CentredMatrices:
 
 
 _Factor = Correlations | _ProductMatrices | _CentredMatrices  # the results of _matrices
-
-
-def _factor_matrices(
-    kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None
-) -> _Factor | _RepeatedMatrices:
-    """Those of a factor of a product, at the points that differ for it where these are few."""
-    columns = kernel_columns(kernel)
-    if columns:
-        (own, of_Z), (others, of_X) = (_distinct(points, columns) for points in (Z, X))
-        if 2 * len(own) * len(others) < len(Z) * len(X):
-            there = None if pairs is None else (of_X[pairs[0]], of_X[pairs[1]])
-            diagonal = of_X if pairs is None else slice(None)
-            return _RepeatedMatrices(_matrices(kernel, own, others, there), of_Z, of_X, diagonal)
-    return _matrices(kernel, Z, X, pairs)
-
-
-def _distinct(points: AnyNDArray, columns: Sequence[int]) -> tuple[AnyNDArray, AnyNDArray]:
-    """The first of the points that agree in some columns [n, D], and which each is like."""
-    axis = None if len(columns) == 1 else 0
-    own = points[:, columns[0]] if axis is None else points[:, list(columns)]
-    _, first, like = np.unique(own, axis=axis, return_index=True, return_inverse=True)
-    return points[first], np.ravel(like)
 
 
 def _matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None) -> _Factor:
