@@ -180,13 +180,21 @@ def wanted(gam: gg.GAM, data: pd.DataFrame, about: dict[str, Any]) -> dict[str, 
 WHAT = ("estimate", "lower", "upper")
 
 
+def tolerance(path: Path, name: str) -> float:
+    """Of a file's output, as the page of serving has it."""
+    if path.name.startswith("m.onnx"):
+        return 1e-10
+    if "variance" in name:
+        return 1e-5
+    return 1.5e-3 if name.endswith(("lower", "upper")) else 2e-4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
 def test_numbers(runtime: None, tmp_path: Path, case: str) -> None:
-    # single precision rounds a cosine above one in few rows
-    gam, data = fitted(case), rows(300 if case == "arccosine" else 9, 7)
+    gam, data = fitted(case), rows(300, 7)
     data.loc[0, "x"] = 1.3
     jobs = []
     for name in ("m.onnx", "m.tflite"):
@@ -195,7 +203,7 @@ def test_numbers(runtime: None, tmp_path: Path, case: str) -> None:
         jobs.append((tmp_path / name, given, tmp_path / f"{name}.npz"))
     run(jobs)
     about = description(tmp_path / "m.onnx")
-    for (_, _, path), rtol in zip(jobs, (1e-10, 1e-3)):
+    for _, _, path in jobs:
         result, values = dict(np.load(path)), wanted(gam, data, about)
         assert set(result) == set(values)
         for name, want in values.items():
@@ -210,7 +218,7 @@ def test_numbers(runtime: None, tmp_path: Path, case: str) -> None:
             if "variance" in name:  # differences of the prior's
                 size = np.maximum(size, prior_variance(gam))
             away = np.max(np.abs(result[name] - want) / size)
-            assert away < rtol, f"{case} {path.name} {name}: {away:.1e}"
+            assert away < tolerance(path, name), f"{case} {path.name} {name}: {away:.1e}"
 
 
 @pytest.mark.slow

@@ -289,7 +289,7 @@ def _sql_table(
     """
     A table of pieces, how rows find theirs, and formulas of its L values. Where there are several
     axes each has a table of its own, so that pieces are found by their numbers, which databases
-    look up: comparing a row with all pieces takes seconds a thousand rows.
+    look up: a surface has thousands of pieces, and comparing a row with each is slow.
     """
     alone = len(xs) == 1
     axes, joins, at = [], [], {}
@@ -332,8 +332,13 @@ def _sql_table(
 
 
 def _values(name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table with its content."""
-    lines = ",\n    ".join(f"({', '.join(map(_literal, row))})" for row in rows)
+    """A table with its content, whose first row says that numbers are in double precision."""
+    cells = [[_literal(v) for v in row] for row in rows]
+    cells[0] = [
+        f"CAST({c} AS DOUBLE PRECISION)" if isinstance(v, float) else c
+        for c, v in zip(cells[0], rows[0])
+    ]
+    lines = ",\n    ".join(f"({', '.join(row)})" for row in cells)
     return f"{name} ({', '.join(header)}) AS (VALUES\n    {lines})"
 
 
