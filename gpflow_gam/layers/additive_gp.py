@@ -29,6 +29,7 @@ from ..likelihoods.base import unwrapped
 from ..likelihoods.expectations import expectation_gradients
 from ..likelihoods.support import num_labels
 from ..models import AdditiveSVGP
+from ..newton.weights import has_classes
 from ..optimizers.sites import DataSites, sums_of
 from ..posteriors.base import SparseAdditivePosterior
 from ..posteriors.inducing import ShapedPosterior, ShapedValues
@@ -629,8 +630,8 @@ class AdditiveGP(GPHead):
             )[1]
             within = tf.clip_by_value(mean, mode - most, mode + most)
             _, g, w = slopes(within, close)
-            # slopes of classes are bounded, and their steps may be long
-            w = tf.maximum(w, tf.abs(g) / (spread**2 * most))
+            if not has_classes(likelihood):  # whose slopes are bounded
+                w = tf.maximum(w, tf.abs(g) / most)
             expected, _, own = slopes(mean, var)
             calm = own <= _STEEPER * w
             near = tf.stack([within, close], axis=-1)
