@@ -55,6 +55,21 @@ def test_posterior_is_that_of_an_exact_gaussian_process(data, bs):
     assert_exact(gam, data, "s(x,g)", 2e-3)
 
 
+def test_nodes_of_many_rows_have_each_levels_share_and_mean():
+    rng = np.random.default_rng(2)
+    code = rng.choice(4, 900, p=[0.1, 0.2, 0.3, 0.4])
+    rows = pd.DataFrame({"x": rng.normal(code), "g": code, "y": rng.normal(size=900)})
+    gam = gg.GAM(s("x", "g", bs="fs", k=4)).fit(rows, "y", max_iterations=1)
+    component = gam.fitted.spec.component("s(x,g)")
+    nodes, weights = np.array(component.nodes), np.array(component.weights)
+    assert 150 < len(nodes) <= 200
+    for level, own in rows.groupby("g"):
+        here = nodes[:, 1] == level
+        assert weights[here].sum() == pytest.approx(len(own) / 900)
+        mean = np.average(nodes[here, 0], weights=weights[here])
+        assert mean == pytest.approx(own["x"].mean())
+
+
 def test_deviations_sum_to_zero_over_the_levels_and_are_found(fits, data):
     x = np.linspace(-0.2, 1.2, 9)
     grid = pd.DataFrame({"x": np.repeat(x, LEVELS), "g": np.tile(sorted(set(data["g"])), 9)})

@@ -223,8 +223,8 @@ def data():
 
 
 FAMILIES = {
-    "gaussian": ("y", None),
     "poisson": ("count", "log_e"),
+    "gaussian": ("y", None),
     "categorical": ("kind", None),
     "ordinal": ("kind", None),
     "heteroskedastic": ("y", None),
