@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import tensorflow as tf
@@ -60,6 +60,69 @@ def by_path(module: tf.Module) -> dict[str, tf.Variable]:
         path: p.unconstrained_variable if isinstance(p, Parameter) else p
         for path, p in parameter_dict(module).items()
     }
+
+
+# --- values of several parameters -----------------------------------------------------------------
+
+
+Forward = Callable[[tf.Tensor], tf.Tensor]
+_SOFTPLUS = tfp.bijectors.Softplus()
+_ENTRYWISE = (tfp.bijectors.Exp, tfp.bijectors.Shift, tfp.bijectors.Softplus)
+"""The parts of the transforms of GPflow's positive parameters."""
+
+
+def flat_values(parameters: Sequence[Parameter]) -> tf.Tensor:
+    """The entries of all parameters, one after the other."""
+    if all(p.shape.rank == 0 for p in parameters):
+        return read_together(parameters, tf.stack)
+    return read_together(parameters, lambda x: tf.concat([tf.reshape(p, [-1]) for p in x], axis=0))
+
+
+def read_together(
+    parameters: Sequence[Parameter], join: Callable[[Sequence[TensorType]], tf.Tensor]
+) -> tf.Tensor:
+    """Parameters joined; where they have one transform it is asked once, as calls are dear."""
+    forward = _shared_transform(parameters)
+    if forward is None:
+        return join([tf.convert_to_tensor(p) for p in parameters])
+    return forward(join([p.unconstrained_variable for p in parameters]))
+
+
+def _shared_transform(parameters: Sequence[Parameter]) -> Forward | None:
+    """The function that constrains all of them, if it is one that works entry by entry."""
+    if not all(isinstance(p, Parameter) for p in parameters):
+        return None
+    first: tfp.bijectors.Bijector = parameters[0].transform
+    if hasattr(first, "together"):  # of a layer, which has coordinates of its own
+        together: Forward | None = first.together([p.transform for p in parameters])
+        return together
+    parts = first.bijectors if isinstance(first, tfp.bijectors.Chain) else [first]
+    if not all(isinstance(part, _ENTRYWISE) for part in parts):
+        return None
+    if not all(p.transform is first or p.transform == first for p in parameters[1:]):
+        return None
+    forward: Forward = tf.math.softplus if first == _SOFTPLUS else first.forward
+    return forward
+
+
+def values_of(parameters: Sequence[Parameter], dtype: tf.DType | None = None) -> list[tf.Tensor]:
+    """Their values, in another precision where one is given."""
+    kinds: list[list[Parameter]] = []
+    for p in parameters:
+        for kind in kinds:
+            if kind[0].dtype == p.dtype and _shared_transform([kind[0], p]) is not None:
+                kind.append(p)
+                break
+        else:
+            kinds.append([p])
+    values = {}
+    for kind in kinds:
+        flat = flat_values(kind)
+        flat = flat if dtype is None else tf.cast(flat, dtype)
+        sizes = [p.shape.num_elements() for p in kind]
+        parts = zip(kind, tf.split(flat, sizes))
+        values.update({id(p): tf.reshape(part, p.shape) for p, part in parts})
+    return [values[id(p)] for p in parameters]
 
 
 # --- parts of models that many threads may read ---------------------------------------------------

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import AnyNDArray, Parameter, TensorType
 from gpflow.functions import MeanFunction
@@ -26,15 +25,10 @@ from gpflow.kernels import (
     Sum,
 )
 
-from ..bijectors import identity
+from ..bijectors import identity, read_together
 from .correlation import PROFILES, Columns, Profile, kernel_columns, with_precise_distances
 
 Kernels = Sequence[Kernel]
-Forward = Callable[[tf.Tensor], tf.Tensor]
-
-_SOFTPLUS = tfp.bijectors.Softplus()
-_ENTRYWISE = (tfp.bijectors.Exp, tfp.bijectors.Shift, tfp.bijectors.Softplus)
-"""The parts of the transforms of GPflow's positive parameters."""
 
 
 class StackedKernel(abc.ABC):
@@ -198,45 +192,11 @@ def stack_or_alone(kernels: Kernels, columns: Columns) -> StackedKernel:
 
 def stack_parameters(parameters: Sequence[Parameter], rank: int) -> tf.Tensor:
     """Parameters of equal shape as [G, 1, ..., 1, *shape] of the given rank."""
-    stacked = _together(parameters, tf.stack)
+    stacked = read_together(parameters, tf.stack)
     shape = stacked.shape.as_list()
     if len(shape) == rank:
         return stacked
     return tf.reshape(stacked, [shape[0]] + [1] * (rank - len(shape)) + shape[1:])
-
-
-def flat_values(parameters: Sequence[Parameter]) -> tf.Tensor:
-    """The entries of all parameters, one after the other."""
-    if all(p.shape.rank == 0 for p in parameters):
-        return _together(parameters, tf.stack)
-    return _together(parameters, lambda x: tf.concat([tf.reshape(p, [-1]) for p in x], axis=0))
-
-
-def _together(
-    parameters: Sequence[Parameter], join: Callable[[Sequence[TensorType]], tf.Tensor]
-) -> tf.Tensor:
-    """Parameters joined; where they have one transform it is asked once, as calls are dear."""
-    forward = _shared_transform(parameters)
-    if forward is None:
-        return join([tf.convert_to_tensor(p) for p in parameters])
-    return forward(join([p.unconstrained_variable for p in parameters]))
-
-
-def _shared_transform(parameters: Sequence[Parameter]) -> Forward | None:
-    """The function that constrains all of them, if it is one that works entry by entry."""
-    if not all(isinstance(p, Parameter) for p in parameters):
-        return None
-    first: tfp.bijectors.Bijector = parameters[0].transform
-    if hasattr(first, "together"):  # of a layer, which has coordinates of its own
-        together: Forward | None = first.together([p.transform for p in parameters])
-        return together
-    parts = first.bijectors if isinstance(first, tfp.bijectors.Chain) else [first]
-    if not all(isinstance(part, _ENTRYWISE) for part in parts):
-        return None
-    if not all(p.transform is first or p.transform == first for p in parameters[1:]):
-        return None
-    forward: Forward = tf.math.softplus if first == _SOFTPLUS else first.forward
-    return forward
 
 
 def stack_variances(kernels: Kernels) -> tf.Tensor:

@@ -32,6 +32,8 @@ from gpflow.likelihoods import Likelihood
 from gpflow.utilities.ops import square_distance
 from numpy.polynomial import Polynomial
 
+from ..bijectors import values_of
+
 Columns = tuple[int, ...]
 Part = TypeVar("Part", Kernel, Likelihood)
 
@@ -99,8 +101,7 @@ def leaves_of(kernel: Kernel, whole: tuple[type[Kernel], ...] = ()) -> list[Kern
 
 def in_double(kernel: Kernel) -> Kernel:
     """The kernel in double precision; evaluate it where GPflow's default float is, too."""
-    values = [tf.convert_to_tensor(p) for p in parameters_of(kernel)]
-    return with_values(kernel, [tf.cast(v, tf.float64) for v in values])
+    return with_values(kernel, values_of(parameters_of(kernel), tf.float64))
 
 
 def _mapped(

@@ -31,12 +31,11 @@ from gpflow.models.training_mixins import (
 from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import assert_params_false, positive
 
-from ..bijectors import as_written
+from ..bijectors import as_written, flat_values
 from ..covariances import Features, InducingBlocks
 from ..errors import check_count, check_positive
 from ..inducing_variables import AdditiveInducingVariables, joined
 from ..kernels import AdditiveKernel, SeparateAdditive
-from ..kernels.additive import flat_values
 from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import predictive_log_density, predictive_moments
 from ..likelihoods.support import (
