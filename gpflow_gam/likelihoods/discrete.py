@@ -565,7 +565,8 @@ class FixedSoftmax(gpflow.likelihoods.Softmax):
         hit = tf.gather(Fmu, tf.cast(Y[..., 0], tf.int32), batch_dims=1)
         # nodes come in opposite pairs: the expectation of the label's predictor is its mean
         nodes = tf.constant(self._epsilon[:, 0, :], dtype=Fmu.dtype)
-        return hit - _mean_log_sum(Fmu, tf.sqrt(Fvar), nodes)
+        f = Fmu[:, None, :] + tf.sqrt(Fvar)[:, None, :] * nodes
+        return hit - tf.reduce_mean(tf.reduce_logsumexp(f, axis=-1), axis=-1)
 
     def _mc_quadrature(
         self,
@@ -581,23 +582,3 @@ class FixedSoftmax(gpflow.likelihoods.Softmax):
             epsilon = tf.constant(self._epsilon, dtype=Fmu.dtype)
         number = self.num_monte_carlo_points
         return ndiag_mc(funcs, number, Fmu, Fvar, logspace, epsilon, **Ys)
-
-
-@tf.custom_gradient
-def _mean_log_sum(
-    mean: tf.Tensor, sd: tf.Tensor, nodes: tf.Tensor
-) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, None]]]:
-    """Averages over nodes [S, C] of ``log sum_c exp(f_c)``, [N]; gradients share exponentials."""
-    f = mean[:, None, :] + sd[:, None, :] * nodes
-    top = tf.reduce_max(f, axis=-1, keepdims=True)
-    e = tf.exp(f - top)
-    total = tf.linalg.matvec(e, tf.ones_like(nodes[0]))  # [N, S]
-    average = tf.reduce_mean(tf.squeeze(top, axis=-1) + tf.math.log(total), axis=-1)
-    weight = tf.math.reciprocal(total) / tf.cast(tf.shape(nodes)[0], total.dtype)
-    in_mean = tf.linalg.matvec(e, weight, transpose_a=True)
-    in_sd = tf.reduce_sum(e * (weight[:, :, None] * nodes), axis=1)
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, None]:
-        return upstream[:, None] * in_mean, upstream[:, None] * in_sd, None
-
-    return average, gradient

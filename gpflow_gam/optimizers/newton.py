@@ -20,12 +20,6 @@ from ..newton.weights import ActionWeights, action_bound, noisy_actions
 from ..posteriors import ActionPosterior
 from .minimizers import LBFGS, FitResult, StopFit, Tracker
 
-_MANY, _FEWEST, _COARSER = 1000, 300, 4
-"""
-Rows from which hyperparameters are first learnt from some of them; the fewest of those, and how
-many times more there are in all.
-"""
-
 
 def fit_newton(
     model: IterNCGP,
@@ -162,7 +156,6 @@ class _Newton:
     def _record(self, run: Run, report: StepReport) -> None:
         row = {k: getattr(report, k) for k in report.__dataclass_fields__}
         row.update(sweeps=self.sweeps, seconds=self.tracker.seconds, round=self.round)
-        row["rows"] = int(self.model.data[0].shape[0])
         shown = f"log posterior {report.log_posterior:.4f}, residual {report.residual:.2e}"
         self.steps.append(row)
         self.running = run
@@ -225,10 +218,7 @@ class _Round:
 
     begun: _Place
     bound: float  # where it began
-    some: IterNCGP | None = None
-    """Model of some of the rows, which learns first; None for all rows, or once it has."""
-
-    whole: bool = False  # whether L-BFGS, on all rows, was ended by nothing but itself
+    whole: bool = False  # whether L-BFGS was ended by nothing but itself
 
 
 class _Learning:
@@ -239,7 +229,6 @@ class _Learning:
 
     def __init__(self, model: IterNCGP) -> None:
         self.variables = list(model.trainable_variables)
-        self.coarse = model.last_fit is None and model.data[0].shape[0] >= _MANY
         self.round: _Round | None = None
         self._optimiser: tuple[_FixedActionsBound, LBFGS] | None = None
 
@@ -266,18 +255,12 @@ class _OneAtLeast(Tracker):
 def _learn(newton: _Newton, max_rounds: int) -> tuple[bool, str]:
     """Mode and hyperparameters in turn."""
     # Each round maximises the bound at held actions by L-BFGS, then finds the mode, and new
-    # actions, there. A new model with many rows learns from a quarter of them first, whose products
-    # take a sixteenth. Rounds that lose are taken back. What the next call needs is kept.
+    # actions, there. Rounds that lose are taken back. What the next call needs is kept.
     model, number = newton.model, 0
     learning: _Learning = model.unfinished or _Learning(model)
     model.unfinished = learning
     while True:
         last = learning.round
-        if last is not None and last.some is not None:
-            message = _learn_from_some(newton, last.some, max_rounds)
-            if newton.stopped:
-                return False, message
-            last.some = None
         if not (learning.variables and model.is_complete):
             converged, message = newton.solve(model.state if model.goes_on else None)
             if newton.stopped:
@@ -301,12 +284,7 @@ def _learn(newton: _Newton, max_rounds: int) -> tuple[bool, str]:
         try:
             if newton.progressed:
                 newton.check(2.0)
-            begun = _Round(_Place(model), bound)
-            if learning.coarse:
-                learning.coarse, begun.some = False, _of_some_rows(model)
-                learning.round = begun
-                continue
-            _maximise(newton, learning, begun)
+            _maximise(newton, learning, _Round(_Place(model), bound))
         except (StopFit, KeyboardInterrupt) as error:
             newton.stopped = True
             return False, newton.tracker.why(error)
@@ -328,29 +306,3 @@ def _maximise(newton: _Newton, learning: _Learning, begun: _Round) -> None:
     finally:
         newton.progressed |= len(tracker.history) > 0
         newton.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
-
-
-def _of_some_rows(model: IterNCGP) -> IterNCGP:
-    """Kernel, likelihood and mean function of the model, with some of its rows."""
-    X, Y = model.data
-    N = int(X.shape[0])
-    rows = tf.constant(np.random.default_rng(0).permutation(N)[: max(_FEWEST, N // _COARSER)])
-    return IterNCGP(
-        (tf.gather(X, rows), tf.gather(Y, rows)),
-        model.kernel,
-        model.likelihood,
-        mean_function=model.mean_function,
-        solver=model.solver,
-    )
-
-
-def _learn_from_some(newton: _Newton, some: IterNCGP, max_rounds: int) -> str:
-    """Set hyperparameters that some rows choose; sweeps are counted by what they take."""
-    share = (int(some.data[0].shape[0]) / int(newton.model.data[0].shape[0])) ** 2
-    left = (newton.max_sweeps - newton.sweeps) / share
-    inner = _Newton(some, newton.tracker, left)
-    inner.steps, inner.progressed = newton.steps, newton.progressed
-    _, message = _learn(inner, max_rounds)
-    newton.progressed, newton.stopped = inner.progressed, inner.stopped
-    newton.sweeps += share * inner.sweeps
-    return message
