@@ -253,10 +253,13 @@ def written(folder: Path, gam: gg.GAM, new: pd.DataFrame) -> Exported:
     folder.mkdir(exist_ok=True)
     for kind in ("json", "sql"):
         gg.serving.export(gam, folder / f"m.{kind}")
-    (folder / "rows.json").write_text(new.to_json(orient="split", double_precision=15))
-    rows = pd.DataFrame(**json.loads((folder / "rows.json").read_text()))  # as programs read them
+    dates = new.select_dtypes("datetime")
+    days = {c: (dates[c] - pd.Timestamp(0)) / pd.Timedelta(days=1) for c in dates}
+    text = new.assign(**days).to_json(orient="split", double_precision=15)
+    (folder / "rows.json").write_text(text)
+    rows = pd.DataFrame(**json.loads(text))  # as programs read them
     answer = scorer.predict(scorer.load(folder / "m.json"), rows)
-    link = np.asarray(gam.predict(rows, "link"))
+    link = np.asarray(gam.predict(new, "link"))
     near(answer["predictor"].reshape(link.shape), link, 2e-3)
     return Exported(gam, folder, rows.assign(row=range(len(rows))), answer)
 
@@ -274,13 +277,16 @@ def various(gam: gg.GAM, tmp_path_factory: pytest.TempPathFactory) -> list[Expor
         frame.loc[::7, "rank"] = None  # which is filled in
         frame.loc[1::7, "z"] = np.nan
         frame["far"] = 1.0 * frame["x"]
+        frame["date"] = pd.Timestamp("2024-02-01") + pd.to_timedelta(10.0 * frame["x"], "D")
     new.loc[:1, "far"] = [-4000.0, 4000.0]
     data["count"] = rng.poisson(np.exp(0.5 * np.sin(data["x"])))
     data["cost"] = np.exp(np.sin(data["x"]) + 0.1 * rng.normal(size=200))
     data["kind"] = rng.choice(["u", "v", "w"], 200)
     data["sure"] = data["far"] + rng.normal(size=200) > 0.0
     days = "count ~ s(log(days), k=5) + te(x, log(days), k=3) + offset(log(size))"
-    filled = "cost ~ s(x, rank, bs='fs', k=4) + factor(wet) + s(x, by=wet, k=4) + s(z, k=5)"
+    filled = (
+        "cost ~ s(x, rank, bs='fs', k=4) + factor(wet) + s(x, by=wet, k=4) + s(z, k=5) + s(date)"
+    )
     classes = gg.GAM(
         "kind ~ s(x, k=4) + te(x, z, k=3) + factor(wet)", "categorical", missing="drop"
     )
@@ -330,10 +336,9 @@ def by_duckdb(case: Exported) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def by_postgres() -> Iterator[Callable[[Exported], pd.DataFrame]]:
     """A server of its own, which listens on a socket in its folder alone."""
-    program = shutil.which("postgres")
-    if program is None or shutil.which("psql") is None:
+    programs = Path(shutil.which("postgres") or "").resolve().parent
+    if shutil.which("psql") is None or not (programs / "initdb").exists():
         pytest.skip("PostgreSQL scores the rows")
-    programs = Path(program).resolve().parent
     user = {"user": "nobody"} if os.geteuid() == 0 else {}  # it does not run as root
     folder = Path(tempfile.mkdtemp(prefix="pg"))
     if user:
@@ -341,7 +346,9 @@ def by_postgres() -> Iterator[Callable[[Exported], pd.DataFrame]]:
 
     def run(*command: Any) -> None:
         quiet = subprocess.DEVNULL  # a pipe would stay open as long as the server
-        subprocess.run(command, cwd=folder, check=True, stdout=quiet, stderr=quiet, **user)
+        subprocess.run(
+            command, cwd=folder, check=True, stdout=quiet, stderr=quiet, timeout=60, **user
+        )
 
     def ask(case: Exported) -> pd.DataFrame:
         kinds = {"i": "bigint", "f": "double precision", "b": "boolean"}
@@ -411,6 +418,8 @@ def test_excel(various: list[Exported], tmp_path: Path) -> None:
         columns, sheet = scorer.load(case.folder / "m.json")["columns"], book["score"]
         for j, name in enumerate(columns, start=1):
             given = case.rows[name] if name in case.rows else np.log(case.rows[name[4:-1]])
+            if columns[name]["time"]:
+                given = pd.Timestamp(0) + pd.to_timedelta(given, "D")
             for i, value in enumerate(given.astype(object), start=2):
                 sheet.cell(i, j, None if pd.isna(value) else value)
         sheet.cell(102, 1, 0.5)  # the other columns are blank

@@ -231,7 +231,9 @@ class _SQL(_Formulas):
         x = f"d.{_quoted(name)}"
         if about["fill"] is not None:
             x = f"COALESCE({x}, {_literal(about['fill'])})"
-        return x if about["levels"] is not None else f"CAST({x} AS DOUBLE PRECISION)"
+        if about["levels"] is not None or about.get("time"):  # as no text of a date is a number
+            return x
+        return f"CAST({x} AS DOUBLE PRECISION)"
 
     def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
         known = ", ".join(map(_literal, levels))
@@ -385,7 +387,9 @@ class _Excel(_Formulas):
 
     def column(self, name: str, about: Mapping[str, Any]) -> str:
         cell, fill = self.cells[name], about["fill"]
-        return cell if fill is None else f"IF(ISBLANK({cell}),{_cell(fill)},{cell})"
+        # a date is days since the end of 1899 in Excel, and since 1970 in tables
+        x = f"({cell}-25569)" if about["time"].startswith("times") else cell
+        return x if fill is None else f"IF(ISBLANK({cell}),{_cell(fill)},{x})"
 
     def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
         return f"IF({x}={_cell(level)},{value},0)"
