@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import Shape
@@ -87,25 +86,6 @@ class AdditiveInducingVariables(InducingVariables):
     def shape(self) -> Shape:
         """(P, None, 1): components may live in different numbers of columns."""
         return (sum(self.sizes), None, 1)
-
-
-def joined(
-    parts: Sequence[AdditiveInducingVariables], names: Sequence[str], members: AnyNDArray
-) -> AdditiveInducingVariables:
-    """The inducing inputs of outputs with components of their own, a component of several once."""
-    if [len(part.inputs) for part in parts] != members.sum(axis=1).tolist():
-        raise ValueError(
-            f"inducing_variable has {[len(part.inputs) for part in parts]} components an output, "
-            f"the kernel has {members.sum(axis=1).tolist()}."
-        )
-    inputs: dict[str, Parameter] = {}
-    for part, own in zip(parts, members):
-        for c, Z in zip(np.flatnonzero(own), part.inputs):
-            inputs.setdefault(names[c], Z)
-    whole = AdditiveInducingVariables({name: inputs[name] for name in names})
-    for name in names:
-        gpflow.set_trainable(whole[name], inputs[name].trainable)
-    return whole
 
 
 def check_compatible(inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel) -> None:

@@ -357,24 +357,6 @@ def from_precision(
 
 
 Cholesky = Sequence[tf.Tensor]  # lower Cholesky factors of K_c(Z_c, Z_c), one [G, M, M] a group
-Prior = Callable[[], Cholesky]  # gives those factors, where they are needed
-
-
-class PriorFactors(Sequence[tf.Tensor]):
-    """The prior's factors, computed when they are first looked at: whitened families may never."""
-
-    def __init__(self, prior: Prior) -> None:
-        self._prior = prior
-
-    @functools.cached_property
-    def _factors(self) -> Cholesky:
-        return self._prior()
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._factors[index]
-
-    def __len__(self) -> int:
-        return len(self._factors)
 
 
 class VariationalFamily(Module, abc.ABC):

@@ -19,7 +19,6 @@ from gpflow.base import (
     RegressionData,
     TensorType,
 )
-from gpflow.inducing_variables import SeparateIndependentInducingVariables
 from gpflow.kernels import SeparateIndependent
 from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood
 from gpflow.mean_functions import MeanFunction
@@ -34,7 +33,7 @@ from gpflow.utilities import assert_params_false, positive
 from ..bijectors import as_written, flat_values
 from ..covariances import Features, InducingBlocks
 from ..errors import check_count, check_positive
-from ..inducing_variables import AdditiveInducingVariables, joined
+from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel, SeparateAdditive
 from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import predictive_log_density, predictive_moments
@@ -52,7 +51,6 @@ from ..posteriors.base import SparseAdditivePosterior
 from ..variational import (
     BlockPrecision,
     DenseGaussian,
-    PriorFactors,
     VariationalFamily,
     WhitenedGaussian,
     double,
@@ -182,22 +180,6 @@ def check_outputs(kernel: AdditiveKernel, num_latent_gps: int) -> None:
             f"kernel has {len(kernel.members)} output(s), but there are {num_latent_gps} latent "
             "functions; give it one kernel a latent function."
         )
-
-
-def check_inducing(inducing_variable: object, kernel: AdditiveKernel) -> AdditiveInducingVariables:
-    """The inducing variables, those of separate outputs as one of ours."""
-    if isinstance(inducing_variable, SeparateIndependentInducingVariables):
-        parts = inducing_variable.inducing_variables
-        if kernel.members is not None and all(
-            isinstance(p, AdditiveInducingVariables) for p in parts
-        ):
-            return joined(parts, kernel.names, kernel.members)
-    elif isinstance(inducing_variable, AdditiveInducingVariables):
-        return inducing_variable
-    raise TypeError(
-        "inducing_variable must be AdditiveInducingVariables, or with a SeparateIndependent kernel "
-        f"one of them an output; got {type(inducing_variable).__name__}."
-    )
 
 
 def check_precision(X: tf.Tensor, **parts: tf.Module) -> None:
@@ -404,7 +386,7 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
         self,
         kernel: AdditiveKernel | SeparateIndependent,
         likelihood: Likelihood,
-        inducing_variable: AdditiveInducingVariables | SeparateIndependentInducingVariables,
+        inducing_variable: AdditiveInducingVariables,
         *,
         variational: VariationalFamily | None = None,
         mean_function: MeanFunction | None = None,
@@ -419,7 +401,7 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
         super().__init__(kernel, likelihood, mean_function, num_latent_gps)
         check_count("num_data", num_data)
         self.num_data = num_data
-        self.inducing_variable = check_inducing(inducing_variable, kernel)
+        self.inducing_variable = inducing_variable
         if variational is None:
             variational = BlockPrecision()
         self.variational = variational
@@ -437,7 +419,7 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
     @as_written
     def prior_kl(self) -> tf.Tensor:
         """KL[q(U) || p(U)], summed over the latent outputs."""
-        return tf.cast(self.variational.kl(PriorFactors(self.blocks.cholesky)), self.precision)
+        return tf.cast(self.variational.kl(self.blocks.cholesky()), self.precision)
 
     @check_shapes(
         "data[0]: [N, D]",
@@ -546,7 +528,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         self,
         data: RegressionData,
         kernel: AdditiveKernel | SeparateIndependent,
-        inducing_variable: AdditiveInducingVariables | SeparateIndependentInducingVariables,
+        inducing_variable: AdditiveInducingVariables,
         noise_variance: float = 1.0,
         *,
         mean_function: MeanFunction | None = None,
@@ -562,7 +544,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=int(Y.shape[1]))
         self.data = X, Y
         self.weights = _checked_weights(weights, X)
-        self.inducing_variable = check_inducing(inducing_variable, kernel)
+        self.inducing_variable = inducing_variable
         InducingBlocks(self.inducing_variable, kernel)  # raises where the two do not fit together
 
     def statistics(self, cholesky: list[tf.Tensor]) -> SufficientStatistics:
