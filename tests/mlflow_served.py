@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 class ServedGAM(mlflow.pyfunc.PythonModel):
-    """The response with its limits, by the columns of a table."""
+    """The response with its credible interval, by the columns of a table."""
 
     def load_context(self, context: Any) -> None:
         self.model = tf.saved_model.load(context.artifacts["gam"])

@@ -48,7 +48,7 @@ Measure = Callable[[Likelihood, AnyNDArray], AnyNDArray]
 
 @dataclasses.dataclass(frozen=True)
 class Lifetimes:
-    """A fit of times, and draws of its hyperparameters if limits allow for them."""
+    """A fit of times, and draws of its hyperparameters if intervals allow for them."""
 
     fit: FittedGAM
     draws: Sequence[HyperparameterDraw] = ()
@@ -222,7 +222,7 @@ class Lifetimes:
             yield unwrapped(copied), part + response @ step
 
     def _interval(self, measure: Measure, X: AnyNDArray, z: float) -> tuple[AnyNDArray, AnyNDArray]:
-        """Limits [N, T] that allow for uncertain hyperparameters, the family's own too."""
+        """Intervals [N, T] that allow for uncertain hyperparameters, the family's own too."""
         # Normal on a scale on which curves are nearly linear in predictors and scale: of hazards
         # that are proportional that of their logarithm, and otherwise the normal quantile.
         fit, hazards = self.fit, isinstance(self.family, (Cox, Weibull))
@@ -299,9 +299,9 @@ class SurvivalCurves(Inspected):
         Probabilities that responses exceed given times: survival curves of new rows.
 
         Where a term has ``start`` of ``Surv("start", "stop", "event")``, hazards change along each
-        curve, which begins at time 0 whatever ``start`` is in ``data``. Estimates and limits are
-        then those of a thousand draws, which allow for an uncertain baseline (where the GAM has
-        its data) and have kernels' hyperparameters at the fitted ones.
+        curve, which begins at time 0 whatever ``start`` is in ``data``. Estimates and
+        intervals are then those of a thousand draws, which allow for an uncertain baseline (where
+        the GAM has its data) and have kernels' hyperparameters at the fitted ones.
 
         :param data: as in :meth:`predict`.
         :param times: [T], in the response's unit, or one time; by default 101 even ones from 0 to
