@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -18,9 +18,8 @@ from scipy.stats import norm, qmc
 
 from ..bijectors import frozen_copy
 from ..errors import NotPositiveDefinite
-from ..kernels.fixed_inputs import FixedInputKernel
 from ..models import AdditiveSGPR, AdditiveSVGP
-from ..posteriors.inducing import Block, InducingMoments
+from ..posteriors.inducing import InducingMoments
 from ..threads import SMALL, one_blas_thread
 from .binned.rounds import Hyperparameters, differenced
 from .binned.solution import ShapeCriterion, Solution
@@ -114,11 +113,6 @@ class HyperparameterDraw:
 
     moments: InducingMoments
     make: Likelihood | Callable[[], Likelihood]
-    shares_kernel: bool = True
-
-    def tangents(self, blocks: Sequence[Block]) -> list[FixedInputKernel]:
-        """The matrices of components at points, for moments that share no kernel with others."""
-        return [self.moments.tangents(name, X) for name, X in blocks]
 
     @functools.cached_property
     def likelihood(self) -> Likelihood:
@@ -139,13 +133,13 @@ def draw_hyperparameters(model: GPModel) -> list[HyperparameterDraw]:
         learnt.set(u)
         try:
             q = model.posterior(PrecomputeCacheType.NOCACHE).q()
-            return InducingMoments.of_gaussian(deepcopy(model.kernel), model.inducing_variable, q)
+            return InducingMoments.of_gaussian(model.kernel, model.inducing_variable, q)
         except tf.errors.InvalidArgumentError:
             raise NotPositiveDefinite from None
 
     def draw(step: AnyNDArray) -> HyperparameterDraw:
         _, there = _towards(moments, centre, step)
-        return HyperparameterDraw(there, deepcopy(model.likelihood), False)
+        return HyperparameterDraw(there, deepcopy(model.likelihood))
 
     try:
         centre = centre_of_draws(loss, learnt.off_zero(fitted), slopes)

@@ -157,8 +157,7 @@ def states(
     tangents = [fitted.tangents(name, X) for name, X in blocks]
     yield fit, fitted, tangents
     for draw in hyperparameter_draws(fit) if unconditional else []:
-        # copies of the kernel have matrices of their own
-        yield draw, draw.moments, tangents if draw.shares_kernel else draw.tangents(blocks)
+        yield draw, draw.moments, tangents
 
 
 @once_a_fit
@@ -187,7 +186,7 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
         tangents = [fit.moments.tangents(name, x) for name in fit.spec.names]
         for draw in draws:
             with one_blas_thread(len(draw.moments.mean) <= SMALL):
-                mean, var = draw.moments.total(x, tangents if draw.shares_kernel else None)
+                mean, var = draw.moments.total(x, tangents)
             likelihood = unwrapped(draw.likelihood)
             density = likelihood.predict_log_density(x, mean + shift, np.maximum(var, 0.0), labels)
             result.append(np.asarray(density))
@@ -198,7 +197,7 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
 def _shaped(draw: HyperparameterDraw) -> HyperparameterDraw:
     """The draw, with the shapes of terms."""
     moments = ShapedMoments(draw.moments, _PROJECTED)
-    return HyperparameterDraw(moments, lambda: draw.likelihood, draw.shares_kernel)
+    return HyperparameterDraw(moments, lambda: draw.likelihood)
 
 
 def shaped_draws(
@@ -412,8 +411,7 @@ class Averaged:
         tangents = [self._moments.tangents(name, X) for name in names]
         total = np.zeros_like(mean)
         for draw in self._draws:
-            at = tangents if draw.shares_kernel else None
-            own, variance = draw.moments.total(X, at, names)
+            own, variance = draw.moments.total(X, tangents, names)
             total += variance + np.square(own - mean)
         return total / len(self._draws)
 
