@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from .errors import check_count, check_positive
 
-__all__ = ["Discrete", "Empirical", "Gaussian", "Measure", "Nodes", "Product", "Uniform"]
+__all__ = ["Discrete", "Empirical", "Gaussian", "Measure", "Nodes", "Uniform"]
 
 
 class Measure(abc.ABC):
@@ -394,49 +394,3 @@ class Nodes(tf.Module, Measure):
 
 
 NUM_NODES = {1: 48, 2: 100}  # nodes that stand for a sample, by dimension; 150 beyond
-
-
-class Product(Measure):
-    """
-    Independent measures, the columns of one after those of the other.
-
-    :param measures: the factors.
-    :raises ValueError: no measure.
-    """
-
-    def __init__(self, measures: Sequence[Measure]) -> None:
-        self.measures = tuple(measures)
-        if not self.measures:
-            raise ValueError("measures is empty; give at least one.")
-
-    @property
-    def dimension(self) -> int:
-        return sum(m.dimension for m in self.measures)
-
-    @property
-    def bounds(self) -> tuple[AnyNDArray, AnyNDArray] | None:
-        ends = [m.bounds for m in self.measures]
-        if all(e is None for e in ends):
-            return None
-        free = [np.full(m.dimension, np.inf) for m in self.measures]
-        lower = [-f if e is None else e[0] for e, f in zip(ends, free)]
-        upper = [f if e is None else e[1] for e, f in zip(ends, free)]
-        return np.concatenate(lower), np.concatenate(upper)
-
-    def nodes(self) -> tuple[AnyNDArray, AnyNDArray]:
-        """All combinations of the factors' nodes; their numbers multiply."""
-        points, weights = np.zeros((1, 0)), np.ones(1)
-        for measure in self.measures:
-            x, w = (np.asarray(a) for a in measure.nodes())
-            points = np.concatenate(
-                [np.repeat(points, len(x), axis=0), np.tile(x, (len(points), 1))], axis=1
-            )
-            weights = np.outer(weights, w).ravel()
-        return points, weights
-
-    def thinned(self, num_nodes: int) -> Product:
-        each = max(int(num_nodes ** (1.0 / len(self.measures)) + 1e-9), 1)
-        return Product([m.thinned(each) for m in self.measures])
-
-    def __repr__(self) -> str:
-        return f"Product({', '.join(map(repr, self.measures))})"

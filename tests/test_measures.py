@@ -11,7 +11,6 @@ from gpflow_gam.measures import (
     Gaussian,
     Measure,
     Nodes,
-    Product,
     Uniform,
 )
 
@@ -35,17 +34,6 @@ def test_nodes_and_transport_have_the_measures_moments(name):
     drawn = measure.transport(u)
     for power, moment in enumerate(moments, start=1):
         assert np.mean(drawn**power) == pytest.approx(moment, rel=1e-3)
-
-
-def test_product_is_the_outer_product_of_its_factors():
-    pairs = Discrete([[0.0, 1.0], [2.0, -1.0]], [0.25, 0.75])
-    measure = Product([Uniform(0.0, 1.0, num_nodes=3), pairs])
-    x, w = measure.nodes()
-    assert (measure.dimension, x.shape, w.sum()) == (3, (6, 3), pytest.approx(1.0))
-    assert w @ (x[:, 0] ** 2 * x[:, 1] * x[:, 2]) == pytest.approx((1 / 3) * 0.75 * 2.0 * -1.0)
-    lower, upper = measure.bounds
-    np.testing.assert_array_equal(lower, [0.0, -np.inf, -np.inf])
-    np.testing.assert_array_equal(upper, [1.0, np.inf, np.inf])
 
 
 def test_samples_of_one_column_are_thinned_to_means(rng):
@@ -94,7 +82,6 @@ def test_samples_of_several_columns_are_thinned_to_clusters(rng):
         (lambda: Discrete([]), "N >= 1"),
         (lambda: Discrete([np.nan]), "must be finite"),
         (lambda: Empirical([1.0, 2.0], [0.0, 0.0]), "not all zero"),
-        (lambda: Product([]), "measures is empty"),
     ],
 )
 def test_bad_measures_are_refused(make, message):

@@ -24,7 +24,6 @@ from gpflow.kernels import (
 
 from gpflow_gam.kernels import AdditiveKernel, Factor, ZeroMean
 from gpflow_gam.measures import Discrete, Empirical, Gaussian, Measure, Uniform
-from gpflow_gam.measures import Product as ProductMeasure
 
 A, B = -1.0, 2.0
 CORRELATIONS: dict[type[Kernel], Callable[[mp.mpf], mp.mpf]] = {
@@ -219,9 +218,11 @@ def test_a_kernel_without_variance_is_zero(base):
 
 
 def test_a_base_of_several_columns_is_centred_as_a_whole(rng):
-    """Combinations read columns of their own; a product of measures goes with them."""
-    measure = ProductMeasure([Uniform(0.0, 1.0), Discrete([0.0, 1.0], [0.3, 0.7])])
-    nodes, weights = measure.nodes()
+    """Combinations read columns of their own; a measure of all their columns goes with them."""
+    line, share = Uniform(0.0, 1.0).nodes()
+    nodes = np.vstack([np.insert(line, 1, level, axis=1) for level in (0.0, 1.0)])
+    weights = np.concatenate([0.3 * share, 0.7 * share])
+    measure = Discrete(nodes, weights)
     X = np.zeros((len(nodes), 5))
     X[:, [2, 4]] = nodes
     some = X[rng.choice(len(X), 12, replace=False)]
