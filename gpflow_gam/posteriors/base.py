@@ -257,13 +257,6 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         return mean + tf.reduce_sum(draws, axis=1)
 
 
-def of_independent_outputs(cov: tf.Tensor, full_cov: bool) -> tf.Tensor:
-    """Covariances [N, L] or [L, N, N] with those between outputs, [N, L, L] or [N, L, N, L]."""
-    if not full_cov:
-        return tf.linalg.diag(cov)
-    return tf.transpose(tf.linalg.diag(tf.transpose(cov, [1, 2, 0])), [0, 2, 1, 3])
-
-
 def _check_num_samples(num_samples: int | tf.Tensor) -> None:
     if tf.is_tensor(num_samples):
         num_samples = tf.get_static_value(num_samples)
@@ -354,8 +347,10 @@ class SparseAdditivePosterior(AdditivePosterior):
             cov = self.blocks.prior(X) + q.total_quadratic_full(features.phi)
         else:
             cov = tf.transpose(features.total_prior() + q.total_quadratic(features.phi))
-        if full_output_cov:
-            cov = of_independent_outputs(cov, full_cov)
+        if full_output_cov and full_cov:  # outputs are independent: [N, L, N, L]
+            cov = tf.transpose(tf.linalg.diag(tf.transpose(cov, [1, 2, 0])), [0, 2, 1, 3])
+        elif full_output_cov:
+            cov = tf.linalg.diag(cov)
         return tf.cast(mean, X.dtype), tf.cast(cov, X.dtype)
 
     def _components(self, cache: Cache, X: tf.Tensor, full_cov: bool) -> MeanAndVariance:

@@ -177,13 +177,6 @@ class InducingMoments:
         left = np.concatenate([_residual_variance(*pair) for pair in result])
         return JointParts(mean, inner, left)
 
-    def shared_parts(self, blocks: Sequence[Block]) -> AnyNDArray | None:
-        """B of components at points, [L, n, R], one block after the other; None without it."""
-        if self.shared is None:
-            return None
-        parts = [self.features(c, X).T @ self.shared[:, self.block(c)] for c, X in blocks]
-        return np.concatenate(parts, axis=1)
-
     def total(
         self,
         X: AnyNDArray,
