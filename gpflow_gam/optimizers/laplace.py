@@ -40,7 +40,7 @@ def standard_normal(dimension: int) -> AnyNDArray:
     return np.concatenate([z, -z])
 
 
-_MAX_STEPS, _TOLERANCE = 60, 1e-8  # of the search for the centre of draws
+_MAX_STEPS, _TOLERANCE = 60, 1e-6  # of the search for the centre of draws: a hundredth counts
 
 
 def centre_of_draws(
