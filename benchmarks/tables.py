@@ -58,7 +58,7 @@ EXACT_STEPS = 100
 """Of L-BFGS, where q is variational."""
 
 
-# --- tables, as they come but for what is said here ---------------------------------------------
+# --- public tables, with the columns that are changed --------------------------------------------
 
 MOST_ROWS = 3000
 """Of larger tables so many rows are drawn."""

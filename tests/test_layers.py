@@ -469,6 +469,11 @@ def test_iterncgp_learns_its_hyperparameters() -> None:
     ("options", "error", "message"),
     [
         ({"num_data": None}, ValueError, "num_data must be the number of training rows"),
+        (
+            {"likelihood": "heteroskedastic", "scale": 1e6},
+            ValueError,
+            "scale must be 1 for .*Divide",
+        ),
         ({"likelihood": "softmax"}, ValueError, "num_classes must be at least 2"),
         ({"terms": gg.s("x")}, TypeError, "features by index"),
         ({"terms": gg.s(0) + gg.factor(1)}, ValueError, r"num_levels=\{1: K\}"),

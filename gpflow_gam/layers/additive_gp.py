@@ -238,7 +238,7 @@ class AdditiveGP(GPHead):
         as if there were ``1 / kl_weight`` times as many. Priors of hyperparameters are not
         tempered. It cannot be changed after a model was compiled, and so not at all.
     :param scale: the predictor's natural size: a Gaussian response's standard deviation, 1 behind
-        a link.
+        a link and where there are several predictors.
     :param distance_aware: let smooths of several features in ``terms``, such as
         ``s(*range(64))``, be unsure away from all training data (Liu et al. 2020): their kernel is
         squared exponential without a line, held at a variance of ``scale^2`` (of classes ten times

@@ -354,6 +354,11 @@ class HeadSpecification:
         check_count("num_inducing", num_inducing)
         if not (np.isfinite(scale) and scale > 0.0):
             raise ValueError(f"scale must be a positive number; got {scale!r}.")
+        if scale != 1.0 and family.name not in _CLASSES and family.num_predictors() > 1:
+            raise ValueError(
+                f"scale must be 1 for likelihood={family.name!r}, whose predictors have units of "
+                f"their own; got {scale!r}. Divide the response by its standard deviation."
+            )
         levels = tuple((int(f), int(k)) for f, k in (num_levels or {}).items())
         if distance_aware and not any(map(_is_joint, terms)):
             raise ValueError(
