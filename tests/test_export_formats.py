@@ -310,7 +310,7 @@ def test_files_that_say_something_else_are_refused():
     single = {"x": tf.TensorSpec((None,), tf.float32, name="x")}
 
     def function(factor: float, spec: Any) -> Any:
-        call = tf.function(lambda x: {"twice": tf.cast(factor * x, tf.float32)}, autograph=False)
+        call = tf.function(lambda *, x: {"twice": tf.cast(factor * x, tf.float32)}, autograph=False)
         return call.get_concrete_function(**spec)
 
     content = litert_bytes(function(2.0, single), "")

@@ -181,31 +181,8 @@ def test_matrix_and_fractions_as_levels(folder):
     np.testing.assert_array_equal(
         served.predict(X[:6])["mean"], served.predict({"inputs": X[:6, :2]})["mean"]
     )
-    single = served.signatures["predict_float32"](inputs=tf.constant(X[:6, :2], tf.float32))
-    np.testing.assert_allclose(single["mean"], gam.predict(X[:6], "link"), rtol=1e-5)
     with pytest.raises(ValueError, match="matrix with 2 columns"):
         served.predict(X[:, :1])
-
-
-def test_single_precision(counts):
-    _, served, _ = counts
-    data = new()
-    arguments = served.arguments(data)
-    single = {
-        k: tf.cast(v, tf.float32) if v.dtype == tf.float64 else v for k, v in arguments.items()
-    }
-    for name in ("predict", "predict_components"):
-        double = served.signatures[name](**arguments)
-        for key, value in served.signatures[f"{name}_float32"](**single).items():
-            assert value.dtype in (tf.float32, tf.string)
-            if value.dtype == tf.float32:
-                np.testing.assert_allclose(value, double[key], rtol=1e-4, atol=1e-5)
-    draws = served.signatures["sample_float32"](
-        **single, seed=tf.constant(1, tf.int64), num_samples=tf.constant(2)
-    )
-    np.testing.assert_allclose(
-        draws["predictor"], served.sample(data, 2, 1)["predictor"], rtol=1e-4, atol=1e-3
-    )
 
 
 def test_draws(counts):
@@ -294,7 +271,7 @@ def test_description_and_names(counts):
     assert text["level"] == 0.9
     loaded = tf.saved_model.load(str(path))
     kinds = {"predict", "predict_components", "sample"}
-    assert set(loaded.signatures) == {*kinds, *(f"{k}_float32" for k in kinds), "serving_default"}
+    assert set(loaded.signatures) == {*kinds, "serving_default"}
     default = loaded.signatures["serving_default"](**served.arguments(new(2)))
     np.testing.assert_array_equal(default["mean"], served.predict(new(2))["mean"])
 
@@ -518,12 +495,6 @@ def test_bad_rows_are_nan_and_others_are_not(answers: gg.serving.Served) -> None
     gone = {**GOOD, "text": [None, *GOOD["text"][1:]]}
     assert np.isnan(answers.predict(gone)["lower"]).tolist() == [True] + 5 * [False]
     assert np.all(np.isfinite(good["mean"]))
-    single = {
-        k: tf.cast(v, tf.float32) if v.dtype == tf.float64 else v
-        for k, v in answers.arguments(mixed).items()
-    }
-    response = answers.signatures["predict_float32"](**single)["response"].numpy()
-    assert np.isnan(response).tolist() == [i in bad for i in range(6)]
 
 
 def test_draws_have_a_limit_of_rows(

@@ -71,7 +71,8 @@ class SplineBasis(Basis):
         )
 
     def tensor(self, x: tf.Tensor) -> tf.Tensor:
-        piece = tf.searchsorted(tf.constant(self.breaks, x.dtype), x, side="right")
+        below = tf.constant(self.breaks, x.dtype) <= x[..., None]
+        piece = tf.reduce_sum(tf.cast(below, tf.int32), axis=-1)
         away = (x - tf.gather(tf.constant(self._origins, x.dtype), piece))[..., None]
         parts = tf.gather(tf.constant(self._pieces, x.dtype), piece)
         a, b, c = (parts[..., i, :] for i in range(3))

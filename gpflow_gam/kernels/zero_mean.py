@@ -69,7 +69,7 @@ class _Interval(Embedding):
         self.total = 2.0 * self.variance * pairs / tf.square(self.width)
 
     def mean(self, X: tf.Tensor) -> tf.Tensor:
-        x, once = tf.squeeze(X, -1), self._integral
+        x, once = X[..., 0], self._integral
         both = once((x - self.a) / self.unit) + once((self.b - x) / self.unit)
         return self.variance / self.width * both
 
@@ -100,7 +100,7 @@ class _SquaredExponentialGaussian(Embedding):
         self.total = self.variance * tf.math.expm1(log_total)
 
     def mean(self, X: tf.Tensor) -> tf.Tensor:
-        away = tf.square(tf.squeeze(X, -1) - self.centre) / (2.0 * self.spread)
+        away = tf.square(X[..., 0] - self.centre) / (2.0 * self.spread)
         return self.variance * tf.math.expm1(self.log_height - away)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import tempfile
@@ -269,8 +270,6 @@ def export(
 
 # --- SavedModels ----------------------------------------------------------------------------------
 
-SINGLE = "_float32"  # ends the names of signatures in single precision
-
 
 def _write_folder(source: Servable, path: Path, options: Mapping[str, Any]) -> None:
     """Write a SavedModel, which appears whole or not at all."""
@@ -303,7 +302,7 @@ def _write(source: Servable, path: Path, options: Mapping[str, Any]) -> None:
 def _signatures(
     source: Servable, level: float, invalid: Invalid, max_rows: int | None
 ) -> dict[str, Any]:
-    """Concrete functions by name, in double and in single precision."""
+    """Concrete functions by name."""
 
     def answering(answer: Any) -> Any:
         # traced once for all: signatures differ in how they come to X
@@ -328,11 +327,10 @@ def _signatures(
         tf.TensorSpec([], tf.int32, name="num_samples"),
         tf.TensorSpec([], tf.int64, name="seed"),
     ]
-    signatures = {}
-    kinds = {"predict": predict, "predict_components": components, "sample": sample}
-    for kind, function in kinds.items():
-        more = draws if kind == "sample" else []
-        for single in (False, True):
-            traced = source.traced(function, source.inputs, lambda: Rows(invalid), single, more)
-            signatures[kind + SINGLE * single] = traced
-    return {**signatures, SIGNATURE: signatures["predict"]}
+    traced = functools.partial(source.traced, inputs=source.inputs, rows=lambda: Rows(invalid))
+    return {
+        SIGNATURE: (first := traced(predict)),
+        "predict": first,
+        "predict_components": traced(components),
+        "sample": traced(sample, more=draws),
+    }

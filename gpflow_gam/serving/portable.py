@@ -42,7 +42,7 @@ def graph_bytes(source: Servable, suffix: str, level: float) -> bytes:
         taken = [joined(head, name) for head in source.heads for name in OUTPUTS]
         names = argument_names((i.name for i in source.inputs), taken)
         source.inputs = tuple(replace(i, name=names[i.name]) for i in source.inputs)
-    function = predictions(source, level, single=suffix == ".tflite")
+    function = predictions(source, level)
     inputs = source.inputs if suffix == ".onnx" else [i.coded().single() for i in source.inputs]
     description = json.dumps(source.described(inputs, level=level, invalid="nan"))
     if suffix == ".onnx":
@@ -52,7 +52,7 @@ def graph_bytes(source: Servable, suffix: str, level: float) -> bytes:
     return content
 
 
-def predictions(source: Servable, level: float, single: bool) -> Any:
+def predictions(source: Servable, level: float) -> Any:
     """The concrete function of predictions and components, of levels of text as codes."""
 
     def call(X: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -62,7 +62,7 @@ def predictions(source: Servable, level: float, single: bool) -> Any:
 
     inputs = [i.coded() for i in source.inputs]
     with rows_at_once():
-        return source.traced(call, inputs, lambda: Rows("nan", plain=True), single)
+        return source.traced(call, inputs, lambda: Rows("nan", plain=True))
 
 
 # --- graphs of constants and plain operations ----------------------------------------------------
@@ -280,19 +280,6 @@ def _transposed(x: tf.Tensor) -> tf.Tensor:
     return tf.transpose(x, [*range(rank - 2), rank - 1, rank - 2])
 
 
-def _squeeze(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    # by indices: LiteRT does not always take axes of size one away
-    gone = [i % x.shape.rank for i in op.get_attr("squeeze_dims")]
-    gone = gone or [i for i, size in enumerate(x.shape) if size == 1]
-    return x[tuple(0 if i in gone else slice(None) for i in range(x.shape.rank))]
-
-
-def _upper_bound(op: tf.Operation, bounds: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Number of sorted ``bounds``, [B, K], that are at most each ``x``, [B, M]."""
-    below = bounds[:, None, :] <= x[:, :, None]
-    return tf.reduce_sum(tf.cast(below, op.get_attr("out_type")), axis=-1)
-
-
 # Converters turn the negation of ``<`` into ``>=``, which NaN does not satisfy either; only that of
 # equality stays true of NaN.
 FORMULAS: dict[str, Callable[..., Any]] = {
@@ -307,8 +294,6 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "Atan2": _atan2,
     "Acos": _acos,
     "MatrixDiagPartV3": _diag_part,
-    "Squeeze": _squeeze,
-    "UpperBound": _upper_bound,
     "MatMul": _matmul,
     "BatchMatMulV2": _matmul,
 }
@@ -420,17 +405,18 @@ def check_litert(content: bytes, function: Any, inputs: Sequence[Input]) -> None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the interpreter has another home, which may not be there
         run = tf.lite.Interpreter(model_content=content).get_signature_runner(SIGNATURE)
-    rng = np.random.default_rng(0)
+    rng, signature = np.random.default_rng(0), function.structured_input_signature[1]
     pairs = []
     for rows in (1, 30):
-        arguments = {i.name: _probe(i, rows, rng) for i in inputs}
+        probes = {i.name: _probe(i, rows, rng) for i in inputs}
         try:
-            answer = run(**arguments)
+            answer = run(**{i.name: probes[i.name].astype(i.dtype.name) for i in inputs})
         except (RuntimeError, ValueError) as error:
             raise ValueError(
                 f"model: LiteRT does not run what its converter makes of it ({error}); {_OTHERS}"
             ) from None
-        pairs.append((answer, function(**{k: tf.constant(v) for k, v in arguments.items()})))
+        wide = {k: tf.cast(v, signature[k].dtype) for k, v in probes.items()}
+        pairs.append((answer, function(**wide)))
     found, wanted = map(_comparable, zip(*pairs))
     for name, values in wanted.items():
         # components and standard deviations may be nothing beside the predictor
@@ -459,4 +445,4 @@ def _probe(argument: Input, rows: int, rng: np.random.Generator) -> AnyNDArray:
         codes = rng.integers(len(argument.levels), size=shape)
         is_coded = isinstance(argument.levels[0], str)
         values = codes if is_coded else np.asarray(argument.levels)[codes]
-    return values.astype(argument.dtype.as_numpy_dtype)
+    return values

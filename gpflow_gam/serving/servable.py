@@ -48,7 +48,7 @@ class Input:
     """An argument of the signatures."""
 
     name: str
-    dtype: tf.DType  # float64 for numbers, of which single precision is accepted too
+    dtype: tf.DType
     shape: tuple[int | None, ...]  # [None], or [None, D] of a matrix
     column: Column | None = None  # or a network input's key; None for a matrix of all columns
     fill: Any = None  # stands in for a missing value; None where none may be missing
@@ -198,8 +198,7 @@ class Servable(abc.ABC):
     """
     A fitted model as functions of tensors, which are traced.
 
-    Inputs come in single or double precision, all else is in double precision. Tensors that do
-    not depend on inputs belong in ``__init__``.
+    All is in double precision. Tensors that do not depend on inputs belong in ``__init__``.
     """
 
     kind: ClassVar[str]  # for the description
@@ -229,19 +228,17 @@ class Servable(abc.ABC):
         function: Callable[..., dict[str, tf.Tensor]],
         inputs: Sequence[Input],
         rows: Callable[[], Rows],
-        single: bool = False,
         more: Sequence[tf.TensorSpec] = (),
     ) -> Any:
         """The concrete function of inputs, and ``more``, by a function of their features."""
-        specs = [*(i.single().spec if single else i.spec for i in inputs), *more]
+        specs = [*(i.spec for i in inputs), *more]
 
         def call(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
             others = {spec.name: arguments.pop(spec.name) for spec in more}
             request = rows()
             outputs = function(self.features(arguments, request), **others)
             outputs = request.shown(outputs, axis=1 if more else 0)
-            dtype = tf.float32 if single else tf.float64
-            return {name: tf.cast(value, dtype) for name, value in outputs.items()}
+            return {name: tf.cast(value, tf.float64) for name, value in outputs.items()}
 
         # nothing to convert, and autograph would go through all of check_shapes
         compiled = tf.function(call, autograph=False)
@@ -384,7 +381,6 @@ class _Levels:
         if self.table is not None and values.dtype == tf.string:
             codes = self.table.lookup(values)
         elif not self.is_text:
-            # in the values' own precision: 0.1 is another number in another one
             same = tf.equal(values[:, None], np.array(levels, values.dtype.as_numpy_dtype))
             codes = tf.argmax(tf.cast(same, tf.int8), axis=1)
             none = tf.where(tf.equal(values, values), -1, MISSING_CODE)  # NaN is missing
