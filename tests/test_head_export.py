@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP
-from gpflow_gam.serving.portable import predictions
+from gpflow_gam.serving.portable import graph_bytes
 from gpflow_gam.serving.servable import Rows, servable
 
 N = 30
@@ -191,12 +191,12 @@ def test_outputs_of_one_name_are_refused() -> None:
     inputs = keras.Input((3,))
     result = servable(keras.Model(inputs, [head(name=n)(inputs) for n in ("a", "a_component")]))
     with pytest.raises(ValueError, match="two outputs would be called 'a_component_mean'; rename"):
-        predictions(result, 0.9, single=False)
+        graph_bytes(result, ".onnx", 0.9)
     classes = {"likelihood": "softmax", "num_classes": 3}
     two = [head(name="a", **classes), head(name="a_mean")]
     result = servable(keras.Model(inputs, [h(inputs) for h in two]))
     with pytest.raises(ValueError, match="two outputs would be called 'a_mean_lower'; rename"):
-        predictions(result, 0.9, single=False)
+        graph_bytes(result, ".onnx", 0.9)
 
 
 def test_heads_that_are_called_again() -> None:

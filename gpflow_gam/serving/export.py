@@ -277,7 +277,14 @@ def _write_folder(source: Servable, path: Path, options: Mapping[str, Any]) -> N
     # beside the target, so that the last step is a rename within one file system
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         new, old = Path(folder) / "new", Path(folder) / "old"
-        _write(source, new, options)
+        functions = _signatures(source, **options)
+        module = tf.Module()
+        module.state = [v for f in functions.values() for v in f.graph.variables]
+        module.tables = list(source.resources)
+        tf.saved_model.save(module, str(new), signatures=functions)
+        description = source.described(source.inputs, tensorflow=tf.__version__, **options)
+        (new / DESCRIPTION).parent.mkdir()
+        (new / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
         if path.exists():
             os.rename(path, old)
         try:
@@ -286,17 +293,6 @@ def _write_folder(source: Servable, path: Path, options: Mapping[str, Any]) -> N
             if old.exists():
                 os.rename(old, path)
             raise
-
-
-def _write(source: Servable, path: Path, options: Mapping[str, Any]) -> None:
-    functions = _signatures(source, **options)
-    module = tf.Module()
-    module.state = [v for f in functions.values() for v in f.graph.variables]
-    module.tables = list(source.resources)
-    tf.saved_model.save(module, str(path), signatures=functions)
-    description = source.described(source.inputs, tensorflow=tf.__version__, **options)
-    (path / DESCRIPTION).parent.mkdir()
-    (path / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
 
 
 def _signatures(

@@ -42,7 +42,14 @@ def graph_bytes(source: Servable, suffix: str, level: float) -> bytes:
         taken = [joined(head, name) for head in source.heads for name in OUTPUTS]
         names = argument_names((i.name for i in source.inputs), taken)
         source.inputs = tuple(replace(i, name=names[i.name]) for i in source.inputs)
-    function = predictions(source, level)
+    with rows_at_once():
+        function = source.traced(
+            lambda X: source.each(
+                lambda h, x: h.predict(x, level) | h.predict_components(x, COMPONENT), X
+            ),
+            [i.coded() for i in source.inputs],
+            lambda: Rows("nan", plain=True),
+        )
     inputs = source.inputs if suffix == ".onnx" else [i.coded().single() for i in source.inputs]
     description = json.dumps(source.described(inputs, level=level, invalid="nan"))
     if suffix == ".onnx":
@@ -50,19 +57,6 @@ def graph_bytes(source: Servable, suffix: str, level: float) -> bytes:
     content = litert_bytes(plain_function(function, tf.float32), description)
     check_litert(content, function, inputs)
     return content
-
-
-def predictions(source: Servable, level: float) -> Any:
-    """The concrete function of predictions and components, of levels of text as codes."""
-
-    def call(X: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-        return source.each(
-            lambda head, x: head.predict(x, level) | head.predict_components(x, COMPONENT), X
-        )
-
-    inputs = [i.coded() for i in source.inputs]
-    with rows_at_once():
-        return source.traced(call, inputs, lambda: Rows("nan", plain=True))
 
 
 # --- graphs of constants and plain operations ----------------------------------------------------
@@ -182,11 +176,6 @@ def _numbers(
 # --- formulas of operations that formats lack, or have in single precision alone ------------------
 
 
-def _number(value: float, like: tf.Tensor) -> tf.Tensor:
-    """For ``tf.where``, which takes a number of Python's for one in single precision."""
-    return tf.constant(value, like.dtype)
-
-
 def _polynomial(coefficients: Sequence[float], x: tf.Tensor) -> tf.Tensor:
     return functools.reduce(lambda value, a: value * x + a, coefficients[::-1], tf.zeros_like(x))
 
@@ -202,7 +191,7 @@ def _log1p(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
     u = 1.0 + x
     rest = u - 1.0
     none = tf.equal(rest, 0.0)
-    value = tf.math.log(u) * (x / tf.where(none, _number(1.0, x), rest))
+    value = tf.math.log(u) * (x / tf.where(none, tf.ones_like(x), rest))
     return tf.where(none, x, tf.where(tf.equal(u, np.inf), u, value))
 
 
@@ -231,14 +220,14 @@ def _lgamma(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
     far = tf.where(near, x + 14.0, x)
     series = _polynomial(_STIRLING, 1.0 / (far * far)) / far
     value = far * (tf.math.log(far) - 1.0) + series + 0.5 * tf.math.log(2.0 * math.pi / far)
-    steps = [tf.math.log(tf.abs(tf.where(near, x + k, _number(1.0, x)))) for k in range(14)]
+    steps = [tf.math.log(tf.abs(tf.where(near, x + k, tf.ones_like(x)))) for k in range(14)]
     return value - functools.reduce(tf.add, steps)
 
 
 def _atan2(op: tf.Operation, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     up, ahead = tf.abs(y), tf.abs(x)
     most, least = tf.maximum(up, ahead), tf.minimum(up, ahead)
-    t = least / tf.where(tf.equal(most, 0.0), _number(1.0, x), most)
+    t = least / tf.where(tf.equal(most, 0.0), tf.ones_like(x), most)
     for _ in range(2):  # a quarter of the angle, by its series
         t /= 1.0 + tf.sqrt(1.0 + t * t)
     angle = 4.0 * t * _polynomial([(-1) ** n / (2 * n + 1) for n in range(12)], t * t)
@@ -323,8 +312,7 @@ _IN_DOUBLE: dict[str, Any] = {"Log": (_log, []), "TopKV2": (_top_k, [])}
 
 def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> bytes:
     """A function of codes as an ONNX file, which looks up the text of its ``inputs``."""
-    needed = "onnx", "tf2onnx"
-    onnx, tf2onnx = (imported(name, "an ONNX file", "'gpflow_gam[onnx]'") for name in needed)
+    onnx, tf2onnx = (imported(n, "an ONNX file", "'gpflow_gam[onnx]'") for n in ("onnx", "tf2onnx"))
     specs = [
         tf.TensorSpec(s.shape, s.dtype, name=name)
         for name, s in function.structured_input_signature[1].items()

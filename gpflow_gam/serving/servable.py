@@ -8,7 +8,7 @@ import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -85,8 +85,7 @@ class Rows:
     """The rows of one request; ``plain``: one by one, by operations that every format has."""
 
     def __init__(self, invalid: Invalid, plain: bool = False) -> None:
-        self.invalid = invalid
-        self.plain = plain
+        self.invalid, self.plain = invalid, plain
         self._bad: list[tf.Tensor] = []
 
     def require(self, values: tf.Tensor, bad: tf.Tensor, message: list[Any], other: Any) -> Any:
@@ -132,11 +131,6 @@ class Answers:
     units: tuple[AnyNDArray, AnyNDArray] = (np.ones(1), np.zeros(1))
     offsets: Sequence[int] = ()  # columns of X that are added to the first predictor
     stream: int = 0  # added to seeds of draws: those of several heads are independent
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The components, a GAM's offsets last."""
-        return (*self.posterior.names, *([OFFSET] if self.offsets else []))
 
     def _single(self, values: Any) -> Any:
         return values[..., 0] if self.posterior.num_latent_gps == 1 else values
@@ -201,7 +195,6 @@ class Servable(abc.ABC):
     All is in double precision. Tensors that do not depend on inputs belong in ``__init__``.
     """
 
-    kind: ClassVar[str]  # for the description
     inputs: tuple[Input, ...]  # the arguments, in order
     heads: dict[str, Answers]  # by what their outputs' names begin with; "" of a single one
     about: dict[str, Any]  # facts for readers, as JSON can hold them
@@ -246,9 +239,11 @@ class Servable(abc.ABC):
 
     def described(self, inputs: Sequence[Input], **about: Any) -> dict[str, Any]:
         """Description stored in a file."""
-        names = {head: list(answers.names) for head, answers in self.heads.items()}
+        names = {  # offsets last
+            head: [*answers.posterior.names, *([OFFSET] if answers.offsets else [])]
+            for head, answers in self.heads.items()
+        }
         return {
-            "kind": self.kind,
             "format": FORMAT,
             "gpflow_gam": __version__,
             **about,
@@ -303,13 +298,11 @@ def unused(name: str, taken: set[str]) -> str:
 class ModelServable(Servable):
     """A trained model of a matrix X: AdditiveSVGP, AdditiveSGPR or IterNCGP."""
 
-    kind: ClassVar[str] = "model"
-
     def __init__(self, model: AdditiveModel) -> None:
         share = model.predictive_share() if isinstance(model, IterNCGP) else 1.0
         self.heads = {"": Answers(model.posterior(), model.likelihood, share=share)}
         name, width = type(unwrapped(model.likelihood)).__name__, _width(model)
-        self.about = {"model": type(model).__name__, "likelihood": name}
+        self.about = {"kind": "model", "model": type(model).__name__, "likelihood": name}
         self.inputs = (Input("inputs", tf.float64, (None, width)),)
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
@@ -409,8 +402,6 @@ class _Levels:
 class GAMServable(Servable):
     """A GAM, with an argument for each column, or one for a matrix of numbered columns."""
 
-    kind: ClassVar[str] = "GAM"
-
     def __init__(self, gam: GAM) -> None:
         fit = gam.fitted
         spec = fit.spec
@@ -450,6 +441,7 @@ class GAMServable(Servable):
         }
         self.resources = [v.table for v in self._levels.values() if v.table is not None]
         self.about = {
+            "kind": "GAM",
             "terms": [term.label for term in spec.terms],
             "family": spec.family.name,
             "response": spec.response,
@@ -516,8 +508,6 @@ def _function(name: str) -> Any:
 class NetworkServable(Servable):
     """A network up to its heads' features, each an X, and the heads' posteriors behind it."""
 
-    kind: ClassVar[str] = "keras"
-
     def __init__(self, model: keras.Model) -> None:
         self.model, self._tensors = model, _declared_inputs(model)
         self._flat = keras.Model(model.inputs, model.outputs)
@@ -532,7 +522,7 @@ class NetworkServable(Servable):
             for i, t in enumerate(traced)
         }
         kinds = {n: type(unwrapped(h.likelihood)).__name__ for n, h in self.heads.items()}
-        self.about = {"model": model.name, "likelihood": kinds.get("", kinds)}
+        self.about = {"kind": "keras", "model": model.name, "likelihood": kinds.get("", kinds)}
         self.about |= {} if "" in kinds else {"heads": list(kinds)}
         self.resources = [
             value
@@ -570,7 +560,10 @@ class NetworkServable(Servable):
             with trace_heads():
                 outputs: list[Any] = keras.tree.flatten(self._flat(list(values), training=False))
         except Exception as error:  # layers have their own ways of taking no such input
-            raise ValueError(self._cannot(_said(error))) from error
+            # without what Keras adds: colours, and the arguments
+            said = re.sub("\x1b\\[[0-9;]*m", "", str(error)).split("Arguments received by")[0]
+            said = " ".join(said.split()) or type(error).__name__
+            raise ValueError(self._cannot(said)) from error
         for output in outputs:
             if not isinstance(output, HeadInput):
                 raise ValueError(self._cannot("an output is not what a head returns"))
@@ -613,9 +606,3 @@ def _declared_inputs(model: keras.Model) -> dict[str, Any]:
         keys = ["/".join(str(part) for part in path) for path in paths]
         return dict(zip(keys, tensors, strict=True))
     return {t.name: t for t in tensors}
-
-
-def _said(error: Exception) -> str:
-    """Message of an error without what Keras adds: colours, and the arguments."""
-    text = re.sub("\x1b\\[[0-9;]*m", "", str(error)).split("Arguments received by")[0]
-    return " ".join(text.split()) or type(error).__name__
