@@ -34,7 +34,6 @@ from ..components import elements_of, keys_of, learn_encoder
 from ..families import Binomial, Custom, Levels
 from ..frames import (
     Blocks,
-    Counted,
     Design,
     Encoder,
     Fill,
@@ -433,8 +432,7 @@ def _sizes(source: Any, request: Request) -> set[str]:
     result: set[str] = set()
     columns = [request.response, *request.counting]
     named = all(isinstance(c, str) for c in columns)
-    for block in blocks_of(source, columns if named else None, BLOCK):
-        table = block.counted(request.counting)
+    for table in blocks_of(source, columns if named else None, BLOCK, request.counting):
         if table.levels(request.response) is not None:
             break  # labels, whatever they are called
         response = pd.Series(table.values(request.response))
@@ -450,15 +448,10 @@ def _sizes(source: Any, request: Request) -> set[str]:
 
 def read_in_blocks(source: Any, request: Request) -> Blocks:
     """The columns of a source that a fit reads."""
-    columns, budget = request.columns_read, request.budget
+    columns = request.columns_read
     # the place of a named column is known among all of them only
     named = all(isinstance(c, str) for c in columns)
-    blocks = blocks_of(source, columns if named else None, BLOCK)
-    if counting := request.counting:
-        blocks = Counted(blocks, counting)
-    if budget is not None:
-        blocks.watch = lambda: check_time(budget, "reading the levels of categorical columns")
-    return blocks
+    return blocks_of(source, columns if named else None, BLOCK, request.counting)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,6 @@ from .encoding import (
 )
 from .table import (
     Blocks,
-    Counted,
     Occurring,
     Table,
     blocks_of,
@@ -31,7 +30,6 @@ from .table import (
 
 __all__ = [
     "Blocks",
-    "Counted",
     "Design",
     "Element",
     "Encoder",

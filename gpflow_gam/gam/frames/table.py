@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import dataclasses
 import difflib
@@ -300,9 +299,8 @@ class Table:
 
     def is_levels(self, name: Column) -> bool:
         """True if ``name`` is of levels by its type: text, categories or truth values."""
-        dtype = getattr(self.raw(name), "dtype", None)
-        truth = isinstance(dtype, pd.BooleanDtype) or self.values(name).dtype.kind == "b"
-        return truth or self.holds(name, (str, bool))
+        truth = isinstance(getattr(self.raw(name), "dtype", None), pd.BooleanDtype)
+        return truth or self.holds(name, (str, bool)) or self.values(name).dtype.kind == "b"
 
     def holds(self, name: Column, kinds: tuple[type, ...]) -> bool:
         """True if ``name`` is categorical or text, or holds objects of one of ``kinds``."""
@@ -639,34 +637,49 @@ _READAHEAD = 4
 """Batches that pyarrow reads before they are asked for, beside the one that is in use."""
 
 
-class Blocks(abc.ABC):
+class Blocks:
     """Blocks of rows of the same columns and kinds, which can be read any number of times."""
 
-    watch: Callable[[], None] | None = None
-    """Called for every piece that is read before the first block is given; it may raise."""
+    def __init__(
+        self,
+        read: Callable[[], Iterable[Any]],
+        names: list[Column] | None,
+        rows: int,
+        counting: Iterable[Column] = (),
+        count: Callable[[], int] | None = None,
+    ) -> None:
+        self._read, self._names, self._rows = read, names, rows
+        self._counting, self._count = tuple(counting), count
 
-    @abc.abstractmethod
     def __iter__(self) -> Iterator[Table]:
         """The blocks in order; ValueError where one differs in kind from those before."""
+        names = self._names
+        kinds: dict[Any, tuple[str, int]] = {}
+        for index, data in enumerate(self._read()):
+            table = Table(data)
+            try:
+                table = table.only(table.names if names is None else names)
+            except ValueError as error:
+                raise ValueError(f"source, block {index}: {error}") from None
+            names = table.names
+            for name in names:
+                kind = _kind(table, name)
+                first, where = kinds.setdefault(name, (kind, index)) if kind else (kind, index)
+                if kind != first:
+                    raise ValueError(
+                        f"source: column {name!r} holds {first} in block {where} and {kind} in "
+                        f"block {index}; make them alike."
+                    )
+            for start in range(0, table.num_rows, self._rows):
+                part = table.part(start, start + self._rows)
+                counted = part.counted(self._counting)
+                if counted.num_rows:
+                    yield counted
 
     @property
     def num_rows(self) -> int | None:
         """Number of rows; None where only reading tells."""
-        return None
-
-
-class Counted(Blocks):
-    """Blocks without their rows of weight zero."""
-
-    def __init__(self, blocks: Blocks, columns: Iterable[Column]) -> None:
-        self._blocks, self._columns = blocks, tuple(columns)
-
-    def __iter__(self) -> Iterator[Table]:
-        self._blocks.watch = self.watch
-        for block in self._blocks:
-            counted = block.counted(self._columns)
-            if counted.num_rows:
-                yield counted
+        return None if self._counting or self._count is None else self._count()
 
 
 def in_blocks(source: Any) -> bool:
@@ -677,20 +690,30 @@ def in_blocks(source: Any) -> bool:
     return _paths(source) is not None or dataset or isinstance(source, Iterable)
 
 
-def blocks_of(source: Any, columns: Iterable[Column] | None, rows: int) -> Blocks:
-    """A table in blocks of at most so many rows, with ``columns`` alone; None for all."""
+def blocks_of(
+    source: Any, columns: Iterable[Column] | None, rows: int, counting: Iterable[Column] = ()
+) -> Blocks:
+    """Blocks of at most so many rows, with ``columns`` alone, None for all; without weight zero."""
     # What Table takes; the path of a Parquet file or folder, or a list of them; a
-    # pyarrow.dataset.Dataset; or tables one after the other, which are read twice for levels.
+    # pyarrow.dataset.Dataset; or tables one after the other, which are read anew for each pass.
     check_count("rows", rows)
     names = None if columns is None else list(columns)
     paths = _paths(source)
     if paths is not None:
-        return _from_dataset(_opened(paths), names, rows)
+        source = _opened(paths)
     if hasattr(source, "scanner") and hasattr(source, "schema"):
-        return _from_dataset(source, names, rows)
+        every = source.schema.names
+        read = list(dict.fromkeys(resolved(c, every) for c in (every if names is None else names)))
+        options = {"batch_readahead": _READAHEAD, "fragment_readahead": 1}
+
+        def batches() -> Iterator[Any]:
+            return iter(source.scanner(columns=read, batch_size=rows, **options).to_batches())
+
+        return Blocks(batches, None, rows, counting, getattr(source, "count_rows", None))
     if _is_table(source):
         table = Table(source)
-        return _Slices(table if names is None else table.only(names), rows)
+        table = table if names is None else table.only(names)
+        return Blocks(lambda: [table], None, rows, counting, lambda: table.num_rows)
     if not isinstance(source, Iterable):
         raise TypeError(
             "source must be a table, the path of a Parquet file, or an iterable of tables; got "
@@ -701,118 +724,21 @@ def blocks_of(source: Any, columns: Iterable[Column] | None, rows: int) -> Block
             f"source can be read only once; got a {type(source).__name__}, and the data are read "
             "several times: pass a list of tables, or an object whose __iter__ begins anew."
         )
-    return _Joined(lambda: iter(source), names, rows)
-
-
-class _Slices(Blocks):
-    """Blocks of one table in memory."""
-
-    def __init__(self, table: Table, rows: int) -> None:
-        self._table, self._rows = table, rows
-
-    def __iter__(self) -> Iterator[Table]:
-        for start in range(0, self._table.num_rows, self._rows):
-            yield self._table.part(start, start + self._rows)
-
-    @property
-    def num_rows(self) -> int | None:
-        return self._table.num_rows
-
-
-class _Joined(Blocks):
-    """Blocks of tables that come one after the other."""
-
-    def __init__(
-        self,
-        read: Callable[[], Iterator[Any]],
-        names: list[Column] | None,
-        rows: int,
-        levels_read: Callable[[], Iterator[Any]] | None = None,
-        count: Callable[[], int] | None = None,
-    ) -> None:
-        self._read, self._levels_read, self._count = read, levels_read, count
-        self._names, self._rows = names, rows
-        self._levels: dict[Any, pd.CategoricalDtype] | None = None
-
-    def __iter__(self) -> Iterator[Table]:
-        if self._levels is None:
-            self._levels = self._common_levels()
-        kinds: dict[Any, tuple[str, int]] = {}
-        for index, table in self._tables():
-            for name in table.names:
-                kind = _kind(table, name)
-                first, where = kinds.setdefault(name, (kind, index)) if kind else (kind, index)
-                if kind != first:
-                    raise ValueError(
-                        f"source: column {name!r} holds {first} in block {where} and {kind} in "
-                        f"block {index}; make them alike."
-                    )
-            aligned = _with_levels(table, self._levels) if self._levels else table
-            for start in range(0, table.num_rows, self._rows):
-                yield aligned.part(start, start + self._rows)
-
-    @property
-    def num_rows(self) -> int | None:
-        return None if self._count is None else self._count()
-
-    def _tables(self) -> Iterator[tuple[int, Table]]:
-        names = self._names
-        for index, data in enumerate(self._read()):
-            table = Table(data)
-            try:
-                table = table.only(table.names if names is None else names)
-            except ValueError as error:
-                raise ValueError(f"source, block {index}: {error}") from None
-            names = table.names
-            yield index, table
-
-    def _common_levels(self) -> dict[Any, pd.CategoricalDtype]:
-        """All levels of every categorical column."""
-        result: dict[Any, dict[tuple[Any, ...], pd.CategoricalDtype]] = {}
-        if self._levels_read is not None:
-            tables = (Table(data) for data in self._levels_read())
-        else:
-            tables = (table for _, table in self._tables())
-        for index, table in enumerate(tables):
-            if self.watch is not None:
-                self.watch()
-            for name in table.names:
-                if table.levels(name) is None:
-                    continue
-                dtype = table.raw(name).dtype
-                result.setdefault(name, {})[dtype.ordered, *dtype.categories] = dtype
-            # a column that is categorical later only is refused when it comes
-            if index == 0 and not result and all(_kind(table, name) for name in table.names):
-                break
-        return {name: merged_categories(list(own.values()), name) for name, own in result.items()}
+    return Blocks(lambda: source, names, rows, counting)
 
 
 def _kind(table: Table, name: Any) -> str:
     """Kind of values in a column, in words; empty where all of it is missing."""
     if table.levels(name) is not None:
         return "categories"
-    first = table.values(name)[:1]
-    if first.dtype.kind in "iuf" and not np.isnan(first).any():
-        return "numbers"
-    if table.missing(name).all():
+    first = np.asarray(_cut(table.raw(name), 0, 1))
+    if pd.isna(first).all() and table.missing(name).all():
         return ""
+    if first.dtype.kind in "iuf":
+        return "numbers"
     if table.is_levels(name):
         return "text or truth values"
     return "times" if table.values(name).dtype.kind in "mM" else "numbers"
-
-
-def _with_levels(table: Table, levels: Mapping[Any, pd.CategoricalDtype]) -> Table:
-    columns = table.columns()
-    for name in table.names:
-        if name not in levels:
-            continue
-        if table.levels(name) is None:  # all of it is missing
-            codes = np.full(table.num_rows, -1)
-            columns[name] = pd.Categorical.from_codes(codes.tolist(), dtype=levels[name])
-        else:
-            own, dtype = pd.Categorical(table.raw(name)), levels[name]
-            columns[name] = own.set_categories(dtype.categories, ordered=dtype.ordered)
-    return Table(columns)
 
 
 def _is_table(source: Any) -> bool:
@@ -851,38 +777,17 @@ def _opened(paths: Any) -> Any:
     return dataset
 
 
-def _from_dataset(dataset: Any, columns: list[Column] | None, rows: int) -> Blocks:
-    schema = dataset.schema
-    wanted = schema.names if columns is None else columns
-    names = list(dict.fromkeys(resolved(column, schema.names) for column in wanted))
-    categories = [n for n in names if hasattr(schema.field(n).type, "index_type")]
-
-    def read(names: list[str]) -> Iterator[Any]:
-        return iter(
-            dataset.scanner(
-                columns=names, batch_size=rows, batch_readahead=_READAHEAD, fragment_readahead=1
-            ).to_batches()
-        )
-
-    return _Joined(
-        lambda: read(names),
-        None,
-        rows,
-        lambda: read(categories) if categories else iter(()),
-        getattr(dataset, "count_rows", None),
-    )
-
-
 def concatenated(tables: Sequence[Table]) -> Table:
-    """Tables one after the other, as one."""
+    """Tables one after the other, as one; their categories are those of all."""
     if len(tables) == 1:
         return tables[0]
     columns: dict[Any, Any] = {}
     for name in tables[0].names:
         parts = [t.raw(name) for t in tables]
-        if tables[0].levels(name) is not None:
-            codes = np.concatenate([np.asarray(pd.Categorical(p).codes) for p in parts])
-            columns[name] = pd.Categorical.from_codes(codes.tolist(), dtype=parts[0].dtype)
+        dtypes = [p.dtype for t, p in zip(tables, parts) if t.levels(name) is not None]
+        if dtypes:
+            dtype = merged_categories(dtypes, name)
+            columns[name] = pd.concat([pd.Series(pd.Categorical(p, dtype=dtype)) for p in parts])
         elif any(isinstance(getattr(p, "dtype", None), pd.StringDtype) for p in parts):
             columns[name] = pd.concat([pd.Series(p, dtype=object) for p in parts])
         else:
@@ -926,19 +831,19 @@ class Occurring:
         self.name = name
         self._seen: set[Any] = set()
         self._values: list[AnyNDArray] = []
-        self._dtype: pd.CategoricalDtype | None = None
+        self._dtypes: dict[tuple[Any, ...], pd.CategoricalDtype] = {}
 
     def add(self, table: Table) -> None:
         """Those of a block, none of them missing."""
         if table.levels(self.name) is not None:
-            self._dtype = table.raw(self.name).dtype
+            dtype = table.raw(self.name).dtype
+            self._dtypes[dtype.ordered, *dtype.categories] = dtype
         self._take(table.distinct(self.name).occurring())
 
     def merged(self, other: Occurring) -> Occurring:
         """Those of other blocks of the same table, too."""
         both = Occurring(self.name)
-        dtypes = [p._dtype for p in (self, other) if p._dtype is not None]
-        both._dtype = merged_categories(dtypes, self.name) if dtypes else None
+        both._dtypes = self._dtypes | other._dtypes
         for part in (self, other):
             for values in part._values:
                 both._take(values)
@@ -957,4 +862,8 @@ class Occurring:
         """A column that holds each of them at least once."""
         values = np.concatenate(self._values)
         values = np.concatenate([values, np.repeat(values[:1], length - len(values))])
-        return values if self._dtype is None else pd.Categorical(values, dtype=self._dtype)
+        if not self._dtypes:
+            return values
+        return pd.Categorical(
+            values, dtype=merged_categories(list(self._dtypes.values()), self.name)
+        )
