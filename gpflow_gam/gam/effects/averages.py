@@ -24,7 +24,7 @@ from ..frames import Element, Holes, LevelColumn, NumericColumn, Table, filled
 from ..terms import Column, as_column, as_columns, variables_of
 from ..terms.smooth import KINDS
 from .effect import STEP, as_table, simultaneous_bands, stacked_frame
-from .posterior import places_of, predictor_draws, predictor_moments
+from .posterior import places_of, predictor_draws
 
 
 @dataclasses.dataclass(frozen=True)
@@ -400,13 +400,13 @@ class Averaging:
             flat = shares @ rows.reshape(len(rows), -1)
             return np.moveaxis(flat.reshape(len(flat), *rows.shape[1:]), 0, -2)
 
+        predictors = [fit.predict_sum(X, names) for X in settings]
+        estimate = [
+            averaged(self._estimated(X, mean + shift, var))
+            for X, shift, (mean, var) in zip(settings, known, predictors)
+        ]
         places = [places_of(fit, name, settings) for name in names]
         with one_blas_thread():
-            predictors = predictor_moments(fit, places, settings)
-            estimate = [
-                averaged(self._estimated(X, mean + shift, var))
-                for X, shift, (mean, var) in zip(settings, known, predictors)
-            ]
             drawn = predictor_draws(
                 fit,
                 places,

@@ -17,6 +17,7 @@ from scipy.stats import norm
 
 from ...bijectors import frozen_copy
 from ...errors import check_choice, check_count, check_level
+from ...posteriors.inducing import Block
 from ...threads import one_blas_thread
 from ..components import By, Component, Margin
 from ..fits import FittedGAM
@@ -26,7 +27,14 @@ from ..frames import Element, LevelColumn, NumericColumn, Table
 from ..terms import Column
 from ..terms.base import Lags, Level
 from ..terms.smooth import KINDS
-from .posterior import averaged, draws_at, joint_moments, pointwise_moments, shaped_draws
+from .posterior import (
+    averaged,
+    draws_at,
+    joint_moments,
+    places_of,
+    pointwise_moments,
+    predictor_draws,
+)
 
 # --- pointwise and simultaneous bands of jointly normal values ------------------------------------
 
@@ -441,8 +449,7 @@ def effect_component(fit: FittedGAM, term: str) -> Component:
     return fit.spec.component(term)
 
 
-Pair = tuple[Any, Any, Grid, AnyNDArray, tuple[AnyNDArray, AnyNDArray]]
-"""Two levels, the points, the difference as a combination of values, and moments of these."""
+Moments = tuple[AnyNDArray, AnyNDArray]
 
 
 def _means(fit: FittedGAM, component: Component, place: int) -> list[Component]:
@@ -451,76 +458,53 @@ def _means(fit: FittedGAM, component: Component, place: int) -> list[Component]:
     return [
         c
         for c in fit.spec.components
-        if c.form in ("levels", "means", "random")
+        if c.form in LEVELS
         and c.by is None
         and c.margins[0].column == place
         and set(entered) <= set(c.predictors_of(fit.num_predictors))
     ]
 
 
-def _mean_blocks(
-    fit: FittedGAM, means: Sequence[Component], codes: AnyNDArray
-) -> list[tuple[str, AnyNDArray]]:
-    """The means of some levels, a block a component."""
-    width = fit.spec.encoder.width
-    return [(c.name, c.full(codes[:, None], width)) for c in means]
+def _at_levels(
+    fit: FittedGAM, curves: Sequence[Component], grid: Any
+) -> tuple[list[Any], AnyNDArray, Grid, list[Block]]:
+    """Levels, their codes, points, and the components there, in one level after the other."""
+    first, margins = curves[0], {m.kind: m for m in curves[0].margins}
+    if len(curves) > 1:
+        if grid is None and len(first.margins) == 1 and "levels" not in margins:
+            # over the values that the data of all levels cover
+            ends = np.array([c.margins[0].ends for c in curves])
+            name = fit.spec.term(first.term).columns[0]
+            grid = {name: np.linspace(ends.min(), ends.max(), 100)}
+        where = make_grid(fit, first, grid)
+        blocks = [(c.name, make_grid(fit, c, where.columns).X) for c in curves]
+        by = [c.by for c in curves if c.by is not None]
+        return [b.level for b in by], np.array([b.code for b in by], dtype=float), where, blocks
+    factor = margins.pop("levels")
+    codes, reader = np.array(factor.nodes), reader_of(fit, factor)
+    labels = reader.shown(codes)
+    if not margins:
+        X = make_grid(fit, first).X
+        return list(labels), codes, Grid({}, X[:1]), [(first.name, X)]
+    shown = make_grid(fit, dataclasses.replace(first, margins=tuple(margins.values())), grid)
+    ((name, at),) = shown.columns.items()
+    rows = {name: np.tile(at, len(labels)), reader.name: np.repeat(labels, len(at))}
+    return list(labels), codes, shown, [(first.name, make_grid(fit, first, rows).X)]
 
 
-def _pairs_of_effects(fit: FittedGAM, component: Component) -> Iterator[Pair]:
-    where = make_grid(fit, component)
-    moments = joint_moments(fit, [(component.name, where.X)])
-    (labels,) = where.columns.values()
-    one = np.eye(len(labels))
-    for i, j in itertools.combinations(range(len(labels)), 2):
-        yield labels[i], labels[j], Grid({}, where.X), (one[i] - one[j])[None], moments
-
-
-def _pairs_of_curves(
-    fit: FittedGAM,
-    curves: Sequence[Component],
-    means: Sequence[Component],
-    grid: Any,
-) -> Iterator[Pair]:
-    """Curves that are components, on the values that the data of all levels cover."""
-    first = curves[0]
-    if grid is None and len(first.margins) == 1 and first.margins[0].kind != "levels":
-        ends = np.array([c.margins[0].ends for c in curves])
-        name = fit.spec.term(first.term).columns[0]
-        grid = {name: np.linspace(ends.min(), ends.max(), 100)}
-    wheres = [make_grid(fit, c, grid) for c in curves]
-    n, one = len(wheres[0].X), np.eye(len(curves))
-    levels = [c.by for c in curves if c.by is not None]
-    codes = np.array([by.code for by in levels], dtype=np.float64)
-    blocks = [(c.name, w.X) for c, w in zip(curves, wheres)] + _mean_blocks(fit, means, codes)
-    moments = joint_moments(fit, blocks)
-    for i, j in itertools.combinations(range(len(curves)), 2):
-        sign = one[i] - one[j]
-        # of the curves at each point, and of what has their means
-        parts = [np.kron(sign, np.eye(n)), *[np.tile(sign, (n, 1))] * len(means)]
-        A = np.concatenate(parts, axis=1)
-        yield levels[i].level, levels[j].level, wheres[i], A, moments
-
-
-def _pairs_of_levels(
-    fit: FittedGAM,
-    component: Component,
-    means: Sequence[Component],
-    grid: Any,
-) -> Iterator[Pair]:
-    """Levels of one component that has a curve for each."""
-    number, factor = sorted(component.margins, key=lambda m: m.kind == "levels")
-    name, every = (fit.spec.encoder.readers[m.column].name for m in (number, factor))
-    shown = make_grid(fit, dataclasses.replace(component, margins=(number,)), grid)
-    at, levels = shown.columns[name], fit.spec.encoder.levels(every)
-    n = len(at)
-    A = np.concatenate([np.eye(n), -np.eye(n), *[np.tile([1.0, -1.0], (n, 1))] * len(means)], 1)
-    for codes in itertools.combinations(factor.nodes, 2):
-        first, second = (levels[int(code)] for code in codes)
-        both = np.empty(2 * n, dtype=object)
-        both[:n], both[n:] = first, second
-        where = make_grid(fit, component, {name: np.tile(at, 2), every: both})
-        blocks = [(component.name, where.X), *_mean_blocks(fit, means, np.array(codes))]
-        yield first, second, shown, A, joint_moments(fit, blocks)
+def _pairs(
+    fit: FittedGAM, curves: Sequence[Component], means: Sequence[Component], grid: Any
+) -> Iterator[tuple[Any, Any, Grid, AnyNDArray, Moments]]:
+    """Two levels, points, the difference as a combination of values, and moments of these."""
+    labels, codes, where, blocks = _at_levels(fit, curves, grid)
+    blocks += [(c.name, c.full(codes[:, None], fit.spec.encoder.width)) for c in means]
+    mean, covariance = joint_moments(fit, blocks)
+    n, L = len(where.X), len(labels)
+    A = np.hstack([np.eye(n), -np.eye(n), *[np.ones((n, 1)), -np.ones((n, 1))] * len(means)])
+    for i, j in itertools.combinations(range(L), 2):
+        own = [(n + m) * L + k for m in range(len(means)) for k in (i, j)]
+        rows = np.r_[i * n : (i + 1) * n, j * n : (j + 1) * n, own].astype(int)
+        yield labels[i], labels[j], where, A, (mean[rows], covariance[:, rows][:, :, rows])
 
 
 # --- on the scale of the response -----------------------------------------------------------------
@@ -572,7 +556,8 @@ def response_effect(
 
 _LEVELS = 300  # levels of which a joint covariance is held at a time
 
-COEFFICIENTS = ("constant", "line", "levels", "means", "random")
+LEVELS = ("levels", "means", "random")
+COEFFICIENTS = ("constant", "line", *LEVELS)
 """Forms of components that are read as numbers."""
 
 
@@ -701,7 +686,7 @@ def _sd(covariance: AnyNDArray) -> AnyNDArray:
 def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level]) -> dict[str, int]:
     """The place among its levels of what each named component is compared with."""
     spec = fit.spec
-    components = [c for c in spec.components if c.form in ("levels", "means", "random")]
+    components = [c for c in spec.components if c.form in LEVELS]
     names = {c.name: spec.encoder.readers[c.margins[0].column].name for c in components}
     if not isinstance(reference, Mapping):
         if len(names) != 1:
@@ -921,32 +906,21 @@ class Effects(Inspected):
         fit, seed = self.fitted, self.seed
         curves = fit.spec.called(term)
         component = curves[0] if len(curves) > 1 else effect_component(fit, term)
-        factor: By | Margin | None = None
+        factor: By | Margin | None = component.by
         if len(curves) == 1:
             factor = next((m for m in component.margins if m.kind == "levels"), None)
-        else:
-            factor = component.by
-        means: list[Component] = []
-        if len(curves) > 1 or component.form in ("curves", "deviations"):
-            assert factor is not None
-            means = _means(fit, component, factor.column)
-            if group_means and len(curves) > 1 and not means:
-                name = fit.spec.encoder.readers[factor.column].name
-                raise ValueError(
-                    f"group_means=True: no term has the means of the levels of {name!r}; add "
-                    f"factor({name!r}) to the terms, or leave group_means out."
-                )
-        added = means if group_means else []
-        if len(curves) > 1:  # a curve for each level
-            pairs = _pairs_of_curves(fit, curves, added, grid)
-            centred = component.form != "own" and not group_means
-        elif component.form in ("curves", "deviations"):
-            pairs = _pairs_of_levels(fit, component, added, grid)
-            centred = bool(means) and not group_means
-        elif component.form in ("levels", "means", "random", "areas"):
-            pairs, centred = _pairs_of_effects(fit, component), False
-        else:
+        several = len(curves) > 1 or component.form in ("curves", "deviations")
+        if factor is None or not (several or component.form in (*LEVELS, "areas")):
             raise ValueError(f"differences: {term!r} has no levels to compare.")
+        means = _means(fit, component, factor.column) if several else []
+        if group_means and len(curves) > 1 and not means:
+            name = fit.spec.encoder.readers[factor.column].name
+            raise ValueError(
+                f"group_means=True: no term has the means of the levels of {name!r}; add "
+                f"factor({name!r}) to the terms, or leave group_means out."
+            )
+        centred = not group_means and (component.form != "own" if len(curves) > 1 else bool(means))
+        pairs = _pairs(fit, curves, means if group_means else [], grid)
         frames = []
         for first, second, where, A, moments in pairs:
             frame = contrast(fit, component, where, A, moments, level, seed).frame()
@@ -981,13 +955,15 @@ class Effects(Inspected):
         fit, seed = self.fitted, self._chosen_seed(seed)
         check_count("num_samples", num_samples)
         component = effect_component(fit, term)
-        if component.shape:
-            X = make_grid(fit, component, grid).X
-            shaped = shaped_draws(fit, component, X, num_samples, seed)
-            if reference is not None:
-                there = _referred(fit, component, X, reference)
-                shaped = shaped - shaped_draws(fit, component, there, num_samples, seed)
-            shaped = shaped[..., predictors(fit, component)[0]]
+        if component.shape:  # whose draws are not normal
+            at = [make_grid(fit, component, grid).X]
+            at += [] if reference is None else [_referred(fit, component, at[0], reference)]
+            places = [places_of(fit, component.name, at)]
+            with one_blas_thread():
+                every = list(predictor_draws(fit, places, len(at), num_samples, seed))
+            parts = np.concatenate([f[0] if len(f) == 1 else f[0] - f[1] for _, f in every])
+            chosen = np.random.default_rng(seed).permutation(len(parts))[:num_samples]
+            shaped = (fit.units[0] * parts[chosen])[..., predictors(fit, component)[0]]
             return shaped[..., 0] if shaped.shape[-1] == 1 else shaped
         table = effect(fit, term, grid, reference=reference)
         draws = [

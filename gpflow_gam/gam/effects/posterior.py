@@ -200,28 +200,6 @@ def _shaped(draw: HyperparameterDraw) -> HyperparameterDraw:
     return HyperparameterDraw(moments, lambda: draw.likelihood)
 
 
-def shaped_draws(
-    fit: FittedGAM, component: Component, X: AnyNDArray, num_samples: int, seed: int
-) -> AnyNDArray:
-    """Joint posterior draws of a component with its shape, [S, n, L], in the response's unit."""
-    rng = np.random.default_rng(seed)
-    fitted = fit.moments
-    tangents = fitted.tangents(component.name, X)
-    members = [d.moments for d in hyperparameter_draws(fit)] or [fitted]
-    numbers = np.bincount(np.arange(num_samples) % len(members), minlength=len(members))
-    result = []
-    with one_blas_thread():
-        for moments, number in zip(members, numbers):
-            if number:
-                V = moments.sample(int(number), int(rng.integers(2**31)))
-                phi, _ = moments.features_and_prior(component.name, tangents)
-                block = V[:, moments.block(component.name)]
-                result.append(np.einsum("mn,sml->snl", phi, block, optimize=True))
-    draws = np.concatenate(result)[rng.permutation(num_samples)]
-    factor: AnyNDArray = np.asarray(fit.units[0])
-    return factor * draws
-
-
 # --- averaged over hyperparameters, cheap enough for rows of any number ---------------------------
 
 
@@ -512,26 +490,6 @@ class Places:
     index: AnyNDArray
 
 
-def predictor_moments(
-    fit: FittedGAM, places: Sequence[Places], settings: Sequence[AnyNDArray]
-) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
-    """Mean and variance of the predictor in each setting without m(x), [N, L], or covariances."""
-    moments = fit.moments
-    parts = []
-    for place in places:
-        phi, prior = moments.features_and_prior(place.name, moments.tangents(place.name, place.X))
-        parts.append((phi, np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)))
-    names = [place.name for place in places]
-    for g in range(len(settings)):
-        index = [p.index if p.index.ndim == 1 else p.index[g] for p in places]
-        phi = np.concatenate([features[:, at] for (features, _), at in zip(parts, index)])
-        left = np.stack([open_[at] for (_, open_), at in zip(parts, index)])
-        mean, var = moments.summed(phi, left, names)
-        if moments.shared is not None:
-            var = _with_outputs(var, phi.T @ moments.shared[:, moments.places(names)])
-        yield mean, var
-
-
 def places_of(fit: FittedGAM, name: str, settings: Sequence[AnyNDArray]) -> Places:
     """The different inputs of a component in all settings of rows, and which each row has."""
     columns = list(fit.spec.component(name).columns)
@@ -629,11 +587,3 @@ def draws_at(
     with one_blas_thread():
         drawn = predictor_draws(fit, places, 1, num_samples, seed, unconditional)
         return [(likelihood, predictor) for likelihood, (predictor,) in drawn]
-
-
-def _with_outputs(var: AnyNDArray, shared: AnyNDArray) -> AnyNDArray:
-    """Variances [n, L] with the covariances between outputs, [n, L, L], by B [L, n, R]."""
-    cov = -np.einsum("lnr,knr->nlk", shared, shared)
-    at = np.arange(var.shape[1])
-    cov[:, at, at] = var
-    return cov

@@ -364,7 +364,8 @@ class FittedGAM:
 
     def predict_sum(self, X: AnyNDArray, names: Collection[str]) -> tuple[AnyNDArray, AnyNDArray]:
         """As :meth:`predict_joint`, of the sum of some components; m(x) is left out."""
-        chosen, posterior = [name for name in self.spec.names if name in names], self.posterior
+        chosen = [name for name in self.spec.names if name in names]
+        posterior = self.posterior if self.known_moments is None else None
         if isinstance(posterior, ActionPosterior):
             places = [self.spec.names.index(name) for name in chosen]
             mean, cov = self._in_blocks(X, lambda x: posterior.predict_sum(x, places))
