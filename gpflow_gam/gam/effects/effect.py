@@ -477,7 +477,8 @@ def _at_levels(
             name = fit.spec.term(first.term).columns[0]
             grid = {name: np.linspace(ends.min(), ends.max(), 100)}
         where = make_grid(fit, first, grid)
-        blocks = [(c.name, make_grid(fit, c, where.columns).X) for c in curves]
+        grid = where.columns if grid is None else grid
+        blocks = [(c.name, make_grid(fit, c, grid).X) for c in curves]
         by = [c.by for c in curves if c.by is not None]
         return [b.level for b in by], np.array([b.code for b in by], dtype=float), where, blocks
     factor = margins.pop("levels")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from gpflow.base import AnyNDArray
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
@@ -22,13 +23,23 @@ from ...errors import check_count, check_level
 from ...threads import one_blas_thread
 from ..components import Component, Margin
 from ..effects import EffectTable, applied, effect, make_grid
-from ..effects.effect import Transform, reader_of
+from ..effects.effect import NUMBERS, Transform, reader_of
 from ..fits import FittedGAM
 from ..frames import LevelColumn, NumericColumn
 from ..summaries.checks import effective_dof
 from ..terms import Column, MarkovField
 from ..terms.smooth import Polygons
-from .tables import clip_to, color_of, faintness, figure_of, panels, put_title, short, thinned
+from .tables import (
+    clip_to,
+    color_of,
+    faintness,
+    figure_of,
+    own_axes,
+    panels,
+    put_title,
+    short,
+    thinned,
+)
 
 # --- residuals ------------------------------------------------------------------------------------
 
@@ -129,7 +140,7 @@ class Axis:
     name: str
     values: AnyNDArray  # numbers, or the codes of levels
     levels: tuple[str, ...] | None  # the levels' names; None for numbers
-    margin: Margin
+    margin: Margin | None = None
     time: str = ""  # as NumericColumn has it: times or spans of time, in days
     log: bool = False
 
@@ -143,8 +154,8 @@ class Axis:
 
     def place(self, values: AnyNDArray) -> AnyNDArray:
         """Data on this axis: other turns of a cycle are brought to the one that is drawn."""
-        period = self.margin.period
-        if self.margin.kind != "cyclic" or period is None:
+        period = None if self.margin is None else self.margin.period
+        if self.margin is None or self.margin.kind != "cyclic" or period is None:
             return values
         low, high = self.values[0], self.values[-1]
         inside = (values >= low) & (values <= high)
@@ -153,23 +164,11 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """An estimate [n] over one axis, with its standard error [n]."""
+    """An estimate [n] over one axis, and the ends of its bands by their names, as drawn."""
 
     label: str
     estimate: AnyNDArray
-    se: AnyNDArray
-    pointwise: float  # standard errors on each side of pointwise bands
-    simultaneous: float | None  # those of simultaneous bands, where they are wanted
-    fun: Transform | None = None  # applied to all that is drawn
-
-    def shown(self, values: AnyNDArray) -> AnyNDArray:
-        """Values on the predictor's scale, as drawn."""
-        return values if self.fun is None else applied(self.fun, values)
-
-    def band(self, width: float) -> tuple[AnyNDArray, AnyNDArray]:
-        """The estimate minus and plus ``width`` standard errors, as drawn."""
-        ends = [self.shown(self.estimate + sign * width * self.se) for sign in (-1.0, 1.0)]
-        return np.minimum(*ends), np.maximum(*ends)
+    bands: dict[str, tuple[AnyNDArray, AnyNDArray]]  # the widest first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,33 +200,34 @@ class View:
         """Values [n] of two axes as [n_1, n_2]."""
         return values.reshape([len(axis.values) for axis in self.axes])
 
+    def shown(self, values: Any) -> AnyNDArray:
+        """Values on the predictor's scale, as drawn."""
+        values = np.asarray(values, dtype=np.float64)
+        return values if self.fun is None else applied(self.fun, values)
+
     def series(self, predictors: list[int], simultaneous: bool) -> tuple[Axis, str, list[Series]]:
         """The axis to draw over, a title of the legend, and the series."""
-        estimate, se = self.table.estimate, self.table.se
+
+        def one(label: str, i: int, estimate: AnyNDArray, se: AnyNDArray) -> Series:
+            bands, (pointwise, whole) = {}, self.critical(i, simultaneous)
+            for name, width in (("simultaneous", whole), ("pointwise", pointwise)):
+                if width is not None:
+                    ends = [self.shown(estimate + sign * width * se) for sign in (-1.0, 1.0)]
+                    bands[name] = np.minimum(*ends), np.maximum(*ends)
+            return Series(label, self.shown(estimate), bands)
+
+        estimate, se, names = self.table.estimate, self.table.se, self.table.predictors
         if len(self.axes) == 1:
-            several = len(self.table.predictors) > 1
-            series = [
-                Series(
-                    f"{self.table.predictors[i]} [edf {self.dof[i]:.1f}]" if several else "",
-                    estimate[:, i],
-                    se[:, i],
-                    *self.critical(i, simultaneous),
-                    self.fun,
-                )
-                for i in predictors
-            ]
-            return self.axes[0], "", series
+            labels = [f"{n} [edf {dof:.1f}]" * (len(names) > 1) for n, dof in zip(names, self.dof)]
+            each = [one(labels[i], i, estimate[:, i], se[:, i]) for i in predictors]
+            return self.axes[0], "", each
         (i,) = predictors
         means, errors = self.surface(estimate[:, i]), self.surface(se[:, i])
         along, across = self.axes
         if across.levels is None:
             along, across, means, errors = across, along, means.T, errors.T
-        critical = self.critical(i, simultaneous)
-        names = across.levels or ()
-        series = [
-            Series(n, means[:, k], errors[:, k], *critical, self.fun) for k, n in enumerate(names)
-        ]
-        return along, across.name, series
+        levels = enumerate(across.levels or ())
+        return along, across.name, [one(n, i, means[:, k], errors[:, k]) for k, n in levels]
 
 
 def view(
@@ -303,25 +303,26 @@ _NAMED = 16  # with more curves than these, a legend and bands hide them all
 
 
 def draw_curves(
-    ax: Axes, axis: Axis, series: list[Series], legend_title: str, first: int = 0
+    ax: Axes,
+    axis: Axis,
+    series: list[Series],
+    legend_title: str,
+    zero: float | None = None,
+    first: int = 0,
 ) -> None:
     """A curve with its band for each series; ``first`` is the number of curves already there."""
-    ax.axhline(series[0].shown(np.zeros(1))[0], color="0.6", linewidth=0.8, zorder=0)
+    if zero is not None:
+        ax.axhline(zero, color="0.6", linewidth=0.8, zorder=0)
     alpha = 0.3 if len(series) == 1 and not first else 0.18 if len(series) <= _BANDED else 0.07
     named, cycle = len(series) <= _NAMED, len(plt.rcParams["axes.prop_cycle"])
     for i, curve in enumerate(series, first):
         color, style = (color_of(i), _DASHES[i // cycle % len(_DASHES)]) if named else ("0.4", "-")
-        values, label = curve.shown(curve.estimate), curve.label or None
-        ax.plot(axis.values, values, style, color=color, label=label, alpha=None if named else 0.5)
-        if not named:
-            continue
-        for width, share, gid in (
-            (curve.simultaneous, 0.5, "simultaneous"),
-            (curve.pointwise, 1.0, "pointwise"),
-        ):
-            if width is not None:
-                look: Any = {"facecolor": color, "alpha": share * alpha, "gid": gid}
-                ax.fill_between(axis.values, *curve.band(width), linewidth=0.0, **look)
+        label, alone = curve.label or None, None if named else 0.5
+        ax.plot(axis.values, curve.estimate, style, color=color, label=label, alpha=alone)
+        for gid, ends in curve.bands.items() if named else ():
+            share = 0.5 if gid == "simultaneous" else 1.0
+            look: Any = {"facecolor": color, "alpha": share * alpha, "gid": gid}
+            ax.fill_between(axis.values, *ends, linewidth=0.0, **look)
     axis.write(ax.xaxis)
     if axis.log:
         ax.set_xscale("log")
@@ -341,17 +342,16 @@ def draw_rug(ax: Axes, axis: Axis, values: AnyNDArray) -> None:
     )  # fmt: skip
 
 
-def draw_partial(ax: Axes, axis: Axis, x: AnyNDArray, partial: AnyNDArray, curve: Series) -> None:
+def draw_partial(
+    ax: Axes, axis: Axis, x: AnyNDArray, partial: AnyNDArray, curve: Series, zero: float
+) -> None:
     """Partial residuals as faint points, a few wild ones outside, so that the curve is seen."""
-    keep = np.isfinite(partial)
-    x, partial = axis.place(x[keep]), curve.shown(partial[keep])
+    x = axis.place(x)
     ax.plot(
         x, partial, ".", color="0.25", markersize=4.0, markeredgewidth=0.0,
         alpha=faintness(len(x)), zorder=1, gid="residuals", rasterized=len(x) > 2000,
     )  # fmt: skip
-    width = curve.simultaneous or curve.pointwise
-    zero = curve.shown(np.zeros(1))
-    values = np.concatenate([*curve.band(width), _ends(partial), zero])
+    values = np.concatenate([*next(iter(curve.bands.values())), _ends(partial), [zero]])
     clip_to(ax, float(values.min()), float(values.max()))
 
 
@@ -369,32 +369,28 @@ _LISTED = 12  # with more series than these, there is no legend
 
 
 def draw_points(
-    ax: Axes, axis: Axis, series: list[Series], legend_title: str, about_zero: bool = True
+    ax: Axes, axis: Axis, series: list[Series], legend_title: str, zero: float | None = None
 ) -> None:
     """A point with its credible interval for each level and series."""
     names = axis.levels or ()
     number = len(names)
-    if about_zero:
-        ax.axhline(series[0].shown(np.zeros(1))[0], color="0.6", linewidth=0.8, zorder=0)
+    if zero is not None:
+        ax.axhline(zero, color="0.6", linewidth=0.8, zorder=0)
     order = np.argsort(series[0].estimate) if number > NAMED else np.arange(number)
     shifts = np.linspace(-0.25, 0.25, len(series)) if len(series) > 1 else np.zeros(1)
     few = number <= NAMED
     size = plt.rcParams["lines.markersize"] * (0.8 if few else 0.4)
     width = plt.rcParams["lines.linewidth"] * (1.0 if few else 0.5)
     for i, (curve, shift) in enumerate(zip(series, shifts)):
-        color, x = color_of(i), np.arange(number) + shift
-        estimate = curve.shown(curve.estimate)[order]
-        if curve.simultaneous is not None:
-            ax.errorbar(
-                x, estimate, _errors(curve, curve.simultaneous, order), fmt="none", ecolor=color,
-                alpha=0.35, elinewidth=1.0, gid="simultaneous",
-            )  # fmt: skip
-        ax.errorbar(
-            x, estimate, _errors(curve, curve.pointwise, order), fmt="o", color=color,
-            markersize=size, elinewidth=width, label=curve.label or None,
-            gid="pointwise",
-            capsize=size if few else 0.0,  # intervals narrower than the point show, too
-        )  # fmt: skip
+        color, x, estimate = color_of(i), np.arange(number) + shift, curve.estimate[order]
+        for gid, (lower, upper) in curve.bands.items():
+            errors = np.stack([estimate - lower[order], upper[order] - estimate])
+            look: Any = {"fmt": "none", "ecolor": color, "alpha": 0.35, "elinewidth": 1.0}
+            if gid == "pointwise":
+                look = {"fmt": "o", "color": color, "markersize": size, "elinewidth": width}
+                # intervals narrower than the point show, too
+                look |= {"label": curve.label or None, "capsize": size if few else 0.0}
+            ax.errorbar(x, estimate, errors, gid=gid, **look)
     if number > NAMED:
         ax.set_xticks([])
         ax.set_xlabel(f"{axis.name} ({number} levels, sorted)")
@@ -405,12 +401,6 @@ def draw_points(
     ax.set_xlim(-room, number - 1 + room)
     if 1 < len(series) <= _LISTED:
         _legend(ax, series, legend_title)
-
-
-def _errors(curve: Series, width: float, order: AnyNDArray) -> AnyNDArray:
-    """Distances of a band's ends below and above the estimate, [2, n]."""
-    estimate, (lower, upper) = curve.shown(curve.estimate), curve.band(width)
-    return np.stack([estimate - lower, upper - estimate])[:, order]
 
 
 def _legend(ax: Axes, series: list[Series], title: str) -> None:
@@ -464,11 +454,10 @@ def _draw_surface(
         shared = Normalize(0.0, float(values[~far].max()) or 1.0)
         title = "standard error" if view.fun is None else "standard error on the link scale"
     else:
-        values, middle = view.surface(view.table.estimate[:, predictor]), 0.0
+        values = view.surface(view.table.estimate[:, predictor])
         width = view.critical(predictor, False)[0] * errors
         strength = np.abs(values) / np.maximum(width, 1e-300)
-        if view.fun is not None:
-            values, middle = applied(view.fun, values), float(applied(view.fun, np.zeros(1))[0])
+        values, middle = view.shown(values), float(view.shown(0.0))
         cmap = plt.get_cmap("RdBu_r")
         size = float(np.abs(values - middle)[~far].max()) or 1.0
         size = max(size, (shared.vmax or middle) - middle)
@@ -509,7 +498,7 @@ def _fill_map(
     colors: dict[str, Any],
 ) -> None:
     first, second = axes
-    if first.margin.kind == "sos":  # longitude goes across
+    if first.margin is not None and first.margin.kind == "sos":  # longitude goes across
         first, second, Z, far, data = second, first, Z.T, far.T, data[:, ::-1]
         strength = strength.T
     x, y = first.values, second.values
@@ -559,7 +548,7 @@ def _fill_areas(
         i = place[str(area)]
         paths.append(Path.make_compound_path(*(Path(np.array(r), closed=False) for r in rings)))
         shown.append(values[i])
-        empty.append(axis.margin.weights[i] == 0.0)
+        empty.append(axis.margin is not None and axis.margin.weights[i] == 0.0)
         alpha.append(1.0 if strength[i] >= 1.0 else 1.0 - _FADED)
     edges: dict[str, Any] = {"edgecolors": "0.35", "linewidths": 0.5}
     filled = PathCollection(paths, array=np.array(shown), gid="areas", **colors, **edges)
@@ -672,16 +661,19 @@ def draw(
                 _draw_surface(where, fit, shown, places[0], norm)
             return
         axis, legend_title, series = shown.series(places, simultaneous)
+        zero = float(shown.shown(0.0))
         if axis.levels is not None:
-            draw_points(axes[0], axis, series, legend_title, not component.carries_constant)
+            about = None if component.carries_constant else zero
+            draw_points(axes[0], axis, series, legend_title, about)
         else:
             if overlay and component.by is not None and len(series) == 1:
                 series = [dataclasses.replace(series[0], label=component.by.level)]
-            draw_curves(axes[0], axis, series, legend_title, number)
-            column = axis.margin.column
+            draw_curves(axes[0], axis, series, legend_title, zero, number)
             if residuals and len(component.margins) == 1:
                 partial = partial_residuals(fit, component.name)
-                draw_partial(axes[0], axis, fit.X[:, column], partial, series[0])
+                keep = np.isfinite(partial)
+                x = fit.X[keep, component.margins[0].column]
+                draw_partial(axes[0], axis, x, shown.shown(partial[keep]), series[0], zero)
             if rug and fit.data.available:
                 there = component.points(fit.X[acting(fit, component)])[:, 0]
                 draw_rug(axes[0], axis, np.unique(there) if component.slots else there)
@@ -803,3 +795,84 @@ def _measured(fit: FittedGAM, fun: Transform | None) -> str:
         return f"partial effect (log {'odds' if odds else 'hazard' if hazard else 'scale'})"
     identity = getattr(family, "link", "") == "identity" and fit.spec.response is not None
     return f"partial effect on {short(fit.spec.response)}" if identity else "partial effect"
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def draw_table(
+    ax: Axes,
+    table: pd.DataFrame,
+    along: Any,
+    apart: Sequence[Any] = (),
+    levels: bool = False,
+) -> None:
+    """Curves with their bands along a column, or levels, for each combination of other columns."""
+    groups = list(table.groupby(list(apart), sort=False)) if apart else [((), table)]
+    series = []
+    for key, part in groups:
+        part = part if levels else part.sort_values(along)
+        ends = {"simultaneous": "_simultaneous", "pointwise": ""}
+        bands = {
+            gid: (part[f"lower{suffix}"].to_numpy(), part[f"upper{suffix}"].to_numpy())
+            for gid, suffix in ends.items()
+            if f"lower{suffix}" in part
+        }
+        series.append(Series(", ".join(map(str, key)), part["estimate"].to_numpy(), bands))
+    values = part[along].to_numpy()
+    axis = Axis(str(along), values, tuple(map(str, values)) if levels else None)
+    title = ", ".join(map(str, apart))
+    (draw_points if levels else draw_curves)(ax, axis, series, title)
+
+
+_NAMES = ("class", "predictor")
+
+
+def draw_partial_dependence(
+    table: pd.DataFrame, *, ax: Axes | None = None, label: str = "expected response"
+) -> Figure:
+    """
+    A curve with its pointwise band, and the simultaneous one behind it; levels with error bars.
+
+    :param table: what :meth:`gpflow_gam.GAM.partial_dependence` returned of one column, or
+        :meth:`gpflow_gam.GAM.effects` with ``scale="response"``; a curve for each class.
+    :param ax: draw into this.
+    :param label: of the vertical axis.
+    :raises ValueError: a table of several columns, or none of averages.
+    """
+    missing = [name for name in NUMBERS if name not in table]
+    columns = [name for name in table.columns if name not in (*NUMBERS, *_NAMES)]
+    if missing or len(columns) != 1:
+        raise ValueError(
+            "table must be a partial dependence on one column, with its bands; got the columns "
+            f"{', '.join(map(repr, table.columns))}."
+        )
+    ax, apart = own_axes(ax, (5.4, 3.6)), [name for name in _NAMES if name in table]
+    draw_table(ax, table, columns[0], apart, table[columns[0]].dtype.kind not in "iufM")
+    ax.set_ylabel(label)
+    return figure_of(ax)
+
+
+def draw_survival(
+    table: pd.DataFrame, *, ax: Axes | None = None, labels: Sequence[str] | None = None
+) -> Figure:
+    """
+    A curve with its band for each row: survival, or the incidence of each cause.
+
+    :param table: what :meth:`gpflow_gam.GAM.survival` or
+        :func:`gpflow_gam.cumulative_incidence` returned.
+    :param ax: draw into this.
+    :param labels: what rows are called; by default their numbers.
+    :raises ValueError: another table, or not as many labels as rows.
+    """
+    if missing := [name for name in ("row", "time", "estimate", "lower") if name not in table]:
+        raise ValueError(f"table must be what GAM.survival() returned; it has no {missing[0]!r}.")
+    rows = table["row"].unique()
+    if labels is not None and len(labels) != len(rows):
+        raise ValueError(f"labels must be {len(rows)}, one for each row; got {len(labels)}.")
+    names = dict(zip(rows, labels if labels is not None else map(str, rows)))
+    ax, several = own_axes(ax, (5.4, 3.6)), "cause" in table
+    called = table.assign(row=table["row"].map(names))
+    draw_table(ax, called, "time", ["row", *["cause"] * several])
+    ax.set_ylabel("cumulative incidence" if several else "survival probability")
+    return figure_of(ax)

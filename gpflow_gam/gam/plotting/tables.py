@@ -1,4 +1,4 @@
-"""Axes and panels of all drawings, and drawings of tables: partial dependence, Sobol indices."""
+"""Axes and panels of all drawings, and drawings of Sobol indices."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-from ..effects.effect import NUMBERS
 
 _WIDTHS = {1: 5.6, 2: 9.0, 3: 13.0}
 _HEIGHT = 3.5
@@ -106,6 +104,15 @@ def figure_of(ax: Axes) -> Figure:
     return figure if isinstance(figure, Figure) else figure.figure  # of a subfigure
 
 
+def own_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """Axes to draw into, given or new, without a frame."""
+    if ax is None:
+        _, ax = plt.subplots(figsize=size, layout="constrained")
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    return ax
+
+
 def put_title(ax: Axes, text: str) -> None:
     """A title that keeps to its panel's width."""
     ax.set_title(textwrap.fill(text, 44), fontsize="medium")
@@ -142,88 +149,7 @@ def short(label: object, limit: int = 22) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-# --- tables ---------------------------------------------------------------------------------------
-
-
-_NAMES = ("class", "predictor")
-
-
-def draw_partial_dependence(
-    table: pd.DataFrame, *, ax: Axes | None = None, label: str = "expected response"
-) -> Figure:
-    """
-    A curve with its pointwise band, and the simultaneous one behind it; levels with error bars.
-
-    :param table: what :meth:`gpflow_gam.GAM.partial_dependence` returned of one column, or
-        :meth:`gpflow_gam.GAM.effects` with ``scale="response"``; a curve for each class.
-    :param ax: draw into this.
-    :param label: of the vertical axis.
-    :raises ValueError: a table of several columns, or none of averages.
-    """
-    missing = [name for name in NUMBERS if name not in table]
-    columns = [name for name in table.columns if name not in (*NUMBERS, *_NAMES)]
-    if missing or len(columns) != 1:
-        raise ValueError(
-            "table must be a partial dependence on one column, with its bands; got the columns "
-            f"{', '.join(map(repr, table.columns))}."
-        )
-    (column,) = columns
-    ax = _axes(ax, (5.4, 3.6))
-    by = next((name for name in _NAMES if name in table), None)
-    groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
-    for i, (name, part) in enumerate(groups):
-        color, legend = f"C{i}", str(name) or None
-        if table[column].dtype.kind in "iufM":
-            part = part.sort_values(column)
-            x = part[column].to_numpy()
-            ax.plot(x, part["estimate"], color=color, label=legend)
-            for kind, alpha in (("simultaneous", 0.12), ("pointwise", 0.25)):
-                suffix = "_simultaneous" if kind == "simultaneous" else ""
-                lower, upper = part[f"lower{suffix}"], part[f"upper{suffix}"]
-                ax.fill_between(x, lower, upper, color=color, alpha=alpha, linewidth=0.0, gid=kind)
-            ax.margins(x=0.02)
-        else:
-            x = np.arange(len(part)) + 0.15 * (i - 0.5 * (len(groups) - 1))
-            estimate = part["estimate"].to_numpy()
-            ends = np.abs(part[["lower", "upper"]].to_numpy().T - estimate)
-            ax.errorbar(x, estimate, yerr=ends, fmt="o", color=color, capsize=4.0, label=legend)
-            ax.margins(x=0.1)
-            ax.set_xticks(range(len(part)), [str(v) for v in part[column]])
-    ax.set_xlabel(str(column))
-    ax.set_ylabel(label)
-    if by is not None:
-        ax.legend(title=by, fontsize="small", framealpha=0.7)
-    return figure_of(ax)
-
-
-def draw_survival(
-    table: pd.DataFrame, *, ax: Axes | None = None, labels: Sequence[str] | None = None
-) -> Figure:
-    """
-    A curve with its band for each row: survival, or the incidence of each cause.
-
-    :param table: what :meth:`gpflow_gam.GAM.survival` or
-        :func:`gpflow_gam.cumulative_incidence` returned.
-    :param ax: draw into this.
-    :param labels: what rows are called; by default their numbers.
-    :raises ValueError: another table, or not as many labels as rows.
-    """
-    if missing := [name for name in ("row", "time", "estimate", "lower") if name not in table]:
-        raise ValueError(f"table must be what GAM.survival() returned; it has no {missing[0]!r}.")
-    rows = table["row"].unique()
-    if labels is not None and len(labels) != len(rows):
-        raise ValueError(f"labels must be {len(rows)}, one for each row; got {len(labels)}.")
-    names = dict(zip(rows, labels if labels is not None else map(str, rows)))
-    ax, several = _axes(ax, (5.4, 3.6)), "cause" in table
-    for i, (key, part) in enumerate(table.groupby(["row", *["cause"] * several], sort=False)):
-        label = ", ".join([names[key[0]], *map(str, key[1:])])
-        ax.plot(part["time"], part["estimate"], color=color_of(i), label=label)
-        band = part["time"], part["lower"], part["upper"]
-        ax.fill_between(*band, color=color_of(i), alpha=0.2, linewidth=0.0)
-    name = "cumulative incidence" if several else "survival probability"
-    ax.set(xlabel="time", ylabel=name, xmargin=0.0)
-    ax.legend(fontsize="small", framealpha=0.7)
-    return figure_of(ax)
+# --- Sobol indices -------------------------------------------------------------------------------
 
 
 _COLOURS = {
@@ -268,7 +194,7 @@ def draw_sobol(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         below = kinds.get_group("interaction").set_index("effect")
         below = below.sort_values("estimate", ascending=False).head(_BARS)
     rows = len(behind) + (0 if below is None else len(below))
-    axes = _axes(ax, (6.4, 1.2 + 0.3 * rows))
+    axes = own_axes(ax, (6.4, 1.2 + 0.3 * rows))
     at = np.arange(len(behind), dtype=float)
     _bars(axes, at - 0.2, fore, front)
     _bars(axes, at + 0.2, behind, back)
@@ -302,21 +228,13 @@ def draw_cumulative_sobol(
     if not len(effects):
         raise ValueError("table has no first-order indices; give one with inputs='independent'.")
     estimates = np.sort(effects["estimate"].to_numpy())[::-1]
-    axes = _axes(ax, (5.6, 3.6))
+    axes = own_axes(ax, (5.6, 3.6))
     axes.step(range(len(estimates) + 1), [0.0, *np.cumsum(estimates)], where="post", label=label)
     axes.set_xlabel("effects, the greatest first")
     axes.set_ylabel("cumulative Sobol index")
     axes.set_ylim(0.0, 1.03)
     axes.set_xlim(left=0.0)
     return figure_of(axes)
-
-
-def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    if ax is None:
-        _, ax = plt.subplots(figsize=size, layout="constrained")
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    return ax
 
 
 def _bars(ax: Axes, at: AnyNDArray, table: pd.DataFrame, kind: str) -> None:
