@@ -55,7 +55,8 @@ def make_model(num_data: int, correlation: float) -> gg.models.AdditiveSGPR:
     kernel = gg.kernels.AdditiveKernel(
         [SquaredExponential(lengthscales=LENGTHSCALE, active_dims=[c]) for c in range(C)]
     )
-    inducing = gg.inducing_variables.select(X, kernel, NUM_INDUCING, strategy="grid")
+    grids = np.linspace(X.min(axis=0), X.max(axis=0), NUM_INDUCING).T
+    inducing = gg.inducing_variables.AdditiveInducingVariables([grid[:, None] for grid in grids])
     return gg.models.AdditiveSGPR((X, Y), kernel, inducing, noise_variance=NOISE_VARIANCE)
 
 

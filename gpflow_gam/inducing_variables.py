@@ -17,6 +17,7 @@ from gpflow.kernels import Kernel
 from .bijectors import identity
 from .errors import check_choice, check_count
 from .kernels import AdditiveKernel
+from .measures import cluster_means
 
 __all__ = ["AdditiveInducingVariables", "select"]
 
@@ -140,7 +141,7 @@ def select(
     X: TensorData,
     kernel: AdditiveKernel,
     num_inducing: int | Mapping[str, int],
-    strategy: str | Mapping[str, str] = "quantiles",
+    strategy: str = "quantiles",
     *,
     seed: int = 0,
 ) -> AdditiveInducingVariables:
@@ -152,9 +153,7 @@ def select(
     - ``"greedy"``: greedy conditional variance, a pivoted Cholesky factorisation of the kernel at
       its present parameters (Burt, Rasmussen & van der Wilk 2020);
     - ``"quantiles"`` (default): evenly spaced quantiles for a component of one varying column,
-      centres of k-means clusters (scikit-learn) for several;
-    - ``"grid"``: evenly spaced from minimum to maximum, in several columns a product of such grids
-      with ``round(M^(1/d))`` values each.
+      centres of k-means clusters (scikit-learn) for several.
 
     Only rows are used at which the component's prior variance is positive (a ``by=`` component
     sees the rows of its level), and a component never gets more inputs than it has distinct rows:
@@ -163,7 +162,7 @@ def select(
     :param X: inputs [N, D].
     :param kernel: the components.
     :param num_inducing: M, for all components or by name.
-    :param strategy: for all components or by name.
+    :param strategy: one of these.
     :param seed: makes random choices reproducible.
     :raises ValueError: bad X, M < 1, a name that is no component, an unknown strategy.
     """
@@ -173,24 +172,24 @@ def select(
     if not np.all(np.isfinite(X)):
         raise ValueError("X must be finite; drop or impute the rows with missing values.")
     kernel.check_inputs(X)
-    numbers = _per_component(kernel, num_inducing, "num_inducing")
-    strategies = _per_component(kernel, strategy, "strategy")
+    check_choice("strategy", strategy, _STRATEGIES)
+    numbers = _per_component(kernel, num_inducing)
     # one stream a component: adding a component does not move the others' inputs
     generators = [np.random.default_rng([seed, i]) for i in range(kernel.num_components)]
     chosen = {}
     for name, own, columns, rng in zip(kernel.names, kernel.kernels, kernel.columns, generators):
-        chosen[name] = _select_one(X, own, columns, numbers[name], strategies[name], name, rng)
+        chosen[name] = _select_one(X, own, columns, numbers[name], strategy, name, rng)
     return AdditiveInducingVariables(chosen)
 
 
-def _per_component(kernel: AdditiveKernel, value: object, argument: str) -> dict[str, Any]:
+def _per_component(kernel: AdditiveKernel, value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return dict.fromkeys(kernel.names, value)
     unknown = [n for n in value if n not in kernel.names]
     missing = [n for n in kernel.names if n not in value]
     if unknown or missing:
         raise ValueError(
-            f"{argument} must have one entry a component ({', '.join(kernel.names)}); "
+            f"num_inducing must have one entry a component ({', '.join(kernel.names)}); "
             f"unknown: {unknown}, missing: {missing}."
         )
     return dict(value)
@@ -201,12 +200,11 @@ def _select_one(
     kernel: Kernel,
     columns: tuple[int, ...] | None,
     number: Any,
-    strategy: object,
+    strategy: str,
     name: str,
     rng: np.random.Generator,
 ) -> AnyNDArray:
     check_count(f"num_inducing of component {name!r}", number)
-    check_choice(f"strategy of component {name!r}", strategy, _STRATEGIES)
     if len(X) > _MAX_ROWS:
         X = X[np.sort(rng.choice(len(X), _MAX_ROWS, replace=False))]
     alive = np.asarray(kernel(tf.constant(X), full_cov=False)) > 0.0
@@ -226,9 +224,9 @@ def _select_one(
             return np.asarray(kernel(first, full_cov=False))
         return np.asarray(kernel(first, tf.constant(embed(B, columns, X.shape[1]))))
 
-    if len(distinct) <= number and strategy != "grid":
+    if len(distinct) <= number:
         return distinct
-    Z = _STRATEGIES[str(strategy)](own, int(number), rng, covariance)
+    Z = _STRATEGIES[strategy](own, int(number), rng, covariance)
     return np.unique(Z, axis=0)
 
 
@@ -242,12 +240,8 @@ def embed(Z: AnyNDArray, columns: tuple[int, ...] | None, width: int) -> AnyNDAr
 
 
 def _kmeans(X: AnyNDArray, M: int, rng: np.random.Generator) -> AnyNDArray:
-    from sklearn.cluster import KMeans  # dear to import: only where it is used
-
-    constant = np.ptp(X, axis=0) == 0.0  # whose standard deviation may be rounding
-    scale = np.where(constant, 1.0, X.std(axis=0))  # clusters must not depend on a column's unit
-    fitted = KMeans(M, n_init=1, random_state=int(rng.integers(2**31))).fit(X / scale)
-    centres = fitted.cluster_centers_ * scale
+    centres, _ = cluster_means(X, np.ones(len(X)), M, int(rng.integers(2**31)))
+    constant = np.ptp(X, axis=0) == 0.0
     centres[:, constant] = X[0, constant]  # exactly: a level code must stay one
     return centres
 
@@ -307,21 +301,7 @@ def _quantiles(
     return Z
 
 
-def _grid(
-    X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
-) -> AnyNDArray:
-    low, high = X.min(axis=0), X.max(axis=0)
-    varying = high > low
-    each = max(round(M ** (1.0 / max(int(varying.sum()), 1))), 1)
-    axes = [
-        np.linspace(lo, hi, each) if more else np.array([lo])
-        for lo, hi, more in zip(low, high, varying)
-    ]
-    return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=-1)
-
-
 _STRATEGIES: dict[str, Strategy] = {
     "greedy": _greedy,
     "quantiles": _quantiles,
-    "grid": _grid,
 }

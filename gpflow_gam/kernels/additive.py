@@ -78,14 +78,6 @@ class StackedKernel(abc.ABC):
         return self.K_diag(X)
 
 
-class StackedOnColumn(StackedKernel):
-    """Kernels of one column, of which any two stack."""
-
-    @classmethod
-    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
-        return () if len(columns) == 1 else None
-
-
 class Alone(StackedKernel):
     """One kernel that has no class of its own, at [B, N, d]; without columns at rows [1, N, D]."""
 

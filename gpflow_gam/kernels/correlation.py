@@ -9,7 +9,7 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gpflow
 import numpy as np
@@ -389,40 +389,43 @@ class _Stationary(Correlation):
         return total
 
 
+class Pairs(NamedTuple):
+    """Rows of A with rows of B: all of them, [n, m], or those of one place, [n]."""
+
+    A: AnyNDArray
+    B: AnyNDArray
+    elementwise: bool = False
+
+    def column(self, which: int) -> tuple[AnyNDArray, AnyNDArray]:
+        """The values of a column, so that they broadcast to the pairs."""
+        a, b = self.A[:, which], self.B[:, which]
+        return (a if self.elementwise else a[:, None]), b
+
+    def mapped(self, change: Callable[[AnyNDArray], AnyNDArray]) -> Pairs:
+        """Pairs of rows that have been changed."""
+        return Pairs(change(self.A), change(self.B), self.elementwise)
+
+
+def correlation_of(kernel: Kernel, pairs: Pairs) -> Correlation:
+    """The correlation of a kernel: its method ``correlation``, or of GPflow's what is here."""
+    own = getattr(kernel, "correlation", None)
+    if own is not None:
+        return own(pairs)  # type: ignore[no-any-return]
+    if type(kernel) not in _OF_GPFLOW:
+        raise UnknownKernel
+    return _OF_GPFLOW[type(kernel)](kernel, pairs)
+
+
 class Correlations:
     """The correlations of one kernel at several sets of pairs."""
 
-    def __init__(self, parts: Sequence[Correlation]) -> None:
-        self._parts = list(parts)
+    def __init__(self, kernel: Kernel, *pairs: Pairs) -> None:
+        self._parts = [correlation_of(kernel, part) for part in pairs]
         self.level = self._parts[0].level
         self.fixed = all(isinstance(part, Fixed) for part in self._parts)
 
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> list[Dual]:
         return [part(values, slopes, deficit) for part in self._parts]
-
-
-CorrelationOf = Callable[[Any, AnyNDArray, AnyNDArray, bool], Correlation]
-"""A function that does what :func:`correlation_of` does, for one class of kernels."""
-_REGISTERED: dict[type, CorrelationOf] = {}
-
-
-def register_correlation(*kinds: type[Kernel]) -> Callable[[CorrelationOf], CorrelationOf]:
-    """Decorator of a function that makes the correlation of kernels of exactly these classes."""
-
-    def register(function: CorrelationOf) -> CorrelationOf:
-        _REGISTERED.update(dict.fromkeys(kinds, function))
-        return function
-
-    return register
-
-
-def correlation_of(
-    kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool = False
-) -> Correlation:
-    """The correlation of a kernel between rows of A and B, or row by row."""
-    if type(kernel) not in _REGISTERED:
-        raise UnknownKernel
-    return _REGISTERED[type(kernel)](kernel, A, B, elementwise)
 
 
 def only_column(kernel: Kernel) -> int:
@@ -433,58 +436,48 @@ def only_column(kernel: Kernel) -> int:
     return columns[0]
 
 
-def differences(a: AnyNDArray, b: AnyNDArray, elementwise: bool) -> AnyNDArray:
-    """Differences of all pairs [n, m], or row by row [n]."""
-    return np.asarray(a - b if elementwise else a[:, None] - b[None, :])
-
-
-def products(a: AnyNDArray, b: AnyNDArray, elementwise: bool) -> AnyNDArray:
-    """Products of all pairs [n, m], or row by row [n]."""
-    return a * b if elementwise else a[:, None] * b[None, :]
-
-
 # --- GPflow's kernels -----------------------------------------------------------------------------
 
 
-@register_correlation(*PROFILES)
-def _stationary(kernel: Kernel, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+def _stationary(kernel: Kernel, pairs: Pairs) -> Correlation:
     columns = kernel_columns(kernel)
     if columns is None:
         raise UnknownKernel
-    squares = [np.square(differences(A[:, c], B[:, c], elementwise)) for c in columns]
+    squares = [np.square(np.subtract(*pairs.column(c))) for c in columns]
     if kernel.lengthscales.shape.rank == 0 or kernel.lengthscales.shape == [1]:
         squares = [functools.reduce(np.add, squares)]
     return _Stationary(PROFILES[type(kernel)], kernel.lengthscales, squares)
 
 
-@register_correlation(Periodic)
-def _periodic(kernel: Periodic, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
+def _periodic(kernel: Periodic, pairs: Pairs) -> Correlation:
     base = kernel.base_kernel
     if type(base) is not SquaredExponential or kernel.period.trainable:
         raise UnknownKernel
     if kernel.period.shape.rank or base.lengthscales.shape.rank:
         raise UnknownKernel
-    column = only_column(base)
-    apart = differences(A[:, column], B[:, column], elementwise)
+    apart = np.subtract(*pairs.column(only_column(base)))
     sine = np.sin(np.pi * apart / float(kernel.period.numpy()))
     return _Stationary(PROFILES[SquaredExponential], base.lengthscales, [np.square(sine)])
 
 
-@register_correlation(Constant)
-def _constant(kernel: Constant, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    return Fixed(products(np.ones(len(A)), np.ones(len(B)), elementwise))
+def _constant(kernel: Constant, pairs: Pairs) -> Correlation:
+    n, m = len(pairs.A), len(pairs.B)
+    return Fixed(np.ones(n if pairs.elementwise else (n, m)))
 
 
 class _Multiplied(Correlation):
     """A product."""
 
-    def __init__(self, factors: Sequence[Correlation]) -> None:
-        self._factors = factors
+    def __init__(self, kernel: Product, pairs: Pairs) -> None:
+        self._factors = [correlation_of(k, pairs) for k in kernel.kernels]
 
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
         return functools.reduce(Dual.__mul__, (f(values, slopes) for f in self._factors))
 
 
-@register_correlation(Product)
-def _product(kernel: Product, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    return _Multiplied([correlation_of(k, A, B, elementwise) for k in kernel.kernels])
+_OF_GPFLOW: dict[type[Kernel], Callable[[Any, Pairs], Correlation]] = {
+    **dict.fromkeys(PROFILES, _stationary),
+    Periodic: _periodic,
+    Constant: _constant,
+    Product: _Multiplied,
+}

@@ -17,9 +17,9 @@ from ..measures import Discrete
 from .correlation import (
     Correlations,
     Dual,
+    Pairs,
     UnknownKernel,
     Values,
-    correlation_of,
     kernel_columns,
     leaves_of,
     parameters_of,
@@ -46,25 +46,25 @@ class FixedInputKernel(abc.ABC):
 
 Gradients = list[tuple[Parameter, AnyNDArray]]
 Pullback = Callable[[Matrices], Gradients]
-Pairs = tuple[AnyNDArray, AnyNDArray]  # places of points in X
+Places = tuple[AnyNDArray, AnyNDArray]  # of the points of pairs in X
 
 
 def fixed_input_kernel(
-    kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
+    kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, places: Places | None = None
 ) -> FixedInputKernel:
     """
     The matrices of ``kernel`` at inputs, in closed form where it is known.
 
-    With ``pairs`` the covariances of pairs of points take the place of the diagonal.
+    With ``places`` the covariances of pairs of points take the place of the diagonal.
     """
     if type(kernel) is Sum:
-        return _Added([fixed_input_kernel(part, Z, X, pairs) for part in kernel.kernels])
+        return _Added([fixed_input_kernel(part, Z, X, places) for part in kernel.kernels])
     if type(kernel) is Summed:
         return _OfSums(kernel, Z, X)
     try:
-        return _Known(kernel, Z, X, pairs)
+        return _Known(kernel, Z, X, places)
     except UnknownKernel:
-        return _Automatic(kernel, Z, X, pairs)
+        return _Automatic(kernel, Z, X, places)
 
 
 # --- any kernel --------------------------------------------------------------------------------
@@ -74,18 +74,18 @@ class _Automatic(FixedInputKernel):
     """By the kernel's own code, eagerly, and automatic differentiation."""
 
     def __init__(
-        self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None
+        self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, places: Places | None = None
     ) -> None:
-        self._kernel, self._pairs = kernel, pairs
+        self._kernel, self._places = kernel, places
         self._Z, self._X = tf.constant(Z), tf.constant(X)
         self._parameters = parameters_of(kernel)
 
     def _outputs(self, values: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         kernel = with_values(self._kernel, values)
-        if self._pairs is None:
+        if self._places is None:
             last = kernel(self._X, full_cov=False)
         else:
-            last = tf.gather_nd(kernel(self._X), np.stack(self._pairs, axis=1))
+            last = tf.gather_nd(kernel(self._X), np.stack(self._places, axis=1))
         return kernel(self._Z), kernel(self._Z, self._X), last
 
     def evaluate(self, values: Values, slopes: bool = True) -> tuple[Matrices, Pullback]:
@@ -111,24 +111,15 @@ class _Automatic(FixedInputKernel):
 # --- the kernels of terms ----------------------------------------------------------------------
 
 
-class _ProductMatrices:
-    """Those of a product some of whose factors are centred."""
-
-    def __init__(self, kernel: Product, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None) -> None:
-        self._factors = [_matrices(k, Z, X, pairs) for k in kernel.kernels]
-
-    def __call__(self, values: Values, slopes: bool) -> list[Dual]:
-        parts = zip(*(factor(values, slopes) for factor in self._factors))
-        return [functools.reduce(Dual.__mul__, duals) for duals in parts]
-
-
 class _CentredMatrices:
     """Those of a kernel g conditioned on a zero mean under a discrete measure."""
 
     # With g = c + h, c the level that is taken out (1 or 0), a = E_t h(x, t), b = E_t h(y, t) and e
     # = E_{t,u} h(t, u): s = h + (c (e - a - b) - a b) / (c + e), as ZeroMean has it.
 
-    def __init__(self, kernel: ZeroMean, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None) -> None:
+    def __init__(
+        self, kernel: ZeroMean, Z: AnyNDArray, X: AnyNDArray, places: Places | None
+    ) -> None:
         if not isinstance(kernel.measure, Discrete):
             raise UnknownKernel
         T = np.zeros((len(kernel.measure.points), Z.shape[1]))
@@ -136,10 +127,10 @@ class _CentredMatrices:
         self._weights = np.asarray(kernel.measure.probabilities)
         self._number = len(Z)
         both = np.concatenate([Z, X])
-        self._pairs = pairs or (slice(None), slice(None))
-        i, j = self._pairs
-        blocks = [(Z, both, False), (X[i], X[j], True), (T, T, False), (both, T, False)]
-        self._correlations = Correlations([correlation_of(kernel.base, *b) for b in blocks])
+        self._places = places or (slice(None), slice(None))
+        i, j = self._places
+        pairs = Pairs(Z, both), Pairs(X[i], X[j], True), Pairs(T, T), Pairs(both, T)
+        self._correlations = Correlations(kernel.base, *pairs)
         self._level = self._correlations.level
         self._constant: list[Dual] | None = None
 
@@ -155,7 +146,7 @@ class _CentredMatrices:
         mean = averaged.map(lambda a: a @ p)
         total = square.map(lambda a: p @ (a @ p))
         if self._level + total.value != 0.0:  # there is something to centre
-            i, j = self._pairs
+            i, j = self._places
             left, one = mean.map(lambda a: a[:M]), mean.map(lambda a: a[M:][i])
             other = mean.map(lambda a: a[M:][j])
             inner = self._centred(inner, left, mean, total)
@@ -188,17 +179,21 @@ class _CentredMatrices:
         return Dual(value, tangents)
 
 
-_Factor = Correlations | _ProductMatrices | _CentredMatrices  # the results of _matrices
+Evaluate = Callable[[Values, bool], list[Dual]]
+"""The three matrices at values of parameters, with or without slopes."""
 
 
-def _matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None = None) -> _Factor:
+def _matrices(kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, places: Places | None) -> Evaluate:
     if type(kernel) is ZeroMean:
-        return _CentredMatrices(kernel, Z, X, pairs)
-    if type(kernel) is Product:
-        return _ProductMatrices(kernel, Z, X, pairs)
-    one, other = (X, X) if pairs is None else (X[pairs[0]], X[pairs[1]])
-    blocks = (Z, Z, False), (Z, X, False), (one, other, True)
-    return Correlations([correlation_of(kernel, *block) for block in blocks])
+        return _CentredMatrices(kernel, Z, X, places)
+    if type(kernel) is Product:  # some of whose factors are centred
+        factors = [_matrices(k, Z, X, places) for k in kernel.kernels]
+        return lambda values, slopes: [
+            functools.reduce(Dual.__mul__, duals)
+            for duals in zip(*(factor(values, slopes) for factor in factors))
+        ]
+    one, other = (X, X) if places is None else (X[places[0]], X[places[1]])
+    return Correlations(kernel, Pairs(Z, Z), Pairs(Z, X), Pairs(one, other, True))
 
 
 def _variances(kernel: Kernel) -> list[Parameter]:
@@ -210,9 +205,9 @@ def _variances(kernel: Kernel) -> list[Parameter]:
 class _Known(FixedInputKernel):
     """A product of variances times a shape."""
 
-    def __init__(self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, pairs: Pairs | None) -> None:
-        self._matrices = _matrices(kernel, Z, X, pairs)
-        self._least = 0.0 if pairs is None else -np.inf  # of a variance, which rounding may pass
+    def __init__(self, kernel: Kernel, Z: AnyNDArray, X: AnyNDArray, places: Places | None) -> None:
+        self._matrices = _matrices(kernel, Z, X, places)
+        self._least = 0.0 if places is None else -np.inf  # of a variance, which rounding may pass
         self._variances = _variances(kernel)
         if any(v.shape.rank for v in self._variances):
             raise UnknownKernel
@@ -321,5 +316,5 @@ class _AllSquares:
 
 
 def _squares_of(rows: Evaluations) -> _PairSquares | _AllSquares:
-    n, L = rows.places.shape
-    return (_AllSquares if len(rows.points) ** 2 <= n * L**2 else _PairSquares)(rows)
+    L = rows.places.shape[1]  # pairs of a row, or of all points with those of a row
+    return (_AllSquares if len(rows.points) <= 2 * L else _PairSquares)(rows)

@@ -18,12 +18,12 @@ from scipy.interpolate import BSpline
 from .correlation import (
     Correlation,
     Dual,
+    Pairs,
     Values,
     correlation_of,
     kernel_columns,
     leaves_of,
     only_column,
-    register_correlation,
 )
 from .summed import Summed
 from .terms import CentredLinear, Indicator
@@ -152,6 +152,10 @@ class Shaped(Kernel):
         own = self._tensor(tf.convert_to_tensor(X))
         return tf.reduce_sum(tf.tensordot(own, self._inner(own.dtype), 1) * own, axis=-1)
 
+    def correlation(self, pairs: Pairs) -> Correlation:
+        """In numpy, at ``pairs`` of rows, over the variance."""
+        return _Splines(self, pairs)
+
     def _inner(self, dtype: tf.DType) -> tf.Tensor:
         return self.base(tf.constant(self.nodes, dtype))
 
@@ -166,11 +170,11 @@ class Shaped(Kernel):
 class _Splines(Correlation):
     """Splines, left [n, J] and right [m, J], whose coefficients have a correlation [J, J]."""
 
-    def __init__(
-        self, inner: Correlation, left: AnyNDArray, right: AnyNDArray, elementwise: bool
-    ) -> None:
-        self._inner, self._left, self._right, self._rows = inner, left, right, elementwise
-        self.level = inner.level  # splines add up to one
+    def __init__(self, kernel: Shaped, pairs: Pairs) -> None:
+        columns = list(kernel_columns(kernel) or ())
+        self._left, self._right, self._rows = pairs.mapped(lambda X: kernel.splines(X[:, columns]))
+        self._inner = correlation_of(kernel.base, Pairs(kernel.nodes, kernel.nodes))
+        self.level = self._inner.level  # splines add up to one
 
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
         def between(K: AnyNDArray) -> AnyNDArray:
@@ -180,14 +184,6 @@ class _Splines(Correlation):
             return np.asarray(half @ self._right.T)
 
         return self._inner(values, slopes, deficit).map(between)
-
-
-@register_correlation(Shaped)
-def _shaped(kernel: Shaped, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    columns = list(kernel_columns(kernel) or ())
-    inner = correlation_of(kernel.base, kernel.nodes, kernel.nodes)
-    left, right = (kernel.splines(X[:, columns]) for X in (A, B))
-    return _Splines(inner, left, right, elementwise)
 
 
 def _not_negative(basis: Basis, shape: str) -> AnyNDArray:

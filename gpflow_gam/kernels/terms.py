@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -20,8 +19,6 @@ from .additive import (
     Kernels,
     StackableKernel,
     StackedKernel,
-    StackedOnColumn,
-    fill,
     register_stacked,
     signature,
     stack_or_alone,
@@ -33,17 +30,33 @@ from .correlation import (
     Correlation,
     Dual,
     Fixed,
+    Pairs,
     Values,
     correlation_of,
-    differences,
     kernel_columns,
     only_column,
-    products,
-    register_correlation,
 )
 
 
-class Factor(StackableKernel):
+class OneColumn(StackableKernel):
+    """``variance c(x, y)`` of the values of one column."""
+
+    @property
+    def place(self) -> float:
+        """The number on which c depends, if any."""
+        return 0.0
+
+    def between(self, x: tf.Tensor, y: tf.Tensor, place: float | tf.Tensor) -> tf.Tensor:
+        """c at values that broadcast."""
+        raise NotImplementedError
+
+    def correlation(self, pairs: Pairs) -> Correlation:
+        """c in numpy, where it has no parameters."""
+        x, y = map(tf.constant, pairs.column(only_column(self)))
+        return Fixed(self.between(x, y, self.place).numpy())
+
+
+class Factor(OneColumn):
     """
     Exchangeable levels: ``k(x, x') = variance`` where the two codes are equal, else 0.
 
@@ -59,8 +72,11 @@ class Factor(StackableKernel):
         super().__init__(active_dims)
         self.variance = Parameter(variance, transform=positive())
 
+    def between(self, x: tf.Tensor, y: tf.Tensor, place: float | tf.Tensor) -> tf.Tensor:
+        return tf.cast(x == y, x.dtype)
 
-class Indicator(StackableKernel):
+
+class Indicator(OneColumn):
     """
     ``k(x, x') = 1`` where both codes equal ``level``, else 0; it has no parameters.
 
@@ -75,47 +91,12 @@ class Indicator(StackableKernel):
         super().__init__(active_dims)
         self.level = float(level)
 
+    @property
+    def place(self) -> float:
+        return self.level
 
-@register_stacked(Factor)
-class StackedFactor(StackedOnColumn):
-    """Exchangeable levels of several factors."""
-
-    def __init__(self, kernels: Kernels, columns: Columns) -> None:
-        super().__init__(kernels, columns)
-        self.variances = stack_variances(kernels)
-
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        same = tf.equal(X[..., :, None, 0], X2[..., None, :, 0])
-        return self.variances[:, :, None] * tf.cast(same, X.dtype)
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return fill(self.variances, X)
-
-
-@register_stacked(Indicator)
-class StackedIndicator(StackedOnColumn):
-    """Indicators of several levels."""
-
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self.K_diag(X)[:, :, None] * self.K_diag(X2)[:, None, :]
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        levels = tf.constant([[k.level] for k in self.kernels], dtype=X.dtype)
-        return tf.cast(tf.equal(X[..., 0], levels), X.dtype)
-
-
-@register_correlation(Factor)
-def _factor(kernel: Factor, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    column = only_column(kernel)
-    same = differences(A[:, column], B[:, column], elementwise) == 0.0
-    return Fixed(same.astype(A.dtype))
-
-
-@register_correlation(Indicator)
-def _indicator(kernel: Indicator, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    column = only_column(kernel)
-    on, other = ((x[:, column] == kernel.level).astype(x.dtype) for x in (A, B))
-    return Fixed(products(on, other, elementwise))
+    def between(self, x: tf.Tensor, y: tf.Tensor, place: float | tf.Tensor) -> tf.Tensor:
+        return tf.cast(x == place, x.dtype) * tf.cast(y == place, x.dtype)
 
 
 # --- areas that are neighbours -------------------------------------------------------------------
@@ -148,7 +129,7 @@ def structured_covariance(number: int, edges: Sequence[tuple[int, int]]) -> AnyN
     return 0.5 * (result + result.T)
 
 
-class MarkovField(Kernel):
+class MarkovField(OneColumn):
     """
     Areas that are like their neighbours, and a part of them that is not.
 
@@ -175,28 +156,16 @@ class MarkovField(Kernel):
         self.variance = Parameter(variance, transform=positive())
         self.independent = Parameter(independent, transform=positive())
 
-    @inherit_check_shapes
-    def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-        if X2 is None:
-            codes = self._codes(X)
-            rows = tf.gather(self._covariance(X.dtype), codes)
-            return tf.gather(rows, codes, axis=-1, batch_dims=codes.shape.rank - 1)
-        one, other = tf.reshape(self._codes(X), [-1]), tf.reshape(self._codes(X2), [-1])
-        result = tf.gather(tf.gather(self._covariance(X.dtype), one), other, axis=1)
-        return tf.reshape(result, tf.concat([tf.shape(X)[:-1], tf.shape(X2)[:-1]], axis=0))
+    def between(self, x: tf.Tensor, y: tf.Tensor, place: float | tf.Tensor) -> tf.Tensor:
+        B = tf.constant(self.structured, x.dtype)
+        r = tf.cast(self.independent, x.dtype)
+        mixed = (B + r * tf.eye(len(self.structured), dtype=x.dtype)) / (1.0 + r)
+        cell = len(self.structured) * tf.cast(x, tf.int32) + tf.cast(y, tf.int32)
+        return tf.gather(tf.reshape(mixed, [-1]), cell)
 
-    @inherit_check_shapes
-    def K_diag(self, X: TensorType) -> tf.Tensor:
-        return tf.gather(tf.linalg.diag_part(self._covariance(X.dtype)), self._codes(X))
-
-    def _codes(self, X: TensorType) -> tf.Tensor:
-        return tf.cast(X[..., 0], tf.int32)
-
-    def _covariance(self, dtype: tf.DType) -> tf.Tensor:
-        B = tf.constant(self.structured, dtype)
-        r = tf.cast(self.independent, dtype)
-        mixed = (B + r * tf.eye(len(self.structured), dtype=dtype)) / (1.0 + r)
-        return tf.cast(self.variance, dtype) * mixed
+    def correlation(self, pairs: Pairs) -> Correlation:
+        a, b = (codes.astype(int) for codes in pairs.column(only_column(self)))
+        return _Mixed(self.independent, self.structured[a, b], (a == b).astype(np.float64))
 
 
 class _Mixed(Correlation):
@@ -214,17 +183,7 @@ class _Mixed(Correlation):
         return Dual(value, [(self._ratio, None, -share * (1.0 - share) * away)])
 
 
-@register_correlation(MarkovField)
-def _field(kernel: MarkovField, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    column = only_column(kernel)
-    a, b = A[:, column].astype(int), B[:, column].astype(int)
-    same = (differences(a, b, elementwise) == 0).astype(A.dtype)
-    structured = kernel.structured
-    between = structured[a, b] if elementwise else structured[np.ix_(a, b)]
-    return _Mixed(kernel.independent, between, same)
-
-
-class CentredLinear(StackableKernel):
+class CentredLinear(OneColumn):
     """
     ``k(x, x') = variance (x - centre)(x' - centre)``: a slope, normal a priori.
 
@@ -240,39 +199,38 @@ class CentredLinear(StackableKernel):
         self.centre = float(centre)
         self.variance = Parameter(variance, transform=positive())
 
+    @property
+    def place(self) -> float:
+        return self.centre
 
-@register_stacked(CentredLinear)
-class StackedCentredLinear(StackedOnColumn):
-    """Several lines."""
+    def between(self, x: tf.Tensor, y: tf.Tensor, place: float | tf.Tensor) -> tf.Tensor:
+        return (x - place) * (y - place)
 
-    def __init__(self, kernels: Kernels, columns: Columns) -> None:
-        super().__init__(kernels, columns)
-        self.variances = stack_variances(kernels)
 
-    def _away(self, X: tf.Tensor) -> tf.Tensor:
-        return X[..., 0] - tf.constant([[k.centre] for k in self.kernels], dtype=X.dtype)
+@register_stacked(OneColumn, Factor, Indicator, CentredLinear)
+class StackedOneColumn(StackedKernel):
+    """Kernels of one class, and a column each."""
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        return () if len(columns) == 1 else None
 
     def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self.variances[:, :, None] * self._away(X)[:, :, None] * self._away(X2)[:, None, :]
+        return self._at(X[:, :, None, 0], X2[:, None, :, 0])
 
     def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return self.variances * tf.square(self._away(X))
+        return self._at(X[..., 0], X[..., 0])
+
+    def _at(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        shape = [-1] + [1] * (x.shape.rank - 1)
+        first, places = self.kernels[0], [kernel.place for kernel in self.kernels]
+        c = first.between(x, y, tf.reshape(tf.constant(places, x.dtype), shape))
+        if isinstance(first, Indicator):
+            return c
+        return tf.reshape(stack_variances(self.kernels), shape) * c
 
 
-@register_correlation(CentredLinear)
-def _line(kernel: CentredLinear, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    column = only_column(kernel)
-    return Fixed(products(A[:, column] - kernel.centre, B[:, column] - kernel.centre, elementwise))
-
-
-def _pairs(x: tf.Tensor, y: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-    """Points x [..., N] and y [...2, N2], or those of x themselves, so that they broadcast."""
-    if y is None:
-        return x[..., :, None], x[..., None, :]
-    return tf.reshape(x, tf.concat([tf.shape(x), tf.ones([tf.rank(y)], tf.int32)], axis=0)), y
-
-
-class RandomWalk(Kernel):
+class RandomWalk(OneColumn):
     """
     Brownian motion of unknown start less its mean under a measure (Matheron 1973).
 
@@ -300,8 +258,7 @@ class RandomWalk(Kernel):
         self._weights = measure.probabilities[order]
         self._spread = float(self._weights @ self._mean(tf.constant(self._nodes)).numpy())
 
-    def correlation(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        """The kernel over its variance [...], of points ``x`` and ``y`` that broadcast."""
+    def between(self, x: tf.Tensor, y: tf.Tensor, place: float | tf.Tensor) -> tf.Tensor:
         means = self._mean(x) + self._mean(y)
         return (means - tf.abs(x - y)) / self._spread - 1.0 + self.level
 
@@ -309,28 +266,12 @@ class RandomWalk(Kernel):
         away = tf.abs(x[..., None] - tf.constant(self._nodes, x.dtype))
         return tf.linalg.matvec(away, tf.constant(self._weights, x.dtype))
 
-    @inherit_check_shapes
-    def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-        pairs = _pairs(X[..., 0], None if X2 is None else X2[..., 0])
-        return self.variance * self.correlation(*pairs)
-
-    @inherit_check_shapes
-    def K_diag(self, X: TensorType) -> tf.Tensor:
-        return self.variance * self.correlation(X[..., 0], X[..., 0])
-
-
-@register_correlation(RandomWalk)
-def _walk(kernel: RandomWalk, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    column = only_column(kernel)
-    a, b = tf.constant(A[:, column]), tf.constant(B[:, column])
-    return Fixed(kernel.correlation(a if elementwise else a[:, None], b).numpy())
-
 
 _NEAR, _SERIES = 0.5, 12
 """Argument below which a series replaces the closed form (cancellation); number of its terms."""
 
 
-class IntegratedOU(Kernel):
+class IntegratedOU(OneColumn):
     r"""
     Curves whose second derivative is an Ornstein-Uhlenbeck process, less their straight lines.
 
@@ -380,16 +321,10 @@ class IntegratedOU(Kernel):
         """Orthonormal lines at points [n], [n, 2]."""
         return np.stack([np.ones_like(x), (x - self._centre) / self._scale], axis=1)
 
-    @inherit_check_shapes
-    def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-        return self._covariance(*_pairs(X[..., 0], None if X2 is None else X2[..., 0]))
+    def correlation(self, pairs: Pairs) -> Correlation:
+        return _Curves(self, pairs)
 
-    @inherit_check_shapes
-    def K_diag(self, X: TensorType) -> tf.Tensor:
-        return self._covariance(X[..., 0], X[..., 0])
-
-    def _covariance(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        """Covariances of points that broadcast."""
+    def between(self, x: tf.Tensor, y: tf.Tensor, place: float | tf.Tensor) -> tf.Tensor:
         nodes = tf.constant(self._nodes, x.dtype)
         averages = tf.constant(self._averages, x.dtype)
         inverse = 1.0 / self.lengthscales
@@ -413,7 +348,7 @@ class IntegratedOU(Kernel):
             means_x * lines_y, axis=-1
         )
         result += tf.reduce_sum(tf.tensordot(lines_x, whole, 1) * lines_y, axis=-1)
-        return self.variance * result / average
+        return result / average
 
 
 def _generalised(u: tf.Tensor) -> tf.Tensor:
@@ -451,21 +386,17 @@ def _profile(u: AnyNDArray, slopes: bool) -> tuple[AnyNDArray, AnyNDArray | None
 class _Curves(Correlation):
     """The kernel over its variance, linear in h between points and nodes."""
 
-    def __init__(
-        self, kernel: IntegratedOU, a: AnyNDArray, b: AnyNDArray, elementwise: bool
-    ) -> None:
-        nodes = kernel._nodes
-        self._scales, self._averages, self._rows = (
-            kernel.lengthscales,
-            kernel._averages,
-            elementwise,
-        )
+    def __init__(self, kernel: IntegratedOU, pairs: Pairs) -> None:
+        nodes, column = kernel._nodes, only_column(kernel)
+        self._scales, self._averages = kernel.lengthscales, kernel._averages
+        self._rows = pairs.elementwise
+        a, b = pairs.A[:, column], pairs.B[:, column]
         self._lines = kernel._lines(a), kernel._lines(b), kernel._lines(nodes)
-        pairs = [np.abs(a - b) if elementwise else np.abs(a[:, None] - b)]
-        pairs += [np.abs(x[:, None] - nodes) for x in (nodes, a, b)]
-        self._sizes = [p.shape for p in pairs]
-        self._apart = np.concatenate([p.ravel() for p in pairs])
-        self._ends = np.cumsum([p.size for p in pairs])[:-1]
+        apart = [np.abs(np.subtract(*pairs.column(column)))]
+        apart += [np.abs(x[:, None] - nodes) for x in (nodes, a, b)]
+        self._sizes = [p.shape for p in apart]
+        self._apart = np.concatenate([p.ravel() for p in apart])
+        self._ends = np.cumsum([p.size for p in apart])[:-1]
 
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
         h, moved = _profile(self._apart / float(values(self._scales)), slopes)
@@ -494,32 +425,38 @@ class _Curves(Correlation):
         return result, float(self._averages[:, 0] @ own)
 
 
-@register_correlation(IntegratedOU)
-def _curve(kernel: IntegratedOU, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    column = only_column(kernel)
-    return _Curves(kernel, A[:, column], B[:, column], elementwise)
-
-
 class OnColumns(Kernel):
-    """``base`` on the given ``columns``, which it sees numbered from 0."""
+    """
+    ``base`` at mapped inputs, its first columns: here the given ``columns`` as they are.
+
+    :param base: the kernel, of columns numbered from 0.
+    :param columns: those of X.
+    """
+
+    inner: Columns
+    """The columns that the base kernel reads where inputs are mapped."""
 
     def __init__(self, base: Kernel, columns: Sequence[int]) -> None:
         super().__init__(active_dims=list(columns))
         self.base = base
 
+    def mapped(self, X: tf.Tensor) -> tf.Tensor:
+        """Inputs [..., N, d] of the base kernel at ``X``."""
+        return X
+
     @inherit_check_shapes
     def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-        return self.base(X, X2)
+        return self.base(self.mapped(X), None if X2 is None else self.mapped(X2))
 
     @inherit_check_shapes
     def K_diag(self, X: TensorType) -> tf.Tensor:
-        return self.base(X, full_cov=False)
+        return self.base(self.mapped(X), full_cov=False)
 
-
-@register_correlation(OnColumns)
-def _moved(kernel: OnColumns, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    columns = list(kernel_columns(kernel) or ())
-    return correlation_of(kernel.base, A[:, columns], B[:, columns], elementwise)
+    def correlation(self, pairs: Pairs) -> Correlation:
+        """In numpy, at ``pairs`` of rows, over the variance."""
+        columns = list(kernel_columns(self) or ())
+        own = pairs.mapped(lambda X: np.asarray(self.mapped(tf.constant(X[:, columns]))))
+        return correlation_of(self.base, own)
 
 
 @check_shapes("degrees: [n, 2]", "return: [n, 3]")
@@ -528,7 +465,7 @@ def unit_vectors(degrees: AnyNDArray) -> AnyNDArray:
     return np.asarray(_points(tf.constant(degrees)))
 
 
-class OnSphere(StackableKernel):
+class OnSphere(OnColumns):
     """
     A stationary kernel of straight distances through a globe of radius one (Gneiting 2013).
 
@@ -536,15 +473,12 @@ class OnSphere(StackableKernel):
     :param active_dims: the columns of latitude and longitude, in degrees.
     """
 
-    inner: ClassVar[Columns] = (0, 1, 2)
-    """Columns that the base kernel reads."""
+    inner = (0, 1, 2)
 
     def __init__(self, base: IsotropicStationary, active_dims: Sequence[int] = (0, 1)) -> None:
-        super().__init__(active_dims=list(active_dims))
-        self.base = base
+        super().__init__(base, active_dims)
 
     def mapped(self, X: tf.Tensor) -> tf.Tensor:
-        """Inputs [..., N, 3] of the base kernel at ``X`` [..., N, 2]."""
         return _points(X)
 
 
@@ -556,14 +490,7 @@ def _points(degrees: TensorType) -> tf.Tensor:
     return tf.stack(result, axis=-1)
 
 
-@register_correlation(OnSphere)
-def _globe(kernel: OnSphere, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    columns = list(kernel_columns(kernel) or ())
-    a, b = (unit_vectors(X[:, columns]) for X in (A, B))
-    return correlation_of(kernel.base, a, b, elementwise)
-
-
-class Warped(StackableKernel):
+class Warped(OnColumns):
     """
     ``base(w(x), w(y))``, w an increasing function whose slope is linear between knots.
 
@@ -575,26 +502,26 @@ class Warped(StackableKernel):
     :param active_dims: the column.
     """
 
-    inner: ClassVar[Columns] = (0,)
-    """Columns that the base kernel reads."""
+    inner = (0,)
 
     def __init__(
         self,
         base: IsotropicStationary,
         knots: Sequence[float],
         speeds: TensorType | None = None,
-        active_dims: ActiveDims | None = None,
+        active_dims: Sequence[int] = (0,),
     ) -> None:
-        super().__init__(active_dims)
-        self.base = base
+        super().__init__(base, active_dims)
         self.knots = tuple(float(t) for t in knots)
         start = np.ones(len(self.knots)) if speeds is None else speeds
         self.speeds = Parameter(start, transform=positive())
 
     def mapped(self, X: tf.Tensor) -> tf.Tensor:
-        """Inputs of the base kernel at ``X``, [..., N, 1] each."""
         speeds = tf.convert_to_tensor(self.speeds)
         return tf.linalg.matvec(_integrals(X, self.knots), speeds)[..., None]
+
+    def correlation(self, pairs: Pairs) -> Correlation:
+        return _WarpedCorrelation(self, pairs)
 
 
 def integrated_hats(x: AnyNDArray, knots: Sequence[float]) -> AnyNDArray:
@@ -620,8 +547,11 @@ class _WarpedCorrelation(Correlation):
 
     level = True
 
-    def __init__(self, kernel: Warped, apart: AnyNDArray) -> None:
-        self._kernel, self._apart = kernel, apart  # [n, m, J], or [n, J]
+    def __init__(self, kernel: Warped, pairs: Pairs) -> None:
+        column, rows = only_column(kernel), pairs.elementwise
+        a, b = (integrated_hats(X[:, column], kernel.knots) for X in (pairs.A, pairs.B))
+        self._kernel = kernel
+        self._apart = a - b if rows else a[:, None, :] - b  # [n, m, J], or [n, J]
 
     def __call__(self, values: Values, slopes: bool, deficit: bool = False) -> Dual:
         kernel = self._kernel
@@ -641,13 +571,6 @@ class _WarpedCorrelation(Correlation):
             for j in range(len(speeds))
         ]
         return Dual(value, [(scale, None, -along * distance), *own])
-
-
-@register_correlation(Warped)
-def _warp(kernel: Warped, A: AnyNDArray, B: AnyNDArray, elementwise: bool) -> Correlation:
-    column = only_column(kernel)
-    a, b = (integrated_hats(X[:, column], kernel.knots) for X in (A, B))
-    return _WarpedCorrelation(kernel, a - b if elementwise else a[:, None, :] - b[None, :, :])
 
 
 @register_stacked(OnSphere, Warped)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -37,20 +37,12 @@ from ..terms.smooth import KINDS, LEAST_SPLINES
 NUM_INDUCING = {1: 24, 2: 36}
 """Default number of inducing inputs of a component, by its number of columns; 50 beyond."""
 
-Form = Literal[
-    "constant",
-    "smooth",
-    "tensor",
-    "interaction",
-    "line",
-    "levels",
-    "means",
-    "random",
-    "own",
-    "curves",
-    "deviations",
-    "areas",
-]
+
+Form = str
+"""
+"constant", "smooth", "tensor", "interaction", "line", "levels", "means" (levels and the constant),
+"random", "own" (a user's kernel), "curves", "deviations" or "areas".
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,13 +169,10 @@ _ALL_INDUCING = 400
 """Inducing inputs of all levels together, unless each would have fewer than the least."""
 _LEAST_EACH = 4
 _NODES = 200  # nodes on which all curves together average to zero, about
-NUM_INDUCING_GLOBE = 60
 LATITUDE = (-90.0, 90.0)  # degrees that a latitude may have
 LONGITUDE = (-360.0, 360.0)
 """Degrees that a longitude may have: both from -180 to 180 and from 0 to 360 are usual."""
 _TURN = 360.0
-NUM_INDUCING_ROUGH = 300  # inducing inputs of what has no slope: one for each value, up to so many
-NUM_INDUCING_ADAPTIVE = 60
 NUM_KNOTS = 6  # most knots at which the speed of an adaptive smooth is learnt
 _MEMORY = 10.0  # spacings of values that count as the span of what forgets quickly
 NUM_SPLINES = {1: 24, 2: 9, 3: 6}
@@ -222,64 +211,75 @@ class Seen:
         values, inverse = np.unique(self.points[:, i], return_inverse=True)
         return values, np.bincount(inverse, self.weights)
 
-    def quantiles(self, number: int) -> AnyNDArray:
-        """Even quantiles of the one column's values, [number]: of distinct ones where known."""
-        levels = np.linspace(0.0, 1.0, number)
-        if self.exact:
-            return np.asarray(np.quantile(self.points[:, 0], levels))
-        return weighted_quantiles(self.points[:, 0], self.weights, levels)
-
 
 def inducing_inputs(
-    form: Form,
-    margins: tuple[Margin, ...],
-    data: Seen,
-    k: int | None,
-    seed: int,
-    varying: bool = False,
+    term: Term, form: Form, margins: tuple[Margin, ...], data: Seen, seed: int, varying: bool
 ) -> AnyNDArray:
-    """Inducing inputs [M, d]: quantiles, a cycle, levels, or centres of k-means."""
-    points = data.points
-    d = points.shape[1]
-    number = NUM_INDUCING.get(d, 50) if k is None else int(k)
+    """Inducing inputs [M, d]: of levels all that are not given by others; some of many values."""
+    points, first = data.points, margins[0]
+    d, k = points.shape[1], getattr(term, "k", None)
+    if any(m.shape for m in margins):
+        return grid([basis.places for basis in bases_of(margins)])  # where coefficients are
+    if isinstance(term, FactorSmooth):
+        return _of_curves(term, margins, points)
     if form == "line":
-        return np.array([[margins[0].centre + margins[0].span]])
+        return np.array([[first.centre + first.span]])
     if form in ("random", "means"):
         return points
     if form == "areas":  # data may come of those that have none
-        codes = np.array(margins[0].nodes)[:, None]
-        if varying:
-            return codes
-        return np.delete(codes, int(np.argmax(margins[0].weights)), axis=0)
+        codes = np.array(first.nodes)[:, None]
+        return codes if varying else np.delete(codes, int(np.argmax(first.weights)), axis=0)
     if form == "levels":
         return _without_commonest(data)
+    kind = KINDS[term.kind if isinstance(term, Smooth) else "se"]
+    number = k or kind.num_inducing or NUM_INDUCING.get(d, 50)
     if len(points) <= number:
         centred = form != "own" and not varying and len(points) <= NUM_NODES.get(d, 150)
         return _without_commonest(data) if centred else points
-    if d == 1 and margins[0].kind == "cyclic":
-        period = margins[0].period
-        assert period is not None
-        phases = np.unique(np.mod(points[:, 0], period))
+    if kind.rough and isinstance(term, Smooth):
+        if k is None:
+            warn_caller(
+                f"{term.label} has {number} inducing inputs for {len(points)} values or more: what "
+                "changes faster than from one to the next is taken for noise. Set k=, up to the "
+                "number of values (time grows with its cube), or bin the column.",
+                ResolutionWarning,
+            )
+        # values themselves: half way between two of them a rough function says little of either
+        places = np.linspace(0.0, len(points) - 1.0, number).round().astype(int)
+        return np.asarray(np.sort(points, axis=0)[np.unique(places)])
+    if d == 1 and first.kind == "cyclic":
+        assert first.period is not None
+        phases = np.unique(np.mod(points[:, 0], first.period))
         if len(phases) > number:
-            phases = np.arange(number) * (period / number)
+            phases = np.arange(number) * (first.period / number)
         return phases[:, None]
+    if d == 1 and data.exact:
+        return _quantiles(points[:, 0], number)[:, None]
     if d == 1:
-        return data.quantiles(number)[:, None]
-    levels = [i for i, m in enumerate(margins) if m.kind == "levels"]
-    return fewer_points(points, data.weights, levels, number, seed)[0]
+        even = np.linspace(0.0, 1.0, number)
+        return weighted_quantiles(points[:, 0], data.weights, even)[:, None]
+    return fewer_points(data, [m.kind for m in margins], number, seed)[0]
 
 
 def fewer_points(
-    points: AnyNDArray, weights: AnyNDArray, levels: list[int], number: int, seed: int
+    data: Seen, kinds: Sequence[str], number: int, seed: int
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """Points [M, d] that stand for more, and their weights: means of clusters."""
-    # Each combination of levels has points of its own, or, if there are too many, they are drawn.
+    """Points [M, d] that stand for data, and their probabilities: means of clusters of many."""
+    points, weights = data.points, data.weights
+    share = weights / weights.sum()
+    if len(points) <= number:
+        return points, share
+    if "sos" in kinds:  # clusters in space
+        centres, mass = cluster_means(unit_vectors(points), weights, number, seed)
+        x, y, z = centres.T
+        return np.rad2deg([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)]).T, mass
+    levels = [i for i, kind in enumerate(kinds) if kind == "levels"]
     if not levels:
         return cluster_means(points, weights, number, seed)
+    # Each combination of levels has points of its own, or, if there are too many, they are drawn.
     _, groups = np.unique(points[:, levels], axis=0, return_inverse=True)
     sizes = np.bincount(groups.ravel())
     if 2 * len(sizes) > number:
-        share = weights / weights.sum()
         rows = np.sort(
             np.random.default_rng(seed).choice(len(points), number, replace=False, p=share)
         )
@@ -288,14 +288,14 @@ def fewer_points(
     numbers = [i for i in range(points.shape[1]) if i not in levels]
     result, masses = [], []
     for group in range(len(sizes)):
-        members, mass = points[groups.ravel() == group], weights[groups.ravel() == group]
+        members, mass = points[groups.ravel() == group], share[groups.ravel() == group]
         if len(members) > each:
             values, shares = _clusters(members[:, numbers], mass, each, seed)
             members, mass = np.repeat(members[:1], len(values), axis=0), mass.sum() * shares
             members[:, numbers] = values
         result.append(members)
         masses.append(mass)
-    return np.concatenate(result), np.concatenate(masses) / weights.sum()
+    return np.concatenate(result), np.concatenate(masses)
 
 
 def _clusters(
@@ -317,34 +317,6 @@ def _without_commonest(data: Seen) -> AnyNDArray:
     return np.delete(data.points, first, axis=0)
 
 
-# --- rough functions, and those that vary quicker in places --------------------------------------
-
-
-def rough_inducing(term: Smooth, points: AnyNDArray) -> AnyNDArray:
-    """Every value, or, with a warning unless ``k`` was given, even ranks of too many, [M, 1]."""
-    values = np.unique(points[:, 0])
-    number = term.k or NUM_INDUCING_ROUGH
-    if len(values) <= number:
-        # the last follows from the others where it is on these that they average to zero
-        return values[: -1 if len(values) <= NUM_NODES[1] else None, None]
-    if term.k is None:
-        warn_caller(
-            f"{term.label} has {number} inducing inputs for {len(values)} values or more: what "
-            "changes faster than from one to the next is taken for noise. Set k=, up to the "
-            "number of values (time grows with its cube), or bin the column.",
-            ResolutionWarning,
-        )
-    # values themselves: half way between two of them a rough function says little of either
-    places = np.linspace(0.0, len(values) - 1.0, number).round().astype(int)
-    return np.asarray(values[np.unique(places), None])
-
-
-def short_memory(margin: Margin, points: AnyNDArray) -> Margin:
-    """A margin whose span is of some steps from value to value."""
-    spacing = float(np.median(np.diff(np.unique(points[:, 0]))))
-    return dataclasses.replace(margin, span=min(margin.span, _MEMORY * spacing))
-
-
 # --- a curve a level -----------------------------------------------------------------------------
 
 
@@ -353,9 +325,7 @@ def inducing_each(number: int) -> int:
     return max(min(NUM_INDUCING_EACH, _ALL_INDUCING // number), _LEAST_EACH)
 
 
-def curve_inducing(
-    term: FactorSmooth, margins: tuple[Margin, ...], points: AnyNDArray
-) -> AnyNDArray:
+def _of_curves(term: FactorSmooth, margins: tuple[Margin, ...], points: AnyNDArray) -> AnyNDArray:
     """Inducing inputs [M, 2]: quantiles of each level's own values, or, of deviations, of all."""
     place = int(margins[0].kind == "levels")  # of the number
     x, codes = points[:, place], points[:, 1 - place]
@@ -375,36 +345,6 @@ def _quantiles(values: AnyNDArray, number: int) -> AnyNDArray:
     if len(values) <= number:
         return values
     return np.asarray(np.quantile(values, np.linspace(0.0, 1.0, number)))
-
-
-# --- the globe -----------------------------------------------------------------------------------
-
-
-def globe_margins(margins: tuple[Margin, ...], points: AnyNDArray) -> tuple[Margin, ...]:
-    """The margins of latitude and longitude; their span is in radii of the globe."""
-    span = float(np.max(np.ptp(unit_vectors(points), axis=0)))
-    latitude, longitude = (dataclasses.replace(m, span=span) for m in margins)
-    return latitude, dataclasses.replace(longitude, period=_TURN)
-
-
-def globe_points(
-    points: AnyNDArray, weights: AnyNDArray, number: int, seed: int
-) -> tuple[AnyNDArray, AnyNDArray]:
-    """Points of the globe that stand for data, [n, 2], and their weights: of clusters in space."""
-    if len(points) <= number:
-        return points, weights / weights.sum()
-    centres, mass = cluster_means(unit_vectors(points), weights, number, seed)
-    x, y, z = centres.T
-    degrees = np.rad2deg([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)])
-    return degrees.T, mass
-
-
-def globe_inducing(points: AnyNDArray, weights: AnyNDArray, k: int | None, seed: int) -> AnyNDArray:
-    """Inducing inputs [M, 2]."""
-    number = k or NUM_INDUCING_GLOBE
-    if len(points) <= number:
-        return points[:-1] if len(points) <= NUM_NODES[2] else points
-    return globe_points(points, weights, number, seed)[0]
 
 
 # --- shapes --------------------------------------------------------------------------------------
@@ -570,42 +510,45 @@ def plan_columns(
         if isinstance(term, (Smooth, Tensor)) and (slots := slots_of(term, encoder)):
             components.append(_summed(term, slots, encoder, columns, *manner))
             continue
-        keys = keys_of(term, table)
+        keys, number = keys_of(term, table), len(term.columns)
         places = [encoder.index(*key) for key in keys]
-        number = len(term.columns)
-        for name, place in zip(term.columns, places):
+        own = list(zip(term.columns, places))
+        for name, place in own:
             _check_varies(term, name, columns.value_range(place))
-        term_keys, at = keys[:number], places[:number]
-        if term.by is None:
-            data = Seen.of(columns, at)
-            components.append(_component(term, term.label, term_keys, at, data, None, *manner))
-            continue
-        (by_name, kind), by_place = keys[number], places[number]
-        if kind == "number":
-            size = columns.size(by_place)
-            if size == 0.0:
-                raise ValueError(f"column {by_name!r} is all zero; drop {term.label}.")
-            if size < _LEAST:
-                raise ValueError(
-                    f"column {by_name!r} has a size of {size:g}, whose square underflows; multiply "
-                    "it by a power of ten."
-                )
-            data = Seen.of(columns, at)
-            by = By(by_place, size=size)
-            components.append(_component(term, term.label, term_keys, at, data, by, *manner))
-            continue
-        there = columns.bins((by_place,)).points[columns.mass((by_place,)) > 0.0, 0]
-        for code, level in enumerate(encoder.levels(by_name)):
-            if code not in there:
-                continue
-            for name, place in zip(term.columns, places):
-                reach = columns.value_range(place, (by_place, code))
-                _check_varies(term, name, reach, f" where {by_name!r} is {level!r}")
-            data = Seen.of(columns, at, (by_place, code))
-            by = By(by_place, code, str(level))
-            label = f"{term.label}={level}"
-            components.append(_component(term, label, term_keys, at, data, by, *manner))
+        for by in _multipliers(term, keys[number:], places[number:], encoder, columns):
+            label, level = term.label, None
+            if by is not None and by.code is not None:
+                label, level = f"{label}={by.level}", (by.column, by.code)
+                where = f" where {keys[-1][0]!r} is {encoder.levels(keys[-1][0])[by.code]!r}"
+                for name, place in own:
+                    _check_varies(term, name, columns.value_range(place, level), where)
+            data = Seen.of(columns, places[:number], level)
+            components.append(
+                _component(term, label, keys[:number], places[:number], data, by, *manner)
+            )
     return components
+
+
+def _multipliers(
+    term: Term, keys: Sequence[Key], places: Sequence[int], encoder: Encoder, columns: Columns
+) -> list[By | None]:
+    """Multipliers of a term's components: none, a number, or the levels that occur."""
+    if not keys:
+        return [None]
+    ((name, kind),), (place,) = keys, places
+    if kind == "level":
+        there = columns.bins((place,)).points[columns.mass((place,)) > 0.0, 0]
+        levels = enumerate(encoder.levels(name))
+        return [By(place, code, str(level)) for code, level in levels if code in there]
+    size = columns.size(place)
+    if size == 0.0:
+        raise ValueError(f"column {name!r} is all zero; drop {term.label}.")
+    if size < _LEAST:
+        raise ValueError(
+            f"column {name!r} has a size of {size:g}, whose square underflows; multiply it by a "
+            "power of ten."
+        )
+    return [By(place, size=size)]
 
 
 # --- terms that are summed over evaluations of a function ----------------------------------------
@@ -742,48 +685,38 @@ def _component(
         form = "means"
     elif free:
         margins = (_through_zero(margins[0], data),)
-    nodes: AnyNDArray = np.zeros((0, len(places)))
-    weights: AnyNDArray = np.zeros(0)
-    if form == "tensor" or (form == "smooth" and len(places) > 1 and "sos" not in kinds):
-        nodes, weights = _joint_nodes(data, kinds, seed)
+    number = 0
+    if form == "curves":  # each level of which has some
+        number = max(_NODES, 2 * len(data.column(kinds.index("levels"))[0]))
+    elif form == "tensor" or (form == "smooth" and len(places) > 1):
+        number = NUM_NODES.get(len(places), 150)
+    nodes, weights = fewer_points(data, kinds, number, seed) if number else (np.zeros(0),) * 2
+    kind = term.kind if isinstance(term, Smooth) else ""
     edges: tuple[tuple[int, int], ...] = ()
     knots: tuple[float, ...] = ()
-    k = getattr(term, "k", None)
-    kind = term.kind if isinstance(term, Smooth) and term.kernel is None else ""
     if isinstance(term, MarkovField):
         shares = dict(zip(margins[0].nodes, margins[0].weights))  # areas without data have none
-        nodes_of_all = tuple(float(i) for i in range(len(term.areas)))
-        masses = tuple(shares.get(code, 0.0) for code in nodes_of_all)
-        margins = (dataclasses.replace(margins[0], nodes=nodes_of_all, weights=masses),)
-        edges = term.edges
-    if any(m.shape for m in margins):
-        Z = grid([basis.places for basis in bases_of(margins)])  # where coefficients are
+        codes = tuple(float(i) for i in range(len(term.areas)))
+        masses = tuple(shares.get(code, 0.0) for code in codes)
+        margins, edges = (dataclasses.replace(margins[0], nodes=codes, weights=masses),), term.edges
     elif kind == "sos":
-        margins = globe_margins(margins, data.points)
-        nodes, weights = globe_points(data.points, data.weights, NUM_NODES[2], seed)
-        Z = globe_inducing(data.points, data.weights, k, seed)
-    elif isinstance(term, Smooth) and kind in KINDS and KINDS[kind].rough:
-        if kind == "ou":
-            margins = (short_memory(margins[0], data.points),)
-        Z = rough_inducing(term, data.points)
-    elif isinstance(term, FactorSmooth):
-        if term.bs == "fs":
-            place = int(margins[1].kind == "levels")  # of the factor, each level of which has some
-            number = max(_NODES, 2 * len(np.unique(data.points[:, place])))
-            nodes, weights = fewer_points(data.points, data.weights, [place], number, seed)
-        Z = curve_inducing(term, margins, data.points)
-    else:
-        if kind == "iou" and len(margins[0].nodes) < 3:
-            raise ValueError(
-                f"{name}: bs='iou' bends, which takes three values of {keys[0][0]!r} or more; got "
-                f"{len(margins[0].nodes)}. Ask linear() for a line, or factor() for levels."
-            )
-        if kind == "ad":
-            k = k or NUM_INDUCING_ADAPTIVE
-            values = np.unique(data.points)  # where there are none, nothing tells a speed
-            even = np.linspace(0.0, 1.0, min(NUM_KNOTS, len(values)))
-            knots = tuple(np.unique(np.quantile(values, even)).tolist())
-        Z = inducing_inputs(form, margins, data, k, seed, varying)
+        span = float(np.max(np.ptp(unit_vectors(data.points), axis=0)))  # in radii of the globe
+        latitude, longitude = (dataclasses.replace(m, span=span) for m in margins)
+        margins = latitude, dataclasses.replace(longitude, period=_TURN)
+    elif kind == "ou":  # it forgets within some steps from value to value
+        spacing = float(np.median(np.diff(np.unique(data.points))))
+        span = min(margins[0].span, _MEMORY * spacing)
+        margins = (dataclasses.replace(margins[0], span=span),)
+    elif kind == "ad":
+        values = np.unique(data.points)  # where there are none, nothing tells a speed
+        even = np.linspace(0.0, 1.0, min(NUM_KNOTS, len(values)))
+        knots = tuple(np.unique(np.quantile(values, even)).tolist())
+    elif kind == "iou" and len(margins[0].nodes) < 3:
+        raise ValueError(
+            f"{name}: bs='iou' bends, which takes three values of {keys[0][0]!r} or more; got "
+            f"{len(margins[0].nodes)}. Ask linear() for a line, or factor() for levels."
+        )
+    Z = inducing_inputs(term, form, margins, data, seed, varying)
     return Component(
         name,
         term.label,
@@ -795,7 +728,7 @@ def _component(
         tuple(map(tuple, Z.tolist())),
         edges=edges,
         knots=knots,
-        shrink=term.shrinks if isinstance(term, (Linear, Levels)) else True,
+        shrink=term.shrinks,
         select=select and form in ("smooth", "tensor"),
     )
 
@@ -856,15 +789,6 @@ def _through_zero(margin: Margin, data: Seen) -> Margin:
 def _stated(measure: Empirical) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The nodes and weights of a measure on one column, as a margin holds them."""
     return tuple(measure.points[:, 0].tolist()), tuple(measure.probabilities.tolist())
-
-
-def _joint_nodes(data: Seen, kinds: list[str], seed: int) -> tuple[AnyNDArray, AnyNDArray]:
-    number = NUM_NODES.get(data.points.shape[1], 150)
-    if "levels" in kinds and len(data.points) > number:
-        levels = [i for i, kind in enumerate(kinds) if kind == "levels"]
-        return fewer_points(data.points, data.weights, levels, number, seed)
-    measure = Empirical.from_data(data.points, data.weights, seed=seed)
-    return measure.points, measure.probabilities
 
 
 # --- areas ---------------------------------------------------------------------------------------

@@ -346,6 +346,11 @@ class Term(abc.ABC):
         return None
 
     @property
+    def shrinks(self) -> bool:
+        """True if the variance of its effects is learnt."""
+        return True
+
+    @property
     def label(self) -> str:
         """Its name in tables and plots, such as ``s(hour)`` or ``s(hour):day``."""
         name = f"{self.function}({','.join(str(c) for c in self.columns)})"

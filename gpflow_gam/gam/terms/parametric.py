@@ -56,7 +56,6 @@ class Linear(_OneColumn):
 
     @property
     def shrinks(self) -> bool:
-        """True if the slope's variance is learnt."""
         return self.shrink
 
 
@@ -74,8 +73,7 @@ class Levels(_OneColumn):
 
     @property
     def shrinks(self) -> bool:
-        """True if the effects' variance is learnt, as new levels need it."""
-        return self.shrink or self.unseen == "prior"
+        return self.shrink or self.unseen == "prior"  # as new levels need it
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

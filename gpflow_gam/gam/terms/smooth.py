@@ -45,11 +45,13 @@ class SmoothKind:
     """True if it has an inducing input at every value, and is identified beside a smooth."""
     outside: str = ""
     """Behaviour outside the data, in words; empty if it reverts to its straight part or to zero."""
+    num_inducing: int | None = None  # of s by default; None for the number by columns
 
 
 _GPFLOW = gpflow.kernels
 _WALKS = "the walk goes on from where it was, and says less and less"
 _GLIDES = "the curve goes on along its slope, and says less and less"
+_EACH: dict[str, Any] = {"has_slope": False, "rough": True, "num_inducing": 300}
 
 KINDS = {
     kind.name: kind
@@ -60,13 +62,18 @@ KINDS = {
         SmoothKind("matern52", _GPFLOW.Matern52, has_line=True, shapeable=True),
         SmoothKind("cyclic", one_column=True),
         SmoothKind("linear", one_column=True),
-        SmoothKind("ou", _GPFLOW.Matern12, one_column=True, has_slope=False, rough=True),
-        SmoothKind("sos", _GPFLOW.Matern52, tensor=False),
-        SmoothKind(
-            "rw", tensor=False, one_column=True, has_slope=False, rough=True, outside=_WALKS
-        ),
+        SmoothKind("ou", _GPFLOW.Matern12, one_column=True, **_EACH),
+        SmoothKind("sos", _GPFLOW.Matern52, tensor=False, num_inducing=60),
+        SmoothKind("rw", tensor=False, one_column=True, outside=_WALKS, **_EACH),
         SmoothKind("iou", tensor=False, one_column=True, has_line=True, outside=_GLIDES),
-        SmoothKind("ad", _GPFLOW.SquaredExponential, tensor=False, one_column=True, has_line=True),
+        SmoothKind(
+            "ad",
+            _GPFLOW.SquaredExponential,
+            tensor=False,
+            one_column=True,
+            has_line=True,
+            num_inducing=60,
+        ),
     )
 }
 """Kinds of smooths that ``bs`` names."""
