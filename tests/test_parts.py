@@ -248,3 +248,23 @@ def test_many_rows_have_what_few_have():
             whole, parts = pd.concat(whole, axis=1), [pd.concat(p, axis=1) for p in parts]
         few = np.concatenate(parts)
         np.testing.assert_allclose(whole, few, rtol=2e-6, atol=1e-6 * np.ptp(data.y))
+
+
+def test_sums_at_many_rows_are_what_few_rows_have():
+    """Covariances between splined components count, and rows beyond the data are exact."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.uniform(size=(150, 3)), columns=["x", "z", "size"])
+    data["x"] = 0.5 * (data.x + data.z)  # so that smooths of x and z know of each other
+    data["g"] = rng.choice(list("ab"), 150)
+    data["y"] = rng.poisson(np.exp(np.sin(6 * data.x) * data["size"]))
+    terms = "s(x, k=8) + s(z, k=8) + s(x, by=size, k=8) + s(z, by=g, k=8) + te(x, z, k=3) + g"
+    gam = gg.GAM(f"y ~ {terms}", family="poisson").fit(data)
+    new = pd.DataFrame(rng.uniform(-0.01, 1.01, (17_000, 3)), columns=[*list("xz"), "size"])
+    new["g"] = rng.choice(list("ab"), len(new))
+    for ask in (
+        {"type": "link", "se": True, "exclude": "te(x, z, k=3)"},
+        {"se": True, "unconditional": False},
+    ):
+        whole = np.column_stack(gam.predict(new, **ask))
+        few = [np.column_stack(gam.predict(new[i : i + 8500], **ask)) for i in (0, 8500)]
+        np.testing.assert_allclose(whole, np.concatenate(few), rtol=1e-6, atol=1e-7)

@@ -23,7 +23,7 @@ from ...threads import SMALL, each, one_blas_thread
 from ..components import Component
 from ..fits import FittedGAM
 from ..fits.fitted import between_of
-from ..fits.prediction import density_of_rows
+from ..fits.prediction import MANY, SumsBySplines, density_of_rows, rows_at_nodes
 
 T = TypeVar("T")
 
@@ -212,7 +212,6 @@ _SETTLED = 1e-6
 """Share of the prior variance below which the residual variance at nodes is rounding error."""
 _LOST, _CHECKED = 0.1, 50
 """Most mean relative error of variances, and the rows where it is measured."""
-_NODES = 400  # most nodes at which draws' features are compared
 _SPREAD = 10.0
 """Sum of the weights of inducing inputs at a point, in absolute value: more is extrapolation."""
 
@@ -273,7 +272,7 @@ class Averaged:
             sizes = traces / traces[0]
             maps = [np.sqrt(size) * np.eye(len(every[0].roots[c])) for size in sizes]
             return _Carrier(every[0], maps, float(np.mean(sizes[1:])))
-        X, name = self._nodes(c), self._names[c]
+        X, name = rows_at_nodes(self._components[c], self._width), self._names[c]
         block = self._moments.block(name)
         pairs = [m.features_and_prior(name, m.tangents(name, X)) for m in every]
         features = [phi for phi, _ in pairs]
@@ -304,8 +303,34 @@ class Averaged:
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
         """Mean of the sum of components at rows, and its variances, [N, L] each."""
         chosen = [self._names.index(name) for name in (self._names if names is None else names)]
-        mean, known, uncertain = self._sums(X, [chosen], between)
-        return mean[:, 0], known[:, 0], uncertain[:, 0]
+        if len(X) < MANY or self._lost or not self._splines[0]:
+            mean, known, uncertain = self._sums(X, [chosen], between)
+            return mean[:, 0], known[:, 0], uncertain[:, 0]
+        parts = [sums(X, chosen) for sums in self._splines[: 2 + between]]
+        (mean, known, beyond), (_, uncertain, away) = parts[:2]
+        uncertain += sum(part[1] for part in parts[2:])
+        beyond |= away
+        if beyond.any():
+            exact = self._sums(X[beyond], [chosen], between)
+            mean[beyond], known[beyond], uncertain[beyond] = (part[:, 0] for part in exact)
+        return mean, known, uncertain
+
+    @functools.cached_property
+    def _splines(self) -> list[SumsBySplines]:
+        """Moments at the fit, averaged variances, and what is between, if there is."""
+
+        def features(j: int, c: int, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+            phi, left = self._part(j, c, X)
+            return phi, left, self._beyond(c, X, phi) if j else np.zeros(len(X), dtype=bool)
+
+        mean, enters = self._moments.mean, self._moments.entering()
+        kept = [(0, mean, self._moments.covariance, enters)]
+        kept += [(1, mean[:, :0], self._covariance, self._ratios[:, None] * enters)]
+        if self._between is not None:
+            kept += [(0, mean[:, :0], self._between, np.zeros_like(enters))]
+        given = self._components, self._width
+        with one_blas_thread():
+            return [SumsBySplines(*given, functools.partial(features, j), *one) for j, *one in kept]
 
     def components(self, X: AnyNDArray, names: Sequence[str]) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and averaged variance of some components at rows, [N, C, L] each."""
@@ -366,15 +391,18 @@ class Averaged:
         fitted: list[AnyNDArray] = []
         residual = np.empty((2, len(which), len(X)))
         for i, c in enumerate(which):
-            for j, moments in enumerate((self._moments, self._carriers[c].moments)):
-                if j and moments is self._moments:
-                    residual[1, i] = residual[0, i]
-                else:
-                    name = self._names[c]
-                    phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
-                    residual[j, i] = prior - np.sum(np.square(phi), axis=0)
-                (carried if j else fitted).append(phi)
-        return carried, np.maximum(residual, 0.0), fitted
+            phi, residual[:, i] = self._part(0, c, X)
+            fitted.append(phi)
+            if self._carriers[c].moments is not self._moments:
+                phi, residual[1, i] = self._part(1, c, X)
+            carried.append(phi)
+        return carried, residual, fitted
+
+    def _part(self, j: int, c: int, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Features of a component, of the fit or those that carry, and residual variances."""
+        moments, name = (self._moments, self._carriers[c].moments)[j], self._names[c]
+        phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
+        return phi, np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
 
     def _beyond(self, c: int, X: AnyNDArray, phi: AnyNDArray) -> AnyNDArray:
         """Rows at which a component is not settled by its inducing values, [N]."""
@@ -393,22 +421,11 @@ class Averaged:
             total += variance + np.square(own - mean)
         return total / len(self._draws)
 
-    def _nodes(self, c: int) -> AnyNDArray:
-        """Rows of X at nodes of a component, [n, D]; what is not of it is zero."""
-        component = self._components[c]
-        margins = component.margins
-        nodes = [(node,) for node in margins[0].nodes] if len(margins) == 1 else component.nodes
-        points = np.array(nodes or component.inducing)
-        if component.form == "constant" or not points.size:
-            return np.zeros((1, self._width))
-        even = np.unique(np.linspace(0, len(points) - 1, _NODES).astype(int))
-        return component.full(points[even], self._width)
-
     def _typical_rows(self) -> AnyNDArray:
         """Rows of X at nodes of all components, where the draws check the approximation."""
         X = np.zeros((_CHECKED, self._width))
         for c, component in enumerate(self._components):
-            nodes, columns = self._nodes(c), list(component.columns)
+            nodes, columns = rows_at_nodes(component, self._width), list(component.columns)
             # in an order of its own, so that columns are not in step
             which = np.random.default_rng(c).integers(len(nodes), size=_CHECKED)
             X[:, columns] = nodes[which][:, columns]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from scipy.interpolate import CubicSpline
+from scipy.linalg import block_diag
 from scipy.stats import norm
 
 from ...errors import check_choice, check_level
@@ -23,10 +25,11 @@ from ...likelihoods.predictive import (
     summarised_response,
 )
 from ...likelihoods.support import checked_observations
+from ...threads import each
 from ..components import Component
 from ..frames import Holes, NumericColumn, Table, blocks_of, filled, in_blocks, located, recut
 from ..terms import Column, Term, variables_of
-from .fitted import BLOCK, FittedGAM, encoded, response_errors, warn_of_tails
+from .fitted import _CACHED, BLOCK, FittedGAM, encoded, response_errors, warn_of_tails
 from .reading import in_memory
 from .specification import Specification
 
@@ -38,9 +41,12 @@ OFFSET = "offset"  # name of the offsets' part of the predictor
 _INTERCEPT = ("intercept", "(Intercept)", "1")
 _DRAWS = 1000
 _TOGETHER = 2**20  # responses that are drawn in one call
-_MANY = 20 * BLOCK  # rows at a time where nothing is drawn
-_NODES = 2049  # of the splines that functions of one column are read off, at many rows
+_STEP = 20 * BLOCK  # rows at a time where nothing is drawn
+_NODES = 2049  # of the splines that functions of one column are read off
+MANY = 8 * _NODES  # rows, from which on they are
 _AGREEMENT = 1e-6  # relative, between their nodes
+_COMPARED = 400  # most nodes at which features of a component are compared
+_CORRELATED = 1e-8  # correlations between components of less than that are none
 Averaged = Callable[[FittedGAM, AnyNDArray, AnyNDArray], AnyNDArray]
 OfComponents = Callable[[AnyNDArray, Sequence[str]], tuple[AnyNDArray, ...]]
 """Means, or means and variances, of some components at rows, [N, C, L] each."""
@@ -167,7 +173,9 @@ class Prediction:
         # draws of new responses go on from block to block
         rng, parts = np.random.default_rng(self.seed), []
         # what few rows of a block need is dear, and so shared by many
-        step = _MANY if self.type in ("terms", "link") else BLOCK
+        step = BLOCK if self.type == "observation" else _STEP
+        if self.type in ("response", "class"):  # predictors may have covariances
+            step = max(BLOCK, _STEP // self.fit.num_predictors**2)
         for start, table in blocks(data, self.columns, step):
             with located(start, table.num_rows):
                 parts.append(self.complete(table, lambda table: self._of_table(table, rng)))
@@ -258,17 +266,28 @@ class Prediction:
         parts = [F[at] for at in _draws_at_a_time(*F.shape[:2])]
         return np.concatenate([family.sample(likelihood, f, rng, trials=trials) for f in parts])
 
+    def _known_moments(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean [N, L] of the predictor, and (co)variances, at the fitted hyperparameters."""
+        fit, part = self.fit, self.part
+        if part is None:
+            return fit.predict_joint(X)
+        mean, var = fit.predict_sum(X, self.names)
+        return mean + known_part(fit, X, part), var
+
     def _moments(
         self, X: AnyNDArray, between: bool = False
     ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
         """Mean [N, L] of the predictor, and (co)variances, of estimates and of errors."""
         fit, part = self.fit, self.part
         if self.uncertain is None or not self.names:
-            if part is None:
-                mean, var = fit.predict_joint(X)
+            sums = known_sums(fit) if len(X) >= MANY else None
+            if not sums:
+                mean, var = self._known_moments(X)
             else:
-                mean, var = fit.predict_sum(X, self.names)
-                mean = mean + known_part(fit, X, part)
+                mean, var, beyond = sums(X, [fit.spec.names.index(name) for name in self.names])
+                mean += known_part(fit, X, part)
+                if beyond.any():
+                    mean[beyond], var[beyond] = self._known_moments(X[beyond])
             return mean, var, var
         names = None if part is None else self.names
         mean, known, var = self.uncertain.link(X, names, between)
@@ -377,7 +396,7 @@ def at_rows(
     fit: FittedGAM, X: AnyNDArray, names: Sequence[str], evaluate: OfComponents
 ) -> list[AnyNDArray]:
     """What ``evaluate`` gives of components at rows; at many, of one column each by its spline."""
-    if len(X) < 8 * _NODES:
+    if len(X) < MANY:
         return list(evaluate(X, names))
     splines = {name: _by_spline(fit.spec.component(name), X, evaluate) for name in names}
     others = [name for name in names if splines[name] is None]
@@ -389,37 +408,223 @@ def at_rows(
 def _by_spline(
     component: Component, X: AnyNDArray, evaluate: OfComponents
 ) -> list[AnyNDArray] | None:
-    """
-    The same of a component at rows, [N, L] each, by cubic splines along its column.
-
-    None of one that has no such column, or is too rough there.
-    """
-    margin, by = component.margins[0] if component.margins else None, component.by
-    if margin is None or len(component.margins) > 1 or component.slots:
+    """The same of a component at rows, [N, L] each, by :class:`ColumnSplines`; or None."""
+    name = [component.name]
+    splines = ColumnSplines.of(
+        component, X.shape[1], lambda at: [part[:, 0] for part in evaluate(at, name)]
+    )
+    if splines is None:
         return None
-    width, name = X.shape[1], [component.name]
-    nodes, step = np.linspace(*margin.ends, _NODES, retstep=True)
-    if not step > 0.0:
-        return None
-    # rough functions are so at inducing inputs
-    cells = np.clip((np.ravel(component.inducing) - nodes[0]) // step, 0, _NODES - 2)
-    between = nodes[0] + (np.union1d(cells, np.arange(0, _NODES - 1, 64)) + 0.5) * step
-    at = component.full(np.concatenate([nodes, between])[:, None], width)
-    values = np.stack([v[:, 0] for v in evaluate(at, name)], axis=1)  # [n, 1 or 2, L]
-    spline = CubicSpline(nodes, values[:_NODES])
-    away = np.abs(spline(between) - values[_NODES:])
-    if np.any(away > _AGREEMENT * np.max(np.abs(values), axis=0)):
-        return None
-    x = X[:, margin.column]
-    result = list(np.moveaxis(spline(x), 1, 0))
-    if by is not None:
-        size = X[:, by.column] if by.code is None else X[:, by.column] == by.code
-        result = [own * (size**i)[:, None] for i, own in enumerate(result, 1)]
-    outside = np.flatnonzero(~((x >= nodes[0]) & (x <= nodes[-1])))
+    result = splines(X)
+    outside = np.flatnonzero(splines.outside(X))
     if len(outside):
         for own, value in zip(result, evaluate(X[outside], name)):
             own[outside] = value[:, 0]
     return result
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnSplines:
+    """Means, variances and functions behind covariances, [N, K_i] each, of a component's column."""
+
+    component: Component
+    start: float
+    step: float  # between nodes
+    coefficients: AnyNDArray  # cubic between nodes, [4, nodes - 1, sum K], highest power first
+    ends: AnyNDArray  # where parts begin, but for the first
+
+    @classmethod
+    def of(
+        cls,
+        component: Component,
+        width: int,
+        evaluate: Callable[[AnyNDArray], Sequence[AnyNDArray]],
+    ) -> ColumnSplines | None:
+        """None of a component that has no such column, or is too rough there."""
+        if not has_one_column(component):
+            return None
+        nodes, step = np.linspace(*component.margins[0].ends, _NODES, retstep=True)
+        # rough functions are so at inducing inputs
+        cells = np.clip((np.ravel(component.inducing) - nodes[0]) // step, 0, _NODES - 2)
+        between = nodes[0] + (np.union1d(cells, np.arange(0, _NODES - 1, 64)) + 0.5) * step
+        at = component.full(np.concatenate([nodes, between])[:, None], width)
+        parts = evaluate(at)
+        values = np.concatenate(parts, axis=1)
+        spline = CubicSpline(nodes, values[:_NODES])
+        sizes = [np.max(np.abs(part), axis=0) for part in parts]
+        for size in sizes[2:]:  # functions count together
+            size[:] = np.max(size, initial=0.0)
+        away = np.abs(spline(between) - values[_NODES:])
+        if np.any(away > _AGREEMENT * np.concatenate(sizes)):
+            return None
+        ends = np.cumsum([len(size) for size in sizes[:-1]])
+        return cls(component, float(nodes[0]), float(step), spline.c, ends)
+
+    def __call__(self, X: AnyNDArray) -> list[AnyNDArray]:
+        """At rows, outside of the nodes what is at their ends."""
+        c, by = self.coefficients, self.component.by
+        last = c.shape[1]
+        x = X[:, self.component.margins[0].column]
+        place = np.clip((x - self.start) / self.step, 0.0, last)
+        cell = np.minimum(place.astype(int), last - 1)
+        away = self.step * (place - cell)[:, None]
+        value = c[0].take(cell, axis=0)
+        for power in c[1:]:
+            value *= away
+            value += power.take(cell, axis=0)
+        parts = np.split(value, self.ends, axis=1)
+        if by is not None:
+            size = X[:, by.column] if by.code is None else X[:, by.column] == by.code
+            parts = [part * (size**i)[:, None] for part, i in zip(parts, (1, 2, 1))]
+        return parts
+
+    def outside(self, X: AnyNDArray) -> AnyNDArray:
+        """Rows beyond the nodes where the component acts, [N]."""
+        margin, by = self.component.margins[0], self.component.by
+        x, (low, high) = X[:, margin.column], margin.ends
+        result: AnyNDArray = ~((x >= low) & (x <= high))
+        return result if by is None or by.code is None else result & (X[:, by.column] == by.code)
+
+
+def has_one_column(component: Component) -> bool:
+    """True of a function of one column of numbers."""
+    margins = component.margins
+    return len(margins) == 1 and not component.slots and margins[0].ends[1] > margins[0].ends[0]
+
+
+def rows_at_nodes(component: Component, width: int) -> AnyNDArray:
+    """Rows of X at nodes of a component, [n, D]; what is not of it is zero."""
+    margins = component.margins
+    nodes = [(node,) for node in margins[0].nodes] if len(margins) == 1 else component.nodes
+    points = np.array(nodes or component.inducing)
+    if component.form == "constant" or not points.size:
+        return np.zeros((1, width))
+    even = np.unique(np.linspace(0, len(points) - 1, _COMPARED).astype(int))
+    return component.full(points[even], width)
+
+
+class SumsBySplines:
+    """
+    Means and variances of sums of components at many rows.
+
+    A variance is that of each component, and of each pair twice ``b_c(x)' C_cd b_d(x)``, of the few
+    functions b of a component that others are correlated with: by splines where it has one column.
+    ``features`` has a component's features [M_c, N], what they leave open [N], and rows [N] that
+    have to be exact. ``mean`` is [P, L], or [P, 0] of variances alone; covariances are [L, P, P],
+    and ``counted`` [C, L] says how often what is left open counts.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        width: int,
+        features: Callable[[int, AnyNDArray], tuple[AnyNDArray, AnyNDArray, AnyNDArray]],
+        mean: AnyNDArray,
+        covariances: AnyNDArray,
+        counted: AnyNDArray,
+    ) -> None:
+        self._features, self._mean, self._counted = features, mean, counted
+        at = [features(c, rows_at_nodes(one, width))[0] for c, one in enumerate(components)]
+        self._blocks = _blocks(at)
+        self._own = [covariances[:, block, block] for block in self._blocks]
+        halves = [_half(phi @ phi.T / phi.shape[1]) for phi in at]
+        # what is negligible is judged by correlations between components
+        sds = [np.sqrt(np.einsum("pr,lpq,qr->l", h, S, h)) for h, S in zip(halves, self._own)]
+        sds = [np.where(sd > 0.0, sd, 1.0)[:, None, None] for sd in sds]
+        self._splines: list[ColumnSplines | None] = [None] * len(at)
+        self._bases = [np.eye(len(phi)) for phi in at]  # R_c, of b_c = R_c phi_c
+        back = list(self._bases)  # P_c, of phi_c = P_c b_c, as far as others are correlated with it
+        for c, component in enumerate(components):
+            if not has_one_column(component):
+                continue
+            others = [
+                covariances[:, self._blocks[c], self._blocks[d]] @ halves[d] / (sds[c] * sds[d])
+                for d in range(len(at))
+                if d != c
+            ]
+            W = np.concatenate([halves[c][:, :0], *(one for S in others for one in S)], axis=1)
+            left, size, axes = np.linalg.svd(halves[c].T @ W, full_matrices=False)
+            kept = size > _CORRELATED
+            basis = axes[kept] @ W.T
+
+            def evaluate(X: AnyNDArray, c: int = c, basis: AnyNDArray = basis) -> list[AnyNDArray]:
+                return self._exactly(c, basis, X)[0]
+
+            spline = ColumnSplines.of(component, width, evaluate)
+            if spline is not None:
+                self._splines[c], self._bases[c] = spline, basis
+                back[c] = halves[c] @ left[:, kept] / size[kept]
+        self._places = _blocks(self._bases)
+        project = block_diag(*back)
+        crossed = project.T @ covariances @ project
+        for place in self._places:
+            crossed[:, place, : place.stop] = 0.0  # each pair once, and none with itself
+        self._crossed = 2.0 * crossed
+
+    def __bool__(self) -> bool:
+        return any(self._splines)
+
+    def _exactly(
+        self, c: int, basis: AnyNDArray, X: AnyNDArray
+    ) -> tuple[list[AnyNDArray], AnyNDArray]:
+        """A component's means, variances [N, L], functions b_c [N, R_c]; rows to be exact."""
+        phi, left, beyond = self._features(c, X)
+        own = np.stack([np.sum((S @ phi) * phi, axis=0) for S in self._own[c]], axis=1)
+        own += left[:, None] * self._counted[c]
+        return [phi.T @ self._mean[self._blocks[c]], own, (basis @ phi).T], beyond
+
+    def __call__(
+        self, X: AnyNDArray, which: Sequence[int]
+    ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+        """Moments of the sum of some components, [N, L], and rows [N] that have to be exact."""
+        mean = np.zeros((len(X), self._mean.shape[1]))
+        variance = np.zeros((len(X), len(self._crossed)))
+        beyond = np.zeros(len(X), dtype=bool)
+
+        def evaluate(start: int) -> None:
+            rows = slice(start, start + _CACHED)
+            b = np.zeros((len(X[rows]), len(self._crossed[0])))
+            for c in which:
+                spline = self._splines[c]
+                if spline is None:
+                    parts, apart = self._exactly(c, self._bases[c], X[rows])
+                else:
+                    parts, apart = spline(X[rows]), spline.outside(X[rows])
+                mean[rows] += parts[0]
+                variance[rows] += parts[1]
+                b[:, self._places[c]] = parts[2]
+                beyond[rows] |= apart
+            for i, C in enumerate(self._crossed):
+                variance[rows, i] += np.einsum("nr,nr->n", b @ C, b)
+
+        each(evaluate, range(0, len(X), _CACHED))
+        return mean, np.maximum(variance, 0.0), beyond
+
+
+def known_sums(fit: FittedGAM) -> SumsBySplines | None:
+    """Sums of components at the fitted hyperparameters, kept in the fit; None where unknown."""
+    moments, spec, kept = fit.known_moments, fit.spec, vars(fit)
+    if moments is not None and "sums" not in kept:
+
+        def features(c: int, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+            phi, left = moments.all_features(X, names=[spec.names[c]])
+            return phi, left[0], np.zeros(len(X), dtype=bool)
+
+        given = spec.components, spec.encoder.width, features, moments.mean, moments.covariance
+        kept["sums"] = SumsBySplines(*given, moments.entering())
+    return kept.get("sums")
+
+
+def _half(moment: AnyNDArray) -> AnyNDArray:
+    """A square root of a matrix that may be singular."""
+    sizes, axes = np.linalg.eigh(moment)
+    return np.asarray(axes * np.sqrt(np.maximum(sizes, 0.0)))
+
+
+def _blocks(parts: Sequence[AnyNDArray]) -> list[slice]:
+    """Places of the rows of arrays one below the other."""
+    ends = np.cumsum([0, *map(len, parts)])
+    return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
 
 def _trials(fit: FittedGAM, table: Table) -> AnyNDArray | None:
