@@ -189,6 +189,7 @@ def test_bad_formulas(formula, message):
         (lambda: te("x", "z", k=(5, 0)), "at least 1; got 0"),
         (lambda: te("x", "z", k=(5, 6, 7)), "one for each of 2 columns"),
         (lambda: s("x", bs="nonsense"), "bs must be one of"),
+        (lambda: s("x", "z", bs=("se", "matern32")), "bs must be one of"),
         (lambda: s("x", period=3), "needs bs='cyclic'"),
         (lambda: s("x", bs="cyclic", period=-1), "positive number"),
         (lambda: s("x", by="x"), "also what it is a function of"),

@@ -37,7 +37,7 @@ from ..gam.terms import (
     terms_from_json,
 )
 from ..gam.terms.base import column_of
-from ..gam.terms.smooth import KINDS
+from ..gam.terms.smooth import KINDS, SmoothTerm
 from ..kernels import AdditiveKernel, ZeroMean
 from ..kernels.additive import OffsetMean
 from ..kernels.terms import OnColumns
@@ -240,14 +240,12 @@ def _readings(term: Term) -> list[tuple[object, Kind]]:
         kinds = ["number", "level"]
     elif isinstance(term, (Levels, MarkovField)):
         kinds = ["level"]
-    elif isinstance(term, Tensor):
-        kinds = ["cycle" if bs == "cyclic" else "number" for bs in term.kinds]
     elif isinstance(term, Smooth) and term.kind in _REFUSED:
         raise ValueError(f"{term!r}: bs={term.kind!r} {_REFUSED[term.kind]}.")
     elif isinstance(term, Smooth) and term.kind == "sos":
         kinds = ["latitude", "longitude"]
-    elif isinstance(term, Smooth) and term.kind == "cyclic":
-        kinds = ["cycle"] * len(term.columns)
+    elif isinstance(term, SmoothTerm):
+        kinds = ["cycle" if kind == "cyclic" else "number" for kind in term.kinds]
     else:
         kinds = ["number"] * len(term.columns)
     readings: list[tuple[object, Kind]] = list(zip(term.columns, kinds, strict=True))
@@ -262,9 +260,7 @@ def _periods(terms: Terms, features: tuple[int, ...]) -> dict[int, float]:
     periods = {}
     for term in terms:
         pairs: list[tuple[object, str, float | None]] = []
-        if isinstance(term, Smooth):
-            pairs = [(c, term.kind, term.period) for c in term.columns]
-        if isinstance(term, Tensor):
+        if isinstance(term, SmoothTerm):
             pairs = list(zip(term.columns, term.kinds, term.periods))
         for feature, bs, period in pairs:
             if bs != "cyclic":

@@ -32,7 +32,7 @@ from ..terms import (
     Terms,
 )
 from ..terms.base import column_of
-from ..terms.smooth import KINDS, LEAST_SPLINES
+from ..terms.smooth import KINDS, LEAST_SPLINES, SmoothTerm
 
 NUM_INDUCING = {1: 24, 2: 36}
 """Default number of inducing inputs of a component, by its number of columns; 50 beyond."""
@@ -354,7 +354,7 @@ def with_breaks(
     term: Term, margins: tuple[Margin, ...], values: Sequence[AnyNDArray]
 ) -> tuple[Margin, ...]:
     """The margins of a term, with breaks and shapes where it asks for a shape."""
-    if not isinstance(term, (Smooth, Tensor)) or not term.shapes:
+    if not isinstance(term, SmoothTerm) or not term.shapes:
         return margins
     for name, margin, shape in zip(term.columns, margins, term.shapes):
         if shape and margin.kind == "levels":
@@ -505,9 +505,9 @@ def plan_columns(
     """The components, the intercept first, from distinct values and their weights."""
     components = [Component(INTERCEPT, "", "constant", inducing=((),))]
     for term in terms:
-        selects = terms.select or (isinstance(term, (Smooth, Tensor)) and term.select)
+        selects = terms.select or (isinstance(term, SmoothTerm) and term.select)
         manner = seed, _is_free(term, terms), selects
-        if isinstance(term, (Smooth, Tensor)) and (slots := slots_of(term, encoder)):
+        if isinstance(term, SmoothTerm) and (slots := slots_of(term, encoder)):
             components.append(_summed(term, slots, encoder, columns, *manner))
             continue
         keys, number = keys_of(term, table), len(term.columns)
@@ -560,7 +560,7 @@ _Role = tuple[Column, Column | None, Sequence[float]]  # name, column of the dat
 
 def elements_of(term: Term, table: Table) -> dict[Key, NumericColumn | LevelColumn]:
     """Columns of X of a term of lags, curves or columns of arrays; none of other terms."""
-    if not isinstance(term, (Smooth, Tensor)):
+    if not isinstance(term, SmoothTerm):
         return {}
     at = term.at if isinstance(term, Smooth) else None
     by = None if term.by is None else column_of(term.by)
@@ -611,7 +611,7 @@ def slots_of(term: Term, encoder: Encoder) -> tuple[tuple[int, ...], ...]:
 
 
 def _summed(
-    term: Smooth | Tensor,
+    term: SmoothTerm,
     slots: tuple[tuple[int, ...], ...],
     encoder: Encoder,
     columns: Columns,
@@ -752,11 +752,9 @@ def _form(term: Term) -> Form:
 
 
 def _kinds(term: Term, keys: list[Key]) -> tuple[list[str], list[float | None]]:
-    if isinstance(term, Tensor):
+    if isinstance(term, SmoothTerm):
         kinds = [b if k[1] == "number" else "levels" for b, k in zip(term.kinds, keys)]
         return kinds, list(term.periods)
-    if isinstance(term, Smooth):
-        return [term.kind] * len(keys), [term.period] * len(keys)
     if isinstance(term, FactorSmooth):
         return ["levels" if kind == "level" else "se" for _, kind in keys], [None, None]
     return ["linear" if isinstance(term, Linear) else "levels"], [None]

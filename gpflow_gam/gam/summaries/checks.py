@@ -41,9 +41,9 @@ from ..fits import FittedGAM
 from ..fits.data import Discrepancies, Pearson
 from ..fits.fit import WITHOUT_NOISE, has_single_rows, refit
 from ..fits.fitted import Inspected
-from ..terms import Column, Interaction, Levels, Smooth, Tensor
+from ..terms import Column, Interaction, Levels
 from ..terms.base import column_of
-from ..terms.smooth import SPLINES, has_line
+from ..terms.smooth import SPLINES, SmoothTerm, has_line
 
 _CONCURVITY_ROWS = 2000
 _COMPARED_ROWS = {"linear": 1000, "smooth": 1000, "cyclic": 1000, "levels": 10_000}
@@ -737,7 +737,7 @@ def _terms(fit: FittedGAM) -> Warned:
                 f"term lets the levels differ on average: add factor({name!r}).",
                 MissingTermWarning,
             )
-    smooths = [t for t in spec.terms if isinstance(t, (Smooth, Tensor))]
+    smooths = [t for t in spec.terms if isinstance(t, SmoothTerm)]
     asked = dict.fromkeys(bs for t in smooths for bs in t.bases if bs in SPLINES)
     if asked:
         yield (

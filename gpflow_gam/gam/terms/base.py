@@ -99,7 +99,9 @@ class Expression(str):
 
     def evaluate(self, column: Callable[[str], Any], function: Callable[[str], Any]) -> Any:
         """Value of the arithmetic."""
-        return _evaluated(_parsed(self)[1], column, function)
+        node = _parsed(self)[1]
+        assert node is not None
+        return _evaluated(node, column, function)
 
     def tree(self, column: Callable[[str], Any]) -> Any:
         """
@@ -111,8 +113,9 @@ class Expression(str):
         def applied(name: str) -> Callable[..., Any]:
             return _BY_OTHERS.get(name, lambda *arguments: [name, *arguments])
 
-        signs = {kind: applied(sign) for kind, sign in _SIGNS.items()}
-        return _evaluated(_parsed(self)[1], column, applied, signs)
+        node, signs = _parsed(self)[1], {kind: applied(sign) for kind, sign in _SIGNS.items()}
+        assert node is not None
+        return _evaluated(node, column, applied, signs)
 
 
 class Lags(Expression):
@@ -208,7 +211,7 @@ def name_of(node: ast.expr) -> str | None:
 
 def expression_of(node: ast.expr) -> Expression:
     """The expression that a node of a formula is."""
-    _check(node)
+    _names(node)
     result = Expression(shown(ast.unparse(node)))
     if not result.variables:
         raise ValueError(f"{result} reads no column")
@@ -229,87 +232,64 @@ def _parsed(text: str) -> tuple[tuple[str, ...], ast.expr | None, tuple[str, ...
     except SyntaxError:
         names = (ast.parse(part, mode="eval").body for part in hidden(text).split(":"))
         return tuple(str(name_of(name)) for name in names), None, ()
-    _check(node)
-    return (), node, tuple(dict.fromkeys(_names(node)))
+    return (), node, _names(node)
 
 
-def _check(node: ast.expr) -> None:
-    text = shown(ast.unparse(node))
-    if name_of(node) is not None or (
-        isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float))
-    ):
-        return
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        _check(node.left)
-        _check(node.right)
-    elif isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
-        _check(node.operand)
-    elif isinstance(node, ast.Compare) and all(type(op) in _OPERATORS for op in node.ops):
-        if len(node.ops) > 1:
-            raise ValueError(
-                f"{text!r} is more than one comparison; make that column in the data, and name it"
-            )
-        _check(node.left)
-        _check(node.comparators[0])
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        name = node.func.id
-        if name in LEARNT:
-            raise ValueError(
-                f"{name}() learns from the data, which only the parametric part of a formula can: "
-                "inside a term write the column itself"
-            )
-        if name not in (*FUNCTIONS, "I"):
-            raise ValueError(
-                f"{name}() is no function that a term can be of; there are {', '.join(FUNCTIONS)}"
-            )
-        if len(node.args) != 1 or node.keywords:
-            raise ValueError(f"{name}() takes one argument; got {text!r}")
-        _check(node.args[0])
-    else:
-        raise ValueError(f"{text!r} is no column and no arithmetic of columns")
-
-
-def _names(node: ast.AST) -> Iterator[str]:
-    """The columns that a checked node reads."""
-    name = name_of(node) if isinstance(node, ast.expr) else None
-    if name is not None:
-        yield name
-        return
-    for child in node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node):
-        yield from _names(child)
+def _names(node: ast.expr) -> tuple[str, ...]:
+    """The columns that arithmetic reads; ValueError of what is none."""
+    names: dict[str, None] = {}
+    nothing = dict.fromkeys(_OPERATORS, lambda *_: None)
+    _evaluated(node, lambda name: names.setdefault(name), lambda _: lambda _: None, nothing)
+    return tuple(names)
 
 
 def _evaluated(
-    node: ast.expr | None,
+    node: ast.expr,
     column: Callable[[str], Any],
     function: Callable[[str], Any],
     operators: Mapping[type[ast.AST], Callable[..., Any]] = _OPERATORS,
 ) -> Any:
-    """The value of a checked node."""
+    """The value of arithmetic; ValueError of what is none."""
 
     def value(part: ast.expr) -> Any:
         return _evaluated(part, column, function, operators)
 
-    assert node is not None
-    name = name_of(node)
+    name, text = name_of(node), shown(ast.unparse(node))
     if name is not None:
         return column(name)
-    if isinstance(node, ast.Constant):  # whole numbers without bound could take for ever
-        number = node.value
-        return number if isinstance(number, str) else float(number)  # type: ignore[arg-type]
-    if isinstance(node, ast.Call):
-        assert isinstance(node.func, ast.Name)
+    if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float)):
+        # whole numbers without bound could take for ever
+        return node.value if isinstance(node.value, str) else float(node.value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        called = node.func.id
+        if called in LEARNT:
+            raise ValueError(
+                f"{called}() learns from the data, which only the parametric part of a formula "
+                "can: inside a term write the column itself"
+            )
+        if called not in (*FUNCTIONS, "I"):
+            raise ValueError(
+                f"{called}() is no function that a term can be of; there are {', '.join(FUNCTIONS)}"
+            )
+        if len(node.args) != 1 or node.keywords:
+            raise ValueError(f"{called}() takes one argument; got {text!r}")
         argument = value(node.args[0])
-        return argument if node.func.id == "I" else function(node.func.id)(argument)
-    if isinstance(node, ast.UnaryOp):
-        return operators[type(node.op)](value(node.operand))
+        return argument if called == "I" else function(called)(argument)
+    operator: type[ast.AST] = type(node)
+    parts: list[ast.expr] = []
     if isinstance(node, ast.Compare):
-        left, right = node.left, node.comparators[0]
-        kind: type[ast.AST] = type(node.ops[0])
-    else:
-        assert isinstance(node, ast.BinOp)
-        left, right, kind = node.left, node.right, type(node.op)
-    return operators[kind](value(left), value(right))
+        operator, parts = type(node.ops[0]), [node.left, *node.comparators]
+    elif isinstance(node, ast.BinOp):
+        operator, parts = type(node.op), [node.left, node.right]
+    elif isinstance(node, ast.UnaryOp):
+        operator, parts = type(node.op), [node.operand]
+    if len(parts) > 2:
+        raise ValueError(
+            f"{text!r} is more than one comparison; make that column in the data, and name it"
+        )
+    if operator not in _OPERATORS:
+        raise ValueError(f"{text!r} is no column and no arithmetic of columns")
+    return operators[operator](*map(value, parts))
 
 
 # --- terms ----------------------------------------------------------------------------------------
@@ -402,8 +382,16 @@ class Term(abc.ABC):
 class FunctionOf(Term):
     """A term with the fields ``over`` and ``by_``: what it is a function of, and what splits it."""
 
+    least: ClassVar[int] = 1  # number of columns, at least
     over: tuple[Column, ...]
     by_: Column | Term | None
+
+    def __post_init__(self) -> None:
+        over = checked_columns(self.function, self.over, self.least)
+        object.__setattr__(self, "over", over)
+        object.__setattr__(self, "by_", checked_by(self.function, over, self.by_))
+        if hasattr(self, "k"):
+            object.__setattr__(self, "k", checked_k(self.function, self.k))
 
     @property
     def columns(self) -> tuple[Column, ...]:

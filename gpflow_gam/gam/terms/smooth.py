@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import gpflow
@@ -22,8 +22,6 @@ from .base import (
     Lags,
     Level,
     Term,
-    checked_by,
-    checked_columns,
     checked_k,
 )
 from .parametric import UNSEEN, random_effect
@@ -123,22 +121,19 @@ class MarkovField(FunctionOf):
     by_: Column | Term | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "over", checked_columns("s", self.over))
+        super().__post_init__()
         if len(self.over) != 1:
             raise ValueError(f"s(): bs='mrf' takes one column, of areas; got {self.over!r}.")
-        object.__setattr__(self, "by_", checked_by("s", self.over, self.by_))
-        if self.neighbours is None and self.polygons is None:
+        if self.polygons is not None:
+            object.__setattr__(self, "polygons", _checked_polygons(self.polygons))
+        near = self.neighbours
+        if near is None and self.polygons is None:
             raise ValueError(
                 "s(): bs='mrf' needs neighbours={area: [its neighbours], ...} or polygons={area: "
                 "corners, ...}."
             )
-        if self.polygons is not None:
-            object.__setattr__(self, "polygons", _checked_polygons(self.polygons))
-        if self.neighbours is None:
-            assert self.polygons is not None
-            object.__setattr__(self, "neighbours", sharing_corners(self.polygons))
-        else:
-            object.__setattr__(self, "neighbours", _checked_neighbours(self.neighbours))
+        near = sharing_corners(self.polygons or ()) if near is None else _checked_neighbours(near)
+        object.__setattr__(self, "neighbours", near)
 
     @property
     def areas(self) -> tuple[Level, ...]:
@@ -162,133 +157,81 @@ class MarkovField(FunctionOf):
 
 def sharing_corners(polygons: Polygons) -> Neighbours:
     """Areas that have a corner in common."""
-    owners: dict[tuple[float, float], set[int]] = {}
-    for i, (_, rings) in enumerate(polygons):
+    owners: dict[tuple[float, float], dict[Level, None]] = {}
+    for area, rings in polygons:
         for corner in itertools.chain.from_iterable(rings):
-            owners.setdefault(corner, set()).add(i)
-    pairs = {
-        pair for together in owners.values() for pair in itertools.permutations(sorted(together), 2)
-    }
-    if not pairs:
+            owners.setdefault(corner, {})[area] = None
+    near: dict[Level, dict[Level, None]] = {area: {} for area, _ in polygons}
+    for together in owners.values():
+        for one, other in itertools.permutations(together, 2):
+            near[one][other] = None
+    if not any(near.values()):
         raise ValueError(
             "s(): no two polygons share a corner, to the last digit; give neighbours=, too."
         )
-    names = [area for area, _ in polygons]
-    near: list[list[Level]] = [[] for _ in names]
-    for i, j in sorted(pairs):
-        near[i].append(names[j])
-    return tuple((area, tuple(neighbours)) for area, neighbours in zip(names, near))
+    place = {area: i for i, area in enumerate(near)}
+    return tuple((area, tuple(sorted(near[area], key=place.__getitem__))) for area in near)
 
 
 def _checked_neighbours(value: Any) -> Neighbours:
     if isinstance(value, pd.DataFrame):
-        value = _of_matrix(value)
+        value = value.reindex(columns=value.index)
+        if not np.isin(value, [0, 1]).all():
+            raise ValueError("s(): neighbours as a DataFrame must be zeros and ones of the areas.")
+        value = {area: row.index[row == 1] for area, row in value.iterrows()}
     result: dict[Level, tuple[Level, ...]] = {}
-    for area, near in _pairs("neighbours", value):
-        if isinstance(near, (str, bytes)) or not isinstance(near, Iterable):
+    for area, near in _by_area("neighbours", value).items():
+        if isinstance(near, str) or not isinstance(near, Iterable):
             raise TypeError(f"s(): neighbours of {area!r} must be a list of areas; got {near!r}.")
-        result[area] = tuple(dict.fromkeys(_level("neighbours", other) for other in near))
+        others = dict.fromkeys(_level("neighbours", other) for other in near)
+        result[area] = tuple(other for other in others if other != area)
     for area, near in result.items():
         for other in near:
-            if other == area:
-                raise ValueError(f"s(): neighbours has {area!r} as its own neighbour.")
-            if other not in result:
+            if area not in result.get(other, ()):
                 raise ValueError(
-                    f"s(): neighbours of {area!r} has {other!r}, which is no area; areas are "
-                    f"{_shown(result)}."
-                )
-            if area not in result[other]:
-                raise ValueError(
-                    f"s(): neighbours must be mutual; {area!r} has {other!r}, and {other!r} does "
-                    f"not have {area!r}."
+                    f"s(): neighbours must be mutual; {area!r} has {other!r}, and {other!r} "
+                    + (f"does not have {area!r}." if other in result else "is no area.")
                 )
     return tuple(result.items())
 
 
-def _of_matrix(frame: pd.DataFrame) -> dict[Any, list[Any]]:
-    if set(frame.index) != set(frame.columns) or len(set(frame.index)) < len(frame):
-        raise ValueError(
-            "s(): neighbours as a DataFrame must have the areas as its index and, each once, as "
-            "its columns."
-        )
-    A = frame[list(frame.index)].to_numpy()
-    if not np.isin(A, [0, 1]).all():
-        raise ValueError("s(): neighbours as a DataFrame must be zeros and ones.")
-    names, linked = list(frame.index), A.astype(bool) & ~np.eye(len(A), dtype=bool)
-    return {name: [names[j] for j in np.flatnonzero(row)] for name, row in zip(names, linked)}
-
-
 def _checked_polygons(value: Any) -> Polygons:
     result: dict[Level, tuple[Ring, ...]] = {}
-    for area, given in _pairs("polygons", value):
-        parts = [given]
-        if isinstance(given, (list, tuple)) and len(given) and np.ndim(given[0]) == 2:
-            parts = list(given)
-        rings = tuple(ring for part in parts for ring in _rings(area, part))
-        if not rings:
-            raise ValueError(f"s(): polygons: {area!r} has no corners.")
-        result[area] = rings
+    for area, given in _by_area("polygons", value).items():
+        separate = isinstance(given, (list, tuple)) and len(given) and np.ndim(given[0]) == 2
+        rings = (ring for part in (given if separate else [given]) for ring in _rings(area, part))
+        result[area] = tuple(rings)
     return tuple(result.items())
 
 
 def _rings(area: Level, corners: Any) -> Iterator[Ring]:
     """The rings of a part, which rows of NaN separate."""
-    try:
-        points: AnyNDArray = np.asarray(corners, dtype=np.float64)
-    except (TypeError, ValueError):
-        points = np.zeros(0)
-    if points.ndim != 2 or points.shape[1] != 2:
+    points: AnyNDArray = np.asarray(corners, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != 2 or np.isinf(points).any():
         raise ValueError(
-            f"s(): polygons: corners of {area!r} must be an array [n, 2]; got "
-            f"{type(corners).__name__} of shape {points.shape}."
+            f"s(): polygons: corners of {area!r} must be an array [n, 2] of numbers; got one of "
+            f"shape {points.shape}, or an infinite one."
         )
     holes = np.isnan(points).any(axis=1)
     for ring in np.split(points, np.flatnonzero(holes)):
         kept = ring[~np.isnan(ring).any(axis=1)]
-        if not np.all(np.isfinite(kept)):
-            raise ValueError(f"s(): polygons: {area!r} has infinite corners.")
-        if 0 < len(kept) < 3:
-            raise ValueError(f"s(): polygons: {area!r} has a part of {len(kept)} corner(s).")
         if len(kept):
             yield tuple((float(x), float(y)) for x, y in kept)
 
 
-def _pairs(argument: str, value: Any) -> Iterator[tuple[Level, Any]]:
-    """Areas by name, each with its value in the mapping or list of pairs that was given."""
-    if isinstance(value, Mapping):
-        value = list(value.items())
-    if not isinstance(value, (list, tuple)) or not all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value
-    ):
-        raise TypeError(
-            f"s(): {argument} must be a mapping of areas"
-            + (", or a DataFrame" if argument == "neighbours" else "")
-            + f"; got {type(value).__name__}."
-        )
-    if len(value) < 2:
-        raise ValueError(f"s(): {argument} must have at least two areas; got {len(value)}.")
-    seen = set()
-    for area, neighbours in value:
-        level = _level(argument, area)
-        if level in seen:
-            raise ValueError(f"s(): {argument} has {level!r} twice.")
-        seen.add(level)
-        yield level, neighbours
+def _by_area(argument: str, value: Any) -> dict[Level, Any]:
+    """What a mapping, or a list of pairs as files have it, says of each area."""
+    try:
+        return {_level(argument, area): content for area, content in dict(value).items()}
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"s(): {argument} must be a mapping of areas: {error}") from None
 
 
 def _level(argument: str, value: Any) -> Level:
     level = value.item() if isinstance(value, np.generic) else value
     if not isinstance(level, (str, int, float, bool)):
-        raise TypeError(
-            f"s(): {argument}: areas are text or numbers; got {value!r} of type "
-            f"{type(value).__name__}."
-        )
+        raise TypeError(f"{argument}: areas are text or numbers; got {value!r}.")
     return level
-
-
-def _shown(areas: Iterable[Level]) -> str:
-    names = [repr(a) for a in areas]
-    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
 
 
 FACTOR_SMOOTHS = ("fs", "sz")
@@ -333,14 +276,12 @@ class FactorSmooth(FunctionOf):
     by_: Column | Term | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "over", checked_columns("s", self.over))
+        super().__post_init__()
         if len(self.over) != 2:
             raise ValueError(
                 f"s(): bs={self.bs!r} takes a number and a factor, as s('x', 'g', bs={self.bs!r}); "
                 f"got {len(self.over)} column(s)."
             )
-        object.__setattr__(self, "k", checked_k("s", self.k))
-        object.__setattr__(self, "by_", checked_by("s", self.over, self.by_))
         check_choice("s(): unseen", self.unseen, (*UNSEEN, None))
 
     @property
@@ -399,8 +340,66 @@ def _check_kind_for_shape(function: str, kind: str) -> None:
         )
 
 
+class SmoothTerm(FunctionOf):
+    """A smooth function with the fields ``bs``, ``period`` and ``shape`` of all columns or each."""
+
+    bs: Any
+    k: int | None
+    period: Any
+    shape: Any
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = self.function
+        object.__setattr__(self, "bs", self._each("bs", self.bs, lambda b: checked_kind(name, b)))
+        object.__setattr__(self, "period", self._each("period", self.period, lambda p: p))
+        for kind, period in zip(self.kinds, self.periods):
+            _checked_period(name, kind, period)
+
+    def _each(self, argument: str, value: Any, check: Any) -> Any:
+        """Checked; one value, or of several columns a tuple with one a column."""
+        if not isinstance(value, (tuple, list)) or self.least == 1:
+            return check(value)
+        if len(value) != len(self.over):
+            raise ValueError(
+                f"{self.function}(): {argument} must be one value or one a column, "
+                f"{len(self.over)}; got {value!r}."
+            )
+        return tuple(check(v) for v in value)
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """``bs`` as written, one for each column."""
+        return self.bs if isinstance(self.bs, tuple) else (self.bs,) * len(self.over)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of kernel on each column."""
+        return tuple(map(_kernel_of, self.bases))
+
+    @property
+    def periods(self) -> tuple[float | None, ...]:
+        """The period on each column."""
+        if isinstance(self.period, tuple):
+            return self.period
+        if self.least == 1:
+            return (self.period,) * len(self.over)
+        # one period is for the cyclic columns among several
+        return tuple(self.period if kind == "cyclic" else None for kind in self.kinds)
+
+    @property
+    def shapes(self) -> tuple[str | None, ...]:
+        """The shape along each column, None for any; empty where there is none."""
+        return self.shape if isinstance(self.shape, tuple) else (self.shape,) * bool(self.shape)
+
+    @property
+    def select(self) -> bool:
+        """True if the term shrinks to zero where the data do not support it."""
+        return any(bs in _SHRINKING for bs in self.bases)
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
-class Smooth(FunctionOf):
+class Smooth(SmoothTerm):
     """A smooth function of one column, or an isotropic one of several: see :func:`s`."""
 
     function: ClassVar[str] = "s"
@@ -415,14 +414,10 @@ class Smooth(FunctionOf):
     at: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "over", checked_columns("s", self.over))
+        super().__post_init__()
+        kind = self.bs
         if self.at is not None:
             self._check_at()
-        kind = checked_kind("s", self.bs)
-        object.__setattr__(self, "bs", kind)
-        object.__setattr__(self, "k", checked_k("s", self.k))
-        _checked_period("s", kind, self.period)
-        object.__setattr__(self, "by_", checked_by("s", self.over, self.by_))
         if len(self.over) > 1 and KINDS[self.kind].one_column:
             better = f"; {'use te() for' if KINDS[self.kind].tensor else 'got'} {self.over}"
             raise ValueError(f"s(): bs={kind!r} is for one column{better}.")
@@ -484,31 +479,17 @@ class Smooth(FunctionOf):
         return _kernel_of(self.bs)
 
     @property
-    def bases(self) -> tuple[str, ...]:
-        """``bs`` as written, one for each column or one for all."""
-        return (self.bs,)
-
-    @property
-    def select(self) -> bool:
-        """True if the term shrinks to zero where the data do not support it."""
-        return self.bs in _SHRINKING
-
-    @property
-    def shapes(self) -> tuple[str | None, ...]:
-        """The shape along each column; empty where there is none."""
-        return () if self.shape is None else (self.shape,)
-
-    @property
     def label(self) -> str:
         label = super().label
         return label.replace(")", f",{self.bs})", 1) if KINDS[self.kind].rough else label
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Tensor(FunctionOf):
+class Tensor(SmoothTerm):
     """A function of several columns, each with its own kernel: see :func:`te` and :func:`ti`."""
 
     function: ClassVar[str] = "te"
+    least = 2
     over: tuple[Column, ...]
     bs: str | tuple[str, ...] = "se"
     k: int | None = None
@@ -517,14 +498,7 @@ class Tensor(FunctionOf):
     shape: tuple[str | None, ...] | None = None
 
     def __post_init__(self) -> None:
-        name = self.function
-        object.__setattr__(self, "over", checked_columns(name, self.over, least=2))
-        object.__setattr__(self, "bs", self._each("bs", self.bs, lambda b: checked_kind(name, b)))
-        object.__setattr__(self, "period", self._each("period", self.period, lambda p: p))
-        object.__setattr__(self, "k", checked_k(name, self.k))
-        object.__setattr__(self, "by_", checked_by(name, self.over, self.by_))
-        for kind, period in zip(self.kinds, self.periods):
-            _checked_period(name, kind, period)
+        super().__post_init__()
         if self.shape is not None:
             self._check_shapes()
 
@@ -544,45 +518,6 @@ class Tensor(FunctionOf):
         for kind in self.kinds:
             _check_kind_for_shape("te", kind)
         object.__setattr__(self, "shape", shapes)
-
-    @property
-    def shapes(self) -> tuple[str | None, ...]:
-        """The shape along each column, None for any; empty where there is none."""
-        return self.shape or ()
-
-    def _each(self, argument: str, value: Any, check: Any) -> Any:
-        """Checked; one value, or a tuple with one a column."""
-        if not isinstance(value, (tuple, list)):
-            return check(value)
-        if len(value) != len(self.over):
-            raise ValueError(
-                f"{self.function}(): {argument} must be one value or one a column, "
-                f"{len(self.over)}; got {value!r}."
-            )
-        return tuple(check(v) for v in value)
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kind of kernel on each column."""
-        return tuple(map(_kernel_of, self.bases))
-
-    @property
-    def bases(self) -> tuple[str, ...]:
-        """``bs`` as written, one for each column."""
-        return self.bs if isinstance(self.bs, tuple) else (self.bs,) * len(self.over)
-
-    @property
-    def select(self) -> bool:
-        """True if the term shrinks to zero where the data do not support it."""
-        return any(bs in _SHRINKING for bs in self.bases)
-
-    @property
-    def periods(self) -> tuple[float | None, ...]:
-        """The period on each column."""
-        if isinstance(self.period, tuple):
-            return self.period
-        # one period is for the cyclic columns among several
-        return tuple(self.period if kind == "cyclic" else None for kind in self.kinds)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
