@@ -467,17 +467,14 @@ def test_components_stay_with_their_outputs(family: str) -> None:
 def test_shared_component_has_one_name_and_one_kernel() -> None:
     shared = gpflow.kernels.Constant()
     kernel = SeparateAdditive.of(
-        {
-            "mean": AdditiveKernel({"intercept": shared, "f": _se(0, 0.3)}),
-            "scale": AdditiveKernel({"intercept": shared, "f": _se(0, 0.5)}),
-        }
+        [AdditiveKernel({"intercept": shared, "f": _se(0, length)}) for length in (0.3, 0.5)]
     )
-    assert kernel.names == ("intercept", "mean:f", "scale:f")
+    assert kernel.names == ("intercept", "0:f", "1:f")
     assert kernel.members.tolist() == [[True, True, False], [True, False, True]]
     assert len(kernel.trainable_parameters) == 5
     assert [k.names for k in kernel.latent_kernels] == [
-        ("intercept", "mean:f"),
-        ("intercept", "scale:f"),
+        ("intercept", "0:f"),
+        ("intercept", "1:f"),
     ]
 
 

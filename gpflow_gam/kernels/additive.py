@@ -20,13 +20,12 @@ from gpflow.kernels import (
     MultioutputKernel,
     Periodic,
     Product,
-    SeparateIndependent,
     SquaredExponential,
     Sum,
 )
 
 from ..bijectors import identity, read_together
-from .correlation import PROFILES, Columns, Profile, kernel_columns, with_precise_distances
+from .correlation import PROFILES, Columns, kernel_columns, with_precise_distances
 
 Kernels = Sequence[Kernel]
 
@@ -51,31 +50,29 @@ class StackedKernel(abc.ABC):
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
         """A value that is equal for each ``kernel`` of these ``columns`` that stacks, or None."""
 
-    @abc.abstractmethod
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        """Covariances [G, N, N2] of kernels at their ``X`` [G, N, d] and ``X2`` [G, N2, d]."""
+    level: tf.Tensor | None = None
+    """
+    A constant [G, 1] that ``rest`` takes out; None where there is none, and no such argument.
+
+    Kernels that are nearly constant for long lengthscales have one: what is left keeps its digits.
+    """
 
     @abc.abstractmethod
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        """Variances [G, N] of each kernel at its own ``X`` [G, N, d]."""
-
-    @property
-    def level(self) -> tf.Tensor | None:
+    def K(self, X: tf.Tensor, X2: tf.Tensor, rest: bool = False) -> tf.Tensor:
         """
-        A constant [G, 1] that is taken out of :meth:`K_rest`, None for none.
+        Covariances [G, N, N2] of kernels at their ``X`` [G, N, d] and ``X2`` [G, N2, d].
 
-        Kernels that are nearly constant for long lengthscales take it out, so that what is left
-        keeps its digits.
+        With ``rest`` less the level.
         """
-        return None
 
-    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        """``K - level`` [G, N, N2] without cancellation, at ``X`` and ``X2`` as of :meth:`K`."""
-        return self.K(X, X2)
+    @abc.abstractmethod
+    def K_diag(self, X: tf.Tensor, rest: bool = False) -> tf.Tensor:
+        """Variances [G, N] of each kernel at its own ``X`` [G, N, d], with ``rest`` as of ``K``."""
 
-    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
-        """``K_diag - level`` [G, N] without cancellation, at ``X`` [G, N, d]."""
-        return self.K_diag(X)
+
+def rest_of(stacked: StackedKernel, rest: bool = True) -> dict[str, bool]:
+    """The argument that takes a level out, where there is one."""
+    return {"rest": True} if rest and stacked.level is not None else {}
 
 
 class Alone(StackedKernel):
@@ -98,7 +95,7 @@ class Alone(StackedKernel):
         where[np.arange(len(self.columns)), list(self.columns)] = 1.0
         return tf.matmul(X, tf.constant(where, dtype=X.dtype))
 
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+    def K(self, X: tf.Tensor, X2: tf.Tensor, rest: bool = False) -> tf.Tensor:
         kernel = with_precise_distances(self._kernel)
         if self._whole:  # which may be a user's own, of matrices alone
             return kernel(X[0], None if X2 is X else X2[0])[None]
@@ -107,7 +104,7 @@ class Alone(StackedKernel):
             return evaluate(self._inputs(X))
         return evaluate(self._inputs(X), self._inputs(X2)[0])
 
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+    def K_diag(self, X: tf.Tensor, rest: bool = False) -> tf.Tensor:
         if self._whole:
             return self._kernel(X[0], full_cov=False)[None]
         if self._slices:
@@ -231,92 +228,61 @@ def _by_dimension(X: tf.Tensor, X2: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tenso
     return list(zip(tf.split(X, number, axis=-1), tf.split(across, number, axis=-2)))
 
 
-class _OfDistances(StackedKernel):
-    """A variance, which is the level to take out, times a correlation of distances."""
+@register_stacked(Periodic, *PROFILES)
+class StackedStationary(StackedKernel):
+    """
+    Isotropic stationary kernels, with or without ARD, and periodic squared exponentials.
 
-    variances: tf.Tensor  # [G, 1]
-    profile: Profile
+    The latter have distances of sines (MacKay 1998, eq. 47, in GPflow's parameterisation).
+    """
 
-    @abc.abstractmethod
+    level: tf.Tensor
+
+    def __init__(self, kernels: Kernels, columns: Columns) -> None:
+        super().__init__(kernels, columns)
+        bases = [k.base_kernel if isinstance(k, Periodic) else k for k in kernels]
+        self.profile = PROFILES[type(bases[0])]
+        self.lengthscales = stack_parameters([k.lengthscales for k in bases], rank=2)
+        self.variances = self.level = stack_variances(bases)
+        self._scale = tf.expand_dims(self.lengthscales, 1) / self.profile.scale
+        self._periods: tf.Tensor | None = None
+        if isinstance(kernels[0], Periodic):
+            self._periods = stack_parameters([k.period for k in kernels], rank=3)
+
+    @classmethod
+    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
+        base, period = kernel, None
+        if isinstance(kernel, Periodic):
+            # GPflow's periodic Matern kernels use the 1-norm of the sines: they go one at a time.
+            base, period = kernel.base_kernel, tuple(kernel.period.shape)
+            if type(base) is not SquaredExponential:
+                return None
+        if not _reads(base, columns):
+            return None
+        return tuple(base.lengthscales.shape), tuple(base.variance.shape), period
+
     def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
         """Squared distances [G, N, N2], in lengthscales and times the profile's scale."""
-
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self.variances[:, :, None] * self.profile.tensor(self._distances(X, X2))
-
-    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        deficit = self.profile.tensor(self._distances(X, X2), deficit=True)
-        return self.variances[:, :, None] * deficit
-
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return fill(self.variances, X)
-
-    @property
-    def level(self) -> tf.Tensor:
-        return self.variances
-
-    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
-        return tf.zeros(tf.shape(X)[:-1], X.dtype)
-
-
-@register_stacked(*PROFILES)
-class StackedStationary(_OfDistances):
-    """Isotropic stationary kernels, with or without ARD."""
-
-    def __init__(self, kernels: Kernels, columns: Columns) -> None:
-        super().__init__(kernels, columns)
-        self.lengthscales = stack_parameters([k.lengthscales for k in kernels], rank=2)
-        self.variances = stack_variances(kernels)
-        self.profile = PROFILES[type(kernels[0])]
-
-    @classmethod
-    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
-        if not _reads(kernel, columns):
-            return None
-        return tuple(kernel.lengthscales.shape), tuple(kernel.variance.shape)
-
-    def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        # scaled before they are squared: one pass over [G, N, N2] less
-        scale = tf.expand_dims(self.lengthscales, 1) / self.profile.scale
-        if X.dtype != tf.float64:  # far from the origin X / scale is rounded more than distances
-            middle = tf.stop_gradient(tf.reduce_mean(X2, axis=1, keepdims=True))
-            X, X2 = X - middle, X2 - middle
-        X, X2 = X / scale, X2 / scale
         # One difference per dimension: components read few columns, and unlike the expanded
         # square |x|^2 - 2 x'y + |y|^2 this loses no digits for inputs far from the origin.
-        return tf.add_n([tf.square(a - b) for a, b in _by_dimension(X, X2)])
+        if self._periods is None:
+            # scaled before they are squared: one pass over [G, N, N2] less
+            if X.dtype != tf.float64:  # far from the origin X / scale is rounded more
+                middle = tf.stop_gradient(tf.reduce_mean(X2, axis=1, keepdims=True))
+                X, X2 = X - middle, X2 - middle
+            pairs = _by_dimension(X / self._scale, X2 / self._scale)
+            return tf.add_n([tf.square(a - b) for a, b in pairs])
+        shape = [len(self.kernels), 1, X.shape[-1]]
+        units = [tf.broadcast_to(unit, shape) for unit in (self._periods / np.pi, self._scale)]
+        each = zip(_by_dimension(X, X2), *(tf.split(unit, shape[-1], axis=-1) for unit in units))
+        return tf.add_n([tf.square(tf.sin((a - b) / turn) / s) for (a, b), turn, s in each])
 
+    def K(self, X: tf.Tensor, X2: tf.Tensor, rest: bool = False) -> tf.Tensor:
+        correlation = self.profile.tensor(self._distances(X, X2), deficit=rest)
+        return self.variances[:, :, None] * correlation
 
-@register_stacked(Periodic)
-class StackedPeriodic(_OfDistances):
-    """Periodic squared exponentials (MacKay 1998, eq. 47, in GPflow's parameterisation)."""
-
-    profile = PROFILES[SquaredExponential]
-
-    def __init__(self, kernels: Kernels, columns: Columns) -> None:
-        super().__init__(kernels, columns)
-        bases = [k.base_kernel for k in kernels]
-        shape = [len(bases), len(columns)]
-        lengthscales = stack_parameters([k.lengthscales for k in bases], rank=2)
-        self.scales = tf.broadcast_to(lengthscales / self.profile.scale, shape)
-        periods = stack_parameters([k.period for k in kernels], rank=2)
-        self.periods = tf.broadcast_to(periods, shape)
-        self.variances = stack_variances(bases)
-
-    @classmethod
-    def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
-        base = kernel.base_kernel
-        # GPflow's periodic Matern kernels use the 1-norm of the sines: they go one at a time.
-        if type(base) is not SquaredExponential or not _reads(base, columns):
-            return None
-        return tuple(base.lengthscales.shape), tuple(kernel.period.shape)
-
-    def _distances(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        terms = []
-        for d, (a, b) in enumerate(_by_dimension(X, X2)):
-            period, scale = self.periods[:, d, None, None], self.scales[:, d, None, None]
-            terms.append(tf.square(tf.sin(np.pi * (a - b) / period) / scale))
-        return tf.add_n(terms)
+    def K_diag(self, X: tf.Tensor, rest: bool = False) -> tf.Tensor:
+        return tf.zeros(tf.shape(X)[:-1], X.dtype) if rest else fill(self.variances, X)
 
 
 # --- linear, constant ----------------------------------------------------------------------------
@@ -334,11 +300,11 @@ class StackedConstant(StackedKernel):
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
         return ()
 
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+    def K(self, X: tf.Tensor, X2: tf.Tensor, rest: bool = False) -> tf.Tensor:
         shape = [tf.shape(X)[0], tf.shape(X)[1], tf.shape(X2)[1]]
         return tf.broadcast_to(self.variances[:, :, None], shape)
 
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+    def K_diag(self, X: tf.Tensor, rest: bool = False) -> tf.Tensor:
         return fill(self.variances, X)
 
 
@@ -373,14 +339,14 @@ class _Combined(StackedKernel):
     def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
         """The sum or product of two parts."""
 
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+    def K(self, X: tf.Tensor, X2: tf.Tensor, rest: bool = False) -> tf.Tensor:
         result = []
         for part, at in zip(self.parts, self.positions):
             own = take(X, at)
             result.append(part.K(own, own if X2 is X else take(X2, at)))
         return functools.reduce(self._combine, result)
 
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+    def K_diag(self, X: tf.Tensor, rest: bool = False) -> tf.Tensor:
         each = zip(self.parts, self.positions)
         return functools.reduce(self._combine, [p.K_diag(take(X, at)) for p, at in each])
 
@@ -670,29 +636,20 @@ class SeparateAdditive(AdditiveKernel):
         self._members.setflags(write=False)
 
     @classmethod
-    def of(
-        cls, kernels: SeparateIndependent | Mapping[str, Kernel] | Sequence[Kernel]
-    ) -> SeparateAdditive:
+    def of(cls, kernels: Sequence[AdditiveKernel]) -> SeparateAdditive:
         """From one kernel an output; components are named after outputs that they do not share."""
-        if isinstance(kernels, SeparateIndependent):
-            kernels = list(kernels.kernels)
-        if not isinstance(kernels, Mapping):
-            kernels = {str(i): k for i, k in enumerate(kernels)}
         own: dict[int, tuple[Kernel, list[tuple[int, str]]]] = {}
-        for i, kernel in enumerate(kernels.values()):
-            if not isinstance(kernel, AdditiveKernel):
-                kernel = AdditiveKernel({"f": kernel})
+        for i, kernel in enumerate(kernels):
             for name, part in kernel.components.items():
                 enters = own.setdefault(id(part), (part, []))[1]
                 enters.append((i, name if not enters else enters[0][1]))
-        outputs = list(kernels)
         components: dict[str, Kernel] = {}
-        members = np.zeros((len(outputs), len(own)), dtype=bool)
+        members = np.zeros((len(kernels), len(own)), dtype=bool)
         for c, (part, enters) in enumerate(own.values()):
             which = [i for i, _ in enters]
             name = enters[0][1]
-            if len(which) < len(outputs) or len(outputs) == 1:
-                name = f"{','.join(outputs[i] for i in which)}:{name}"
+            if len(which) < len(kernels) or len(kernels) == 1:
+                name = f"{','.join(map(str, which))}:{name}"
             while name in components:
                 name += "'"
             components[name] = part

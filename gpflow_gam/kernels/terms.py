@@ -20,6 +20,7 @@ from .additive import (
     StackableKernel,
     StackedKernel,
     register_stacked,
+    rest_of,
     signature,
     stack_or_alone,
     stack_variances,
@@ -215,10 +216,10 @@ class StackedOneColumn(StackedKernel):
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
         return () if len(columns) == 1 else None
 
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+    def K(self, X: tf.Tensor, X2: tf.Tensor, rest: bool = False) -> tf.Tensor:
         return self._at(X[:, :, None, 0], X2[:, None, :, 0])
 
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+    def K_diag(self, X: tf.Tensor, rest: bool = False) -> tf.Tensor:
         return self._at(X[..., 0], X[..., 0])
 
     def _at(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
@@ -580,33 +581,21 @@ class StackedMapped(StackedKernel):
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)
         self._inner = stack_or_alone([k.base for k in kernels], kernels[0].inner)
+        self.level = self._inner.level
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
         return signature(kernel.base, kernel.inner)
-
-    def _both(self, X: tf.Tensor, X2: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The inputs of the base kernels."""
-        mapped = self._mapped(X)
-        return mapped, mapped if X2 is X else self._mapped(X2)
 
     def _mapped(self, X: tf.Tensor) -> tf.Tensor:
         if len(self.kernels) == 1:  # at inputs of any leading length
             return self.kernels[0].mapped(X)
         return tf.stack([k.mapped(X[g]) for g, k in enumerate(self.kernels)])
 
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._inner.K(*self._both(X, X2))
+    def K(self, X: tf.Tensor, X2: tf.Tensor, rest: bool = False) -> tf.Tensor:
+        mapped = self._mapped(X)
+        other = mapped if X2 is X else self._mapped(X2)
+        return self._inner.K(mapped, other, **rest_of(self._inner, rest))
 
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_diag(X)
-
-    @property
-    def level(self) -> tf.Tensor | None:
-        return self._inner.level
-
-    def K_rest(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_rest(*self._both(X, X2))
-
-    def K_diag_rest(self, X: tf.Tensor) -> tf.Tensor:
-        return self._inner.K_diag_rest(X)
+    def K_diag(self, X: tf.Tensor, rest: bool = False) -> tf.Tensor:
+        return self._inner.K_diag(X, **rest_of(self._inner, rest))

@@ -18,6 +18,7 @@ from .additive import (
     StackedKernel,
     StackedStationary,
     register_stacked,
+    rest_of,
     signature,
     stack_or_alone,
 )
@@ -46,7 +47,7 @@ class _Nodes(Embedding):
         self.total = tf.reduce_sum(self.weights * inner, axis=-1, keepdims=True)
 
     def mean(self, X: tf.Tensor) -> tf.Tensor:
-        return tf.linalg.matvec(self.base.K_rest(X, self.nodes), self.weights)
+        return tf.linalg.matvec(self.base.K(X, self.nodes, **rest_of(self.base)), self.weights)
 
 
 # which are exact to rounding up to the reach of each correlation
@@ -199,16 +200,16 @@ class StackedZeroMean(StackedKernel):
             form = int(kernel.measure.nodes()[1].shape[0])
         return base, form, _checks(kernel)
 
-    def K(self, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+    def K(self, X: tf.Tensor, X2: tf.Tensor, rest: bool = False) -> tf.Tensor:
         same = X2 is X
         X = self._inside(X)
         X2 = X if same else self._inside(X2)
         embedding, level = self._embed(X.dtype), self.base.level
-        rest = self.base.K_rest(X, X2)
+        h = self.base.K(X, X2, **rest_of(self.base))
         mean, mean2 = self._mean(X), self._mean(X2)
         if level is None:
             scaled = tf.math.divide_no_nan(mean, embedding.total)  # a variance may be zero
-            return rest - scaled[:, :, None] * mean2[:, None, :]
+            return h - scaled[:, :, None] * mean2[:, None, :]
         # With g = c + h: s = h + [c (E h - E_t h(x, t) - E_t h(y, t)) - E_t h(x, t) E_t h(y, t)]
         # / (c + E h), where what is of order c has cancelled on paper rather than in rounding.
         # (Slices, which Grappler does not look through: it would round otherwise than eager code,
@@ -217,17 +218,17 @@ class StackedZeroMean(StackedKernel):
         share = tf.math.divide_no_nan(level, whole)
         along = share * (embedding.total - mean)
         across = -(share + tf.math.divide_no_nan(mean, whole))
-        return rest + along[:, :, None] + across[:, :, None] * mean2[:, None, :]
+        return h + along[:, :, None] + across[:, :, None] * mean2[:, None, :]
 
-    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+    def K_diag(self, X: tf.Tensor, rest: bool = False) -> tf.Tensor:
         X = self._inside(X)
         embedding, level = self._embed(X.dtype), self.base.level
-        rest, mean = self.base.K_diag_rest(X), self._mean(X)
+        h, mean = self.base.K_diag(X, **rest_of(self.base)), self._mean(X)
         if level is None:
-            return rest - tf.math.divide_no_nan(tf.square(mean), embedding.total)
+            return h - tf.math.divide_no_nan(tf.square(mean), embedding.total)
         whole = level + embedding.total
         inner = level * (embedding.total - 2.0 * mean) - tf.square(mean)
-        return tf.maximum(rest + tf.math.divide_no_nan(inner, whole), tf.zeros([], X.dtype))
+        return tf.maximum(h + tf.math.divide_no_nan(inner, whole), tf.zeros([], X.dtype))
 
     def _inside(self, X: tf.Tensor) -> tf.Tensor:
         """X, once it is known to be within the measures' bounds."""

@@ -164,7 +164,7 @@ def check_kernel(kernel: object) -> AdditiveKernel:
     """The kernel, that of separate outputs as one of ours."""
     if isinstance(kernel, SeparateIndependent):
         if all(isinstance(k, AdditiveKernel) for k in kernel.kernels):
-            return SeparateAdditive.of(kernel)
+            return SeparateAdditive.of(kernel.kernels)
     elif isinstance(kernel, AdditiveKernel):
         return kernel
     raise TypeError(

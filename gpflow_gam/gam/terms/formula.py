@@ -408,34 +408,33 @@ def terms_from_json(
 
 
 def _term_from_json(value: Any, kernels: Mapping[str, Kernel]) -> Term:
-    if isinstance(value, dict) and value.get("term") == Transformed.function:
-        return _with_parameter(value, Transformed(*value["columns"]))
-    if isinstance(value, dict) and value.get("term") == AllColumns.function:
-        return _with_parameter(value, AllColumns(tuple(value["columns"])))
-    if not isinstance(value, dict) or value.get("term") not in FUNCTIONS:
+    known = {**FUNCTIONS, Transformed.function: Transformed, AllColumns.function: _all_columns}
+    if not isinstance(value, dict) or value.get("term") not in known:
         raise ValueError(f"no term can be read from {value!r}.")
-    options = {
+    options: dict[str, Any] = {
         name: tuple(option) if isinstance(option, list) else option
         for name, option in value.items()
         if name not in ("term", "columns", "parameter")
     }
     columns = [column_from_json(column) for column in value["columns"]]
-    by = options.get("by")
+    by, own = options.get("by"), options.pop("kernel", None)
     if isinstance(by, dict):
         options["by"] = _term_from_json(by, kernels) if "term" in by else column_from_json(by)
-    if "kernel" in options:
-        kind = value["kernel"]["own"]
-        del options["kernel"]
-        label = _with_parameter(value, FUNCTIONS[value["term"]](*columns, **options)).label
-        if label not in kernels:
-            raise ValueError(
-                f"{label} has a kernel of your own ({kind}), which no file holds; pass "
-                f"kernels={{{label!r}: ...}}."
-            )
-        options["kernel"] = kernels[label]
-    return _with_parameter(value, FUNCTIONS[value["term"]](*columns, **options))
+
+    def made(**others: Any) -> Term:
+        term = known[value["term"]](*columns, **options, **others)
+        return dataclasses.replace(term, parameter=value.get("parameter", ""))
+
+    if own is None:
+        return made()
+    label = made().label
+    if label not in kernels:
+        raise ValueError(
+            f"{label} has a kernel of your own ({own['own']}), which no file holds; pass "
+            f"kernels={{{label!r}: ...}}."
+        )
+    return made(kernel=kernels[label])
 
 
-def _with_parameter(value: Mapping[str, Any], term: Term) -> Term:
-    """The term, of the parameter that it was written for."""
-    return dataclasses.replace(term, parameter=value.get("parameter", ""))
+def _all_columns(*without: Column) -> AllColumns:
+    return AllColumns(without)
