@@ -84,7 +84,7 @@ def network(**options: Any) -> keras.Model:
 
 
 def reporting(**options: Any) -> keras.Model:
-    """Inputs by name, outputs of a loss each, metrics with weights and without."""
+    """Inputs by name, outputs of a loss each, weighted metrics, averages."""
     keras.utils.set_random_seed(1)
     wide, deep = (keras.Input((1,), name=name, dtype="float64") for name in ("wide", "deep"))
     dense = [keras.layers.Dense(2, dtype="float64", activation="tanh") for _ in range(2)]
@@ -97,7 +97,7 @@ def reporting(**options: Any) -> keras.Model:
     }
     model = keras.Model({"wide": wide, "deep": deep}, outputs)
     model.compile(
-        keras.optimizers.Adam(0.05),
+        keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.5),
         loss={"mean": "mse", "side": "mae"},
         loss_weights={"mean": 1.0, "side": 0.5},
         metrics={"mean": ["mae", keras.metrics.RootMeanSquaredError(name="rmse")]},

@@ -10,7 +10,6 @@ import settings  # noqa: F401
 import transforms  # noqa: F401
 
 # isort: split
-import contextlib
 import json
 import os
 import signal
@@ -58,12 +57,8 @@ def main(folder: Path, ports: list[str]) -> None:
         while not all((folder / f"ended {i}").exists() for i in range(2)):
             time.sleep(0.05)
 
-    def devices() -> None:
-        with open(folder / "devices.txt", "w") as file, contextlib.redirect_stdout(file):
-            distributed_layer.main()
-
     workers = [fork(lambda i=i: worker(i)) for i in range(2)]
-    if not (ended(*workers) and ended(fork(devices))):
+    if not (ended(*workers) and ended(fork(distributed_layer.main))):
         sys.exit(1)
 
 

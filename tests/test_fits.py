@@ -369,18 +369,3 @@ def test_a_fit_that_was_ended_stays_as_it_is() -> None:
     fits.ended = True
     fits.refined((1024,))
     assert len(fits.asked) == 1
-
-
-def test_what_fine_nodes_lose_as_well_is_said() -> None:
-    fits = Fits(3000.0, 0.0, {"usual": 0.0})
-    result = fits.refined(()).result
-    assert not result.converged
-    assert "off by up to 5.5 of its standard errors" in result.message
-
-
-def test_nats_that_move_no_effect_are_no_matter() -> None:
-    """Of many rows each loses next to nothing, and what they lose together has no direction."""
-    fits = Fits(20.0, 0.0, {"usual": 0.0})
-    result = fits.refined(()).result
-    assert result.interpolation == pytest.approx(0.2)
-    assert result.converged

@@ -53,15 +53,6 @@ def softmax(data):
 # --- predictions ---------------------------------------------------------------------------------
 
 
-def test_terms_add_up_to_the_predictor(poisson, data):
-    total = poisson.predict(data, type="terms").sum(axis=1)
-    link, se = poisson.predict(data, type="link", se=True, unconditional=False)
-    np.testing.assert_allclose(total, link)
-    mean, var = poisson.posterior.predict_f(poisson.fitted.X)
-    np.testing.assert_allclose(link, mean.numpy()[:, 0])
-    np.testing.assert_allclose(se, np.sqrt(var.numpy()[:, 0]))
-
-
 def test_link_interval_is_normal_and_response_interval_its_image(poisson, data):
     link = poisson.predict(data, type="link", interval=0.9, unconditional=False)
     half = norm.ppf(0.95) * link["se"]

@@ -58,20 +58,6 @@ def test_one_hot_labels_are_codes(likelihood: Any) -> None:
 
 
 @pytest.mark.slow
-def test_one_hot_labels_elsewhere() -> None:
-    heads = [
-        AdditiveGP(gg.s(0), "softmax", num_classes=3, num_data=N, num_inducing=5) for _ in range(2)
-    ]
-    for head, y in zip(heads, (CODES, ONE_HOT)):
-        head.adapt(X, y)
-    np.testing.assert_array_equal(*(h.model.mean_function.constant for h in heads))
-    newton = IterNCGP(gg.s(0), "softmax", num_classes=3)
-    newton.fit(X[:30], ONE_HOT[:30], hyperparameters=False, progress=False)
-    hits = np.argmax(newton(X[:30], output="response"), axis=1) == CODES[:30]
-    assert np.mean(hits) > 0.6
-
-
-@pytest.mark.slow
 def test_classes_of_iterncgp_are_those_of_the_model(tmp_path: Path) -> None:
     """By the covariance between classes, in a call, its moments, losses, metrics and files."""
     terms, options = gg.s(0) + gg.linear(1), {"num_classes": 3, "name": "newton"}

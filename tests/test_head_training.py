@@ -265,19 +265,6 @@ def test_a_loss_finds_the_head_whose_output_it_is_given() -> None:
         fresh(Y, np.array(one(X)))
 
 
-def test_a_batch_stands_for_all_rows() -> None:
-    """Half of the rows teach q(U) what each of them twice does."""
-    sites = []
-    for rows in (slice(None), [*range(N), *range(N)]):
-        head = AdditiveGP(gg.s(0), num_data=2 * N, num_inducing=4, normalization=None)
-        head.loss(Y[rows], head(X[rows], training=True))
-        sites.append([head.parameters[f"variational.site_{k}"] for k in ("precision", "shift")])
-    for one, other in zip(*sites):
-        assert np.abs(other).max() > 1.0
-        # as near as two searches for the null model end
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-2)
-
-
 # --- layers that do not stretch distances --------------------------------------------------------
 
 

@@ -117,7 +117,7 @@ def drawn(family: fam.Family, x: np.ndarray, rng: np.random.Generator) -> tuple[
     ],
     ids=lambda f: f"{named(f)}-{getattr(f, 'df', '')}",
 )
-def test_fits_find_the_curve_in_any_unit_and_files_hold_it(family, tmp_path):
+def test_fits_find_the_curve_in_any_unit(family):
     """From a constant start the large responses sent the mean off, to 10^20 nats below."""
     rng = np.random.default_rng(0)
     classes = family.name in ("bernoulli", "ordinal")
@@ -133,11 +133,6 @@ def test_fits_find_the_curve_in_any_unit_and_files_hold_it(family, tmp_path):
     away = result[0] - mean if np.max(mean) <= 1.0 else result[0] / mean - 1.0
     assert np.sqrt(np.mean(np.square(away))) < (0.05 if np.max(mean) <= 1.0 else 0.2)
     np.testing.assert_allclose(result[-1], result[0], rtol=1e-3)
-    for rows in (True, False):
-        gam.save(tmp_path / str(rows), data=rows)
-        loaded = gg.GAM.load(tmp_path / str(rows))
-        assert loaded.family == gam.family
-        np.testing.assert_array_equal(loaded.predict(data), gam.predict(data))
 
 
 @pytest.fixture(scope="module")

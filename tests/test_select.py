@@ -56,19 +56,6 @@ def test_bands_of_what_has_vanished_say_how_large_it_may_be(fits: dict[bool, gg.
     assert np.median(band["se"]) > 2.0 * np.median(known["se"])
 
 
-def test_files_and_refits_hold_to_it(fits: dict[bool, gg.GAM], tmp_path: Path) -> None:
-    data, _ = made()
-    gam = fits[True]
-    for rows in (True, False):
-        gam.save(tmp_path / f"{rows}", data=rows)
-        loaded = gg.GAM.load(tmp_path / f"{rows}")
-        assert loaded.terms == gam.terms
-        assert loaded.terms.select
-        np.testing.assert_array_equal(loaded.predict(data), gam.predict(data))
-    again = gg.GAM.load(tmp_path / "True").refit(data)
-    np.testing.assert_allclose(again.predict(data), gam.predict(data), atol=0.02)
-
-
 @pytest.mark.slow
 def test_a_term_may_be_selected_by_itself(tmp_path: Path) -> None:
     """``bs="ts"`` has the priors of ``select=True`` for one term, in files as well."""

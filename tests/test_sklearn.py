@@ -163,16 +163,6 @@ def test_missing_values():
 # --- weights -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_weights_are_frequencies():
-    X, _, y = wave(60)
-    w = np.random.default_rng(3).integers(0, 4, 60)
-    model = GAMRegressor("s(0, k=8) + linear(1)")
-    repeated = model.fit(X.repeat(w, axis=0), y.repeat(w)).predict(X, return_std=True)
-    whole = model.fit(X, y, sample_weight=w).predict(X, return_std=True)
-    np.testing.assert_allclose(whole, repeated, rtol=1e-6)
-
-
 @pytest.mark.usefixtures("eagerly")
 def test_fractions_of_weights_and_classes_without_any():
     X, mean, y = wave(40)

@@ -8,7 +8,9 @@ import pickle
 import gpflow
 import numpy as np
 import pandas as pd
+import problems
 import pytest
+from scipy.special import expit
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
@@ -19,18 +21,9 @@ FINE = {"tolerance": 1e-5}
 
 
 def make(n, seed=0):
-    rng = np.random.default_rng(seed)
-    df = pd.DataFrame({"x": rng.uniform(size=n), "z": rng.normal(size=n)})
-    df["g"] = rng.choice(["a", "b", "c"], n)
-    f = np.sin(5 * df["x"]) + 0.4 * df["z"] + df["g"].map({"a": 0.0, "b": 0.5, "c": -0.5})
-    df["y"] = 3.0 + f + 0.3 * rng.standard_normal(n)
-    df["e"] = rng.uniform(0, 1, n)
-    df["w"] = rng.integers(1, 3, n)
-    df["count"] = rng.poisson(np.exp(f + df["e"]))
+    df, rng = problems.table(n, seed), np.random.default_rng([seed, 1])
     df["of"] = rng.integers(3, 9, n)
-    df["hits"] = rng.binomial(df["of"], 1 / (1 + np.exp(-f)))
-    df["kind"] = np.array(["u", "v", "w"])[np.digitize(f + rng.logistic(size=n), [-0.3, 1.0])]
-    return df
+    return df.assign(hits=rng.binomial(df["of"], expit(df["y"] - 3.0)))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +33,7 @@ def data():
 
 CASES = {
     "gaussian": ("y", {"weights": "w"}),
-    "poisson": ("count", {"offset": "e"}),
+    "poisson": ("count", {"offset": "log_e"}),
     "negative_binomial": ("count", {}),
     "binomial": ("hits", {"trials": "of"}),
     "categorical": ("kind", {}),
@@ -220,23 +213,14 @@ def test_the_other_engine_goes_on_where_it_was(data):
 
 
 @pytest.mark.slow
-def test_saved_gams_go_on(data, tmp_path):
+def test_files_without_data_are_fitted_anew_only(data, tmp_path):
     gam = fresh("poisson").fit(data.head(160), y="count", **FINE)
-    gam.save(tmp_path / "a.gam")
-    again = gg.GAM.load(tmp_path / "a.gam")
-    copied = copy.deepcopy(gam)
-    for one in (gam, again, copied):
-        one.update(data.tail(80), **FINE)
-    for one in (again, copied):
-        np.testing.assert_array_equal(one.predict(data), gam.predict(data))
     gam.save(tmp_path / "bare.gam", data=False)
     bare = gg.GAM.load(tmp_path / "bare.gam")
     for ask in (lambda: bare.update(data.tail(80)), lambda: bare.refit()):
         with pytest.raises(ValueError, match=r"without its data.*call refit\(data\)"):
             ask()
-    np.testing.assert_array_equal(bare.predict(data), gam.predict(data))
-    bare.refit(data, **FINE)
-    assert_same(bare, gam, data.head(30))
+    assert_same(bare.refit(data, **FINE), gam.refit(data, **FINE), data.head(30))
 
 
 def test_many_rows(data, monkeypatch):

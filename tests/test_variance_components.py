@@ -87,19 +87,6 @@ def test_an_effect_that_is_not_there_may_be_none():
     assert own["sd"] < own["upper"] < 0.5
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_file_has_the_same_table(data, tmp_path, kept):
-    terms = [s("x", k=8), random_effect("g")]
-    gam = gg.GAM(terms, "poisson").fit(data, "count")
-    gam.save(tmp_path / "gam", data=kept)
-    pd.testing.assert_frame_equal(
-        gg.GAM.load(tmp_path / "gam").variance_components(),
-        gam.variance_components(),
-        rtol=1e-4,
-        atol=1e-6,
-    )
-
-
 @pytest.mark.slow
 def test_parts_of_terms_make_what_the_summary_prints(data):
     terms = s("x", k=8) + te("x", "z", k=9) + s("x", by="z", k=8)
