@@ -39,6 +39,15 @@ def X_(X):
     return tf.constant(X)
 
 
+def test_a_problem_of_some_rows_has_their_prior_variances(rng):
+    X = X_(rng.uniform(-1, 1, (N, 1)))
+    operator = KernelOperator(LatentKernels.of(gpflow.kernels.Linear(), 1), X)
+    of, rows = LaplaceProblem(operator, Poisson(), tf.ones([N, 1], X.dtype), Zero()), [3, 8, 5]
+    expected = np.square(X.numpy()).T
+    np.testing.assert_allclose(of.prior_variances(), expected)
+    np.testing.assert_allclose(of.of_rows(tf.constant(rows)).prior_variances(), expected[:, rows])
+
+
 def reference(name, result, K):
     """Mode [Q, N] and dense covariance at the data [Q N, Q N] by Rasmussen & Williams."""
     Y = result.Y.numpy()

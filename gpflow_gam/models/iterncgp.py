@@ -9,11 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import (
-    InputData,
-    MeanAndVariance,
-    RegressionData,
-)
+from gpflow.base import InputData, MeanAndVariance, Parameter, RegressionData
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli as GPflowBernoulli
 from gpflow.likelihoods import Gaussian, Likelihood
@@ -404,9 +400,11 @@ def parts_of(model: IterNCGP) -> dict[str, list[Any]]:
     parts: dict[str, list[Any]] = {}
     for name in ("kernel", "likelihood", "mean_function"):
         part = getattr(model, name)
-        known = {id(p.unconstrained_variable) for p in part.parameters}
-        others = (v for v in part.variables if id(v) not in known)
-        parts[name] = [part, *part.parameters, *others]
+        # one walk, which is asked for often and takes its time
+        found = list(part._flatten(predicate=lambda x: isinstance(x, (Parameter, tf.Variable))))
+        parameters = [p for p in found if isinstance(p, Parameter)]
+        known = {id(p) for p in parameters} | {id(p.unconstrained_variable) for p in parameters}
+        parts[name] = [part, *parameters, *(v for v in found if id(v) not in known)]
     return {**parts, "data": list(model.data)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -62,10 +63,14 @@ class LaplaceProblem:
         """The log-likelihood to second order in the latent functions. Shapes: g [Q, N]."""
         return checked_curvature(self._expansion(self.predictor(g)), self.likelihood)
 
+    @functools.cached_property
+    def diag(self) -> tf.Tensor:
+        """Prior variances at the data, [1, N] where the kernel is shared, [Q, N] otherwise."""
+        return self.operator.diag()
+
     def prior_variances(self) -> tf.Tensor:
         """Of the latent functions, [Q, N]."""
-        operator = self.operator
-        return tf.broadcast_to(operator.diag(), [operator.num_latents, operator.num_data])
+        return tf.broadcast_to(self.diag, [self.operator.num_latents, self.operator.num_data])
 
     def output_covariance(self, h: tf.Tensor, joint: bool) -> tf.Tensor:
         """Prior covariance less h h' of h [Q, N, R]: [N, Q, Q], or variances [N, Q]."""
@@ -91,8 +96,9 @@ class LaplaceProblem:
         result.X, result.Y = result.operator.X, tf.gather(self.Y, indices)
         result.mean = tf.gather(self.mean, indices)
         result._pivoted, result._asked = None, 0
+        vars(result).pop("diag", None)
         if self._pivoted is not None:
-            result._pivoted = self._pivoted.of_rows(indices, self.operator.diag())
+            result._pivoted = self._pivoted.of_rows(indices, self.diag)
             whole = result._pivoted.rank == self._pivoted.rank
             result._asked = self._asked if whole else result._pivoted.rank
         return result
@@ -114,7 +120,7 @@ class LaplaceProblem:
             self._pivoted, self._asked = self.operator.pivoted(number), number
         if number >= self._pivoted.rank:
             return self._pivoted
-        return self._pivoted.first(number, self.operator.diag())
+        return self._pivoted.first(number, self.diag)
 
 
 def noise_products(precision: Precision, S: tf.Tensor) -> tf.Tensor:

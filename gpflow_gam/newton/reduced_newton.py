@@ -261,7 +261,7 @@ class ReducedNewtonRun(Run):
         # s't is known to rounding in t only: where duplicated points, or smooth kernels, leave K
         # (nearly) singular, less than that is no direction at all
         rounding = 100.0 * float(np.finfo(more.dtype.as_numpy_dtype).eps)
-        scale = tf.reduce_mean(self.problem.operator.diag(), axis=1)[:, None, None]
+        scale = tf.reduce_mean(self.problem.diag, axis=1)[:, None, None]
         for a in range(more.shape[2]):
             s, t = more[..., a : a + 1], products[..., a : a + 1]
             size = tf.reduce_sum(s * t, axis=1, keepdims=True)

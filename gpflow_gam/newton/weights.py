@@ -402,7 +402,7 @@ def left_out(
     noise = noise_products(here.precision, s)
     seen = tf.reduce_sum(s * g, axis=1) + tf.reduce_sum(noise * here.gradient, axis=1)  # [B, M]
     Q = operator.num_latents
-    prior = tf.broadcast_to(some.operator.diag(), [Q, len(rows)]).numpy().T  # [M, Q]
+    prior = some.prior_variances().numpy().T  # [M, Q]
 
     F = state.factor.numpy()
     own, through, loud = (np.asarray(tf.transpose(t, order)) @ F for t, order in
