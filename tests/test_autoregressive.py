@@ -173,20 +173,6 @@ def test_residuals_are_of_what_is_new() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rho", [0.5, 0.8])
-def test_bands_cover_where_noise_lasts(rho: float) -> None:
-    covered, found = [], []
-    for seed in range(30):
-        data = series(100 + seed, 200, rho=rho)
-        gam = gg.GAM("y ~ s(x) + s(t)", ar1="t").fit(data)
-        mean, se = gam.predict(data, "link", se=True)
-        covered.append(np.mean(np.abs(mean - data.f) < 1.96 * se))
-        found.append(parameters(gam)[1])
-    assert 0.9 < np.mean(covered) < 0.99
-    assert np.mean(found) == pytest.approx(rho, abs=0.07)
-
-
-@pytest.mark.slow
 def test_rows_in_codes_are_as_rows_in_numbers() -> None:
     data = series(5, 70_000, rho=0.6)
     whole = gg.GAM("y ~ s(x) + s(t)", ar1="t").fit(data)

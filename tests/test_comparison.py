@@ -15,7 +15,7 @@ from gpflow_gam.gam.comparison import total
 from gpflow_gam.likelihoods.base import unwrapped
 from gpflow_gam.likelihoods.expectations import expectations
 from gpflow_gam.likelihoods.support import checked_observations
-from gpflow_gam.optimizers.binned import bins
+from gpflow_gam.optimizers.binned import bins, cavities
 from gpflow_gam.optimizers.binned.cavities import Neighbourhoods, sites_of
 
 N = 36
@@ -173,8 +173,10 @@ def test_every_family_divides_out_its_site_and_is_close_to_a_fit_without(family)
 
 
 @pytest.mark.parametrize("variational", [None, pytest.param("block", marks=pytest.mark.slow)])
-def test_terms_for_each_parameter(variational):
-    """Of which each has features of its own."""
+@pytest.mark.parametrize("largest", [cavities.MAX_SIZE, 0], ids=["together", "apart"])
+def test_terms_for_each_parameter(variational, largest, monkeypatch):
+    """Of which each has features of its own; of many predictors' means each moves for itself."""
+    monkeypatch.setattr(cavities, "MAX_SIZE", largest)
     data = table()
     gam = gg.GAM({"mean": s("x", k=5) + linear("z"), "scale": linear("z")}, variational=variational)
     gam.fit(data, "heteroskedastic")

@@ -181,41 +181,6 @@ def test_other_errors() -> None:
     assert family_of("gamma").to_json() == {"name": "gamma", "link": "log", "varying": False}
 
 
-def test_rows_left_out_are_those_of_one_model_a_predictor(monkeypatch) -> None:
-    """Cavities of a predictor know nothing of the components of another one."""
-    # each for itself: else their means move together, which test_comparison sees to
-    monkeypatch.setattr("gpflow_gam.optimizers.binned.cavities.MAX_SIZE", 0)
-    frame, _ = _frame("gamma")
-    frame = frame[:200]
-    gam = gg.GAM({"mean": s("x", k=6), "scale": s("z", k=5)}, family="gamma").fit(frame, y="y")
-    loo, fit = gam.loo(), gam.fitted
-    # by hand: dense posterior of the sites of all rows, each row's own taken out
-    moments = fit.moments
-    phi, left = moments.all_features(fit.X)
-    mean, var = moments.total(fit.X)
-    known = np.asarray(fit.model.mean_function(fit.X))
-    result = gg.likelihoods.expectations.expectations(
-        fit.likelihood, fit.X, mean + known, var, fit.Y, ()
-    )
-    weight = np.maximum(result.precision, 0.0)
-    shift = result.slope + weight * mean
-    at = np.arange(0, 200, 23)
-    cavity = np.zeros((2, len(at), 2))
-    for i, own in enumerate(([0, 1], [0, 2])):
-        blocks = [np.r_[moments.block(fit.spec.names[c])] for c in own]
-        features = phi[np.concatenate(blocks)]
-        for k, n in enumerate(at):
-            w, b = weight[:, i].copy(), shift[:, i].copy()
-            w[n] = b[n] = 0.0
-            S = np.linalg.inv(np.eye(len(features)) + (features * w) @ features.T)
-            cavity[0, k, i] = features[:, n] @ S @ features @ b
-            cavity[1, k, i] = features[:, n] @ S @ features[:, n] + left[own, n].sum()
-    density = fit.likelihood.predict_log_density(
-        fit.X[at], cavity[0] + known[at], cavity[1], fit.Y[at]
-    )
-    np.testing.assert_allclose(loo.pointwise[at], density, rtol=1e-4)
-
-
 # --- a noise of its own --------------------------------------------------------------------------
 
 SIZE = 250.0

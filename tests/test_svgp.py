@@ -115,36 +115,6 @@ def test_gpflow_svgp_on_our_pair_equals_coupled_covariance(problem, rng, whiten)
             np.testing.assert_allclose(a, c, atol=2e-6)
 
 
-@pytest.mark.slow_but_first
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda P: vi.CoupledCovariance(),
-        lambda P: vi.BlockPrecision(rank=P),
-        lambda P: vi.CoupledPrecision(rank=P),
-    ],
-    ids=["coupled covariance", "block precision", "coupled precision"],
-)
-def test_full_families_reach_the_collapsed_bound(make):
-    X, Y, kernel, inducing = problems.like(num_components=3, num_inducing=4)
-    collapsed = gg.models.AdditiveSGPR((X, Y), kernel(), inducing(), 0.2)
-    model = gg.models.AdditiveSVGP(
-        kernel(), gpflow.likelihoods.Gaussian(0.2), inducing(), variational=make(12)
-    )
-    gpflow.set_trainable(model.kernel, False)
-    gpflow.set_trainable(model.likelihood, False)
-    gpflow.optimizers.Scipy().minimize(
-        model.training_loss_closure((X, Y)),
-        model.trainable_variables,
-        options={"maxiter": 20_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 1e-9, "maxcor": 50},
-    )
-    bound = float(collapsed.elbo())
-    assert float(model.elbo((X, Y))) == pytest.approx(bound, abs=1e-6)
-    assert float(model.elbo((X, Y))) <= bound + 1e-8
-    for a, b in zip(model.predict_components(X), collapsed.predict_components(X)):
-        np.testing.assert_allclose(a, b, atol=2e-3)
-
-
 @pytest.mark.slow
 def test_optimal_precision_reaches_the_collapsed_bound_in_one_step(problem):
     collapsed = problem.sgpr()
