@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -131,9 +130,6 @@ def _valid_inputs(name: str, Z: TensorData) -> AnyNDArray:
     return Z
 
 
-Strategy = Callable[[AnyNDArray, int, np.random.Generator, Callable[..., AnyNDArray]], AnyNDArray]
-"""(distinct rows or rows, M, generator, covariance) -> Z [at most M, d]."""
-
 _MAX_ROWS = 20_000  # rows looked at: more only cost k-means and greedy
 
 
@@ -172,62 +168,43 @@ def select(
     if not np.all(np.isfinite(X)):
         raise ValueError("X must be finite; drop or impute the rows with missing values.")
     kernel.check_inputs(X)
-    check_choice("strategy", strategy, _STRATEGIES)
-    numbers = _per_component(kernel, num_inducing)
-    # one stream a component: adding a component does not move the others' inputs
-    generators = [np.random.default_rng([seed, i]) for i in range(kernel.num_components)]
-    chosen = {}
-    for name, own, columns, rng in zip(kernel.names, kernel.kernels, kernel.columns, generators):
-        chosen[name] = _select_one(X, own, columns, numbers[name], strategy, name, rng)
-    return AdditiveInducingVariables(chosen)
-
-
-def _per_component(kernel: AdditiveKernel, value: object) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return dict.fromkeys(kernel.names, value)
-    unknown = [n for n in value if n not in kernel.names]
-    missing = [n for n in kernel.names if n not in value]
+    check_choice("strategy", strategy, ("greedy", "quantiles"))
+    numbers = num_inducing
+    if not isinstance(numbers, Mapping):
+        numbers = dict.fromkeys(kernel.names, numbers)
+    unknown = [n for n in numbers if n not in kernel.names]
+    missing = [n for n in kernel.names if n not in numbers]
     if unknown or missing:
         raise ValueError(
             f"num_inducing must have one entry a component ({', '.join(kernel.names)}); "
             f"unknown: {unknown}, missing: {missing}."
         )
-    return dict(value)
-
-
-def _select_one(
-    X: AnyNDArray,
-    kernel: Kernel,
-    columns: tuple[int, ...] | None,
-    number: Any,
-    strategy: str,
-    name: str,
-    rng: np.random.Generator,
-) -> AnyNDArray:
-    check_count(f"num_inducing of component {name!r}", number)
-    if len(X) > _MAX_ROWS:
-        X = X[np.sort(rng.choice(len(X), _MAX_ROWS, replace=False))]
-    alive = np.asarray(kernel(tf.constant(X), full_cov=False)) > 0.0
-    if not np.any(alive):
-        raise ValueError(
-            f"component {name!r} has no prior variance at any row of X (a level that does not "
-            "occur?), so that no inducing inputs can be chosen."
-        )
-    own = X[alive] if columns is None else X[alive][:, list(columns)]
-    distinct = np.unique(own, axis=0)
-    if own.shape[1] == 0:
-        return np.zeros((1, 0))
-
-    def covariance(A: AnyNDArray, B: AnyNDArray | None = None) -> AnyNDArray:
-        first = tf.constant(embed(A, columns, X.shape[1]))
-        if B is None:
-            return np.asarray(kernel(first, full_cov=False))
-        return np.asarray(kernel(first, tf.constant(embed(B, columns, X.shape[1]))))
-
-    if len(distinct) <= number:
-        return distinct
-    Z = _STRATEGIES[strategy](own, int(number), rng, covariance)
-    return np.unique(Z, axis=0)
+    chosen = {}
+    for i, (name, own, columns) in enumerate(zip(kernel.names, kernel.kernels, kernel.columns)):
+        number = numbers[name]
+        check_count(f"num_inducing of component {name!r}", number)
+        # one stream a component: adding a component does not move the others' inputs
+        rng, rows = np.random.default_rng([seed, i]), X
+        if len(rows) > _MAX_ROWS:
+            rows = rows[np.sort(rng.choice(len(rows), _MAX_ROWS, replace=False))]
+        rows = rows[np.asarray(own(tf.constant(rows), full_cov=False)) > 0.0]
+        if not len(rows):
+            raise ValueError(
+                f"component {name!r} has no prior variance at any row of X (a level that does not "
+                "occur?), so that no inducing inputs can be chosen."
+            )
+        points = rows if columns is None else rows[:, list(columns)]
+        distinct = np.unique(points, axis=0)
+        if points.shape[1] == 0:
+            Z = np.zeros((1, 0))
+        elif len(distinct) <= number:
+            Z = distinct
+        elif strategy == "greedy":
+            Z = distinct[_greedy(own, embed(distinct, columns, X.shape[1]), number)]
+        else:
+            Z = _quantiles(points, number, int(rng.integers(2**31)))
+        chosen[name] = np.unique(Z, axis=0)
+    return AdditiveInducingVariables(chosen)
 
 
 def embed(Z: AnyNDArray, columns: tuple[int, ...] | None, width: int) -> AnyNDArray:
@@ -239,23 +216,23 @@ def embed(Z: AnyNDArray, columns: tuple[int, ...] | None, width: int) -> AnyNDAr
     return full
 
 
-def _kmeans(X: AnyNDArray, M: int, rng: np.random.Generator) -> AnyNDArray:
-    centres, _ = cluster_means(X, np.ones(len(X)), M, int(rng.integers(2**31)))
-    constant = np.ptp(X, axis=0) == 0.0
-    centres[:, constant] = X[0, constant]  # exactly: a level code must stay one
-    return centres
+def _quantiles(X: AnyNDArray, M: int, seed: int) -> AnyNDArray:
+    """Even quantiles of one varying column; clusters' means of several."""
+    varying = np.ptp(X, axis=0) > 0.0
+    if np.count_nonzero(varying) != 1:
+        return cluster_means(X, np.ones(len(X)), M, seed)[0]
+    Z = np.repeat(X[:1], M, axis=0)
+    # of the distinct values: heavy ties must not swallow whole quantiles
+    Z[:, varying] = np.quantile(np.unique(X[:, varying]), np.linspace(0.0, 1.0, M))[:, None]
+    return Z
 
 
-def _greedy(
-    X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
-) -> AnyNDArray:
+def _greedy(kernel: Kernel, X: AnyNDArray, M: int) -> list[int]:
     """Pivoted Cholesky: each input is where the others leave most variance."""
-    distinct = np.unique(X, axis=0)
-    variances = covariance(distinct)
+    variances = np.asarray(kernel(tf.constant(X), full_cov=False))
+    row = lambda i: np.asarray(kernel(tf.constant(X[[i]]), tf.constant(X)))[0]  # noqa: E731
     # where the rest is explained to rounding more inputs would only be singular
-    least = 1e-10 * variances.max()
-    row = lambda i: covariance(distinct[[i]], distinct)[0]  # noqa: E731
-    return distinct[pivoted_cholesky(variances, row, M, least)[1]]
+    return pivoted_cholesky(variances, row, M, 1e-10 * variances.max())[1]
 
 
 EQUAL = 1e-13
@@ -286,22 +263,3 @@ def pivoted_cholesky(
         rest = np.maximum(rest - np.square(out), 0.0)
         rest[chosen] = 0.0
     return factor, chosen, rest
-
-
-def _quantiles(
-    X: AnyNDArray, M: int, rng: np.random.Generator, covariance: Callable[..., AnyNDArray]
-) -> AnyNDArray:
-    varying = np.flatnonzero(np.ptp(X, axis=0) > 0.0)
-    if len(varying) != 1:
-        return _kmeans(X, M, rng)
-    # of the distinct values: heavy ties must not swallow whole quantiles
-    values = np.unique(X[:, varying[0]])
-    Z = np.repeat(X[:1], M, axis=0)
-    Z[:, varying[0]] = np.quantile(values, np.linspace(0.0, 1.0, M))
-    return Z
-
-
-_STRATEGIES: dict[str, Strategy] = {
-    "greedy": _greedy,
-    "quantiles": _quantiles,
-}

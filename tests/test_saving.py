@@ -230,8 +230,9 @@ def test_no_parameter_is_missed(saved, tmp_path):
 
 
 def test_own_kernels(data, tmp_path):
-    terms = s("x", kernel=gpflow.kernels.Matern32(), k=5)
-    gam = gg.GAM(terms).fit(data, y="y", **QUICK)
+    own = gpflow.kernels.Matern32()
+    gam = gg.GAM(s("x", kernel=own, k=5)).fit(data, y="y", **QUICK)
+    assert own.lengthscales.numpy() == 1.0  # a term is a value: what is fitted is a copy
     gam.save(tmp_path / "own.gam")
     with pytest.raises(ValueError, match="kernel of your own \\(Matern32\\)"):
         gg.GAM.load(tmp_path / "own.gam")

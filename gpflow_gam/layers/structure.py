@@ -11,7 +11,6 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
-from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from scipy.special import ndtri
@@ -366,9 +365,10 @@ class HeadSpecification:
         )
 
     def to_json(self) -> dict[str, Any]:
-        if own := _kernels_in(self.terms):
+        own = [t.label for t in self.terms if isinstance(t, Smooth) and t.kernel is not None]
+        if own:
             raise ValueError(
-                f"{next(iter(own))} has a kernel of your own, which no configuration can hold: "
+                f"{own[0]} has a kernel of your own, which no configuration can hold: "
                 "use bs=... to save or clone this layer."
             )
         return {
@@ -421,11 +421,6 @@ class HeadSpecification:
         k = term.k or self.num_inducing or _NUM_JOINT
         return dataclasses.replace(term, kernel=kernel, k=k)
 
-    @property
-    def own_kernels(self) -> dict[str, Kernel]:
-        """Kernels of terms that no ``bs`` names, by the labels of their terms."""
-        return _kernels_in(self._terms())
-
     def build_kernel(
         self, structure: Structure, priors: VariancePriors = PRIORS, normal: bool = False
     ) -> AdditiveKernel:
@@ -435,7 +430,7 @@ class HeadSpecification:
         Where features are scaled to be ``normal``, closed forms under that measure take their
         place: nodes are most of a training step.
         """
-        kernel = build_kernel(structure.components, self.scale, self.own_kernels, priors=priors)
+        kernel = build_kernel(structure.components, self._terms(), self.scale, priors=priors)
         for part in _centred(kernel):
             assert isinstance(part.measure, Discrete)
             closed = part.measure.dimension == 1 and closed_form(part.base, Gaussian())
@@ -468,7 +463,7 @@ class HeadSpecification:
 
     def adapt_measures(self, kernel: AdditiveKernel, components: Sequence[Component]) -> None:
         """Centre a kernel's components under the measures of others of the same structure."""
-        fresh = build_kernel(components, self.scale, self.own_kernels)
+        fresh = build_kernel(components, self._terms(), self.scale)
         for part, new in zip(_centred(kernel), _centred(fresh), strict=True):
             measure, nodes = new.measure, part.measure
             assert isinstance(measure, Discrete)
@@ -505,11 +500,6 @@ def _is_joint(term: Term) -> TypeGuard[Smooth]:
     if not isinstance(term, Smooth) or len(term.columns) == 1 or term.kernel is not None:
         return False
     return term.kind == "se" and term.isotropic
-
-
-def _kernels_in(terms: Terms) -> dict[str, Kernel]:
-    smooths = [term for term in terms if isinstance(term, Smooth)]
-    return {t.label: t.kernel for t in smooths if t.kernel is not None}
 
 
 def _centred(kernel: AdditiveKernel) -> list[ZeroMean]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Union
 
 import gpflow
@@ -14,6 +14,7 @@ import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.config import default_float
 from gpflow.kernels import Constant, Kernel, Periodic, Product, Sum
+from gpflow.utilities import deepcopy
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -38,6 +39,8 @@ from ...kernels import (
 )
 from ...measures import Discrete
 from ...priors import SD, Edf, Lengthscale, Prior
+from ..terms import Lag, Smooth, Term
+from ..terms import MarkovField as AreaTerm
 from ..terms.smooth import KINDS, has_line
 from .plan import By, Component, Margin, bases_of
 
@@ -165,32 +168,33 @@ _STATIONARY = {name: kind.kernel for name, kind in KINDS.items() if kind.kernel 
 
 def build_kernel(
     components: Sequence[Component],
+    terms: Iterable[Term],
     scale: float,
-    own: Mapping[str, Kernel] | None = None,
     num_predictors: int = 1,
     priors: VariancePriors = PRIORS,
     null_offset: float = 0.0,
-    stated: Mapping[str, Stated] | None = None,
-    shared: Mapping[str, str] | None = None,
+    units: Sequence[float] | AnyNDArray = (),
+    information: Sequence[float] = (),
 ) -> AdditiveKernel:
     """
-    The additive kernel of components.
+    The additive kernel of the components of terms.
 
-    By labels of terms, ``stated`` are priors of users, and ``shared`` names under which kernels
-    have hyperparameters in common.
+    ``units`` and ``information`` are those of :class:`Stated`, one a predictor.
     """
-    kernels = {
-        c.name: _kernel(
-            c, _size(c, scale, null_offset), own or {}, priors, (stated or {}).get(c.term)
-        )
-        for c in components
-    }
-    firsts: dict[str, str] = {}
+    known = {term.label: term for term in terms}
+    kernels: dict[str, Kernel] = {}
+    firsts: dict[str, Kernel] = {}
     for component in components:
-        name = (shared or {}).get(component.term)
-        if name is not None:
-            first = firsts.setdefault(name, component.name)
-            _share(kernels[first], kernels[component.name], f"id={name!r} of {component.name}")
+        term = known.get(component.term)
+        stated = None
+        if term is not None and term.prior:
+            i = component.predictors_of(num_predictors)[0]
+            stated = Stated(term.prior, float(units[i]), information[i])
+        size = _size(component, scale, null_offset)
+        kernel = kernels[component.name] = _kernel(component, term, size, priors, stated)
+        if term is not None and term.id is not None:
+            first = firsts.setdefault(term.id, kernel)
+            _share(first, kernel, f"id={term.id!r} of {component.name}")
     if not any(c.predictors for c in components):
         return AdditiveKernel(kernels)
     members = [
@@ -241,8 +245,8 @@ def _size(component: Component, scale: float, null_offset: float) -> float:
 
 def _kernel(
     component: Component,
+    term: Term | None,
     scale: float,
-    own: Mapping[str, Kernel],
     priors: VariancePriors,
     stated: Stated | None,
 ) -> Kernel:
@@ -252,7 +256,7 @@ def _kernel(
         # which reads columns numbered from 0
         local = tuple(dataclasses.replace(m, column=i) for i, m in enumerate(component.margins))
         component = dataclasses.replace(component, margins=local)
-    base = _function(component, size, own, priors)
+    base = _function(component, term, size, priors)
     if stated is not None:
         stated.impose(base, component)
     if component.slots:
@@ -273,7 +277,7 @@ def _multiplier(by: By) -> Kernel:
 
 
 def _function(
-    component: Component, size: float, own: Mapping[str, Kernel], priors: VariancePriors
+    component: Component, term: Term | None, size: float, priors: VariancePriors
 ) -> Kernel:
     margins, form = component.margins, component.form
     varying = component.varying
@@ -282,7 +286,10 @@ def _function(
     if form == "means":
         return Sum([_constant(size), _levels(component, size, priors.other)])
     if form == "own":
-        return OnColumns(own[component.term], [m.column for m in margins])
+        assert isinstance(term, Smooth)
+        assert term.kernel is not None
+        # a copy: a term is a value, and fitting one GAM must not change another
+        return OnColumns(deepcopy(term.kernel), [m.column for m in margins])
     if form == "line":
         line = _line(0.0 if varying else margins[0].centre, [margins[0].column])
         unit = (size / margins[0].span) ** 2
@@ -292,7 +299,8 @@ def _function(
     if form == "levels":
         return _levels(component, size, priors.other)
     if form == "areas":
-        field = _centred(_field(component, size, priors.other), margins[0])
+        assert isinstance(term, AreaTerm)
+        field = _centred(_field(component, term, size, priors.other), margins[0])
         return Sum([_level(size, priors.level), field]) if varying else field
     if form == "deviations":
         return Product([_deviations(m, size, priors.other) for m in margins])
@@ -305,7 +313,7 @@ def _function(
     if margins[0].kind == "rw":
         return _walk(component, size, varying, priors.other)
     of_trend, of_deviation = priors.of_smooth(component.select)
-    parts = _trends(component, size, of_trend)
+    parts = _trends(component, size, of_trend, of_lags=isinstance(term, Lag))
     if not parts:  # it is all there is
         of_deviation = of_deviation._replace(start=priors.other.start)
     deviation = _joint_kernel(component, size, of_deviation, priors.other)
@@ -346,7 +354,7 @@ def _set_parametric(
     return _set_variance(kernel, UNPENALISED * variance)
 
 
-def _trends(component: Component, size: float, prior: VariancePrior) -> list[Kernel]:
+def _trends(component: Component, size: float, prior: VariancePrior, of_lags: bool) -> list[Kernel]:
     """The straight parts of a smooth: what is left to its deviation from them may vanish."""
     if component.form not in ("smooth", "tensor"):
         return []
@@ -355,7 +363,7 @@ def _trends(component: Component, size: float, prior: VariancePrior) -> list[Ker
         if has_line(margin.kind):
             line = _line(margin.centre, [margin.column])
             result.append(_set_variance(line, (size / margin.span) ** 2, prior))
-    if component.of_lags and has_line(component.margins[0].kind):
+    if of_lags and has_line(component.margins[0].kind):
         lags = _margin_kernel(component.margins[1])
         result[0] = Product([result[0], _set_variance(lags, _unit(component.margins[1]))])
     return result
@@ -433,9 +441,9 @@ def _shaped_kernel(
 _NEXT_TO_NOTHING = 1e-6  # the share of independent effects where there are none
 
 
-def _field(component: Component, size: float, prior: VariancePrior) -> Kernel:
+def _field(component: Component, term: AreaTerm, size: float, prior: VariancePrior) -> Kernel:
     (margin,) = component.margins
-    field = MarkovField(len(margin.nodes), component.edges, active_dims=[margin.column])
+    field = MarkovField(len(margin.nodes), term.edges, active_dims=[margin.column])
     mode, spread = INDEPENDENT
     if component.independent:
         field.independent = positive_parameter(mode, mode, spread)

@@ -91,7 +91,6 @@ class Component:
     # inducing inputs [M, d], in the order of the margins
     inducing: tuple[tuple[float, ...], ...] = ()
     predictors: tuple[int, ...] = ()  # places of the predictors that it enters; empty for all
-    edges: tuple[tuple[int, int], ...] = ()  # pairs of areas that are neighbours, by their codes
     knots: tuple[float, ...] = ()  # where the speed of an adaptive function is learnt
     # of a line or levels, whether their variance is learnt, not large and fixed
     shrink: bool = True
@@ -102,7 +101,6 @@ class Component:
     # of a term that is summed over evaluations of its function, the columns of X of each: those of
     # the margins, and that of the weight. The first are the margins' and by's own.
     slots: tuple[tuple[int, ...], ...] = ()
-    of_lags: bool = False  # whether the line along the first column has a slope for each lag
 
     @property
     def varying(self) -> bool:
@@ -158,7 +156,8 @@ class Component:
         def frozen(v: Any) -> Any:
             return tuple(frozen(x) for x in v) if isinstance(v, list) else v
 
-        fields = {name: frozen(v) for name, v in value.items() if name not in ("margins", "by")}
+        others = ("margins", "by", "edges", "of_lags")  # the last two are of older files
+        fields = {name: frozen(v) for name, v in value.items() if name not in others}
         margins = tuple(Margin(**{k: frozen(v) for k, v in m.items()}) for m in value["margins"])
         by = None if value["by"] is None else By(**value["by"])
         return cls(margins=margins, by=by, **fields)
@@ -638,7 +637,7 @@ def _summed(
     by = By(slots[0][-1], size=float(size), constant=constant)
     data = Seen.of(pooled, at)
     component = _component(term, term.label, keys, list(slots[0][:-1]), data, by, *manner)
-    return dataclasses.replace(component, slots=slots, of_lags=isinstance(term, Lag))
+    return dataclasses.replace(component, slots=slots)
 
 
 def _is_free(term: Term, terms: Terms) -> bool:
@@ -692,13 +691,12 @@ def _component(
         number = NUM_NODES.get(len(places), 150)
     nodes, weights = fewer_points(data, kinds, number, seed) if number else (np.zeros(0),) * 2
     kind = term.kind if isinstance(term, Smooth) else ""
-    edges: tuple[tuple[int, int], ...] = ()
     knots: tuple[float, ...] = ()
     if isinstance(term, MarkovField):
         shares = dict(zip(margins[0].nodes, margins[0].weights))  # areas without data have none
         codes = tuple(float(i) for i in range(len(term.areas)))
         masses = tuple(shares.get(code, 0.0) for code in codes)
-        margins, edges = (dataclasses.replace(margins[0], nodes=codes, weights=masses),), term.edges
+        margins = (dataclasses.replace(margins[0], nodes=codes, weights=masses),)
     elif kind == "sos":
         span = float(np.max(np.ptp(unit_vectors(data.points), axis=0)))  # in radii of the globe
         latitude, longitude = (dataclasses.replace(m, span=span) for m in margins)
@@ -726,7 +724,6 @@ def _component(
         tuple(map(tuple, nodes.tolist())),
         tuple(weights.tolist()),
         tuple(map(tuple, Z.tolist())),
-        edges=edges,
         knots=knots,
         shrink=term.shrinks,
         select=select and form in ("smooth", "tensor"),

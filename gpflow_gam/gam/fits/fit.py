@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
-from gpflow.utilities import deepcopy, parameter_dict, set_trainable
+from gpflow.utilities import parameter_dict, set_trainable
 
 from ... import optimizers
 from ...bijectors import exponential
@@ -32,7 +32,6 @@ from ...optimizers.mcmc import sample_chains
 from ...variational import OptimalPrecision
 from ..components import (
     Component,
-    Stated,
     build_inducing,
     build_kernel,
     entering,
@@ -43,7 +42,7 @@ from ..families import Binomial, Ordinal
 from ..families.encoding import Sample
 from ..frames import Encoder, Fill, LevelColumn, NumericColumn, Table, filled
 from ..frames.table import merged_categories
-from ..terms import Column, Expression, Smooth, as_column
+from ..terms import Column, Expression, as_column
 from .data import Data, HeldData, MissingData
 from .fitted import FittedGAM
 from .reading import (
@@ -82,12 +81,6 @@ def build_model(spec: Specification, data: Data) -> Model:
     # Of rows that are not all held as numbers it holds none: that of Gaussian data is an
     # AdditiveSVGP, too, whose q is the optimal one.
     predictors = spec.family.num_predictors(spec.levels)
-    # copies: a term is a value, and fitting one GAM must not change another
-    users = {
-        t.label: deepcopy(t.kernel)
-        for t in spec.terms
-        if isinstance(t, Smooth) and t.kernel is not None
-    }
     mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
     exact, units = spec.variational == "exact", np.ones(predictors)
     collapsed = exact and data.complete and spec.ar1 is None
@@ -98,16 +91,16 @@ def build_model(spec: Specification, data: Data) -> Model:
             weights = data.columns.weights
             likelihood = spec.family.likelihood(data.responses, spec.levels, weights)
         units = np.broadcast_to(spec.family.units(likelihood)[0], predictors)
-    priors = {t.label: t.prior for t in spec.terms if t.prior}
-    stated = {
-        c.term: Stated(priors[c.term], float(units[i]), spec.information[i])
-        for c in spec.effects
-        for i in c.predictors_of(predictors)[:1]
-        if c.term in priors
-    }
-    shared = {t.label: t.id for t in spec.terms if t.id is not None}
-    fixed = spec.priors, spec.null_offset, stated, shared
-    kernel = build_kernel(spec.components, spec.scale, users, predictors, *fixed)
+    kernel = build_kernel(
+        spec.components,
+        spec.terms,
+        spec.scale,
+        predictors,
+        spec.priors,
+        spec.null_offset,
+        units,
+        spec.information,
+    )
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     if exact:  # a noise variance in logarithms, as a response may be in any unit
         noise = Parameter(0.5 * spec.scale**2, transform=exponential())

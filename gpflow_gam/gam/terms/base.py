@@ -214,7 +214,7 @@ def expression_of(node: ast.expr) -> Expression:
     _names(node)
     result = Expression(shown(ast.unparse(node)))
     if not result.variables:
-        raise ValueError(f"{result} reads no column")
+        raise ValueError(f"{result} reads no column.")
     return result
 
 
@@ -265,14 +265,15 @@ def _evaluated(
         if called in LEARNT:
             raise ValueError(
                 f"{called}() learns from the data, which only the parametric part of a formula "
-                "can: inside a term write the column itself"
+                "can: inside a term write the column itself."
             )
         if called not in (*FUNCTIONS, "I"):
             raise ValueError(
-                f"{called}() is no function that a term can be of; there are {', '.join(FUNCTIONS)}"
+                f"{called}() is no function that a term can be of; there are "
+                f"{', '.join(FUNCTIONS)}."
             )
         if len(node.args) != 1 or node.keywords:
-            raise ValueError(f"{called}() takes one argument; got {text!r}")
+            raise ValueError(f"{called}() takes one argument; got {text!r}.")
         argument = value(node.args[0])
         return argument if called == "I" else function(called)(argument)
     operator: type[ast.AST] = type(node)
@@ -285,10 +286,10 @@ def _evaluated(
         operator, parts = type(node.op), [node.operand]
     if len(parts) > 2:
         raise ValueError(
-            f"{text!r} is more than one comparison; make that column in the data, and name it"
+            f"{text!r} is more than one comparison; make that column in the data, and name it."
         )
     if operator not in _OPERATORS:
-        raise ValueError(f"{text!r} is no column and no arithmetic of columns")
+        raise ValueError(f"{text!r} is no column and no arithmetic of columns.")
     return operators[operator](*map(value, parts))
 
 

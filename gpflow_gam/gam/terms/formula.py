@@ -84,13 +84,21 @@ def parse_formula(text: str) -> Formula:
     :return: its ``response``, ``terms``, ``offset`` and what else it says.
     :raises ValueError: what is no formula, with the part that is not.
     """
+    try:
+        return _parsed(text)
+    except (TypeError, ValueError) as error:
+        already = str(error).startswith("formula ")  # of the part that formulaic reads
+        raise ValueError(str(error) if already else f"formula {text!r}: {error}") from None
+
+
+def _parsed(text: str) -> Formula:
     left, _, right = _SPELLINGS.sub("", text).rpartition("~")
-    response, trials = _response(left.strip(), text) if left.strip() else (None, None)
+    response, trials = _response(left.strip()) if left.strip() else (None, None)
     terms: list[Term] = []
     offset: list[Column] = []
     transformed: list[str] = []
     without: list[Column] = []
-    pieces = list(_pieces(right, text))
+    pieces = list(_pieces(right))
     for sign, piece in pieces:
         if piece == "1":
             continue  # the intercept
@@ -99,22 +107,20 @@ def parse_formula(text: str) -> Formula:
             continue
         if piece.startswith("(") and piece.endswith(")") and "|" in piece:
             if sign == "-":
-                raise ValueError(
-                    f"formula {text!r}: - {piece} takes nothing away; leave the term out."
-                )
-            terms += _random_effects(piece[1:-1], text)
+                raise ValueError(f"- {piece} takes nothing away; leave the term out.")
+            terms += _random_effects(piece[1:-1])
             continue
-        if _transforms(piece, text):
+        if _transforms(piece):
             transformed.append(f"{sign} {piece}")
             continue
-        node = _expression(piece, text)
+        node = _expression(piece)
         if sign == "-":
-            without.append(_column(node, text))
+            without.append(_column(node))
         elif _is_call(node, "offset"):
             assert isinstance(node, ast.Call)
-            offset += [_column(argument, text) for argument in node.args]
+            offset += [_column(argument) for argument in node.args]
         else:
-            terms.append(_term(node, text))
+            terms.append(_term(node))
     named = response is not None or any(isinstance(c, str) for t in terms for c in t.columns)
     signs = [sign + piece for sign, piece in pieces]
     if named and "+0" in signs and Variable(0) in terms:
@@ -124,79 +130,76 @@ def parse_formula(text: str) -> Formula:
     said = [sign for sign in signs if sign in ("+1", "-1", "+0")]  # the last one counts, as in R
     gone = bool(said) and said[-1] != "+1"
     if without and AllColumns() not in terms:
-        raise ValueError(
-            f"formula {text!r}: - {without[0]} takes nothing away; leave the term out."
-        )
+        raise ValueError(f"- {without[0]} takes nothing away; leave the term out.")
     if without:
         terms[terms.index(AllColumns())] = AllColumns(tuple(without))
     if transformed:
         whole = " ".join(transformed)
         if not whole.startswith("+"):
-            raise ValueError(f"formula {text!r}: {whole!r} takes nothing away; leave it out.")
+            raise ValueError(f"{whole!r} takes nothing away; leave it out.")
         terms.append(Transformed(whole[2:]))
     return Formula(response, Terms(terms, [""] if gone else []), tuple(offset), trials)
 
 
-def _response(left: str, text: str) -> tuple[ResponseSpec, Column | None]:
+def _response(left: str) -> tuple[ResponseSpec, Column | None]:
     """The response, and its trials."""
-    node = _expression(left, text)
+    node = _expression(left)
     if _is_call(node, "Surv"):
         assert isinstance(node, ast.Call)
-        return _censored(node, text), None
+        options = {str(k.arg): _option(str(k.arg), k.value) for k in node.keywords}
+        return Surv(*map(_column, node.args), **options), None
     if _is_call(node, "cbind"):
         assert isinstance(node, ast.Call)
-        return _counted(node, text)
+        return _counted(node)
     if isinstance(node, (ast.Call, ast.BinOp)):
         raise ValueError(
-            f"formula {text!r}: the response is a column, not {left!r}. A family with another link "
+            f"the response is a column, not {left!r}. A family with another link "
             "says how it depends on terms: family='gamma' has the logarithm of its mean, 'beta' "
             "the logit. Or transform it in the data, and everything is of the transformed column. "
             "Successes k of n trials are cbind(k, n - k)."
         )
-    return _name(node, text), None
+    return _name(node), None
 
 
-def _counted(call: ast.Call, text: str) -> tuple[Column, Column]:
+def _counted(call: ast.Call) -> tuple[Column, Column]:
     """Successes and trials of ``cbind(successes, failures)``."""
     if len(call.args) != 2 or call.keywords:
-        raise ValueError(
-            f"formula {text!r}: cbind() takes successes and failures, as cbind(k, n - k)."
-        )
+        raise ValueError("cbind() takes successes and failures, as cbind(k, n - k).")
     for node in call.args:
-        _column(node, text)
+        _column(node)
     successes, failures = call.args
-    column = _column(successes, text)
+    column = _column(successes)
     if isinstance(failures, ast.BinOp) and isinstance(failures.op, ast.Sub):
         whole, rest = failures.left, failures.right
         if ast.dump(rest) == ast.dump(successes):
-            return column, _column(whole, text)
+            return column, _column(whole)
     return column, Expression(" + ".join(f"({shown(ast.unparse(node))})" for node in call.args))
 
 
-def _random_effects(inside: str, text: str) -> list[Term]:
+def _random_effects(inside: str) -> list[Term]:
     """Terms of ``(1 | g)``, ``(x | g)``, ``(1 | a/b)``, ``(1 | a:b)``; all independent."""
     left, _, right = inside.replace("||", "|").partition("|")
     groups: list[list[Column]] = []
     for part in right.split("/"):
-        names = [_name(_expression(name.strip(), text), text) for name in part.split(":")]
+        names = [_name(_expression(name.strip())) for name in part.split(":")]
         groups.append([*(groups[-1] if groups else []), *names])
     slopes: list[Column] = []
     intercept = True
-    for sign, piece in _pieces(left, text):
+    for sign, piece in _pieces(left):
         if piece in ("0", "1"):
             intercept = (sign == "+") == (piece == "1")
         elif sign == "-":
-            raise ValueError(f"formula {text!r}: - {piece} takes nothing away; leave it out.")
+            raise ValueError(f"- {piece} takes nothing away; leave it out.")
         else:
-            slopes.append(_column(_expression(piece, text), text))
+            slopes.append(_column(_expression(piece)))
     of = [None] * intercept + slopes
     return [random_effect(*columns, by=by) for columns in groups for by in of]
 
 
-def _pieces(right: str, text: str) -> Iterator[tuple[str, str]]:
+def _pieces(right: str) -> Iterator[tuple[str, str]]:
     """Summands with their signs, as they are outside brackets and quotes."""
     if not right.strip():
-        raise ValueError(f"formula {text!r} has an empty side.")
+        raise ValueError("it has an empty side.")
     sign, start, depth, quote = "+", 0, 0, ""
     for i, c in enumerate(right):
         if quote:
@@ -218,7 +221,7 @@ def _pieces(right: str, text: str) -> Iterator[tuple[str, str]]:
     yield sign, right[start:].strip()
 
 
-def _transforms(piece: str, text: str) -> bool:
+def _transforms(piece: str) -> bool:
     """True if a summand is for ``formulaic`` to read."""
     try:
         node = ast.parse(hidden(piece), mode="eval").body
@@ -232,27 +235,27 @@ def _transforms(piece: str, text: str) -> bool:
         return node.func.id in TRANSFORMS and node.func.id not in FUNCTIONS
     if _SMOOTH.search(_FACTOR.sub("", piece)) or not isinstance(node, ast.BinOp):
         raise ValueError(
-            f"formula {text!r}: terms are joined by +; {piece!r} is not understood. For an "
+            f"terms are joined by +; {piece!r} is not understood. For an "
             "interaction write ti(x, z), for a varying coefficient s(x, by=z)."
         )
     if isinstance(node.op, (ast.Pow, ast.BitXor)) and isinstance(node.left, ast.Name):
         name = node.left.id
         raise ValueError(
-            f"formula {text!r}: a power of a column is its interaction with itself, which is "
+            "a power of a column is its interaction with itself, which is "
             f"{name}; write I({name}**2) or poly({name}, 2)."
         )
     return True
 
 
-def _expression(part: str, text: str) -> ast.expr:
+def _expression(part: str) -> ast.expr:
     if not part:
-        raise ValueError(f"formula {text!r} has an empty side.")
+        raise ValueError("it has an empty side.")
     try:
         return ast.parse(hidden(part), mode="eval").body
     except SyntaxError as error:
         near = part[max((error.offset or 1) - 1, 0) :][:20]
         raise ValueError(
-            f"formula {text!r} cannot be read near {near!r}; "
+            f"it cannot be read near {near!r}; "
             "write terms as s(x), te(x, z), factor(g), joined by +."
         ) from None
 
@@ -261,74 +264,54 @@ def _is_call(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
-def _censored(call: ast.Call, text: str) -> Surv:
-    columns = [_column(argument, text) for argument in call.args]
-    options = {str(k.arg): _option(str(k.arg), k.value, text) for k in call.keywords}
-    try:
-        return Surv(*columns, **options)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"formula {text!r}: {error}") from None
-
-
-def _name(node: ast.expr, text: str) -> str:
+def _name(node: ast.expr) -> str:
     result = name_of(node)
     if result is None and isinstance(node, ast.Constant) and isinstance(node.value, str):
         result = node.value
     if result is None:
-        raise ValueError(f"formula {text!r}: {shown(ast.unparse(node))!r} is no column.")
+        raise ValueError(f"{shown(ast.unparse(node))!r} is no column.")
     return result
 
 
-def _term(node: ast.expr, text: str) -> Term:
+def _term(node: ast.expr) -> Term:
     if isinstance(node, (ast.Name, ast.Attribute, ast.Constant)):
-        return Variable(_column(node, text))
+        return Variable(_column(node))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise ValueError(f"formula {text!r}: {shown(ast.unparse(node))!r} is no term.")
+        raise ValueError(f"{shown(ast.unparse(node))!r} is no term.")
     function = node.func.id
     if function not in FUNCTIONS:
         near = difflib.get_close_matches(function, FUNCTIONS, n=1)
         hint = f"; did you mean {near[0]}()?" if near else ""
-        raise ValueError(
-            f"formula {text!r}: {function}() is no term; there are {', '.join(FUNCTIONS)}{hint}"
-        )
-    columns = [_column(argument, text) for argument in node.args]
+        raise ValueError(f"{function}() is no term; there are {', '.join(FUNCTIONS)}{hint}")
+    columns = [_column(argument) for argument in node.args]
     options = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise ValueError(f"formula {text!r}: ** is not understood.")
-        options[keyword.arg] = _option(keyword.arg, keyword.value, text)
-    try:
-        term: Term = FUNCTIONS[function](*columns, **options)
-    except TypeError as error:
-        raise ValueError(f"formula {text!r}: {error}") from None
+            raise ValueError("** is not understood.")
+        options[keyword.arg] = _option(keyword.arg, keyword.value)
+    term: Term = FUNCTIONS[function](*columns, **options)
     return term
 
 
-def _column(node: ast.expr, text: str) -> Any:
+def _column(node: ast.expr) -> Any:
     """A column's name or index, or the expression that computes it."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value  # an index
     if isinstance(node, ast.Constant) or name_of(node) is not None:
-        return _name(node, text)
-    try:
-        return expression_of(node)
-    except ValueError as error:
-        raise ValueError(f"formula {text!r}: {error}.") from None
+        return _name(node)
+    return expression_of(node)
 
 
-def _option(name: str, node: ast.expr, text: str) -> Any:
+def _option(name: str, node: ast.expr) -> Any:
     if name in ("by", "group", "time"):
-        return (
-            _term(node, text) if any(_is_call(node, f) for f in FUNCTIONS) else _column(node, text)
-        )
+        return _term(node) if any(_is_call(node, f) for f in FUNCTIONS) else _column(node)
+    if name == "prior":
+        return _prior(node)
     try:
-        return _prior(node) if name == "prior" else _literal(node)
-    except ValueError as error:
-        if name == "prior":
-            raise ValueError(f"formula {text!r}: {error}") from None
+        return _literal(node)
+    except ValueError:
         raise ValueError(
-            f"formula {text!r}: {name} must be a number or text in quotes; got "
-            f"{shown(ast.unparse(node))!r}."
+            f"{name} must be a number or text in quotes; got {shown(ast.unparse(node))!r}."
         ) from None
 
 
@@ -341,10 +324,7 @@ def _prior(node: ast.expr) -> Any:
         written = shown(ast.unparse(node))
         raise ValueError(f"prior must be one of {', '.join(PRIORS)}, called; got {written!r}.")
     options = {str(k.arg): _literal(k.value) for k in node.keywords}
-    try:
-        return PRIORS[name](*map(_literal, node.args), **options)
-    except TypeError as error:
-        raise ValueError(f"{error}.") from None
+    return PRIORS[name](*map(_literal, node.args), **options)
 
 
 def _literal(node: ast.expr) -> Any:
