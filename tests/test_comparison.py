@@ -464,6 +464,31 @@ def test_weights_predict_left_out_rows_best(stacked):
     assert np.sum(np.log(p @ stack.weights)) > max(alone) + 0.1
 
 
+def test_scores_weigh_fits_for_what_lies_beyond():
+    """Of a parabola, whose left-out rows both predict: the fit that goes on along its slope."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": np.sort(rng.uniform(size=120))})
+    data["y"] = 4.0 * data["x"] ** 2 + 0.2 * rng.normal(size=120)
+    gams = {n: gg.GAM(f"y ~ s(x, bs={n!r}, k=10)").fit(data) for n in ("matern52", "iou")}
+    scores = {}
+    for name, gam in gams.items():
+        forecasts = gg.backtest(gam, data, time="x", horizon=0.2, origins=2, num_samples=2)
+        scores[name] = forecasts["log_density"]
+    stack = gg.stack(gams, scores=scores)
+    assert stack.weights[1] > 0.9
+    p = np.exp(np.stack(list(scores.values()), axis=1))
+    gain = np.mean(p / (p @ stack.weights)[:, None], axis=0)
+    assert np.all(gain < 1.0 + 1e-4)  # no weight can be moved
+    np.testing.assert_array_equal(
+        gg.stack(*gams.values(), scores=list(scores.values())).weights, stack.weights
+    )
+    for wrong in ({"iou": scores["iou"]}, [scores["iou"]], [scores["iou"], scores["iou"][1:]]):
+        with pytest.raises(ValueError, match="scores: of each of the fits .*'iou'.* got shapes"):
+            gg.stack(gams, scores=wrong)
+    with pytest.raises(ValueError, match="scores: they must be finite"):
+        gg.stack(gams, scores=[np.full(3, np.nan), np.zeros(3)])
+
+
 def test_predictions_are_of_the_mixture(stacked):
     data, gams, stack = stacked
     new, w = data.head(5), stack.weights

@@ -713,7 +713,9 @@ _DRAWN, _JOINTLY = 2000, 200  # draws of others, and rows that are drawn togethe
 _SORTED = 10**7  # values that are sorted in one go
 
 
-def stack(*gams: Any) -> Stack:
+def stack(
+    *gams: Any, scores: Mapping[str, Sequence[float]] | Sequence[Sequence[float]] | None = None
+) -> Stack:
     """
     Average fits of the same rows: a mixture of their predictions.
 
@@ -723,7 +725,10 @@ def stack(*gams: Any) -> Stack:
 
     :param gams: fitted GAMs, or one mapping of names to these; without names they are named by
         their terms.
-    :raises ValueError: as :func:`compare`.
+    :param scores: for predictions beyond the data, of which rows among others tell nothing: log
+        densities [M] of the same rows by fits without them, by name or in the order of the fits,
+        as ``log_density`` of :func:`backtest`.
+    :raises ValueError: as :func:`compare`; scores that are not finite, or not those of each fit.
     :raises TypeError: what is no GAM.
     """
     names, models = _named("stack", gams)
@@ -733,9 +738,13 @@ def stack(*gams: Any) -> Stack:
     left_out = [model.loo() for model in models]
     names = names or _by_terms(left_out)
     check_same(names, [one.observed for one in left_out], "stack")
-    counts = left_out[0].weights > 0.0
-    share = left_out[0].weights[counts] / left_out[0].weights.sum()
-    logs = np.stack([one.pointwise[counts] for one in left_out], axis=1)
+    if scores is None:
+        counts = left_out[0].weights > 0.0
+        share = left_out[0].weights[counts] / left_out[0].weights.sum()
+        logs = np.stack([one.pointwise[counts] for one in left_out], axis=1)
+    else:
+        logs = _scores(names, scores)
+        share = np.full(len(logs), 1.0 / len(logs))
     densities = np.exp(logs - logs.max(axis=1, keepdims=True))
 
     def loss(w: AnyNDArray) -> tuple[float, AnyNDArray]:
@@ -750,6 +759,21 @@ def stack(*gams: Any) -> Stack:
     )
     weights = np.where(found.x > 1e-6, found.x, 0.0)
     return Stack(dict(zip(names, models)), weights / weights.sum())
+
+
+def _scores(names: list[str], scores: Any) -> AnyNDArray:
+    """Log densities [M, K] of the same rows by each fit."""
+    each = [scores.get(name) for name in names] if isinstance(scores, Mapping) else list(scores)
+    logs = [np.asarray(one, dtype=float) for one in each]
+    shapes = [one.shape for one in logs]
+    if len(logs) != len(names) or len(set(shapes)) > 1 or logs[0].ndim != 1 or not logs[0].size:
+        raise ValueError(
+            f"scores: of each of the fits {names}, log densities [M] of the same rows; got shapes "
+            f"{shapes}."
+        )
+    if not all(np.all(np.isfinite(one)) for one in logs):
+        raise ValueError("scores: they must be finite; leave out rows that a fit cannot score.")
+    return np.stack(logs, axis=1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
+from ..errors import ExtrapolationWarning
 from ..metrics import crps, pinball
 from .fits.reading import in_memory
 from .terms import Column
@@ -123,10 +125,13 @@ def backtest(
         rows = table.rows(future.to_numpy())
         parts = [rows.part(i, i + _JOINTLY) for i in range(0, rows.num_rows, _JOINTLY)]
         asked: dict[str, Any] = {"type": "observation", "seed": seed + number}
-        draws = np.concatenate([model.sample(p, num_samples, **asked) for p in parts], axis=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExtrapolationWarning)  # which is what is scored
+            draws = np.concatenate([model.sample(p, num_samples, **asked) for p in parts], axis=1)
+            densities = model.log_density(rows)
         scores = _scored(np.asarray(rows.values(spec.response), dtype=float), draws, levels)
         given = {"origin": origin, "time": times[future].array, "row": np.flatnonzero(future)}
-        frame = pd.DataFrame(given | scores | {"log_density": model.log_density(rows)})
+        frame = pd.DataFrame(given | scores | {"log_density": densities})
         frames.append(frame.dropna(subset=["observed", "estimate"]))
     if not frames:
         raise ValueError("origins: there are no rows to predict after any of them.")
