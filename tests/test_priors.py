@@ -71,14 +71,6 @@ def test_sd_has_the_stated_tail(term, family):
     assert np.mean(unit * np.sqrt(total) > 0.4) == pytest.approx(0.1, abs=0.01)
 
 
-def test_a_small_sd_shrinks_what_data_do_not_insist_on():
-    sizes = [
-        np.std(fitted(gg.s("x", k=8, prior=prior), "n", "poisson").effects("s(x)").estimate)
-        for prior in (None, SD(0.05))
-    ]
-    assert sizes[1] < 0.5 * sizes[0]
-
-
 def test_edf_is_that_of_the_term_by_itself():
     """At the median variance, half of the response's variance being noise, by the ridge formula."""
     gam = fitted(gg.s("x", k=8, prior=Edf(4.0)))

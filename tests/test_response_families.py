@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import pickle
-from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -502,20 +501,6 @@ def test_student_t_ignores_an_outlier(model: Any) -> None:
     y[30] += 1e6
     gam = gg.GAM(model, "student_t").fit({"x": x, "y": y}, "y")
     assert np.sqrt(np.mean(np.square(gam.predict({"x": x}) - f))) < 0.05
-
-
-@pytest.mark.slow
-def test_a_file_without_data_knows_the_width(tmp_path: Path) -> None:
-    """What is learnt is kept above a bound that is a share of it."""
-    rng = np.random.default_rng(9)
-    x = np.linspace(0.0, 1.0, 100)
-    data = {"x": x, "y": np.sin(6.0 * x) + 0.1 * rng.standard_normal(100)}
-    data["y"][30] += 1e6
-    gam = gg.GAM(s("x"), "student_t").fit(data, "y")
-    gam.save(tmp_path / "a.gam", data=False)
-    loaded = gg.GAM.load(tmp_path / "a.gam")
-    np.testing.assert_array_equal(loaded.log_density(data), gam.log_density(data))
-    assert loaded.fitted.likelihood.scale.numpy() == gam.fitted.likelihood.scale.numpy()
 
 
 def test_where_most_rows_are_equal_their_width_is_the_standard_deviation() -> None:

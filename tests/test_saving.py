@@ -88,7 +88,7 @@ def test_files_without_data(family, response, options, data, tmp_path):
         again.save(tmp_path / "c.gam")
 
 
-TESTED = {"gaussian", "poisson", "bernoulli", "negative_binomial", "student_t"}
+TESTED = {"gaussian", "poisson", "bernoulli", "negative_binomial"}
 TESTED |= {"zero_inflated_negative_binomial", "hurdle_negative_binomial"}  # as those of Poisson's
 LINKED = [
     gg.families.Gaussian("log"),

@@ -177,23 +177,6 @@ def fitted(data):
     return gg.GAM(gg.s("x", shape="increasing") + gg.s("z")).fit(data, "y")
 
 
-@pytest.mark.slow
-def test_no_draw_of_ten_thousand_goes_against_its_shape(fitted):
-    draws = fitted.sample_effects("s(x)", {"x": DENSE}, 10_000)
-    assert draws.shape == (10_000, len(DENSE))
-    assert violation(draws, "increasing") < 1e-9
-    estimate = fitted.effects("s(x)", {"x": DENSE}).estimate
-    assert violation(estimate, "increasing") < 1e-12
-    # it was there to be violated
-    free = gg.GAM(gg.s("x", bs="iou") + gg.s("z")).fit(*_sample(fitted))
-    assert violation(free.effects("s(x)", {"x": DENSE[100:-100]}).estimate, "increasing") > 1e-4
-
-
-def _sample(gam):
-    X = gam.fitted.X
-    return pd.DataFrame({"x": X[:, 0], "z": X[:, 1], "y": gam.fitted.Y[:, 0]}), "y"
-
-
 def test_sums_have_the_shape_where_other_columns_stay(fitted):
     rows = pd.DataFrame({"x": DENSE[::7], "z": 0.3})
     with warnings.catch_warnings():
@@ -406,8 +389,6 @@ def test_rows_are_left_out_under_their_shape(flat, y, family):
 
 # --- what shapes say of hyperparameters ----------------------------------------------------------
 
-GRID = np.linspace(0.02, 0.98, 97)
-
 
 @pytest.mark.parametrize("seed", range(6))
 def test_it_is_the_evidence_of_the_model_in_which_walls_are_held(seed):
@@ -430,45 +411,23 @@ def test_it_is_the_evidence_of_the_model_in_which_walls_are_held(seed):
     assert free.shape[1] < P or expected == 0.0
 
 
-def binary(seed, truth, number=300):
-    """One column, beside a confounded wave."""
-    rng = np.random.default_rng([seed, 4, 2])
-    x = rng.uniform(size=number)
-    z = x + rng.normal(size=number)
-    eta = truth(x) + 0.7 * np.sin(2.0 * z)
-    y = (rng.uniform(size=number) < 1.0 / (1.0 + np.exp(1.0 - eta))) + 0.0
-    return pd.DataFrame({"x": x, "z": z, "y": y}), truth(GRID) - truth(x).mean()
-
-
-def parabola(x):
-    return 6.0 * np.square(x - 0.4)
-
-
 @pytest.fixture(scope="module")
 def parabolas():
-    """Data sets as they come, and GAMs that know what bends up."""
+    """Of binary responses, beside a confounded wave, by GAMs that know what bends up."""
     result = []
-    for seed in range(6):
-        data, truth = binary(seed, parabola)
+    for seed in range(2):
+        rng = np.random.default_rng([seed, 4, 2])
+        x = rng.uniform(size=300)
+        z = x + rng.normal(size=300)
+        eta = 6.0 * np.square(x - 0.4) + 0.7 * np.sin(2.0 * z)
+        y = rng.uniform(size=300) < 1.0 / (1.0 + np.exp(1.0 - eta))
         gam = gg.GAM(gg.s("x", shape="convex") + gg.s("z"), family="bernoulli")
-        result.append((gam.fit(data, "y"), data, truth))
+        result.append(gam.fit(pd.DataFrame({"x": x, "z": z, "y": y + 0.0}), "y"))
     return result
 
 
-@pytest.mark.slow
-def test_a_shape_is_no_longer_taken_for_a_line(parabolas):
-    """Without what inequalities add, errors are .28 and 95 % bands hold .70 on these data sets."""
-    errors, inside = [], []
-    for gam, _, truth in parabolas:
-        band = gam.effects("s(x)", {"x": GRID})
-        errors.append(np.sqrt(np.mean(np.square(band.estimate - truth))))
-        inside.append(np.mean((band.lower <= truth) & (truth <= band.upper)))
-    assert np.mean(errors) < 0.26
-    assert np.mean(inside) > 0.75
-
-
 def test_what_is_learnt_is_better_under_the_shape_and_worse_without(parabolas):
-    for gam, _, _ in parabolas[:2]:
+    for gam in parabolas:
         fit = gam.fitted
         solution, criterion = fit.solution, ShapeCriterion(fit.model, fit.solution)
         learnt, free = solution.optimum, solution.unshaped
@@ -487,7 +446,7 @@ def test_what_is_learnt_is_better_under_the_shape_and_worse_without(parabolas):
 
 
 def test_whether_the_shape_is_right_is_asked_without_it(parabolas):
-    gam = parabolas[1][0]
+    gam = parabolas[1]
     p = gam.summary().to_frame().loc["s(x)", "shape_p"]
     free = gam.fitted.solution.unshaped
     assert np.abs(free - gam.fitted.solution.optimum).max() > 0.1
@@ -507,12 +466,3 @@ def test_where_no_inequality_holds_anything_nothing_moves():
     np.testing.assert_array_equal(shaped.optimum, shaped.unshaped)
     assert free.unshaped is None
     assert fits[0].result.converged
-
-
-@pytest.mark.slow
-def test_a_wrong_shape_is_still_found_out():
-    """Under the wrong shape variances vanish, at which an estimate would be near to any shape."""
-    data, _ = binary(0, lambda x: 8.0 * (x - 0.5), 400)
-    with pytest.warns(gg.ShapeWarning, match="speak against"):
-        gam = gg.GAM(gg.s("x", shape="decreasing"), family="bernoulli").fit(data, "y")
-    assert gam.summary().to_frame().loc["s(x)", "shape_p"] < 0.002

@@ -564,17 +564,9 @@ class Comparison:
         return labels, [f"{label}: {name}" for label, name in zip(labels, names)]
 
     def _rows(self) -> list[list[str]]:
+        formats: dict[Any, str] = {"edf": ".1f", "untrusted": ",.0f"}
         return [
-            [
-                label,
-                f"{row['elpd']:.2f}",
-                f"{row['se']:.2f}",
-                f"{row['difference']:.2f}",
-                f"{row['difference_se']:.2f}",
-                f"{row['edf']:.1f}",
-                f"{row['aic']:.2f}",
-                f"{int(row['untrusted']):,}",
-            ]
+            [label, *(format(value, formats.get(name, ".2f")) for name, value in row.items())]
             for label, (_, row) in zip(self._labels()[0], self.table.iterrows())
         ]
 
