@@ -14,7 +14,6 @@ from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import AnyNDArray, Parameter, TensorType
 from gpflow.functions import MeanFunction
 from gpflow.kernels import (
-    Combination,
     Constant,
     Kernel,
     MultioutputKernel,
@@ -81,15 +80,14 @@ class Alone(StackedKernel):
     def __init__(self, kernels: Kernels, columns: Columns | None = None) -> None:
         super().__init__(kernels, columns or ())
         self._kernel, self._whole = kernels[0], columns is None
-        # K() of a combination hands its inputs on as they are; called, it slices for each part
-        self._slices = isinstance(self._kernel, Combination)
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
         return None
 
     def _inputs(self, X: tf.Tensor) -> tf.Tensor:
-        if not self._slices:
+        """As rows of which the kernel takes its columns, zero in others."""
+        if list(self.columns) == list(range(X.shape[-1])):
             return X
         where = np.zeros((len(self.columns), max(self.columns, default=-1) + 1))
         where[np.arange(len(self.columns)), list(self.columns)] = 1.0
@@ -99,17 +97,12 @@ class Alone(StackedKernel):
         kernel = with_precise_distances(self._kernel)
         if self._whole:  # which may be a user's own, of matrices alone
             return kernel(X[0], None if X2 is X else X2[0])[None]
-        evaluate = kernel if self._slices else kernel.K
-        if X2 is X:
-            return evaluate(self._inputs(X))
-        return evaluate(self._inputs(X), self._inputs(X2)[0])
+        return kernel(self._inputs(X), None if X2 is X else self._inputs(X2)[0])
 
     def K_diag(self, X: tf.Tensor, rest: bool = False) -> tf.Tensor:
         if self._whole:
             return self._kernel(X[0], full_cov=False)[None]
-        if self._slices:
-            return self._kernel(self._inputs(X), full_cov=False)
-        return self._kernel.K_diag(X)
+        return self._kernel(self._inputs(X), full_cov=False)
 
 
 _CLASSES: dict[type, type[StackedKernel]] = {}

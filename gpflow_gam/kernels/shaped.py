@@ -26,7 +26,7 @@ from .correlation import (
     only_column,
 )
 from .summed import Summed
-from .terms import CentredLinear, Indicator
+from .terms import Indicator
 
 
 class Basis(abc.ABC):
@@ -202,27 +202,15 @@ def _products(a: AnyNDArray, b: AnyNDArray) -> AnyNDArray:
 
 @dataclasses.dataclass(frozen=True)
 class ShapedPart:
-    """The shaped kernel in a component's, and the levels beside it."""
+    """
+    The shaped kernel in a component's, and the levels beside it.
+
+    The component's inducing inputs are the kernel's nodes.
+    """
 
     kernel: Shaped
     columns: tuple[int, ...]
     levels: tuple[tuple[int, float], ...]
-    multipliers: tuple[int, ...] = ()
-
-    def acting_nodes(self, width: int = 0) -> AnyNDArray:
-        """Rows of X [J, D] at the nodes, of the levels at which the component acts."""
-        columns = [*self.columns, *(column for column, _ in self.levels), *self.multipliers]
-        like = np.zeros(max(width, max(columns) + 1))
-        for column, level in self.levels:
-            like[column] = level
-        like[list(self.multipliers)] = 1.0
-        return self.nodes(like)
-
-    def nodes(self, like: AnyNDArray) -> AnyNDArray:
-        """Rows of X [J, D] at the nodes."""
-        X: AnyNDArray = np.repeat(like[None, :], len(self.kernel.nodes), axis=0)
-        X[:, list(self.columns)] = self.kernel.nodes
-        return X
 
     def weights(self, points: AnyNDArray) -> AnyNDArray:
         """The matrix that gives the component at rows of X from its values at the nodes, [G, J]."""
@@ -241,5 +229,4 @@ def shaped_part(kernel: Kernel) -> ShapedPart | None:
     (inner,) = shaped
     columns = kernel_columns(inner) or ()
     levels = [(only_column(p), float(p.level)) for p in parts if isinstance(p, Indicator)]
-    lines = {only_column(p) for p in parts if isinstance(p, CentredLinear)} - set(columns)
-    return ShapedPart(inner, columns, tuple(levels), tuple(sorted(lines)))
+    return ShapedPart(inner, columns, tuple(levels))

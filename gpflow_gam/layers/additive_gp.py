@@ -32,7 +32,7 @@ from ..models import AdditiveSVGP
 from ..newton.weights import has_classes
 from ..optimizers.sites import DataSites, sums_of
 from ..posteriors.base import SparseAdditivePosterior
-from ..posteriors.inducing import ShapedPosterior, ShapedValues
+from ..posteriors.inducing import ShapedPosterior, ShapedValues, inducing_rows
 from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian
 from .head import (
     GPHead,
@@ -88,7 +88,8 @@ class _HeadShapes:
         self._model = model
         parts = {i: shaped_part(kernel) for i, kernel in enumerate(model.kernel.kernels)}
         self._parts = {i: part for i, part in parts.items() if part is not None}
-        self._nodes = {i: part.acting_nodes(width) for i, part in self._parts.items()}
+        kernel, Z = model.kernel, model.inducing_variable
+        self._nodes = {i: inducing_rows(kernel, Z, kernel.names[i], width) for i in self._parts}
         with tf.init_scope():
             self._here = _HereOnly()
         self._last: tuple[list[bytes], ShapedValues, tuple[AnyNDArray, ...]] | None = None

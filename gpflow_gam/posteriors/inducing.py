@@ -370,7 +370,7 @@ def inducing_rows(
 ) -> AnyNDArray:
     """Z_c as rows of X [M_c, width], zero in columns that the component does not read."""
     index = kernel.names.index(name)
-    Z = np.asarray(inducing_variable.inputs[index], dtype=np.float64)
+    Z = inducing_variable.inputs[index].numpy().astype(np.float64)
     return embed(Z, kernel.columns[index], width)
 
 
@@ -691,8 +691,9 @@ def shaped_components(
 
 def acting_nodes(moments: InducingMoments) -> dict[str, AnyNDArray]:
     """Rows of X [J, D] at the nodes of each component with a shape."""
-    parts = {name: shaped_part(kernel) for name, kernel in moments._source.components.items()}
-    return {name: part.acting_nodes() for name, part in parts.items() if part is not None}
+    kernel, Z = moments._source, moments.inducing_variable
+    shaped = [name for name, own in kernel.components.items() if shaped_part(own) is not None]
+    return {name: inducing_rows(kernel, Z, name, kernel.num_columns) for name in shaped}
 
 
 class ShapedPosterior(SparseAdditivePosterior):

@@ -27,7 +27,7 @@ _PLAIN = (str, int, float, type(None))  # a bool is an int
 
 
 def value_to_json(value: Any) -> Any:
-    """A level, or what stands in for a missing value, as JSON can hold it."""
+    """A level, what stands in for a missing value, or what was learnt, as JSON can hold it."""
     if isinstance(value, np.generic) and not isinstance(value, (np.datetime64, np.timedelta64)):
         value = value.item()
     if type(value) in (*_PLAIN, bool):
@@ -87,6 +87,13 @@ _CODECS: dict[str, _Codec] = {
         lambda c: pd.Interval(value_from_json(c[0]), value_from_json(c[1]), closed=c[2]),
     ),
     "decimal": (decimal.Decimal, str, decimal.Decimal),
+    # what transforms of a formula have learnt
+    "dict": (
+        dict,
+        lambda v: [[value_to_json(x) for x in pair] for pair in v.items()],
+        lambda c: {value_from_json(k): value_from_json(x) for k, x in c},
+    ),
+    "array": (np.ndarray, lambda v: v.tolist(), np.array),
     "text": (str, str, str),  # of a class derived from it
     "number": ((int, float), lambda v: int(v) if isinstance(v, int) else float(v), lambda c: c),
 }
@@ -653,7 +660,7 @@ class Design:
             "text": self.text,
             "columns": readers,
             "names": list(self.names),
-            "state": _plain(self.state),
+            "state": value_to_json(self.state),
             "constant": self.constant,
         }
 
@@ -669,7 +676,7 @@ class Design:
                 readers.append(LevelColumn(entry["name"], levels))
             else:
                 readers.append(NumericColumn(entry["name"], text))
-        names, state = tuple(value["names"]), _restored(value["state"])
+        names, state = tuple(value["names"]), value_from_json(value["state"])
         return cls(text, tuple(readers), names, state, value.get("constant", False))
 
 
@@ -707,23 +714,3 @@ def _matrix(
     state.update(result.model_spec.transform_state)
     made = pd.DataFrame(result)
     return made.drop(columns="Intercept") if constant else made
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {"dict": [[_plain(k), _plain(v)] for k, v in value.items()]}
-    if isinstance(value, np.ndarray):
-        return {"array": value.tolist()}
-    if isinstance(value, (np.floating, np.integer, np.bool_)):
-        return value.item()
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    raise ValueError(f"a transform's state of type {type(value).__name__} cannot be saved.")
-
-
-def _restored(value: Any) -> Any:
-    if isinstance(value, dict) and "dict" in value:
-        return {_restored(k): _restored(v) for k, v in value["dict"]}
-    if isinstance(value, dict) and "array" in value:
-        return np.array(value["array"])
-    return value

@@ -482,7 +482,7 @@ def row_component(
         interpolation = _nodes(kernel, points, len(columns), len(Z), refined)
         nodes = points[interpolation.nodes]
     else:  # splines, which a few values determine
-        nodes = shaped.nodes(Z[0])
+        nodes = Z
         interpolation = Interpolation(np.arange(len(nodes)), shaped.weights(points))
     between = all(isinstance(leaf, _BETWEEN) for leaf in leaves_of(kernel, _WHOLE))
     weight = bins.mass() if mass is None else mass
