@@ -221,16 +221,6 @@ def test_lags_find_the_surface_and_its_sums(series, fitted):
         fitted.effects("lag(x)", reference={"z": 0.0})
 
 
-def test_a_line_has_a_slope_for_each_lag():
-    draws = np.random.default_rng(6)
-    histories, slopes = draws.normal(size=(200, 5)), 0.3 * np.exp(-LAGS / 2.0)
-    y = histories @ slopes + 0.2 * draws.normal(size=200)
-    gam = gg.GAM(lag("x", 0, 4)).fit({"x": histories, "y": y}, "y")
-    found = gam.effects("lag(x)", {"x": np.ones(5), "lag": LAGS}, reference={"x": 0.0})
-    assert np.all(np.abs(found["estimate"] - slopes) < 3.0 * found["se"])
-    assert np.all(found["se"] < 0.03)
-
-
 @pytest.mark.slow
 def test_what_is_read_of_a_fit(tmp_path, series, fitted):
     assert "lag(x)" in str(fitted.summary())

