@@ -9,11 +9,12 @@ import pytest
 from gpflow.kernels import Constant, Matern52, Product, SquaredExponential
 
 import gpflow_gam as gg
+from gpflow_gam.gam.effects.sobol import functional_anova as functional_anova_of_fit
 from gpflow_gam.inducing_variables import AdditiveInducingVariables
 from gpflow_gam.kernels import AdditiveKernel, ZeroMean
 from gpflow_gam.measures import Discrete, Empirical, Gaussian, Uniform
 from gpflow_gam.posteriors.inducing import InducingMoments
-from gpflow_gam.sensitivity import FunctionalANOVA, functional_anova
+from gpflow_gam.sensitivity import FunctionalANOVA, functional_anova, grid
 from gpflow_gam.sensitivity.anova import pick_freeze
 from gpflow_gam.sensitivity.grid import ProductGrid, draw_covariances, split
 
@@ -349,3 +350,23 @@ def test_no_variance_no_index():
         fit = gg.models.AdditiveSGPR((X[:, :1] * 0 + 0.3, Y), kernel, inducing)
         with pytest.raises(ValueError, match="Sobol indices are undefined: the predictor has zero"):
             functional_anova(fit).sobol()
+
+
+def test_gauss_rules_average_polynomials_as_all_points_do(rng):
+    points, weights = rng.normal(3.0, 0.2, 60), rng.dirichlet(np.ones(60))
+    nodes, shares = grid.gauss_rule(points, weights, 6)
+    powers = np.arange(12)[:, None]
+    z, at = (points - 3.0) / 0.2, (nodes - 3.0) / 0.2
+    np.testing.assert_allclose(at**powers @ shares, z**powers @ weights, rtol=1e-9, atol=1e-9)
+    assert np.all(shares > 0.0)
+
+
+def test_few_nodes_of_three_columns_do_as_all(monkeypatch, rng):
+    data = pd.DataFrame(rng.normal(size=(32, 3)), columns=list("abc"))
+    data["y"] = np.sin(2.0 * data.a) * (1.0 + data.b * data.c) + data.b + 0.1 * rng.normal(size=32)
+    fit = gg.GAM("y ~ s(a, b, c) + s(a, k=8)").fit(data).fitted
+    few = functional_anova_of_fit(fit).variances(2)
+    monkeypatch.setattr(grid, "NUM_POINTS", 120_000)
+    every = functional_anova_of_fit(fit).variances(2)
+    assert few.subsets == every.subsets
+    np.testing.assert_allclose(few.sizes, every.sizes, rtol=1e-3, atol=1e-5 * every.sizes.sum())

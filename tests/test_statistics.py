@@ -97,7 +97,12 @@ def prepared(number: int = 150):
     encoder = learn_encoder(TERMS, [], table)
     X = encoder.encode(table)
     components = tuple(plan_columns(TERMS, table, encoder, HeldColumns(X)))
-    return components, build_kernel(components, TERMS, 1.0), X, np.asarray(table.values("y"))[:, None]
+    return (
+        components,
+        build_kernel(components, TERMS, 1.0),
+        X,
+        np.asarray(table.values("y"))[:, None],
+    )
 
 
 def a_model(components, kernel, width: int, likelihood, rng) -> gg.models.AdditiveSVGP:

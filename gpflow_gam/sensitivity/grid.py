@@ -10,16 +10,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Combination, Kernel
+from scipy.linalg import eigh_tridiagonal
 
 from ..kernels import AdditiveKernel, ZeroMean, kernel_columns
-from ..measures import Measure
+from ..kernels.fixed_inputs import FixedInputKernel
+from ..measures import Empirical, Measure
 from ..posteriors.inducing import AugmentedMoments, InducingMoments
 from ..threads import SMALL, one_blas_thread
 
 Columns = tuple[int, ...]
 
-MAX_POINTS = 120_000
-"""Points of the grid of one component."""
+NUM_POINTS, MAX_POINTS = 16_000, 120_000
+"""Points of the grid of one component: about, unless nodes are the least, and at most."""
 _LEAST_NODES = 4
 
 
@@ -41,14 +43,18 @@ class ProductGrid:
                     "independent inputs need one each."
                 )
             widest = max(len(s) for s in subsets if column in s)
-            number = int(MAX_POINTS ** (1.0 / widest) + 1e-9)
-            nodes, weights = (np.asarray(a) for a in measure.thinned(number).nodes())
-            if number < _LEAST_NODES < len(measure.nodes()[1]):
+            number = max(int(NUM_POINTS ** (1.0 / widest) + 1e-9), _LEAST_NODES)
+            if number**widest > MAX_POINTS and len(measure.nodes()[1]) > _LEAST_NODES:
                 raise ValueError(
                     f"a component reads {widest} columns, too many for a grid of nodes; split it "
                     "into components of fewer columns."
                 )
-            self.margins[column] = nodes[:, 0], weights
+            if isinstance(measure, Empirical) and len(measure.points) > number:
+                margin = gauss_rule(measure.points[:, 0], measure.probabilities, number)
+            else:
+                nodes, weights = (np.asarray(a) for a in measure.thinned(number).nodes())
+                margin = nodes[:, 0], weights
+            self.margins[column] = margin
 
     def reweighted(self, weights: Mapping[int, AnyNDArray]) -> ProductGrid:
         """These nodes with other weights."""
@@ -91,6 +97,25 @@ class ProductGrid:
         return weights
 
 
+def gauss_rule(
+    points: AnyNDArray, weights: AnyNDArray, number: int
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Nodes [Q] and weights that average polynomials of degree 2 Q - 1 as all points do."""
+    # Lanczos' recursion for the measure's orthogonal polynomials (Golub & Welsch 1969)
+    centre, scale = weights @ points, float(np.ptp(points))
+    x, basis = (points - centre) / scale, [np.sqrt(weights)]
+    diagonal, off = [], []
+    for _ in range(number):
+        diagonal.append(basis[-1] @ (x * basis[-1]))
+        known, new = np.stack(basis), x * basis[-1]
+        for _ in range(2):  # against rounding
+            new = new - known.T @ (known @ new)
+        off.append(float(np.linalg.norm(new)))
+        basis.append(new / off[-1])
+    nodes, vectors = eigh_tridiagonal(diagonal, off[:-1])
+    return centre + scale * nodes, np.square(vectors[0])
+
+
 def component_columns(kernel: AdditiveKernel) -> dict[str, Columns]:
     """The columns that each component reads."""
     result = {}
@@ -130,66 +155,61 @@ def _zero_mean_parts(kernels: Sequence[Kernel]) -> list[ZeroMean]:
     return result
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """The contribution of components to the effect of one set of columns."""
-
-    places: AnyNDArray
-    features: AnyNDArray
-    weights: AnyNDArray
-    residual: AnyNDArray
-
-
 _NEGLIGIBLE = 1e-10
-"""Features below this are zero: rounding, of the lower terms of a centred component."""
+"""Share of the features below which effects are zero: rounding, of a centred component."""
 
 
-def grid_features(
-    moments: InducingMoments, grid: ProductGrid
-) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
-    """Features [M_c, Q_c] and prior variances [Q_c] of components at all nodes."""
-    reads = component_columns(moments.kernel).items()
-    width = moments.kernel.num_columns
-    points = {name: grid.points(columns, width) for name, columns in reads if columns}
-    return {n: moments.features_and_prior(n, moments.tangents(n, X)) for n, X in points.items()}
+class GridFeatures:
+    """Features of components at all nodes, and the variances that inducing inputs leave open."""
+
+    def __init__(self, moments: InducingMoments, places: Mapping[str, FixedInputKernel]) -> None:
+        self.moments = moments
+        self.features: dict[str, AnyNDArray] = {}  # [M_c, Q_c]
+        self.left: dict[str, AnyNDArray] = {}  # [Q_c]
+        for name, tangents in places.items():
+            phi, prior = moments.features_and_prior(name, tangents)
+            self.features[name] = phi
+            self.left[name] = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0)
+
+    def functions(self, V: AnyNDArray) -> dict[str, AnyNDArray]:
+        """Components of inducing values V [S, P, L] at all nodes, [S, L, Q_c] each."""
+        S, P, L = V.shape
+        rows, block = np.moveaxis(V, 1, 2).reshape(-1, P), self.moments.block
+        pairs = self.features.items()
+        return {n: (rows[:, block(n)] @ phi).reshape(S, L, -1) for n, phi in pairs}
+
+    def least(self) -> dict[str, float]:
+        """Size of a function of each component that counts as none."""
+        pairs = self.features.items()
+        return {n: _NEGLIGIBLE * float(np.abs(phi).max(initial=0.0)) for n, phi in pairs}
+
+    def residual(self, grid: ProductGrid) -> dict[Columns, AnyNDArray]:
+        """Variances that inputs leave open, which count with all columns of a component, [L]."""
+        result: dict[Columns, AnyNDArray] = {}
+        reads = component_columns(self.moments.kernel)
+        for name, left in self.left.items():
+            own = (left @ grid.joint_weights(reads[name])) * self.moments.entering([name])[0]
+            result[reads[name]] = result.get(reads[name], 0.0) + own
+        return result
 
 
 def decompose(
-    moments: InducingMoments,
+    functions: Mapping[str, AnyNDArray],
+    reads: Mapping[str, Columns],
+    least: Mapping[str, float],
     grid: ProductGrid,
-    every: Mapping[str, tuple[AnyNDArray, AnyNDArray]] | None = None,
-) -> dict[Columns, Part]:
-    """Every set of columns that some component has an effect of, single columns first."""
-    # The residual variance is counted with all columns of its component.
-    result: dict[Columns, list[tuple[slice, AnyNDArray, AnyNDArray]]] = {}
-    reads = component_columns(moments.kernel)
-    for name, (features, prior) in (every or grid_features(moments, grid)).items():
+) -> dict[Columns, AnyNDArray]:
+    """Effects [S, L, Q] of every set of columns that some component has one of, weighted alike."""
+    result: dict[Columns, AnyNDArray] = {}
+    for name, values in functions.items():
         columns = reads[name]
-        residual = float(
-            np.maximum(prior - np.sum(features**2, axis=0), 0.0) @ grid.joint_weights(columns)
-        )
-        parts = split(
-            features.reshape(len(features), *grid.shape(columns)),
-            [grid.margins[c][1] for c in columns],
-        )
-        least = _NEGLIGIBLE * np.abs(features).max(initial=0.0)
-        for axes, values in parts.items():
+        flat = values.reshape(-1, *grid.shape(columns))
+        for axes, part in split(flat, [grid.margins[c][1] for c in columns]).items():
             whole = len(axes) == len(columns)
-            if whole or (axes and np.abs(values).max(initial=0.0) > least):
+            if whole or (axes and np.abs(part).max(initial=0.0) > least[name]):
                 subset = tuple(columns[i] for i in axes)
-                left = (residual if subset == columns else 0.0) * moments.entering([name])[0]
-                result.setdefault(subset, []).append(
-                    (moments.block(name), values.reshape(len(features), -1), left)
-                )
-    return {
-        subset: Part(
-            np.concatenate([np.arange(block.start, block.stop) for block, _, _ in result[subset]]),
-            np.concatenate([values for _, values, _ in result[subset]]),
-            grid.joint_weights(subset),
-            np.sum([left for _, _, left in result[subset]], axis=0),
-        )
-        for subset in sorted(result, key=lambda s: (len(s), s))
-    }
+                result[subset] = result.get(subset, 0.0) + part.reshape(*values.shape[:2], -1)
+    return result
 
 
 def split(values: AnyNDArray, weights: list[AnyNDArray]) -> dict[tuple[int, ...], AnyNDArray]:
@@ -281,6 +301,7 @@ def _residual_points(moments: InducingMoments, grid: ProductGrid) -> dict[str, A
     return result
 
 
+_TOGETHER = 16  # draws that are decomposed at a time
 REPLICATES = 256
 """Draws of the inputs' distribution behind an interval."""
 
@@ -367,9 +388,9 @@ def draw_variances(
     """Draws of ``Var[f_v] = V' E[phi_v phi_v'] V``; residual variance adds its mean."""
     reference, members = augmented(reference, grid, members)
     with one_blas_thread(len(reference.mean) <= SMALL):
-        own, turns = _turns(reference, members, grid, num_samples, seed, replicates)
+        sizes, turns = _turns(reference, members, grid, num_samples, seed, replicates)
     # other weights bring effects about that vanish under the first
-    subsets = {s for _, result in turns for s in result} | set(own)
+    subsets = {s for _, result in turns for s in result} | set(sizes)
     if not subsets:
         varying(np.zeros((1, 0)))
     order = sorted(subsets, key=lambda s: (len(s), s))
@@ -383,7 +404,6 @@ def draw_variances(
         )
         for k in (0, 1)
     )
-    sizes = {s: p.weights @ (p.features.T @ reference.mean[p.places]) ** 2 for s, p in own.items()}
     return VarianceDraws(
         tuple(order), variances, distances, np.stack([sizes.get(s, np.zeros(L)) for s in order])
     )
@@ -396,39 +416,37 @@ def _turns(
     num_samples: int,
     seed: int,
     replicates: Sequence[ProductGrid],
-) -> tuple[dict[Columns, Part], list[_Turn]]:
-    """The terms of the estimate; how many draws shared weights and a member, and what they are."""
-    reference_features = grid_features(reference, grid)
-    own = decompose(reference, grid, reference_features)
+) -> tuple[dict[Columns, AnyNDArray], list[_Turn]]:
+    """Sizes of the estimate's terms; numbers of draws that share weights, with their terms."""
+    reads, width = component_columns(reference.kernel), reference.kernel.num_columns
+    points = {n: grid.points(columns, width) for n, columns in reads.items() if columns}
+    tangents = {n: reference.tangents(n, X) for n, X in points.items()}
+    fitted = GridFeatures(reference, tangents)
+    estimate, least = fitted.functions(reference.mean[None]), fitted.least()
+    sizes = {
+        s: np.square(values[0]) @ grid.joint_weights(s)
+        for s, values in decompose(estimate, reads, least, grid).items()
+    }
     each = -(-num_samples // len(members))
     turns: list[_Turn] = []
     for i, member in enumerate(members):
-        features = reference_features if member is reference else grid_features(member, grid)
+        own, places = fitted, tangents
+        if member is not reference:
+            if member._source is not reference._source:  # whose pairs of points are compared
+                places = {n: member.tangents(n, X) for n, X in points.items()}
+            own = GridFeatures(member, places)
         V = member.sample(each, seed + i)
-        grids = replicates[i :: len(members)] or (grid,)
+        grids = replicates[i :: len(members)] or [grid] * -(-each // _TOGETHER)
         for some, weighted in zip(np.array_split(V, len(grids)), grids):
-            mean = own if weighted is grid else decompose(reference, weighted, reference_features)
-            parts = mean if member is reference else decompose(member, weighted, features)
-            estimates = {s: p.features.T @ reference.mean[p.places] for s, p in mean.items()}
-            result = {
-                s: _quadratic(p, some[:, p.places], estimates.get(s)) for s, p in parts.items()
-            }
-            turns.append((len(some), result))
-    return own, turns
-
-
-def _quadratic(
-    part: Part, V: AnyNDArray, estimate: AnyNDArray | None
-) -> tuple[AnyNDArray, AnyNDArray]:
-    """Variance and squared distance from ``estimate`` [Q, L] of each draw V [S, P_v, L]."""
-    second = (part.features * part.weights) @ part.features.T  # E[phi phi'], [P_v, P_v]
-    if estimate is None:
-        estimate = np.zeros((len(part.weights), V.shape[2]))
-    variance = np.einsum("spl,pq,sql->sl", V, second, V, optimize=True)
-    towards = (part.features * part.weights) @ estimate  # E[phi_v times the estimate]
-    norm = part.weights @ estimate**2
-    distance = variance - 2.0 * np.einsum("spl,pl->sl", V, towards) + norm
-    return variance + part.residual, np.maximum(distance, 0.0) + part.residual
+            drawn, number = own.functions(some), len(some)
+            both = {n: np.concatenate([values, estimate[n]]) for n, values in drawn.items()}
+            result, left = {}, own.residual(weighted)
+            for s, values in decompose(both, reads, least, weighted).items():
+                w, open_ = weighted.joint_weights(s), left.get(s, 0.0)
+                away = np.square(values[:number] - values[number:])
+                result[s] = np.square(values[:number]) @ w + open_, away @ w + open_
+            turns.append((number, result))
+    return sizes, turns
 
 
 # --- inputs that depend on each other ------------------------------------------------------------
