@@ -1,4 +1,4 @@
-"""Keras layers: the same ELBO as GPflow's loop, kinds of networks, and what heads return."""
+"""Keras layers: the ELBO, kinds of networks, and what heads return."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-from gpflow.utilities import deepcopy
 from head_cases import (
     LABELS,
     F,
@@ -38,48 +37,6 @@ def trained() -> tuple[keras.Model, AdditiveGP]:
 
 
 # --- the ELBO ----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_fit_is_the_loop_of_gpflow() -> None:
-    head = additive(normalization=None)
-    head.loss(Y, head(X, training=True))  # q and the null model
-    # kernels have the slope at a fixed whitened q here, and at fixed sites there
-    head.frozen = ("inducing_variable", "variational", "mean_function", "kernel")
-    svgp = deepcopy(head.model)
-    inputs = keras.Input((3,), dtype="float64")
-    rate = 0.0625  # exact in single precision, as its tenfold
-    model = compiled(keras.Model(inputs, head(inputs)), head, rate)
-    model.optimizer.epsilon = 1e-30  # gradients have another scale in the layer's coordinates
-    data = X, Y[:, None]
-    seen: list[float] = []
-    elbo = tf.function(lambda: head.model.elbo(data), autograph=False)
-    after = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: seen.append(float(elbo()))
-    )
-    # arrays through Keras's adapters become float32; datasets stay what they are
-    rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(30)
-    model.fit(rows, epochs=4, verbose=0, callbacks=[after])
-
-    # GPflow's coordinates of a likelihood are ten times larger
-    optimiser = tf.optimizers.Adam(10.0 * rate, epsilon=1e-30)
-    variables = svgp.trainable_variables
-
-    @tf.function(autograph=False)
-    def step(batch: tuple[tf.Tensor, tf.Tensor]) -> None:
-        with tf.GradientTape() as tape:
-            loss = svgp.training_loss(batch) / N
-        optimiser.apply_gradients(zip(tape.gradient(loss, variables), variables))
-
-    optimiser.build(variables)
-    elbo = tf.function(lambda: svgp.elbo(data), autograph=False)
-    wanted = []
-    for _ in range(4):
-        for start in range(0, N, 30):
-            step((tf.constant(X[start : start + 30]), tf.constant(Y[start : start + 30, None])))
-            wanted.append(float(elbo()))
-    assert wanted[-1] > wanted[0] + 5.0
-    np.testing.assert_allclose(seen, wanted, rtol=0.0, atol=1e-8)
 
 
 @pytest.mark.slow
