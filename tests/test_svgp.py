@@ -15,7 +15,7 @@ import gpflow_gam as gg
 from gpflow_gam import optimizers
 from gpflow_gam.bijectors import exponential, softplus
 from gpflow_gam.inducing_variables import AdditiveInducingVariables
-from gpflow_gam.kernels import AdditiveKernel, SeparateAdditive
+from gpflow_gam.kernels import AdditiveKernel
 from gpflow_gam.likelihoods import Heteroskedastic, support
 from gpflow_gam.models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from gpflow_gam.models.additive import log_prior_density
@@ -436,7 +436,7 @@ def test_components_stay_with_their_outputs(family: str) -> None:
 
 def test_shared_component_has_one_name_and_one_kernel() -> None:
     shared = gpflow.kernels.Constant()
-    kernel = SeparateAdditive.of(
+    kernel = AdditiveKernel.separate(
         [AdditiveKernel({"intercept": shared, "f": _se(0, length)}) for length in (0.3, 0.5)]
     )
     assert kernel.names == ("intercept", "0:f", "1:f")
@@ -450,7 +450,7 @@ def test_shared_component_has_one_name_and_one_kernel() -> None:
 
 def test_other_engines() -> None:
     X, Y = _data(20)
-    kernel = SeparateAdditive.of(_kernels())
+    kernel = AdditiveKernel.separate(_kernels())
     K = gpflow.likelihoods.Softmax(2)
     labels = (Y > 0.0).astype(float)
     ours = IterNCGP((X, labels), kernel, K, solver="newton")
@@ -463,7 +463,7 @@ def test_other_engines() -> None:
 
 
 def test_errors() -> None:
-    kernel = SeparateAdditive.of(_kernels())
+    kernel = AdditiveKernel.separate(_kernels())
     with pytest.raises(TypeError, match="latent_kernels"):
         kernel(tf.zeros([3, 2], tf.float64))
     Z = np.zeros((1, 1))

@@ -1,6 +1,6 @@
 """Kernels: the additive one, and components of GAMs that GPflow lacks."""
 
-from .additive import AdditiveKernel, SeparateAdditive, StackedKernel, register_stacked
+from .additive import AdditiveKernel, StackedKernel, register_stacked
 from .correlation import kernel_columns
 from .shaped import Shaped
 from .summed import Summed
@@ -28,7 +28,6 @@ __all__ = [
     "OnColumns",
     "OnSphere",
     "RandomWalk",
-    "SeparateAdditive",
     "Shaped",
     "StackedKernel",
     "Summed",

@@ -308,14 +308,16 @@ def _columns_of(factor: Kernel, columns: Columns) -> Columns:
     return tuple(columns[p] for p in local_positions(factor, columns))
 
 
-class _Combined(StackedKernel):
-    """Combinations whose parts stack one by one."""
+@register_stacked(Product, Sum)
+class StackedCombination(StackedKernel):
+    """Products and sums whose parts stack one by one."""
 
     def __init__(self, kernels: Kernels, columns: Columns) -> None:
         super().__init__(kernels, columns)
         each = list(zip(*(k.kernels for k in kernels)))
         self.positions = [local_positions(parts[0], columns) for parts in each]
         self.parts = [stack(parts, _columns_of(parts[0], columns)) for parts in each]
+        self._combine = tf.add if isinstance(kernels[0], Sum) else tf.multiply
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
@@ -327,11 +329,6 @@ class _Combined(StackedKernel):
             parts.append((own, tuple(local_positions(part, columns))))
         return tuple(parts)
 
-    @staticmethod
-    @abc.abstractmethod
-    def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-        """The sum or product of two parts."""
-
     def K(self, X: tf.Tensor, X2: tf.Tensor, rest: bool = False) -> tf.Tensor:
         result = []
         for part, at in zip(self.parts, self.positions):
@@ -342,24 +339,6 @@ class _Combined(StackedKernel):
     def K_diag(self, X: tf.Tensor, rest: bool = False) -> tf.Tensor:
         each = zip(self.parts, self.positions)
         return functools.reduce(self._combine, [p.K_diag(take(X, at)) for p, at in each])
-
-
-@register_stacked(Product)
-class StackedProduct(_Combined):
-    """Products."""
-
-    @staticmethod
-    def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-        return first * second
-
-
-@register_stacked(Sum)
-class StackedSum(_Combined):
-    """Sums."""
-
-    @staticmethod
-    def _combine(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-        return first + second
 
 
 # --- the kernels ----------------------------------------------------------------------------------
@@ -401,11 +380,21 @@ class AdditiveKernel(Kernel):
     :param components: a mapping name -> kernel, or a sequence of kernels, which are named after
         the columns they read (``f0``, ``f1_2``, ``constant``). Every kernel carries its own
         ``active_dims``.
+    :param members: which of them enter each of L latent outputs, [L, C] of bool; by default all
+        enter all. Outputs are independent a priori, as of GPflow's ``SeparateIndependent``; a
+        component that enters several is a function of its own in each, with one kernel.
     :raises TypeError: a component is no single-output GPflow kernel.
     :raises ValueError: no component, an empty name, or one kernel object used twice.
     """
 
-    def __init__(self, components: Mapping[str, Kernel] | Sequence[Kernel]) -> None:
+    members: AnyNDArray | None
+    """Mask of the components of each latent output, [L, C] of bool; None if all enter all."""
+
+    def __init__(
+        self,
+        components: Mapping[str, Kernel] | Sequence[Kernel],
+        members: AnyNDArray | None = None,
+    ) -> None:
         super().__init__()
         named = _named(components)
         for name, kernel in named.items():
@@ -420,6 +409,33 @@ class AdditiveKernel(Kernel):
                 "(copy it with gpflow.utilities.deepcopy)."
             )
         self.components: dict[str, Kernel] = named
+        self.members = members
+
+    @classmethod
+    def separate(cls, kernels: Sequence[AdditiveKernel]) -> AdditiveKernel:
+        """
+        One kernel of several outputs, whose components are named after outputs that lack others'.
+
+        :param kernels: one an output.
+        :return: the kernel, with ``members``.
+        """
+        own: dict[int, tuple[Kernel, list[tuple[int, str]]]] = {}
+        for i, kernel in enumerate(kernels):
+            for name, part in kernel.components.items():
+                enters = own.setdefault(id(part), (part, []))[1]
+                enters.append((i, name if not enters else enters[0][1]))
+        components: dict[str, Kernel] = {}
+        members = np.zeros((len(kernels), len(own)), dtype=bool)
+        for c, (part, enters) in enumerate(own.values()):
+            which = [i for i, _ in enters]
+            name = enters[0][1]
+            if len(which) < len(kernels) or len(kernels) == 1:
+                name = f"{','.join(map(str, which))}:{name}"
+            while name in components:
+                name += "'"
+            components[name] = part
+            members[which, c] = True
+        return cls(components, members)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -437,9 +453,11 @@ class AdditiveKernel(Kernel):
         return len(self.components)
 
     @property
-    def members(self) -> AnyNDArray | None:
-        """Mask of the components of each latent output, [L, C] of bool; None if all enter all."""
-        return None
+    def latent_kernels(self) -> tuple[AdditiveKernel, ...]:
+        """An additive kernel for each output that has ``members``, of the same components."""
+        named = list(self.components.items())
+        masks = () if self.members is None else self.members
+        return tuple(AdditiveKernel(dict(named[c] for c in np.flatnonzero(own))) for own in masks)
 
     def __getitem__(self, name: str) -> Kernel:
         """The kernel of the component called ``name``."""
@@ -538,17 +556,25 @@ class AdditiveKernel(Kernel):
 
     @inherit_check_shapes
     def K(self, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-        self.check_inputs(X)
+        self._check_sum(X)
         if self._stacks(X, X2):
             return tf.reduce_sum(self.K_components(X, X2), axis=0)
         return functools.reduce(tf.add, (with_precise_distances(k)(X, X2) for k in self.kernels))
 
     @inherit_check_shapes
     def K_diag(self, X: TensorType) -> tf.Tensor:
-        self.check_inputs(X)
+        self._check_sum(X)
         if len(X.shape) == 2:
             return tf.reduce_sum(self.K_diag_components(X), axis=0)
         return functools.reduce(tf.add, (k(X, full_cov=False) for k in self.kernels))
+
+    def _check_sum(self, X: TensorType) -> None:
+        if self.members is not None:
+            raise TypeError(
+                "this kernel has a covariance for each of its outputs and no single one; evaluate "
+                "one of its latent_kernels."
+            )
+        self.check_inputs(X)
 
     def _stacks(self, X: TensorType, X2: TensorType | None) -> bool:
         other = X if X2 is None else X2
@@ -610,65 +636,3 @@ class OffsetMean(MeanFunction):
         offset = tf.reduce_sum(tf.gather(X, self.columns, axis=-1), axis=-1, keepdims=True)
         others = tf.zeros(tf.concat([tf.shape(X)[:-1], tf.shape(self.constant) - 1], 0), X.dtype)
         return mean + tf.concat([offset, others], axis=-1)
-
-
-class SeparateAdditive(AdditiveKernel):
-    """
-    Components of which each enters some of L latent outputs: ``rho_l(x) = sum_{c in l} f_cl(x)``.
-
-    The additive counterpart of :class:`gpflow.kernels.SeparateIndependent`: outputs are independent
-    a priori, and a component that enters several of them is a function of its own in each, with
-    one kernel, and so the same hyperparameters.
-    """
-
-    def __init__(
-        self, components: Mapping[str, Kernel] | Sequence[Kernel], members: AnyNDArray
-    ) -> None:
-        super().__init__(components)
-        self._members: AnyNDArray = np.array(members, dtype=bool)
-        self._members.setflags(write=False)
-
-    @classmethod
-    def of(cls, kernels: Sequence[AdditiveKernel]) -> SeparateAdditive:
-        """From one kernel an output; components are named after outputs that they do not share."""
-        own: dict[int, tuple[Kernel, list[tuple[int, str]]]] = {}
-        for i, kernel in enumerate(kernels):
-            for name, part in kernel.components.items():
-                enters = own.setdefault(id(part), (part, []))[1]
-                enters.append((i, name if not enters else enters[0][1]))
-        components: dict[str, Kernel] = {}
-        members = np.zeros((len(kernels), len(own)), dtype=bool)
-        for c, (part, enters) in enumerate(own.values()):
-            which = [i for i, _ in enters]
-            name = enters[0][1]
-            if len(which) < len(kernels) or len(kernels) == 1:
-                name = f"{','.join(map(str, which))}:{name}"
-            while name in components:
-                name += "'"
-            components[name] = part
-            members[which, c] = True
-        return cls(components, members)
-
-    @property
-    def members(self) -> AnyNDArray:
-        return self._members
-
-    @property
-    def latent_kernels(self) -> tuple[AdditiveKernel, ...]:
-        """An additive kernel for each output, of the same components."""
-        named = list(self.components.items())
-        return tuple(
-            AdditiveKernel(dict(named[c] for c in np.flatnonzero(own))) for own in self._members
-        )
-
-    def K(self, X: TensorType, X2: TensorType | None = None) -> TensorType:
-        raise TypeError(_NO_SUM)
-
-    def K_diag(self, X: TensorType) -> TensorType:
-        raise TypeError(_NO_SUM)
-
-
-_NO_SUM = (
-    "this kernel has a covariance for each of its outputs and no single one; evaluate one of its "
-    "latent_kernels."
-)

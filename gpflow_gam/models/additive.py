@@ -34,7 +34,7 @@ from ..bijectors import as_written, flat_values
 from ..covariances import Features, InducingBlocks
 from ..errors import check_count, check_positive
 from ..inducing_variables import AdditiveInducingVariables
-from ..kernels import AdditiveKernel, SeparateAdditive
+from ..kernels import AdditiveKernel
 from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import predictive_log_density, predictive_moments
 from ..likelihoods.support import (
@@ -164,7 +164,7 @@ def check_kernel(kernel: object) -> AdditiveKernel:
     """The kernel, that of separate outputs as one of ours."""
     if isinstance(kernel, SeparateIndependent):
         if all(isinstance(k, AdditiveKernel) for k in kernel.kernels):
-            return SeparateAdditive.of(kernel.kernels)
+            return AdditiveKernel.separate(kernel.kernels)
     elif isinstance(kernel, AdditiveKernel):
         return kernel
     raise TypeError(
@@ -367,9 +367,9 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
     Additive sparse variational GP: minibatches, any likelihood (Adam, Durrande & John 2018).
 
     :param kernel: the components' priors, the same for all outputs; or a
-        ``gpflow.kernels.SeparateIndependent`` of one additive kernel an output, which becomes a
-        :class:`~gpflow_gam.kernels.SeparateAdditive`: components keep their outputs apart
-        (``"0:f1"``), and one object in several outputs has the same hyperparameters there.
+        ``gpflow.kernels.SeparateIndependent`` of one additive kernel an output, which becomes
+        one kernel with ``members``: components keep their outputs apart (``"0:f1"``), and one
+        object in several outputs has the same hyperparameters there.
     :param likelihood: any GPflow likelihood; one with several latent functions (softmax) gives
         each its own q, under the same prior.
     :param inducing_variable: inducing inputs per component.
@@ -512,9 +512,9 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
 
     :param data: X [N, D] and Y [N, L].
     :param kernel: the components' priors, the same for all outputs; or a
-        ``gpflow.kernels.SeparateIndependent`` of one additive kernel an output, which becomes a
-        :class:`~gpflow_gam.kernels.SeparateAdditive`: components keep their outputs apart
-        (``"0:f1"``), and one object in several outputs has the same hyperparameters there.
+        ``gpflow.kernels.SeparateIndependent`` of one additive kernel an output, which becomes
+        one kernel with ``members``: components keep their outputs apart (``"0:f1"``), and one
+        object in several outputs has the same hyperparameters there.
     :param inducing_variable: inducing inputs per component.
     :param noise_variance: where the noise variance starts. It is learnt in logarithms, without
         GPflow's lower bound of 1e-6: what is small depends on the unit of Y.

@@ -15,7 +15,7 @@ from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 from gpflow.utilities import deepcopy
 
 from ..inducing_variables import EQUAL, pivoted_cholesky
-from ..kernels import AdditiveKernel, SeparateAdditive
+from ..kernels import AdditiveKernel
 from ..likelihoods.predictive import Arrays, in_blocks
 
 _SMALL = 2**19
@@ -56,7 +56,7 @@ class LatentKernels:
 
     @classmethod
     def of(cls, kernel: Kernel, num_outputs: int) -> LatentKernels:
-        if isinstance(kernel, SeparateAdditive):
+        if isinstance(kernel, AdditiveKernel) and kernel.members is not None:
             kernel = SeparateIndependent(list(kernel.latent_kernels))
         if not isinstance(kernel, MultioutputKernel):
             return cls((as_additive(kernel),), num_outputs)

@@ -30,7 +30,6 @@ from ...kernels import (
     OnColumns,
     OnSphere,
     RandomWalk,
-    SeparateAdditive,
     Shaped,
     Summed,
     Warped,
@@ -200,7 +199,7 @@ def build_kernel(
     members = [
         [i in c.predictors_of(num_predictors) for c in components] for i in range(num_predictors)
     ]
-    return SeparateAdditive(kernels, np.array(members))
+    return AdditiveKernel(kernels, np.array(members))
 
 
 def build_inducing(
