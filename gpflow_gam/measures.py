@@ -57,14 +57,9 @@ class Measure(abc.ABC):
         :return: [N, d]; by the nodes where the measure has no quantile function of its own.
         """
         points, weights = (np.asarray(a) for a in self.nodes())
-        return discrete_quantile(u[:, 0], points, weights)
-
-
-def discrete_quantile(u: AnyNDArray, points: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:
-    """The points [N, d] of a discrete measure at levels u [N] of its distribution function."""
-    edges = np.cumsum(weights)
-    at = np.searchsorted(edges / edges[-1], u, side="right")
-    return points[np.minimum(at, len(points) - 1)]
+        edges = np.cumsum(weights)
+        at = np.searchsorted(edges / edges[-1], u[:, 0], side="right")
+        return points[np.minimum(at, len(points) - 1)]
 
 
 def checked_sample(

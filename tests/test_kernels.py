@@ -17,7 +17,6 @@ from gpflow.kernels import (
     Matern52,
     Periodic,
     Product,
-    RationalQuadratic,
     SquaredExponential,
     Sum,
 )
@@ -115,24 +114,6 @@ def test_additive_kernel_equals_gpflow_sum(problem):
         np.testing.assert_allclose(ours(X, X2), theirs(X, X2), rtol=1e-11, atol=1e-12)
     total = tf.reduce_sum(ours.K_components(inputs), axis=0)
     np.testing.assert_allclose(total, theirs(inputs), rtol=1e-11)
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        Factor(0.7, active_dims=[4]),
-        Indicator(1, active_dims=[4]),
-        ZeroMean(SquaredExponential(0.7, 0.4, active_dims=[0]), Uniform(0.0, 1.0)),
-        ZeroMean(RationalQuadratic(0.7, 0.4, active_dims=[0]), Uniform(0.0, 1.0)),
-    ],
-    ids=["factor", "indicator", "closed form", "unbatched base"],
-)
-def test_own_kernels_take_gpflow_batch_shapes(kernel, X):
-    A, B = X[:6].reshape(2, 3, 5), X[3:]
-    full = kernel(X).numpy()
-    np.testing.assert_allclose(kernel(A)[1], full[3:6, 3:6], atol=1e-12)
-    np.testing.assert_allclose(kernel(A, B)[0], full[:3, 3:], atol=1e-12)
-    np.testing.assert_allclose(kernel(A, full_cov=False)[1], np.diag(full)[3:6], atol=1e-12)
 
 
 def test_kernel_matrix_of_gpr_is_accumulated_where_it_is_large(rng):

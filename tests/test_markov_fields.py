@@ -8,13 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from problems import exact
-from test_tangents import compare
 
 import gpflow_gam as gg
 from gpflow_gam import factor, random_effect, s
 from gpflow_gam.gam.terms import Terms, parse_formula
 from gpflow_gam.kernels import MarkovField, structured_covariance
-from gpflow_gam.kernels.fixed_inputs import _Known, fixed_input_kernel
 
 SIDE, NOISE = 6, 0.4
 AREAS = [f"{i}{j}" for i, j in itertools.product(range(SIDE), range(SIDE))]
@@ -66,18 +64,13 @@ def test_parts_that_are_not_connected():
     np.testing.assert_array_equal(structured_covariance(3, []), np.eye(3))
 
 
-def test_covariances_by_loops_and_by_both_codes():
+def test_covariances_by_loops():
     kernel = MarkovField(4, [(0, 1), (1, 2), (2, 3)], 2.0, 0.5, active_dims=[1])
     codes, others = np.array([3, 0, 0, 2]), np.array([1, 3])
     B = structured_covariance(4, [(0, 1), (1, 2), (2, 3)])
     expected = [[2.0 * (B[i, j] + 0.5 * (i == j)) / 1.5 for j in others] for i in codes]
     X, X2 = (np.column_stack([np.full(len(c), 9.0), c.astype(float)]) for c in (codes, others))
     np.testing.assert_allclose(kernel(X, X2), expected)
-    np.testing.assert_allclose(np.diag(kernel(X)), kernel(X, full_cov=False))
-    np.testing.assert_allclose(kernel(np.stack([X, X[::-1]]))[1], kernel(X[::-1]))
-    known = fixed_input_kernel(kernel, X2, X)
-    assert isinstance(known, _Known)
-    compare(known, kernel, (X2, X), np.random.default_rng(0))
 
 
 # --- the term ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Kernels on the globe, of random walks and curves that go on, and along a line that is warped."""
+"""Our kernels in batches and in numpy, and what those on the globe and along a line are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from scipy.integrate import quad
 from test_tangents import compare
 
 from gpflow_gam.kernels import (
+    CentredLinear,
+    Factor,
+    Indicator,
     IntegratedOU,
+    MarkovField,
     OnSphere,
     RandomWalk,
     Warped,
@@ -17,7 +21,7 @@ from gpflow_gam.kernels import (
 )
 from gpflow_gam.kernels.fixed_inputs import _Known, fixed_input_kernel
 from gpflow_gam.kernels.terms import integrated_hats, unit_vectors
-from gpflow_gam.measures import Discrete
+from gpflow_gam.measures import Discrete, Uniform
 
 KNOTS = (-1.0, 0.0, 0.5, 2.0)
 NODES = Discrete(np.array([0.5, -1.0, 2.0]), np.array([0.5, 0.25, 0.25]))
@@ -55,6 +59,16 @@ KERNELS = {
     "warped": warped,
     "centred sphere": lambda: centred(sphere()),
     "centred warped": lambda: centred(warped()),
+    "line": lambda: CentredLinear(0.3, 0.5, active_dims=[1]),
+    "factor": lambda: Factor(0.7, active_dims=[2]),
+    "indicator": lambda: Indicator(1.0, active_dims=[2]),
+    "areas": lambda: MarkovField(4, [(0, 1), (1, 2), (2, 3)], 2.0, 0.5, active_dims=[2]),
+    "centred on an interval": lambda: ZeroMean(
+        gpflow.kernels.SquaredExponential(0.7, 0.4, active_dims=[0]), Uniform(-2.0, 3.0)
+    ),
+    "unbatched base": lambda: ZeroMean(
+        gpflow.kernels.RationalQuadratic(0.7, 0.4, active_dims=[0]), Uniform(-2.0, 3.0)
+    ),
 }
 
 
@@ -64,7 +78,8 @@ def kernel(request):
 
 
 def inputs(number, seed=0):
-    return np.random.default_rng(seed).uniform(-2.0, 3.0, size=(number, 3))
+    rng = np.random.default_rng(seed)
+    return np.column_stack([rng.uniform(-2.0, 3.0, (number, 2)), rng.integers(0, 4, number)])
 
 
 def test_shapes_and_batches(kernel):
@@ -83,7 +98,7 @@ def test_shapes_and_batches(kernel):
 def test_numpy_has_the_same_matrices_and_gradients(kernel, rng):
     Z, X = inputs(4, 1), inputs(6)
     known = fixed_input_kernel(kernel, Z, X)
-    assert isinstance(known, _Known)
+    assert isinstance(known, _Known) != isinstance(getattr(kernel, "measure", None), Uniform)
     compare(known, kernel, (Z, X), rng)
 
 

@@ -672,7 +672,11 @@ def _component(
     free: bool,
     select: bool,
 ) -> Component:
-    kinds, periods = _kinds(term, keys)
+    own: Sequence[str] = ["linear" if isinstance(term, Linear) else "se"] * len(keys)
+    periods: Sequence[float | None] = [None] * len(keys)
+    if isinstance(term, SmoothTerm):
+        own, periods = term.kinds, term.periods
+    kinds = ["levels" if key[1] == "level" else kind for key, kind in zip(keys, own)]
     varying = by is not None and by.code is None and not by.constant
     margins = tuple(
         _margin(place, kind, period, data, i)
@@ -746,15 +750,6 @@ def _form(term: Term) -> Form:
             return "own"
         return "smooth" if term.isotropic else "tensor"
     return "interaction" if isinstance(term, Interaction) else "tensor"
-
-
-def _kinds(term: Term, keys: list[Key]) -> tuple[list[str], list[float | None]]:
-    if isinstance(term, SmoothTerm):
-        kinds = [b if k[1] == "number" else "levels" for b, k in zip(term.kinds, keys)]
-        return kinds, list(term.periods)
-    if isinstance(term, FactorSmooth):
-        return ["levels" if kind == "level" else "se" for _, kind in keys], [None, None]
-    return ["linear" if isinstance(term, Linear) else "levels"], [None]
 
 
 def _margin(place: int, kind: str, period: float | None, data: Seen, i: int) -> Margin:
