@@ -51,7 +51,7 @@ TOPICS = {
     ),
     "extrapolation": (
         "Extrapolation and autocorrelated noise",
-        "extrapolation_curves extrapolation_co2 ncv forecast",
+        "extrapolation_curves extrapolation_co2 ncv autocorrelation forecast",
     ),
     "p-values": ("P-values and selection of effects", "pvalues pvalues_real lines_selection"),
     "scaling": (
