@@ -199,23 +199,6 @@ def _widened(X: tf.Tensor) -> tf.Tensor:
 # --- correlations as functions of scaled distances ------------------------------------------------
 
 
-class Profile(abc.ABC):
-    """A correlation g at scaled distances ``s = scale |x - y| / lengthscale``."""
-
-    scale: float
-    reach: float  # scaled distance beyond which g is rounding
-
-    @abc.abstractmethod
-    def tensor(self, square: tf.Tensor, deficit: bool = False) -> tf.Tensor:
-        """g, or g - 1, at squared scaled distances."""
-
-    @abc.abstractmethod
-    def array(
-        self, square: AnyNDArray, slopes: bool, deficit: bool
-    ) -> tuple[AnyNDArray, AnyNDArray | None]:
-        """g, or g - 1, and its derivative in ``square``, which may be overwritten."""
-
-
 @tf.custom_gradient
 def _expm1(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     """TensorFlow's own gradient takes the exponential anew."""
@@ -223,28 +206,15 @@ def _expm1(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     return y, lambda dy: dy * (y + 1.0)
 
 
-class _Gauss(Profile):
-    """exp(-s^2)."""
+class Profile:
+    """
+    A correlation g at scaled distances ``s = scale |x - y| / lengthscale``.
 
-    scale, reach = math.sqrt(0.5), 6.5
+    ``P(s) exp(-s)``: Matern's correlations of half-integer order.
+    """
 
-    def tensor(self, square: tf.Tensor, deficit: bool = False) -> tf.Tensor:
-        return _expm1(-square) if deficit else tf.exp(-square)
-
-    def array(
-        self, square: AnyNDArray, slopes: bool, deficit: bool
-    ) -> tuple[AnyNDArray, AnyNDArray | None]:
-        np.negative(square, out=square)
-        value = np.expm1(square, out=square) if deficit else np.exp(square, out=square)
-        if not slopes:
-            return value, None
-        return value, -value - 1.0 if deficit else -value
-
-
-class _PolynomialExponential(Profile):
-    """``P(s) exp(-s)``: Matern's correlations of half-integer order."""
-
-    reach = 40.0
+    scale: float
+    reach = 40.0  # scaled distance beyond which g is rounding
 
     def __init__(self, scale: float, polynomial: list[float]) -> None:
         self.scale = float(scale)
@@ -256,12 +226,14 @@ class _PolynomialExponential(Profile):
         self._slope = slope if self._rough else slope[1:]
 
     def tensor(self, square: tf.Tensor, deficit: bool = False) -> tf.Tensor:
+        """g, or g - 1, at squared scaled distances."""
         s = tf.sqrt(tf.maximum(square, 1e-36))  # GPflow's clip: a finite gradient at zero
         return self._value(s, tf.exp(-s), tf.math.expm1(-s) if deficit else None)
 
     def array(
         self, square: AnyNDArray, slopes: bool, deficit: bool
     ) -> tuple[AnyNDArray, AnyNDArray | None]:
+        """g, or g - 1, and its derivative in ``square``, which may be overwritten."""
         s = np.sqrt(square, out=square)
         e = np.exp(-s)
         value = self._value(s, e, np.expm1(-s) if deficit else None)
@@ -287,12 +259,33 @@ def _polynomial(coefficients: AnyNDArray, s: Any) -> Any:
     return result
 
 
+class _Gauss(Profile):
+    """exp(-s^2)."""
+
+    reach = 6.5
+
+    def __init__(self) -> None:
+        self.scale = math.sqrt(0.5)
+
+    def tensor(self, square: tf.Tensor, deficit: bool = False) -> tf.Tensor:
+        return _expm1(-square) if deficit else tf.exp(-square)
+
+    def array(
+        self, square: AnyNDArray, slopes: bool, deficit: bool
+    ) -> tuple[AnyNDArray, AnyNDArray | None]:
+        np.negative(square, out=square)
+        value = np.expm1(square, out=square) if deficit else np.exp(square, out=square)
+        if not slopes:
+            return value, None
+        return value, -value - 1.0 if deficit else -value
+
+
 PROFILES: dict[type[Kernel], Profile] = {
     SquaredExponential: _Gauss(),
-    Exponential: _PolynomialExponential(0.5, [1.0]),
-    Matern12: _PolynomialExponential(1.0, [1.0]),
-    Matern32: _PolynomialExponential(np.sqrt(3.0), [1.0, 1.0]),
-    Matern52: _PolynomialExponential(np.sqrt(5.0), [1.0, 1.0, 1.0 / 3.0]),
+    Exponential: Profile(0.5, [1.0]),
+    Matern12: Profile(1.0, [1.0]),
+    Matern32: Profile(np.sqrt(3.0), [1.0, 1.0]),
+    Matern52: Profile(np.sqrt(5.0), [1.0, 1.0, 1.0 / 3.0]),
 }
 """The correlations of GPflow's stationary kernels (Rasmussen & Williams 2006, chapter 4)."""
 

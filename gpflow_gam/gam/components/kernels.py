@@ -282,21 +282,21 @@ def _function(
     varying = component.varying
     if form == "constant":
         return _constant(size)
-    if form == "means":
-        return Sum([_constant(size), _levels(component, size, priors.other)])
     if form == "own":
         assert isinstance(term, Smooth)
         assert term.kernel is not None
         # a copy: a term is a value, and fitting one GAM must not change another
         return OnColumns(deepcopy(term.kernel), [m.column for m in margins])
-    if form == "line":
-        line = _line(0.0 if varying else margins[0].centre, [margins[0].column])
-        unit = (size / margins[0].span) ** 2
-        return _set_parametric(line, unit, component, priors.other)
-    if form == "random":
-        return _set_variance(_margin_kernel(margins[0]), size**2, priors.other)
-    if form == "levels":
-        return _levels(component, size, priors.other)
+    if form in ("line", "levels", "means", "random"):
+        margin = dataclasses.replace(margins[0], centre=0.0) if varying else margins[0]
+        prior: VariancePrior | None = priors.other
+        unit = size**2 * _unit(margin)
+        if not component.shrink:
+            prior, unit = None, UNPENALISED * unit
+        kernel = _set_variance(_margin_kernel(margin), unit, prior)
+        if form in ("levels", "means"):
+            kernel = _centred(kernel, margin)
+        return Sum([_constant(size), kernel]) if form == "means" else kernel
     if form == "areas":
         assert isinstance(term, AreaTerm)
         field = _centred(_field(component, term, size, priors.other), margins[0])
@@ -335,22 +335,6 @@ def _constant(size: float) -> Kernel:
 def _level(size: float, prior: VariancePrior) -> Kernel:
     """The level of a function that a number multiplies, which the intercept does not confound."""
     return _set_variance(_bare(Constant, None), size**2, prior)
-
-
-def _levels(component: Component, size: float, prior: VariancePrior) -> Kernel:
-    """Effects of levels, zero on average."""
-    margin = component.margins[0]
-    kernel = _set_parametric(_margin_kernel(margin), size**2, component, prior)
-    return _centred(kernel, margin)
-
-
-def _set_parametric(
-    kernel: Kernel, variance: float, component: Component, prior: VariancePrior
-) -> Kernel:
-    """Give a parametric effect of a natural size a variance, which is learnt if it shrinks."""
-    if component.shrink:
-        return _set_variance(kernel, variance, prior)
-    return _set_variance(kernel, UNPENALISED * variance)
 
 
 def _trends(component: Component, size: float, prior: VariancePrior, of_lags: bool) -> list[Kernel]:
