@@ -136,7 +136,7 @@ def per_replica(context: tf.distribute.InputContext) -> tf.data.Dataset:
     return mine.map(lambda _, pair: pair)
 
 
-KINDS = "svgp", "function", "keras", "clipped", "report"
+KINDS = "svgp", "function", "clipped", "report"
 
 
 def fits(
@@ -148,7 +148,6 @@ def fits(
     every = {
         "svgp": run(svgp),
         "function": run(svgp, per_replica),
-        "keras": run(network, learning_rate=None),
         "clipped": run(lambda: network(global_clipnorm=0.1, weight_decay=0.01), learning_rate=None),
         "report": run(reporting, TRAINING, learning_rate=None, **REPORTING),
     }

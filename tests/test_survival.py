@@ -380,46 +380,35 @@ def test_survival_begins_at_one(table, times, weibull, both, tmp_path):
 
 
 @pytest.mark.slow
-def test_survival_curves(table, weibull):
-    few, times = table.iloc[:3], np.array([0.5, 1.0, 2.0])
-    result = weibull.survival(few, times, unconditional=False)
-    assert result["row"].tolist() == [0] * 3 + [1] * 3 + [2] * 3
-    mean, se = weibull.predict(few, "link", se=True, unconditional=False)
-    scale = learnt(weibull)
-    f = mean[:, None, None] + se[:, None, None] * np.random.default_rng(0).standard_normal(
-        (3, 1, 40_000)
+@pytest.mark.parametrize("which", ["weibull", "both"])
+def test_survival_curves_are_those_of_drawn_predictors(request, table, times, which):
+    gam = request.getfixturevalue(which)
+    few, at = (table if which == "weibull" else times).iloc[:4], np.array([0.5, 1.0, 2.0])
+    result = gam.survival(few, at, unconditional=False)
+    assert result["row"].tolist() == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+    link, se = (
+        np.reshape(v, (4, -1)) for v in gam.predict(few, "link", se=True, unconditional=False)
     )
-    curve = np.exp(-((times[:, None] / np.exp(f)) ** (1.0 / scale)))
-    np.testing.assert_allclose(result["estimate"], curve.mean(axis=2).ravel(), atol=0.002)
-    low, high = np.quantile(curve, [0.025, 0.975], axis=2)
-    np.testing.assert_allclose(result["lower"], low.ravel(), atol=0.004)
-    np.testing.assert_allclose(result["upper"], high.ravel(), atol=0.004)
-    wider = weibull.survival(few, times)
-    assert np.all(wider["lower"] <= result["lower"] + 1e-12)
+    F = link + se * np.random.default_rng(1).standard_normal((40_000, 1, link.shape[1]))
+    scale = learnt(gam) if which == "weibull" else np.exp(F[..., 1:])
+    draws = np.exp(-((at / np.exp(F[..., :1])) ** (1.0 / scale)))
+    np.testing.assert_allclose(result["estimate"], draws.mean(axis=0).ravel(), atol=0.002)
+    for name, level in (("lower", 0.025), ("upper", 0.975)):
+        ends = np.quantile(draws, level, axis=0).ravel()
+        np.testing.assert_allclose(result[name], ends, atol=0.009)
+    wider = gam.survival(few, at)
+    assert which == "both" or np.all(wider["lower"] <= result["lower"] + 1e-12)
+
+
+def test_what_has_no_survival_is_said(table, weibull):
     with pytest.raises(ValueError, match="times must be finite and not negative; got -1"):
-        weibull.survival(few, [-1.0])
+        weibull.survival(table[:3], [-1.0])
     plain = gg.GAM("full ~ linear(x)").fit(table)
     with pytest.raises(ValueError, match="survival: family 'gaussian' has no survival curves"):
-        plain.survival(few, times)
+        plain.survival(table[:3], [0.5])
 
 
 # --- a scale that varies --------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_survival_curves_are_those_of_both_predictors(times, both):
-    """That are drawn."""
-    few, at = times.iloc[:4], np.array([0.3, 1.0, 2.0])
-    known = both.survival(few, at, unconditional=False)
-    link, se = both.predict(few, "link", se=True, unconditional=False)
-    normals = np.random.default_rng(1).standard_normal((40_000, 1, 2))
-    f, g = np.moveaxis(np.asarray(link) + np.asarray(se) * normals, -1, 0)[..., None]
-    draws = np.exp(-((at / np.exp(f)) ** np.exp(-g)))
-    np.testing.assert_allclose(known["estimate"], draws.mean(axis=0).ravel(), atol=0.001)
-    for name, level in (("lower", 0.025), ("upper", 0.975)):
-        np.testing.assert_allclose(
-            known[name], np.quantile(draws, level, axis=0).ravel(), atol=0.009
-        )
 
 
 @pytest.mark.parametrize(

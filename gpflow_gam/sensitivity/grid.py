@@ -437,6 +437,7 @@ def _turns(
             own = GridFeatures(member, places)
         V = member.sample(each, seed + i)
         grids = replicates[i :: len(members)] or [grid] * -(-each // _TOGETHER)
+        grids = grids[:each]  # each of them has a draw
         for some, weighted in zip(np.array_split(V, len(grids)), grids):
             drawn, number = own.functions(some), len(some)
             both = {n: np.concatenate([values, estimate[n]]) for n, values in drawn.items()}

@@ -505,24 +505,20 @@ class Table:
         if lags.group is not None:
             codes = np.asarray(pd.factorize(self.values(lags.group))[0])
         steps = _steps(lags, codes, None if lags.time is None else self.values(lags.time))
-        here = (steps >= 0) & (codes >= 0)
-        rows = np.flatnonzero(here)
-        span = int(steps.max(initial=0)) + lags.last + 1
-        keys = codes * span + steps + lags.last
-        rows = rows[np.argsort(keys[rows], kind="stable")]
-        known = keys[rows]
-        twice = np.flatnonzero(known[1:] == known[:-1])
-        if len(twice):
-            one, other = (int(rows[twice[0] + i]) for i in (0, 1))
+        here = np.flatnonzero((steps >= 0) & (codes >= 0))
+        # so far apart that no lag of a series is in another one
+        keys = codes[here] * (int(steps.max(initial=0)) + lags.last + 1) + steps[here]
+        known = pd.Series(values[here], keys)
+        if not known.index.is_unique:
+            first = keys[known.index.duplicated()][0]
+            one, other = here[keys == first][:2].tolist()
             raise ValueError(
                 f"{lags}: rows {one} and {other} are of the same time {lags.time!r}"
                 + ("; name their series, group=." if lags.group is None else ".")
             )
         result: AnyNDArray = np.full((number, lags.number), np.nan)
         for i, by in enumerate(range(lags.first, lags.last + 1)):
-            at = np.searchsorted(known, keys - by)
-            there = here & (steps >= by) & (known[np.minimum(at, len(known) - 1)] == keys - by)
-            result[there, i] = values[rows[at[there]]]
+            result[here, i] = known.reindex(keys - by)
         return result
 
 
