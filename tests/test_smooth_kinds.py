@@ -264,6 +264,14 @@ def test_coefficients_and_levels_may_have_curves():
     assert np.sqrt(np.mean((each.predict(data) - beta) ** 2)) < 0.08
 
 
+def test_a_line_that_a_number_multiplies_goes_through_zero():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(1.0, 2.0, 60), "z": rng.normal(size=60)})
+    y = 2.0 * data["x"] * data["z"] + 0.01 * rng.normal(size=60)
+    gam = gg.GAM(s("x", bs="linear", by="z")).fit(data.assign(y=y), "y")
+    np.testing.assert_allclose(gam.predict(data), y, atol=0.1)
+
+
 def test_curves_of_many_values_stand_at_nodes():
     rng = np.random.default_rng(0)
     x = rng.uniform(size=1500)

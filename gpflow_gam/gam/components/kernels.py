@@ -310,15 +310,17 @@ def _function(
         ]
         return Product(parts)
     if margins[0].kind == "rw":
-        return _walk(component, size, varying, priors.other)
+        # what a number multiplies has a level of its own
+        dims, level = [margins[0].column], float(varying)
+        walk = RandomWalk(_measure(margins[0]), level=level, active_dims=dims)
+        return _set_variance(walk, size**2, priors.other)
     of_trend, of_deviation = priors.of_smooth(component.select)
     parts = _trends(component, size, of_trend, of_lags=isinstance(term, Lag))
     if not parts:  # it is all there is
         of_deviation = of_deviation._replace(start=priors.other.start)
     deviation = _joint_kernel(component, size, of_deviation, priors.other)
     if component.nodes:
-        measure = Discrete(np.array(component.nodes), np.array(component.weights))
-        deviation = ZeroMean(deviation, measure)
+        deviation = ZeroMean(deviation, _measure(component))
     elif margins[0].kind != "iou":  # which has no line, and so no mean
         deviation = _centred(deviation, margins[0])
     if varying:
@@ -350,14 +352,6 @@ def _trends(component: Component, size: float, prior: VariancePrior, of_lags: bo
         lags = _margin_kernel(component.margins[1])
         result[0] = Product([result[0], _set_variance(lags, _unit(component.margins[1]))])
     return result
-
-
-def _walk(component: Component, size: float, varying: bool, prior: VariancePrior) -> Kernel:
-    (margin,) = component.margins
-    measure = Discrete(np.array(margin.nodes), np.array(margin.weights))
-    # what a number multiplies has a level of its own
-    walk = RandomWalk(measure, level=float(varying), active_dims=[margin.column])
-    return _set_variance(walk, size**2, prior)
 
 
 def _globe(margins: Sequence[Margin], size: float, prior: VariancePrior) -> Kernel:
@@ -451,10 +445,15 @@ def _unit(margin: Margin) -> float:
     return 1.0 / margin.span**2 if margin.kind == "linear" else 1.0
 
 
+def _measure(of: Margin | Component) -> Discrete:
+    """What functions average to zero over."""
+    return Discrete(np.array(of.nodes), np.array(of.weights))
+
+
 def _centred(kernel: Kernel, margin: Margin) -> Kernel:
     if margin.kind == "linear":
         return kernel  # it is zero at the mean
-    return ZeroMean(kernel, Discrete(np.array(margin.nodes), np.array(margin.weights)))
+    return ZeroMean(kernel, _measure(margin))
 
 
 def _margin_kernel(
@@ -480,8 +479,7 @@ def _margin_kernel(
         return cyclic
     mode, spread = lengthscale
     if margin.kind == "iou":
-        measure = Discrete(np.array(margin.nodes), np.array(margin.weights))
-        kernel: Kernel = IntegratedOU(measure, active_dims=dims)
+        kernel: Kernel = IntegratedOU(_measure(margin), active_dims=dims)
     else:
         kernel = _bare(_STATIONARY[margin.kind], dims)
     kernel.lengthscales = positive_parameter(start * margin.span, mode * margin.span, spread)
@@ -617,7 +615,7 @@ def _impose_lengthscale(kernel: Kernel, component: Component, prior: Lengthscale
 def _points(component: Component) -> tuple[AnyNDArray, AnyNDArray]:
     """Rows of X that stand for the data of a function, and their probabilities."""
     if component.nodes:
-        points, weights = np.array(component.nodes), np.array(component.weights)
+        points, weights = _measure(component).nodes()
     else:
         margins = component.margins
         points = np.array(list(itertools.product(*(m.nodes for m in margins))))
