@@ -68,8 +68,9 @@ def assert_same(result: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance
 )
 def test_shares_are_fitted_as_one_table(family: str, y: str, tolerance: float, few: None) -> None:
     data = script.table()
-    one = script.gam(family).fit(data, y)
-    result = fits(lambda: script.gam(family), shares(data, 2), y)
+    # to the end: where a search ends early depends on rounding
+    one = script.gam(family).fit(data, y, tolerance=1e-5)
+    result = fits(lambda: script.gam(family), shares(data, 2), y, tolerance=1e-5)
     assert_same(result, one, data, tolerance)
     communication = result[0].fitted.communication
     assert communication.workers == 2

@@ -218,6 +218,7 @@ def test_predictions_from_files_are_those_from_tables(streamed, monkeypatch):
     gam, _, data, path = streamed
     blockwise = importlib.import_module("gpflow_gam.gam.fits.prediction")
     monkeypatch.setattr(blockwise, "BLOCK", 2600)
+    monkeypatch.setattr(blockwise, "_STEP", 2600)
     for options in (
         {"type": "response"},
         {"type": "link", "se": True},

@@ -66,12 +66,13 @@ if ("draw" %in% stages) say("draw", seconds(drawn()))
 if ("predict" %in% stages) {
   new <- columns("new")
   discrete <- engine == "bam"
-  again <- function() {
-    if (discrete) predict(fit, new, type = "terms", se.fit = TRUE, discrete = TRUE, n.threads = threads)
-    else predict(fit, new, type = "terms", se.fit = TRUE)
+  again <- function(type = "terms") {
+    if (discrete) predict(fit, new, type = type, se.fit = TRUE, discrete = TRUE, n.threads = threads)
+    else predict(fit, new, type = type, se.fit = TRUE)
   }
   say("predict", seconds(again()))
   say("predict_again", seconds(again()))
+  say("response", seconds(again("response")))
   say("predict_mb", peak())
 }
 if ("again" %in% stages) say("again", seconds(fitted()))

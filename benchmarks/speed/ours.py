@@ -78,6 +78,7 @@ def fit(task: Task) -> Numbers:
         new = read(folder / "new")
         numbers["predict"] = seconds(lambda: gam.predict(new, "terms", se=True))
         numbers["predict_again"] = seconds(lambda: gam.predict(new, "terms", se=True))
+        numbers["response"] = seconds(lambda: gam.predict(new, se=True))
         numbers["predict_mb"] = peak()
     summary = gam.summary()
     numbers |= {"edf": summary.edf, "explained": summary.deviance_explained}
