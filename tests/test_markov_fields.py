@@ -167,6 +167,7 @@ def test_coefficients_that_vary_over_areas(data):
 
 
 PAIR = {"a": ["b"], "b": ["a"]}
+EDGES = pd.DataFrame({"a": [0, 1], "b": [1, 0]}, index=["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -181,6 +182,12 @@ PAIR = {"a": ["b"], "b": ["a"]}
             "no two polygons share a corner",
         ),
         (lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": [1, 2]}), ValueError, "\\[n, 2\\]"),
+        (lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": "no"}), ValueError, "corners of 'b'"),
+        (lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": SQUARE[:2]}), ValueError, "2 corner"),
+        (lambda: s("x", bs="mrf", polygons={"a": SQUARE}), ValueError, "at least two areas; got 1"),
+        (lambda: s("x", bs="mrf", neighbours=EDGES.assign(c=0)), ValueError, "got .*'b', 'c'"),
+        (lambda: s("x", bs="mrf", neighbours=EDGES.set_axis(["a", "a"])), ValueError, "each once"),
+        (lambda: s("x", bs="mrf", neighbours=2 * EDGES), ValueError, "must be zeros and ones"),
     ],
 )  # fmt: skip
 def test_errors(make, error, message):

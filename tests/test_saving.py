@@ -157,6 +157,8 @@ LEVELS = [
     pd.Timestamp("2020-10-25 00:30", tz="UTC").tz_convert("Europe/Paris"),
     datetime.datetime(2020, 1, 1, 12),
     datetime.date(2020, 2, 29),
+    datetime.time(8, 5, 7),
+    b"\x00a",
     pd.Timedelta("1 day 00:00:01"),
     pd.Period("2020-03", "M"),
     decimal.Decimal("1.10"),

@@ -166,7 +166,7 @@ class Prediction:
     # --- rows in whatever they come --------------------------------------------------------------
 
     def predict(self, data: Any) -> Any:
-        """As :meth:`gpflow_gam.GAM.predict`; the same rows give the same, to six digits."""
+        """As :meth:`gpflow_gam.GAM.predict`; the same rows give the same, to some five digits."""
         if self.interval is not None:
             check_level(self.interval, "interval")
         check_choice("type", self.type, get_args(PredictionType))

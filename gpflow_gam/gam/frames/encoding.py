@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import dataclasses
 import datetime
@@ -71,6 +72,7 @@ _CODECS: dict[str, _Codec] = {
     # datetimes of Python are equal to pandas' of the same instant, and hash alike
     "timestamp": ((datetime.datetime, np.datetime64), _instant, _from_instant),
     "date": (datetime.date, lambda v: v.isoformat(), datetime.date.fromisoformat),
+    "time": (datetime.time, lambda v: v.isoformat(), datetime.time.fromisoformat),
     "timedelta": (
         (datetime.timedelta, np.timedelta64),
         _span,
@@ -86,6 +88,7 @@ _CODECS: dict[str, _Codec] = {
         lambda v: [value_to_json(v.left), value_to_json(v.right), v.closed],
         lambda c: pd.Interval(value_from_json(c[0]), value_from_json(c[1]), closed=c[2]),
     ),
+    "bytes": (bytes, lambda v: base64.b64encode(v).decode("ascii"), base64.b64decode),
     "decimal": (decimal.Decimal, str, decimal.Decimal),
     # what transforms of a formula have learnt
     "dict": (

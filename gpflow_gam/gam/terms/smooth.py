@@ -175,9 +175,15 @@ def sharing_corners(polygons: Polygons) -> Neighbours:
 
 def _checked_neighbours(value: Any) -> Neighbours:
     if isinstance(value, pd.DataFrame):
-        value = value.reindex(columns=value.index)
+        rows, columns = list(value.index), list(value.columns)
+        if len({*rows}) < len(rows) or sorted(map(str, rows)) != sorted(map(str, columns)):
+            raise ValueError(
+                "s(): neighbours as a DataFrame must have the areas, each once, as its index and "
+                f"as its columns; got {rows} and {columns}."
+            )
         if not np.isin(value, [0, 1]).all():
-            raise ValueError("s(): neighbours as a DataFrame must be zeros and ones of the areas.")
+            raise ValueError("s(): neighbours as a DataFrame must be zeros and ones.")
+        value = value[value.index]
         value = {area: row.index[row == 1] for area, row in value.iterrows()}
     result: dict[Level, tuple[Level, ...]] = {}
     for area, near in _by_area("neighbours", value).items():
@@ -206,7 +212,10 @@ def _checked_polygons(value: Any) -> Polygons:
 
 def _rings(area: Level, corners: Any) -> Iterator[Ring]:
     """The rings of a part, which rows of NaN separate."""
-    points: AnyNDArray = np.asarray(corners, dtype=np.float64)
+    try:
+        points: AnyNDArray = np.asarray(corners, dtype=np.float64)
+    except (TypeError, ValueError):
+        points = np.zeros(0)
     if points.ndim != 2 or points.shape[1] != 2 or np.isinf(points).any():
         raise ValueError(
             f"s(): polygons: corners of {area!r} must be an array [n, 2] of numbers; got one of "
@@ -215,6 +224,8 @@ def _rings(area: Level, corners: Any) -> Iterator[Ring]:
     holes = np.isnan(points).any(axis=1)
     for ring in np.split(points, np.flatnonzero(holes)):
         kept = ring[~np.isnan(ring).any(axis=1)]
+        if 0 < len(kept) < 3:
+            raise ValueError(f"s(): polygons: {area!r} has a part of {len(kept)} corner(s).")
         if len(kept):
             yield tuple((float(x), float(y)) for x, y in kept)
 
@@ -222,15 +233,18 @@ def _rings(area: Level, corners: Any) -> Iterator[Ring]:
 def _by_area(argument: str, value: Any) -> dict[Level, Any]:
     """What a mapping, or a list of pairs as files have it, says of each area."""
     try:
-        return {_level(argument, area): content for area, content in dict(value).items()}
+        areas = dict(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"s(): {argument} must be a mapping of areas: {error}") from None
+    if len(areas) < 2:
+        raise ValueError(f"s(): {argument} must have at least two areas; got {len(areas)}.")
+    return {_level(argument, area): content for area, content in areas.items()}
 
 
 def _level(argument: str, value: Any) -> Level:
     level = value.item() if isinstance(value, np.generic) else value
     if not isinstance(level, (str, int, float, bool)):
-        raise TypeError(f"{argument}: areas are text or numbers; got {value!r}.")
+        raise TypeError(f"s(): {argument}: areas are text or numbers; got {value!r}.")
     return level
 
 
