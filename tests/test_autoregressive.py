@@ -217,3 +217,15 @@ def test_what_is_of_other_fits_is_said(broken) -> None:
         gg.GAM("y ~ s(x)", ar1=["t", "g"])
     with pytest.raises(ValueError, match="drop it"):
         fitted(data.assign(t=data.t.where(data.t != 3)))
+
+
+def test_fits_are_averaged_by_forecasts() -> None:
+    """No row is left out of a fit by itself: its neighbours tell of its noise."""
+    data = series(3)
+    gams = {"ar1": gg.GAM("y ~ s(t)", ar1="t").fit(data), "line": gg.GAM("y ~ t").fit(data)}
+    with pytest.raises(ValueError, match="compare forecasts, gpflow_gam.backtest"):
+        gg.stack(gams)
+    logs = np.array([[-1.0, -2.0, -1.5], [-3.0, -4.0, -2.5]])
+    stack = gg.stack(gams, scores=dict(zip(gams, logs)))
+    np.testing.assert_allclose(stack.weights, [1.0, 0.0], atol=1e-6)
+    np.testing.assert_array_equal(stack.predict(data), gams["ar1"].predict(data))

@@ -608,7 +608,7 @@ def compare(*fits: Any, groups: Any = None) -> Comparison:
                 f"these; got {type(model).__name__}."
             )
     result = [m if isinstance(m, LeaveOneOut) else m.loo(groups) for m in models]
-    names = names or _by_terms(result)
+    names = names or _by_terms([(one.terms, one.family) for one in result])
     check_same(names, [fit.observed for fit in result])
     best, rows = max(result, key=lambda fit: fit.elpd), []
     for fit in result:
@@ -632,10 +632,10 @@ def _named(call: str, fits: tuple[Any, ...]) -> tuple[list[str], list[Any]]:
     return names, models
 
 
-def _by_terms(result: list[LeaveOneOut]) -> list[str]:
+def _by_terms(fits: list[tuple[str, str]]) -> list[str]:
     """Names by terms, with families where these differ, and counted where that is not enough."""
-    families = len({fit.family for fit in result}) > 1
-    names = [f"{fit.terms}, {fit.family}" if families else fit.terms for fit in result]
+    families = len({family for _, family in fits}) > 1
+    names = [f"{terms}, {family}" if families else terms for terms, family in fits]
     if len(set(names)) == len(names):
         return names
     return [f"{i}: {name}" for i, name in enumerate(names, 1)]
@@ -727,10 +727,11 @@ def stack(
     for model in models:
         if not isinstance(getattr(model, "fitted", None), FittedGAM):
             raise TypeError(f"stack takes fitted GAMs; got {type(model).__name__}.")
-    left_out = [model.loo() for model in models]
-    names = names or _by_terms(left_out)
-    check_same(names, [one.observed for one in left_out], "stack")
+    fits = [model.fitted for model in models]
+    names = names or _by_terms([(repr(fit.spec.terms), fit.spec.family.name) for fit in fits])
+    check_same(names, [observed_of(fit) for fit in fits], "stack")
     if scores is None:
+        left_out = [model.loo() for model in models]
         counts = left_out[0].weights > 0.0
         share = left_out[0].weights[counts] / left_out[0].weights.sum()
         logs = np.stack([one.pointwise[counts] for one in left_out], axis=1)
