@@ -214,3 +214,22 @@ def test_residual_tests_take_columns_and_say_what_they_need() -> None:
     few = data.head(6)
     tests = gg.GAM("y ~ s(x, k=4)", "poisson").fit(few).residual_tests(space=few[["u", "v"]])
     assert np.all(np.isfinite(tests))
+
+
+@pytest.mark.slow
+def test_tests_of_residuals_have_their_size_and_power() -> None:
+    p: dict[str, list[pd.Series]] = {"right": [], "zeros": [], "time": [], "space": []}
+    for seed in range(60):
+        rng, data = np.random.default_rng(seed), rows_in_space(seed)
+        wave = 0.5 * np.sin(np.arange(200) / 3.0)
+        hill = 0.8 * np.sin(4.0 * data["u"]) * np.sin(4.0 * data["v"])
+        for kind in p:
+            f = {"time": wave, "space": hill}.get(kind, 0.0)
+            y = rng.poisson(data["mean"] * np.exp(f))
+            y = y * (rng.uniform(size=200) > 0.2) if kind == "zeros" else y
+            gam = gg.GAM("y ~ s(x, k=8)", "poisson").fit(data.assign(y=y))
+            p[kind].append(gam.residual_tests(time=data["t"], space=data[["u", "v"]])["p"])
+    shares = {kind: (pd.DataFrame(rows) < 0.05).mean() for kind, rows in p.items()}
+    assert shares["right"].max() < 0.13  # of 60, .05 with three standard errors
+    for kind in ("zeros", "time", "space"):
+        assert shares[kind][kind] > 0.7

@@ -141,3 +141,36 @@ def test_probabilities_of_absent_straight_and_curved_are_the_evidence() -> None:
                 evidence[2] += v * w * density(np.exp(2.0 * a), np.exp(2.0 * b)) / 3.0
     table = gam.term_probabilities()
     np.testing.assert_allclose(table.loc["s(x)"], evidence / evidence.sum(), atol=0.01)
+
+
+@pytest.mark.slow
+def test_probabilities_of_absent_straight_and_curved_are_calibrated() -> None:
+    """Truths drawn from the prior: of effects with probability p, a share p is there."""
+    said, truth = [], []
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        data, f = pd.DataFrame(rng.uniform(size=(150, 3)), columns=list("abc")), np.zeros(150)
+        for name in data:
+            x, kind = data[name].to_numpy(), rng.integers(3)
+            truth.append(kind)
+            sizes = np.abs(rng.standard_cauchy(100))
+            line, bend = sizes[(sizes > 0.03) & (sizes < 3.3)][:2]
+            if kind > 0:
+                f += line * rng.normal() * (x - x.mean()) / x.std()
+            if kind > 1:
+                length = np.exp(np.log(0.45) + 0.9**2 + 0.9 * rng.normal())
+                K = np.exp(-0.5 * ((x[:, None] - x) / length) ** 2)
+                K = K - np.outer(K.mean(0), K.mean(0)) / K.mean()
+                f += bend * np.linalg.cholesky(K + 1e-8 * np.eye(150)) @ rng.normal(size=150)
+        gam = gg.GAM([s(name, k=12) for name in data])
+        gam.fit(data.assign(y=f + 0.8 * rng.normal(size=150)), "y")
+        said += gam.term_probabilities().to_numpy().tolist()
+    p, was = np.array(said), np.eye(3)[truth]
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    for k in range(3):  # on average, and where it is said to be likely
+        assert abs(np.mean(p[:, k] - was[:, k])) < 3.0 * np.sqrt(
+            np.mean(p[:, k] * (1 - p[:, k])) / 75
+        )
+    of_truth = np.sum(p * was, axis=1)
+    expected = np.sum(np.square(p), axis=1)
+    assert abs(np.mean(of_truth - expected)) < 3.0 * np.std(of_truth - expected) / np.sqrt(75)
