@@ -23,10 +23,11 @@ from . import errors
 from .gam import GAM
 from .gam.families import Bernoulli, Binomial, Categorical, Family, Ordinal
 from .gam.families import family as as_family
-from .gam.frames import Table
+from .gam.frames.table import Table
 from .gam.screening import screen_interactions
-from .gam.terms import Column, Smooth, Surv, Term, Terms, as_columns, as_terms, factor, linear, s
-from .gam.terms.base import column_of
+from .gam.terms import Surv, Terms, factor, linear, s
+from .gam.terms.base import Column, Term, as_columns, as_terms, column_of
+from .gam.terms.smooth import Smooth
 
 __all__ = ["GAMClassifier", "GAMRegressor"]
 

@@ -22,7 +22,7 @@ from gpflow_gam.gam.effects import (
     max_deviations,
     posterior,
 )
-from gpflow_gam.gam.frames import Table
+from gpflow_gam.gam.frames.table import Table
 from gpflow_gam.gam.summaries.summary import exceedance, variance_shares
 
 QUICK = {"max_iterations": 15}

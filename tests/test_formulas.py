@@ -12,8 +12,11 @@ from exported_files import run
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, serving
-from gpflow_gam.gam.frames import Design, Table
-from gpflow_gam.gam.terms import Terms, Variable, parse_formula, terms_from_json
+from gpflow_gam.gam.frames.encoding import Design
+from gpflow_gam.gam.frames.table import Table
+from gpflow_gam.gam.terms import Terms, parse_formula
+from gpflow_gam.gam.terms.formula import terms_from_json
+from gpflow_gam.gam.terms.parametric import Variable
 
 
 @pytest.fixture(scope="module")

@@ -17,17 +17,14 @@ from test_streams import Anew
 
 from gpflow_gam.gam.families import Categorical, Gamma, Gaussian, Poisson
 from gpflow_gam.gam.fits.reading import with_response
-from gpflow_gam.gam.frames import (
+from gpflow_gam.gam.frames.encoding import (
     LevelColumn,
     NumericColumn,
-    Table,
-    blocks_of,
-    concatenated,
     filled,
     learn_fills,
     learn_levels,
 )
-from gpflow_gam.gam.frames.table import plain
+from gpflow_gam.gam.frames.table import Table, blocks_of, concatenated, plain
 
 N = 40
 

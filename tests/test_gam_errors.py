@@ -12,7 +12,7 @@ import pytest
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
 from gpflow_gam.gam.fits.specification import OPTIONS
-from gpflow_gam.gam.terms import Variable
+from gpflow_gam.gam.terms.parametric import Variable
 
 
 @pytest.fixture

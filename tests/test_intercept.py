@@ -11,7 +11,8 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
-from gpflow_gam.gam.terms import parse_formula, terms_from_json
+from gpflow_gam.gam.terms import parse_formula
+from gpflow_gam.gam.terms.formula import terms_from_json
 
 matplotlib.use("Agg")
 

@@ -10,7 +10,7 @@ from scipy.integrate import trapezoid
 
 import gpflow_gam as gg
 from gpflow_gam import lag, s, te
-from gpflow_gam.gam.frames import Table
+from gpflow_gam.gam.frames.table import Table
 from gpflow_gam.gam.terms.base import Lags
 from gpflow_gam.kernels import CentredLinear, Summed, ZeroMean
 from gpflow_gam.kernels.correlation import parameters_of

@@ -293,7 +293,7 @@ def scattered(family: fam.Family, number: int = 400) -> tuple[pd.DataFrame, np.n
     return pd.DataFrame({"x": x, "z": z, "y": y}), mu, np.log(d)
 
 
-def terms(family: fam.Family) -> dict[str, gg.terms.Term]:
+def terms(family: fam.Family) -> dict[str, gg.gam.terms.base.Term]:
     return {family.of_all().modelled[0]: s("x", k=8), "scale": s("z", k=4)}
 
 

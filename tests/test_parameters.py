@@ -16,7 +16,7 @@ import gpflow_gam as gg
 from gpflow_gam import linear, s
 from gpflow_gam.gam.families import Custom
 from gpflow_gam.gam.families import family as family_of
-from gpflow_gam.gam.terms import parse_parameters
+from gpflow_gam.gam.terms.formula import parse_parameters
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
 

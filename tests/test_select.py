@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 
 import gpflow_gam as gg
 from gpflow_gam import s, te
-from gpflow_gam.gam.terms import terms_from_json
+from gpflow_gam.gam.terms.formula import terms_from_json
 from gpflow_gam.layers import AdditiveGP
 
 NAMES = ["wave", "line", "a", "b", "c", "d"]

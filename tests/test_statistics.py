@@ -15,9 +15,10 @@ from gpflow.kernels import Matern52, Product
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
-from gpflow_gam.gam.components import build_kernel, learn_encoder, plan_columns
+from gpflow_gam.gam.components.kernels import build_kernel
+from gpflow_gam.gam.components.plan import learn_encoder, plan_columns
 from gpflow_gam.gam.fits.data import row_components
-from gpflow_gam.gam.frames import Table
+from gpflow_gam.gam.frames.table import Table
 from gpflow_gam.kernels import Indicator
 from gpflow_gam.kernels.correlation import parameters_of
 from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
@@ -110,7 +111,7 @@ def a_model(components, kernel, width: int, likelihood, rng) -> gg.models.Additi
     model = gg.models.AdditiveSVGP(
         kernel,
         likelihood,
-        gg.gam.components.build_inducing(components, kernel, width),
+        gg.gam.components.kernels.build_inducing(components, kernel, width),
         variational=gg.variational.OptimalPrecision(),
     )
     P, L = model.variational.site_shift.shape
@@ -171,7 +172,7 @@ def test_a_pass_agrees_with_the_dense_computation(name, rng, monkeypatch):
 
 def gaussian_problem(number: int = 120):
     components, kernel, X, Y = prepared(number)
-    inducing = gg.gam.components.build_inducing(components, kernel, X.shape[1])
+    inducing = gg.gam.components.kernels.build_inducing(components, kernel, X.shape[1])
     weights = np.random.default_rng(1).uniform(0.5, 2.0, number)
     model = gg.models.AdditiveSGPR((X, Y), kernel, inducing, 0.7, weights=weights)
     rows = Rows(row_components(components, kernel, HeldColumns(X)), X, Y, np.zeros((number, 1)))

@@ -298,7 +298,7 @@ def both(times) -> gg.GAM:
 
 def test_densities_draws_and_residuals_are_those_of_what_is_known(table, weibull):
     few, fit = table.iloc[:6], weibull.fitted
-    F, var = fit.predict_link(fit.encode(gg.gam.frames.Table(few)))
+    F, var = fit.predict_link(fit.encode(gg.gam.frames.table.Table(few)))
     expect = fit.likelihood.predict_log_density(np.zeros((6, 1)), F, var, fit.Y[:6])
     np.testing.assert_allclose(weibull.log_density(few), expect, rtol=1e-10)
     draws = weibull.sample(few, 4000, "observation", seed=1)

@@ -7,7 +7,9 @@ import pytest
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te, ti
-from gpflow_gam.gam.terms import Terms, Variable, parse_formula, terms_from_json
+from gpflow_gam.gam.terms import Terms, parse_formula
+from gpflow_gam.gam.terms.formula import terms_from_json
+from gpflow_gam.gam.terms.parametric import Variable
 
 EVERY = (
     s("hr", bs="cyclic", period=24)

@@ -36,7 +36,8 @@ from ..gam.fits.reading import (
     with_variables,
 )
 from ..gam.fits.specification import Request, check_names, needs_all_rows, too_many
-from ..gam.frames import Blocks, Holes
+from ..gam.frames.encoding import Holes
+from ..gam.frames.table import Blocks
 from ..optimizers import TimeBudget
 from ..optimizers.binned.bins import CodedColumns
 from ..optimizers.binned.passes import bytes_of_pass

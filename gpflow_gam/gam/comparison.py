@@ -55,7 +55,7 @@ from .summaries.summary import (
     free_moments,
     joint_test,
 )
-from .terms import Column, as_column
+from .terms.base import Column, as_column
 
 __all__ = ["Comparison", "LeaveOneOut", "Stack", "anova_test", "compare", "leave_one_out", "stack"]
 

@@ -13,7 +13,7 @@ from gpflow.base import AnyNDArray
 from ..errors import ExtrapolationWarning
 from ..metrics import crps, pinball
 from .fits.reading import in_memory
-from .terms import Column
+from .terms.base import Column
 
 __all__ = ["backtest"]
 

@@ -30,19 +30,9 @@ from .summaries.checks import Checks, calibrated, check_fit, smoothed_as_stated
 from .summaries.summary import Summaries
 from .survival import SurvivalCurves
 from .tables import ERROR, Editable, EditedGAM, Tables
-from .terms import (
-    Column,
-    Formula,
-    ResponseSpec,
-    Surv,
-    Term,
-    Terms,
-    as_column,
-    as_columns,
-    as_terms,
-    parse_formula,
-    parse_parameters,
-)
+from .terms import Surv, Terms, parse_formula
+from .terms.base import Column, ResponseSpec, Term, as_column, as_columns, as_terms
+from .terms.formula import Formula, parse_parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,10 +20,11 @@ from ..version import __version__
 from .comparison import compare
 from .families import Levels
 from .fits import FittedGAM
-from .frames import LevelColumn
+from .frames.encoding import LevelColumn
 from .plotting import styled
 from .summaries.checks import problems
-from .terms import Column, Smooth, Tensor
+from .terms.base import Column
+from .terms.smooth import Smooth, Tensor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

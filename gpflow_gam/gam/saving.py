@@ -23,8 +23,8 @@ from ..optimizers import FitResult, assign_posterior
 from ..optimizers.binned.evidence import Places
 from ..version import __version__
 from . import families
-from .components import Component
 from .components.kernels import LogNormal, VariancePriors
+from .components.plan import Component
 from .families import Custom, Family
 from .families.encoding import Described
 from .fits import FittedGAM, Specification
@@ -32,9 +32,10 @@ from .fits.data import CodedData, Data, HeldData, MissingData, MissingRows
 from .fits.fit import build_model
 from .fits.fitted import Parts, solution_from_parts, solution_to_parts
 from .fits.specification import Request
-from .frames import Design, Encoder, Fill, level_to_json, value_from_json
-from .terms import Surv, Terms, terms_from_json
+from .frames.encoding import Design, Encoder, Fill, level_to_json, value_from_json
+from .terms import Surv, Terms
 from .terms.base import column_from_json, column_to_json
+from .terms.formula import terms_from_json
 
 FORMAT = 1  # raised when older code could no longer read the files
 _KIND = "gpflow_gam.GAM"

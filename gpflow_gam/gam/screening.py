@@ -21,24 +21,14 @@ from ..errors import check_count
 from ..likelihoods.expectations import expectation_gradients
 from ..likelihoods.support import checked_observations
 from . import GAM
-from .components import Margin, interaction_margin
-from .components.plan import NUM_INDUCING
+from .components.kernels import interaction_margin
+from .components.plan import NUM_INDUCING, Margin
 from .families import Family
 from .fits import FittedGAM
-from .frames import Table
-from .terms import (
-    Column,
-    Interaction,
-    Surv,
-    Term,
-    Terms,
-    as_column,
-    as_columns,
-    factor,
-    linear,
-    s,
-    ti,
-)
+from .frames.table import Table
+from .terms import Surv, Terms, factor, linear, s, ti
+from .terms.base import Column, Term, as_column, as_columns
+from .terms.smooth import Interaction
 
 __all__ = ["anova", "screen_interactions"]
 

@@ -26,8 +26,8 @@ from .families.base import base_of
 from .fits import FittedGAM
 from .fits.fitted import Inspected, encoded
 from .fits.prediction import blocks, joined
-from .frames import Table, located
-from .terms import Column, variables_of
+from .frames.table import Table, located
+from .terms.base import Column, variables_of
 
 if TYPE_CHECKING:
     from .gam import GAM

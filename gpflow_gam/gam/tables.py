@@ -19,13 +19,14 @@ from sklearn.isotonic import isotonic_regression
 from ..errors import check_choice
 from ..version import __version__
 from . import scorer
-from .components import Component, Margin
+from .components.plan import Component, Margin
 from .effects import effect, joint_moments, transformed
 from .effects.effect import pivoted_root, stacked_frame
 from .fits import FittedGAM
 from .fits.specification import Specification
-from .frames import LevelColumn, NumericColumn, Table
-from .terms import Column, Expression
+from .frames.encoding import LevelColumn, NumericColumn
+from .frames.table import Table
+from .terms.base import Column, Expression
 
 ERROR = 1e-4
 """Default of the interpolation's error, against an effect's range over the data."""

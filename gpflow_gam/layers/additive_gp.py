@@ -17,11 +17,12 @@ from gpflow.likelihoods import Gaussian, Likelihood
 
 from ..covariances import Features
 from ..errors import check_positive
-from ..gam.components import Component, build_inducing
-from ..gam.components.kernels import LINES_FIRST, PRIORS
+from ..gam.components.kernels import LINES_FIRST, PRIORS, build_inducing
+from ..gam.components.plan import Component
 from ..gam.families import Family
 from ..gam.fits.specification import MAX_SITES
-from ..gam.terms import Term, Terms
+from ..gam.terms import Terms
+from ..gam.terms.base import Term
 from ..kernels import kernel_columns
 from ..kernels.correlation import parameters_of, with_values
 from ..kernels.shaped import shaped_part

@@ -14,7 +14,7 @@ from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
 from ..errors import check_count, check_level
-from ..gam.components import Component
+from ..gam.components.plan import Component
 from ..kernels.correlation import lengthscales_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict, set_trainable
 
 from ..errors import check_choice, check_level
-from ..gam.components import Component
+from ..gam.components.plan import Component
 from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel
 from ..kernels.correlation import float_type

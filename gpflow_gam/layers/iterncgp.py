@@ -15,9 +15,10 @@ from gpflow.posteriors import PrecomputeCacheType
 
 from .. import models, optimizers
 from ..errors import check_choice
-from ..gam.components import shaped_term
+from ..gam.components.plan import shaped_term
 from ..gam.families import Family
-from ..gam.terms import Term, Terms
+from ..gam.terms import Terms
+from ..gam.terms.base import Term
 from ..kernels import AdditiveKernel
 from ..newton.operators import LatentKernels
 from ..optimizers import FitResult

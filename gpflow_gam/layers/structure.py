@@ -18,25 +18,24 @@ from scipy.stats import qmc
 
 from ..errors import check_count
 from ..gam import families
-from ..gam.components import Component, build_kernel, learn_encoder, plan_columns
-from ..gam.components.kernels import PRIORS, VariancePriors
-from ..gam.components.plan import LATITUDE, LONGITUDE, inducing_each
+from ..gam.components.kernels import PRIORS, VariancePriors, build_kernel
+from ..gam.components.plan import (
+    LATITUDE,
+    LONGITUDE,
+    Component,
+    inducing_each,
+    learn_encoder,
+    plan_columns,
+)
 from ..gam.families import Family
 from ..gam.families import family as as_family
-from ..gam.frames import Encoder, Table
-from ..gam.terms import (
-    FactorSmooth,
-    Levels,
-    MarkovField,
-    Smooth,
-    Tensor,
-    Term,
-    Terms,
-    as_terms,
-    terms_from_json,
-)
-from ..gam.terms.base import column_of
-from ..gam.terms.smooth import KINDS, SmoothTerm
+from ..gam.frames.encoding import Encoder
+from ..gam.frames.table import Table
+from ..gam.terms import Terms
+from ..gam.terms.base import Term, as_terms, column_of
+from ..gam.terms.formula import terms_from_json
+from ..gam.terms.parametric import Levels
+from ..gam.terms.smooth import KINDS, FactorSmooth, MarkovField, Smooth, SmoothTerm, Tensor
 from ..kernels import AdditiveKernel, ZeroMean
 from ..kernels.additive import OffsetMean
 from ..kernels.terms import OnColumns

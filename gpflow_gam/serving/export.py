@@ -16,7 +16,7 @@ from gpflow.base import AnyNDArray
 
 from ..archive import replacing
 from ..errors import check_choice, check_count, check_level
-from ..gam.frames import Table
+from ..gam.frames.table import Table
 from ..gam.tables import ERROR
 from .portable import SIGNATURE, graph_bytes
 from .servable import FORMAT, Answers, Invalid, Rows, Servable, servable

@@ -19,9 +19,9 @@ from scipy.stats import norm
 
 from ..gam import GAM
 from ..gam.fits.prediction import OFFSET
-from ..gam.frames import LevelColumn, NumericColumn
+from ..gam.frames.encoding import LevelColumn, NumericColumn
 from ..gam.tables import check_columns
-from ..gam.terms import Column, Expression, variables_of
+from ..gam.terms.base import Column, Expression, variables_of
 from ..layers import GPHead
 from ..layers.head import HeadInput, trace_heads
 from ..likelihoods.base import unwrapped
@@ -354,7 +354,7 @@ def _within_range(values: tf.Tensor, column: NumericColumn, rows: Rows) -> tf.Te
 
 
 class _Levels:
-    """Levels to codes 0, 1, ..., as :class:`gpflow_gam.gam.frames.LevelColumn` does it."""
+    """Levels to codes 0, 1, ..., as :class:`gpflow_gam.gam.frames.encoding.LevelColumn` does it."""
 
     def __init__(self, column: LevelColumn, source: Input) -> None:
         self.column, self.is_text = column, source.dtype == tf.string

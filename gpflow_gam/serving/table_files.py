@@ -19,7 +19,7 @@ from gpflow.base import AnyNDArray
 from ..archive import replacing
 from ..errors import imported
 from ..gam import GAM, scorer
-from ..gam.frames import LevelColumn
+from ..gam.frames.encoding import LevelColumn
 from ..gam.tables import EditedGAM, Tables
 from .servable import unused
 

@@ -38,9 +38,9 @@ from ...kernels import (
 )
 from ...measures import Discrete
 from ...priors import SD, Edf, Lengthscale, Prior
-from ..terms import Lag, Smooth, Term
-from ..terms import MarkovField as AreaTerm
-from ..terms.smooth import KINDS, has_line
+from ..terms.base import Term
+from ..terms.smooth import KINDS, Lag, Smooth, has_line
+from ..terms.smooth import MarkovField as AreaTerm
 from .plan import By, Component, Margin, bases_of
 
 LENGTHSCALE = 0.45, 0.9

@@ -15,24 +15,30 @@ from ...kernels.terms import unit_vectors
 from ...measures import NUM_NODES, Empirical, bin_means, cluster_means, weighted_quantiles
 from ...optimizers.binned.bins import Columns, HeldColumns, Level
 from ...threads import one_blas_thread
-from ..frames import Element, Encoder, Key, NumericColumn, Table, learn_levels, numeric_column
-from ..frames.encoding import LevelColumn
-from ..terms import (
-    Column,
+from ..frames.encoding import (
+    Element,
+    Encoder,
+    Key,
+    LevelColumn,
+    NumericColumn,
+    learn_levels,
+    numeric_column,
+)
+from ..frames.table import Table
+from ..terms import Terms
+from ..terms.base import Column, Term, column_of
+from ..terms.parametric import Levels, Linear, RandomEffect
+from ..terms.smooth import (
+    KINDS,
+    LEAST_SPLINES,
     FactorSmooth,
     Interaction,
     Lag,
-    Levels,
-    Linear,
     MarkovField,
-    RandomEffect,
     Smooth,
+    SmoothTerm,
     Tensor,
-    Term,
-    Terms,
 )
-from ..terms.base import column_of
-from ..terms.smooth import KINDS, LEAST_SPLINES, SmoothTerm
 
 NUM_INDUCING = {1: 24, 2: 36}
 """Default number of inducing inputs of a component, by its number of columns; 50 beyond."""

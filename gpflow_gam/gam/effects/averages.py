@@ -20,8 +20,9 @@ from ..fits import FittedGAM
 from ..fits.fitted import CENTRAL, Inspected, Scale, meaningful, warn_if_far
 from ..fits.prediction import Part, Selection, known_part, part_of
 from ..fits.reading import in_memory
-from ..frames import Element, Holes, LevelColumn, NumericColumn, Table, filled
-from ..terms import Column, as_column, as_columns, variables_of
+from ..frames.encoding import Element, Holes, LevelColumn, NumericColumn, filled
+from ..frames.table import Table
+from ..terms.base import Column, as_column, as_columns, variables_of
 from ..terms.smooth import KINDS
 from .effect import STEP, as_table, simultaneous_bands, stacked_frame
 from .posterior import places_of, predictor_draws

@@ -19,13 +19,13 @@ from ...bijectors import frozen_copy
 from ...errors import check_choice, check_count, check_level
 from ...posteriors.inducing import Block
 from ...threads import one_blas_thread
-from ..components import By, Component, Margin
+from ..components.plan import By, Component, Margin
 from ..fits import FittedGAM
 from ..fits.fitted import Inspected, Scale
 from ..fits.prediction import Part, Prediction
-from ..frames import Element, LevelColumn, NumericColumn, Table
-from ..terms import Column
-from ..terms.base import Lags, Level
+from ..frames.encoding import Element, LevelColumn, NumericColumn
+from ..frames.table import Table
+from ..terms.base import Column, Lags, Level
 from ..terms.smooth import KINDS
 from .posterior import (
     averaged,

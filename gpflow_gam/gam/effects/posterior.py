@@ -20,7 +20,7 @@ from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_solutions
 from ...posteriors.inducing import Block, InducingMoments, ShapedMoments
 from ...threads import SMALL, each, one_blas_thread
-from ..components import Component
+from ..components.plan import Component
 from ..fits import FittedGAM
 from ..fits.fitted import between_of
 from ..fits.prediction import MANY, SumsBySplines, density_of_rows, rows_at_nodes

@@ -31,7 +31,7 @@ from ...likelihoods.base import (
     unwrapped,
 )
 from ...likelihoods.discrete import SMALLEST
-from ..terms import Column
+from ..terms.base import Column
 from . import encoding
 from .base import (
     Dispersed,

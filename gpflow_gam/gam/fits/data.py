@@ -25,10 +25,10 @@ from ...optimizers.binned.evidence import Places, RowComponent, row_component
 from ...optimizers.binned.passes import BLOCK, Rows
 from ...storage import Inputs, Offsets, RowArray, Stored
 from ...threads import one_blas_thread
-from ..components import Component
+from ..components.plan import Component
 from ..families.encoding import Described
-from ..frames import Encoder
-from ..terms import Column
+from ..frames.encoding import Encoder
+from ..terms.base import Column
 from .specification import Specification
 
 Marginal = tuple[AnyNDArray, AnyNDArray]

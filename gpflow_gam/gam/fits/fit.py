@@ -30,19 +30,13 @@ from ...optimizers.binned.cavities import Neighbourhoods
 from ...optimizers.binned.evidence import PseudoData
 from ...optimizers.mcmc import sample_chains
 from ...variational import OptimalPrecision
-from ..components import (
-    Component,
-    build_inducing,
-    build_kernel,
-    entering,
-    plan_columns,
-    shaped_term,
-)
+from ..components.kernels import build_inducing, build_kernel
+from ..components.plan import Component, entering, plan_columns, shaped_term
 from ..families import Binomial, Ordinal
 from ..families.encoding import Sample
-from ..frames import Encoder, Fill, LevelColumn, NumericColumn, Table, filled
-from ..frames.table import merged_categories
-from ..terms import Column, Expression, as_column
+from ..frames.encoding import Encoder, Fill, LevelColumn, NumericColumn, filled
+from ..frames.table import Table, merged_categories
+from ..terms.base import Column, Expression, as_column
 from .data import Data, HeldData, MissingData
 from .fitted import FittedGAM
 from .reading import (

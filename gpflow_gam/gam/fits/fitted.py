@@ -40,10 +40,12 @@ from ...posteriors.base import SparseAdditivePosterior
 from ...posteriors.inducing import InducingMoments, ShapedMoments, ShapedPosterior, shaped_values
 from ...threads import check_process, each, one_blas_thread
 from ...variational import DenseGaussian
-from ..components import Component, build_inducing, shaped_term
+from ..components.kernels import build_inducing
+from ..components.plan import Component, shaped_term
 from ..families import Family
-from ..frames import Key, NumericColumn, Table, check_complete, filled
-from ..terms import variables_of
+from ..frames.encoding import Key, NumericColumn, check_complete, filled
+from ..frames.table import Table
+from ..terms.base import variables_of
 from ..terms.smooth import KINDS, has_line
 from .data import CodedData, Communication, Data, Discrepancies, MissingData, MissingRows, Pearson
 from .specification import Model, Specification

@@ -26,9 +26,10 @@ from ...likelihoods.predictive import (
 )
 from ...likelihoods.support import checked_observations
 from ...threads import each
-from ..components import Component
-from ..frames import Holes, NumericColumn, Table, blocks_of, filled, in_blocks, located, recut
-from ..terms import Column, Term, variables_of
+from ..components.plan import Component
+from ..frames.encoding import Holes, NumericColumn, filled
+from ..frames.table import Table, blocks_of, in_blocks, located, recut
+from ..terms.base import Column, Term, variables_of
 from .fitted import _CACHED, BLOCK, FittedGAM, encoded, response_errors, warn_of_tails
 from .reading import in_memory
 from .specification import Specification

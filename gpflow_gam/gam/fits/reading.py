@@ -30,10 +30,9 @@ from ...optimizers.binned.bins import (
 from ...optimizers.minimizers import progress_bar
 from ...storage import Inputs, Store
 from ...threads import ahead, each
-from ..components import elements_of, keys_of, learn_encoder
+from ..components.plan import elements_of, keys_of, learn_encoder
 from ..families import Binomial, Custom, Levels
-from ..frames import (
-    Blocks,
+from ..frames.encoding import (
     Design,
     Encoder,
     Fill,
@@ -41,33 +40,15 @@ from ..frames import (
     Key,
     LevelColumn,
     NumericColumn,
-    Occurring,
-    Table,
-    blocks_of,
-    concatenated,
     filled,
-    in_blocks,
     learn_fills,
-    located,
     numeric_column,
 )
-from ..terms import (
-    AllColumns,
-    Column,
-    Lag,
-    Linear,
-    ResponseSpec,
-    Surv,
-    Term,
-    Terms,
-    Transformed,
-    Variable,
-    as_column,
-    columns_of,
-    factor,
-    linear,
-    variables_of,
-)
+from ..frames.table import Blocks, Occurring, Table, blocks_of, concatenated, in_blocks, located
+from ..terms import Surv, Terms, factor, linear
+from ..terms.base import Column, ResponseSpec, Term, as_column, columns_of, variables_of
+from ..terms.parametric import AllColumns, Linear, Transformed, Variable
+from ..terms.smooth import Lag
 from .data import CodedData, Data, HeldData, Marginal
 from .specification import Request
 

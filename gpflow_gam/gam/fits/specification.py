@@ -26,27 +26,17 @@ from ...variational import (
     OptimalPrecision,
     VariationalFamily,
 )
-from ..components import Component, shaped_term
 from ..components.kernels import PRIORS, VariancePriors
+from ..components.plan import Component, shaped_term
 from ..families import CensoredGaussian, Family, Gaussian, Heteroskedastic, Levels, StudentT
 from ..families.base import Response
 from ..families.encoding import Sample, check_events
-from ..frames import Design, Encoder, Fill, NumericColumn, Table
-from ..terms import (
-    Column,
-    Expression,
-    Linear,
-    ResponseSpec,
-    Surv,
-    Term,
-    Terms,
-    Variable,
-    columns_of,
-    parse_formula,
-    variables_of,
-)
-from ..terms import Levels as LevelsTerm
-from ..terms.base import column_of
+from ..frames.encoding import Design, Encoder, Fill, NumericColumn
+from ..frames.table import Table
+from ..terms import Surv, Terms, parse_formula
+from ..terms.base import Column, Expression, ResponseSpec, Term, column_of, columns_of, variables_of
+from ..terms.parametric import Levels as LevelsTerm
+from ..terms.parametric import Linear, Variable
 
 Model = AdditiveSGPR | AdditiveSVGP | IterNCGP
 

@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..terms import Column, Expression, Term
-from ..terms.base import Lags, column_from_json, column_to_json
+from ..terms.base import Column, Expression, Lags, Term, column_from_json, column_to_json
 from ..terms.parametric import levels_of, parsed, variables_of
 from .table import Distinct, Table, plain
 

@@ -15,8 +15,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ...errors import check_count, imported
-from ..terms import Column, Expression, as_column, variables_of
-from ..terms.base import Lags
+from ..terms.base import Column, Expression, Lags, as_column, variables_of
 
 
 class Distinct(NamedTuple):
@@ -203,7 +202,7 @@ class Table:
 
     Columns of Arrow and polars are converted when they are first read, and only those that are;
     their nulls are missing values, their dictionaries and Enums categories. An
-    :class:`~gpflow_gam.gam.terms.Expression` is read as if it were a column: it is computed.
+    :class:`~gpflow_gam.gam.terms.base.Expression` is read as if it were a column: it is computed.
     """
 
     def __init__(self, data: Any) -> None:

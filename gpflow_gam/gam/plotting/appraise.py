@@ -18,10 +18,10 @@ from ..fits import FittedGAM
 from ..fits.fitted import encoded
 from ..fits.prediction import Prediction
 from ..fits.reading import in_memory
-from ..frames import NumericColumn, Table, learn_levels
-from ..frames.encoding import kind_of_time
+from ..frames.encoding import NumericColumn, kind_of_time, learn_levels
+from ..frames.table import Table
 from ..summaries.checks import LARGEST, autocorrelations, quantile_residuals
-from ..terms import Column
+from ..terms.base import Column
 from .draw import observed
 from .tables import clip_to, faintness, panels, put_labels, short
 

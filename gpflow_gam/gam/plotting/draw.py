@@ -21,14 +21,14 @@ from scipy.stats import norm
 
 from ...errors import check_count, check_level
 from ...threads import one_blas_thread
-from ..components import Component, Margin
+from ..components.plan import Component, Margin
 from ..effects import EffectTable, applied, effect, make_grid
 from ..effects.effect import NUMBERS, Transform, reader_of
 from ..fits import FittedGAM
-from ..frames import LevelColumn, NumericColumn
+from ..frames.encoding import LevelColumn, NumericColumn
 from ..summaries.checks import effective_dof
-from ..terms import Column, MarkovField
-from ..terms.smooth import Polygons
+from ..terms.base import Column
+from ..terms.smooth import MarkovField, Polygons
 from .tables import (
     clip_to,
     color_of,

@@ -35,15 +35,15 @@ from ...likelihoods.base import unwrapped
 from ...likelihoods.continuous import SMOOTHING, predecessors
 from ...posteriors.inducing import ShapedMoments
 from ...threads import one_blas_thread
-from ..components import Component
+from ..components.plan import Component
 from ..families import Quantile
 from ..fits import FittedGAM
 from ..fits.data import Discrepancies, Pearson
 from ..fits.fit import WITHOUT_NOISE, has_single_rows, refit
 from ..fits.fitted import Inspected
-from ..terms import Column, Interaction, Levels
-from ..terms.base import column_of
-from ..terms.smooth import SPLINES, SmoothTerm, has_line
+from ..terms.base import Column, column_of
+from ..terms.parametric import Levels
+from ..terms.smooth import SPLINES, Interaction, SmoothTerm, has_line
 
 _CONCURVITY_ROWS = 2000
 _COMPARED_ROWS = {"linear": 1000, "smooth": 1000, "cyclic": 1000, "levels": 10_000}

@@ -30,11 +30,11 @@ from ...optimizers.minimizers import Loss
 from ...posteriors.inducing import InducingMoments
 from ...sensitivity.grid import draw_covariances
 from ...threads import one_blas_thread
-from ..components import Component
+from ..components.plan import Component
 from ..effects import coefficients
 from ..fits import FittedGAM
 from ..fits.fitted import Inspected
-from ..terms import Column
+from ..terms.base import Column
 from .checks import UNLIKELY, Dispersion, autocorrelations, dispersion, effective_dof
 
 # --- components: shares, p-values, variance components --------------------------------------------
