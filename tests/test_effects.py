@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 
 import gpflow
 import numpy as np
@@ -241,7 +242,7 @@ def test_differences_with_the_means_of_levels(data):
     np.testing.assert_allclose(rates["estimate_centred"], np.exp(alone["estimate_centred"][::2]))
 
 
-def test_curves_that_have_their_means_or_lack_them(data, by_level):
+def test_curves_that_have_their_means_or_lack_them(data, by_level, monkeypatch):
     for terms, named in (
         (s("x", "g", bs="fs", k=5), "estimate"),
         (s("x", k=5) + s("x", "g", bs="sz", k=5), "estimate"),
@@ -255,6 +256,10 @@ def test_curves_that_have_their_means_or_lack_them(data, by_level):
             for level in ("level_1", "level_2")
         )
         np.testing.assert_allclose(result["estimate"], one - other, rtol=1e-6, atol=1e-9)
+        with monkeypatch.context() as few:  # points of one or two levels at a time
+            few.setattr(sys.modules["gpflow_gam.gam.effects.effect"], "_TOGETHER", 2)
+            in_blocks = gam.differences("s(x,g)", grid=[0.5], group_means=True)
+        pd.testing.assert_frame_equal(in_blocks, result, rtol=1e-9)
     with pytest.raises(ValueError, match=r"group_means=True: no term has .* add factor\('g'\)"):
         by_level.differences("s(x):g", group_means=True)
     with pytest.raises(ValueError, match="has no levels to compare"):

@@ -301,12 +301,16 @@ class EffectTable:
         """Half-widths of the pointwise and the simultaneous band, in standard errors."""
         return critical_values(self.covariance[predictor], self.level, self.seed)
 
-    def frame(self) -> pd.DataFrame:
-        """Columns of the grid, ``estimate``, ``se``, and the ends of two credible intervals."""
+    def numbers(self) -> AnyNDArray:
+        """Estimates, standard errors, and the ends of two credible intervals, [6, n, L]."""
         estimate, se = self.estimate, self.se
         widths = [self.critical(i) for i in range(len(self.predictors))]
         ends = [estimate + sign * se * w for w in np.array(widths).T for sign in (-1.0, 1.0)]
-        parts = dict(zip(NUMBERS, (estimate, se, *ends)))
+        return np.stack([estimate, se, *ends])
+
+    def frame(self) -> pd.DataFrame:
+        """The numbers beside the columns of the grid."""
+        parts = dict(zip(NUMBERS, self.numbers()))
         return stacked_frame(self.where.columns, parts, "predictor", self.predictors)
 
 
@@ -468,7 +472,7 @@ def _means(fit: FittedGAM, component: Component, place: int) -> list[Component]:
 def _at_levels(
     fit: FittedGAM, curves: Sequence[Component], grid: Any
 ) -> tuple[list[Any], AnyNDArray, Grid, list[Block]]:
-    """Levels, their codes, points, and the components there, in one level after the other."""
+    """Levels, their codes, points, and for each level the component there."""
     first, margins = curves[0], {m.kind: m for m in curves[0].margins}
     if len(curves) > 1:
         if grid is None and len(first.margins) == 1 and "levels" not in margins:
@@ -478,34 +482,46 @@ def _at_levels(
             grid = {name: np.linspace(ends.min(), ends.max(), 100)}
         where = make_grid(fit, first, grid)
         grid = where.columns if grid is None else grid
-        blocks = [(c.name, make_grid(fit, c, grid).X) for c in curves]
+        places = [(c.name, make_grid(fit, c, grid).X) for c in curves]
         by = [c.by for c in curves if c.by is not None]
-        return [b.level for b in by], np.array([b.code for b in by], dtype=float), where, blocks
+        return [b.level for b in by], np.array([b.code for b in by], dtype=float), where, places
     factor = margins.pop("levels")
     codes, reader = np.array(factor.nodes), reader_of(fit, factor)
     labels = reader.shown(codes)
     if not margins:
         X = make_grid(fit, first).X
-        return list(labels), codes, Grid({}, X[:1]), [(first.name, X)]
-    shown = make_grid(fit, dataclasses.replace(first, margins=tuple(margins.values())), grid)
-    ((name, at),) = shown.columns.items()
-    rows = {name: np.tile(at, len(labels)), reader.name: np.repeat(labels, len(at))}
-    return list(labels), codes, shown, [(first.name, make_grid(fit, first, rows).X)]
+        shown = Grid({}, X[:1])
+    else:
+        shown = make_grid(fit, dataclasses.replace(first, margins=tuple(margins.values())), grid)
+        ((name, at),) = shown.columns.items()
+        rows = {name: np.tile(at, len(labels)), reader.name: np.repeat(labels, len(at))}
+        X = make_grid(fit, first, rows).X
+    return list(labels), codes, shown, [(first.name, x) for x in np.split(X, len(labels))]
+
+
+_TOGETHER = 1000  # points of levels whose joint moments are formed at a time, twice
 
 
 def _pairs(
-    fit: FittedGAM, curves: Sequence[Component], means: Sequence[Component], grid: Any
-) -> Iterator[tuple[Any, Any, Grid, AnyNDArray, Moments]]:
-    """Two levels, points, the difference as a combination of values, and moments of these."""
-    labels, codes, where, blocks = _at_levels(fit, curves, grid)
-    blocks += [(c.name, c.full(codes[:, None], fit.spec.encoder.width)) for c in means]
-    mean, covariance = joint_moments(fit, blocks)
-    n, L = len(where.X), len(labels)
-    A = np.hstack([np.eye(n), -np.eye(n), *[np.ones((n, 1)), -np.ones((n, 1))] * len(means)])
-    for i, j in itertools.combinations(range(L), 2):
-        own = [(n + m) * L + k for m in range(len(means)) for k in (i, j)]
-        rows = np.r_[i * n : (i + 1) * n, j * n : (j + 1) * n, own].astype(int)
-        yield labels[i], labels[j], where, A, (mean[rows], covariance[:, rows][:, :, rows])
+    fit: FittedGAM, places: Sequence[Block], codes: AnyNDArray, means: Sequence[Component]
+) -> Iterator[tuple[tuple[int, int], AnyNDArray, Moments]]:
+    """Pairs of levels, their difference as a combination of values, and moments of these."""
+    n, M = len(places[0][1]), len(means)
+    A = np.hstack([np.eye(n), -np.eye(n), *[np.ones((n, 1)), -np.ones((n, 1))] * M])
+    parts = np.array_split(range(len(places)), -(-n * len(places) // _TOGETHER))
+    for first, second in itertools.combinations_with_replacement(parts, 2):
+        levels = first if first is second else np.concatenate([first, second])
+        names = itertools.groupby((places[k] for k in levels), key=lambda block: block[0])
+        blocks = [(name, np.concatenate([X for _, X in some])) for name, some in names]
+        blocks += [(c.name, c.full(codes[levels, None], fit.spec.encoder.width)) for c in means]
+        mean, covariance = joint_moments(fit, blocks)
+        number = len(levels)
+        for i, j in itertools.combinations(range(number), 2):
+            if first is second or i < len(first) <= j:
+                own = [(n + m) * number + k for m in range(M) for k in (i, j)]
+                rows = np.r_[i * n : (i + 1) * n, j * n : (j + 1) * n, own].astype(int)
+                moments = mean[rows], covariance[:, rows[:, None], rows]
+                yield (levels[i], levels[j]), A, moments
 
 
 # --- on the scale of the response -----------------------------------------------------------------
@@ -921,15 +937,22 @@ class Effects(Inspected):
                 f"factor({name!r}) to the terms, or leave group_means out."
             )
         centred = not group_means and (component.form != "own" if len(curves) > 1 else bool(means))
-        pairs = _pairs(fit, curves, means if group_means else [], grid)
-        frames = []
-        for first, second, where, A, moments in pairs:
-            frame = contrast(fit, component, where, A, moments, level, seed).frame()
-            frame = frame.rename(columns={"estimate": CENTRED}) if centred else frame
-            frame.insert(0, "level_2", [second] * len(frame))
-            frame.insert(0, "level_1", [first] * len(frame))
-            frames.append(frame)
-        return transformed(pd.concat(frames, ignore_index=True), fun)
+        labels, codes, where, places = _at_levels(fit, curves, grid)
+        pairs, numbers = [], []
+        for pair, A, moments in _pairs(fit, places, codes, means if group_means else []):
+            pairs.append(pair)
+            numbers.append(contrast(fit, component, where, A, moments, level, seed).numbers())
+        order = sorted(range(len(pairs)), key=pairs.__getitem__)
+        n, names = len(where.X), predictors(fit, component)[1]
+        which = np.repeat([pairs[k] for k in order], n, axis=0)
+        columns = {f"level_{i + 1}": [labels[k] for k in which[:, i]] for i in range(2)}
+        columns |= {name: np.tile(at, len(pairs)) for name, at in where.columns.items()}
+        parts = dict(zip(NUMBERS, np.concatenate([numbers[k] for k in order], axis=1)))
+        frame = stacked_frame(columns, parts, "predictor", names)
+        # a pair's predictors stand below each other
+        row = np.tile(np.arange(len(which)) // n, len(names))
+        frame = frame.iloc[np.argsort(row, kind="stable")].reset_index(drop=True)
+        return transformed(frame.rename(columns={"estimate": CENTRED}) if centred else frame, fun)
 
     def sample_effects(
         self,
