@@ -1,4 +1,4 @@
-"""What the documentation says of MLflow, as test_mlflow runs it."""
+"""What the documentation says of MLflow, as test_pages runs it."""
 
 from __future__ import annotations
 

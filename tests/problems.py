@@ -134,6 +134,16 @@ def like(num_components: int = 4, num_data: int = 80, num_inducing: int = 6, see
     return X, Y, kernel, inducing
 
 
+SHAPES = {"increasing": (1, 1), "decreasing": (1, -1), "convex": (2, 1), "concave": (2, -1)}
+
+
+def violation(values: Any, shape: str = "increasing") -> float:
+    """How much curves [..., n] on an even grid go against a shape, against their range."""
+    order, sign = SHAPES[shape]
+    down = np.maximum(-sign * np.diff(np.asarray(values, dtype=float), order, axis=-1), 0.0)
+    return float(down.max() / max(np.ptp(values), 1e-300))
+
+
 # --- numpy references ------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""What the documentation says of data larger than memory, as test_recipes runs it."""
+"""What the documentation says of data larger than memory, as test_pages runs it."""
 
 from __future__ import annotations
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import rscript
 
 import gpflow_gam as gg
 from gpflow_gam import Surv, linear
 from gpflow_gam import families as fam
 
-pytestmark = [pytest.mark.slow, rscript.needed]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +35,18 @@ def data() -> pd.DataFrame:
 
 
 def answers(code: str, data: pd.DataFrame, folder: Path) -> np.ndarray:
-    """What R prints of the data ``d``, whose ``new`` rows are the first ten."""
+    """
+    The numbers that R prints of the data ``d``, whose ``new`` rows are the first ten; skips where
+    it lacks a package.
+    """
     data.to_csv(folder / "d.csv", index=False)
     start = 'suppressMessages(library(mgcv)); d <- read.csv("d.csv", stringsAsFactors = TRUE);'
-    return rscript.printed(f"{start} new <- d[1:10, ]; {code}", folder)
+    command = ["Rscript", "-e", f"{start} new <- d[1:10, ]; {code}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    if "there is no package" in done.stderr:
+        pytest.skip(done.stderr.strip().splitlines()[0])
+    assert done.returncode == 0, done.stderr
+    return np.array(done.stdout.split(), dtype=float)
 
 
 def test_parts_of_predictions_are_those_of_mgcv(data, tmp_path):

@@ -9,10 +9,11 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import norm
 
 import gpflow_gam as gg
-from gpflow_gam import factor, linear, random_effect, s
+from gpflow_gam import factor, linear, random_effect, s, te
 from gpflow_gam.gam.terms import parse_formula
 
 matplotlib.use("Agg")
@@ -386,3 +387,211 @@ def test_too_few_inducing_values_are_flagged(data):
     hours = data.assign(h=np.round(10.0 * data["x"]))
     every = gg.GAM(s("h")).fit(hours.assign(wave=np.cos(4.0 * hours["h"])), "wave")
     assert not every.summary().table["k_low"].any()  # one for each value
+
+
+# --- variance components -------------------------------------------------------------------------
+
+
+def one_way(sizes, sd=0.7, seed=3):
+    rng = np.random.default_rng(seed)
+    g = np.repeat(np.arange(len(sizes)), sizes)
+    y = 5.0 + sd * rng.normal(size=len(sizes))[g] + rng.normal(size=len(g))
+    data = pd.DataFrame({"g": [f"level {i}" for i in g], "y": y, "x": rng.uniform(size=len(g))})
+    data["z"] = rng.normal(size=len(g))
+    data["h"] = rng.choice(list("abcdef"), len(g))
+    data["count"] = rng.poisson(np.exp(0.3 * (y - 5.0)))
+    data["kind"] = np.array(list("abc"))[np.digitize(y + rng.logistic(size=len(g)), [4.5, 5.5])]
+    return data
+
+
+def reml(plots, between, noise):
+    """Minus the restricted log-likelihood by definition, and the prior's part of it."""
+    g, y = plots["g"].to_numpy(), plots["y"].to_numpy()
+    V = between * (g[:, None] == g) + noise * np.eye(len(y))
+    one = np.ones((len(y), 1))
+    A = one.T @ np.linalg.solve(V, one)
+    e = y - (one @ np.linalg.solve(A, one.T @ np.linalg.solve(V, y)))
+    determinants = np.linalg.slogdet(V)[1] + np.linalg.slogdet(A)[1]
+    wide = 2.0 * np.log1p(between / (20.0 * y.var()))
+    return 0.5 * (determinants + e @ np.linalg.solve(V, e)) + wide
+
+
+@pytest.fixture(scope="module")
+def plots():
+    return one_way([10] * 12)
+
+
+@pytest.fixture(scope="module")
+def nested(plots):
+    return gg.GAM([random_effect("g")]).fit(plots, "y")
+
+
+@pytest.mark.parametrize("unit", [1.0, 1000.0])
+def test_balanced_groups_have_the_estimates_of_the_analysis_of_variance(plots, unit):
+    scaled = plots.assign(y=unit * plots["y"])
+    table = gg.GAM([random_effect("g")]).fit(scaled, "y").variance_components()
+    assert list(table["term"]) == ["random_effect(g)", "residual"]
+    groups = scaled.groupby("g")["y"]
+    within = groups.var().mean()
+    between = groups.mean().var() - within / 10.0
+    # flat up to twenty times the response's variance, the prior takes a half per cent
+    np.testing.assert_allclose(table["sd"], np.sqrt([between, within]), rtol=8e-3)
+    np.testing.assert_allclose(table["sd"], np.sqrt(table["variance"]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_intervals_are_those_of_the_profile_of_reml(level):
+    data = one_way([3, 4, 5, 8, 12, 20, 3, 6])
+    table = gg.GAM([random_effect("g")]).fit(data, "y").variance_components(level)
+
+    def profile(log_between):
+        return minimize_scalar(
+            lambda u: reml(data, np.exp(log_between), np.exp(u)), bounds=(-3, 3), method="bounded"
+        ).fun
+
+    best = minimize_scalar(profile, bounds=(-6, 4), method="bounded")
+    z = {0.8: 1.2815515655, 0.95: 1.9599639845}[level]
+    ends = [
+        brentq(lambda u: profile(u) - best.fun - 0.5 * z**2, *sorted((best.x, end)))
+        for end in (best.x - 8.0, best.x + 4.0)
+    ]
+    result = table.iloc[0][["sd", "lower", "upper"]].astype(float)
+    np.testing.assert_allclose(result, np.exp(0.5 * np.array([best.x, *ends])), rtol=0.005)
+
+
+def test_an_effect_that_is_not_there_may_be_none():
+    data = one_way([10] * 12, sd=0.0, seed=1)
+    result = gg.GAM([s("x"), random_effect("g")]).fit(data, "y").variance_components()
+    own = result.set_index("term").loc["random_effect(g)"]
+    assert own["lower"] == 0.0
+    assert own["sd"] < 0.05
+    assert own["sd"] < own["upper"] < 0.5
+
+
+@pytest.mark.slow
+def test_parts_of_terms_make_what_the_summary_prints(plots):
+    terms = s("x", k=8) + te("x", "z", k=9) + s("x", by="z", k=8)
+    terms = terms + linear("y", shrink=True) + factor("h") + random_effect("g")
+    gam = gg.GAM(terms, "poisson").fit(plots, "count")
+    table, summary = gam.variance_components(), gam.summary().to_frame()
+    parts = table.groupby("term")["part"].agg(list)
+    assert parts["s(x)"] == ["straight", "deviation"]
+    assert parts["te(x,z)"] == ["straight in x", "straight in z", "deviation"]
+    assert parts["s(x):z"] == ["level", "straight", "deviation"]
+    assert parts["random_effect(g)"] == parts["linear(y)"] == [""]
+    assert not {"factor(h)", "residual"} & set(table["term"])
+    whole = np.sqrt(table[table["part"] != "level"].groupby("term")["variance"].sum())
+    np.testing.assert_allclose(summary.loc[whole.index, "prior_sd"], whole, rtol=1e-12)
+    assert np.all(table["lower"] <= table["sd"])
+    assert np.all(table["sd"] <= table["upper"])
+
+
+@pytest.mark.slow
+def test_each_predictor_has_its_rows(plots):
+    terms = {"mean": [s("x", k=8), random_effect("g")], "scale": [random_effect("h")]}
+    gam = gg.GAM(terms, "heteroskedastic").fit(plots, "y")
+    table = gam.variance_components()
+    far = gg.GAM(terms, "heteroskedastic").fit(plots.assign(y=1e3 * plots["y"]), "y")
+    names = ["mean", "mean", "mean", "scale"]
+    assert [n.split("(")[0] for n in table["predictor"].str.replace("log ", "")] == names
+    upper = far.variance_components()["upper"]
+    np.testing.assert_allclose(upper, [1e3, 1e3, 1e3, 1.0] * table["upper"], rtol=0.02)
+    classes = gg.GAM([random_effect("g")], "categorical").fit(plots, "kind")
+    shared = classes.variance_components()
+    assert len(shared) == shared["predictor"].nunique() == 3
+    assert shared["sd"].nunique() == 1
+
+
+@pytest.mark.slow
+def test_no_limits_without_a_marginal_likelihood(plots):
+    terms = s("x", shape="increasing", k=8) + random_effect("g")
+    shaped = gg.GAM(terms).fit(plots, "y").variance_components().set_index("term")
+    assert shaped.loc["s(x)", "upper"].isna().all()
+    alone = gg.GAM([random_effect("g")]).fit(plots, "y").variance_components()
+    own = shaped.loc["random_effect(g)", ["lower", "upper"]].astype(float)
+    np.testing.assert_allclose(own, alone.loc[0, ["lower", "upper"]].astype(float), rtol=0.1)
+    for option, fit in (({}, {"criterion": "ncv"}), ({"engine": "iterncgp"}, {})):
+        result = gg.GAM([random_effect("g")], "poisson", **option)
+        table = result.fit(plots, "count", **fit).variance_components()
+        assert table[["lower", "upper"]].isna().all(axis=None)
+        assert np.all(table["sd"] > 0.0)
+
+
+def test_what_is_not_penalised_has_none(plots):
+    table = gg.GAM("count ~ x + h", "poisson").fit(plots).variance_components()
+    assert table.empty
+    assert table["upper"].dtype == float
+    ridge = gg.GAM([factor("h", shrink=True)], intercept=False).fit(plots, "y")
+    assert list(ridge.variance_components()["part"]) == ["", ""]
+
+
+# --- concurvity by pairs -------------------------------------------------------------------------
+
+QUICK = {"max_iterations": 15}
+
+
+@pytest.fixture(scope="module")
+def bent():
+    return made(200)
+
+
+def made(number):
+    rng = np.random.default_rng(1)
+    df = pd.DataFrame({"x": rng.uniform(size=number), "free": rng.uniform(size=number)})
+    df["bent"] = (df["x"] - 0.4) ** 2  # a function of x, of which x is none
+    df["g"] = np.where(df["x"] > 0.5, "high", "low")
+    df["y"] = np.sin(6 * df["x"]) + df["bent"] + df["free"] + 0.2 * rng.standard_normal(number)
+    return df
+
+
+@pytest.fixture(scope="module")
+def alike(bent):
+    terms = s("x") + s("bent", k=8) + s("free", k=8) + linear("x") + factor("g")
+    return gg.GAM(terms).fit(bent, y="y", **QUICK)
+
+
+def test_pairs_are_what_regression_on_one_effect_explains(alike):
+    table = alike.concurvity(full=False)
+    moments, X = alike.fitted.moments, alike.fitted.X
+    for measure in ("observed", "estimate"):
+        result = table.loc[measure]
+        for one in alike.names:
+            A = moments.features(one, X).T
+            A = A - A.mean(axis=0)
+            # of one size with the constant, beside which directions of next to no size are
+            A = np.column_stack([np.ones(len(X)), A * np.sqrt(len(X)) / np.linalg.norm(A)])
+            for other in alike.names:
+                B = moments.features(other, X).T
+                if measure == "observed":
+                    B = B @ moments.mean[moments.block(other)]
+                B = B - B.mean(axis=0)
+                # directions of next to no size are left out, there as here
+                left = B - A @ np.linalg.lstsq(A, B, rcond=1e-3)[0]
+                expected = 1.0 if one == other else 1.0 - np.sum(left**2) / np.sum(B**2)
+                assert result.loc[one, other] == pytest.approx(expected, abs=2e-4), (one, other)
+
+
+def test_rows_explain_columns(alike):
+    result = alike.concurvity(full=False).loc["estimate"]
+    assert result.loc["s(x)", "s(bent)"] > 0.99  # bent is a function of x
+    assert result.loc["s(bent)", "s(x)"] < 0.9  # and x none of it
+    assert result.loc["s(x)", "linear(x)"] > 0.99
+    assert result.loc["s(free)", "s(x)"] < 0.1
+    assert result.loc["s(x)", "s(free)"] < 0.15
+    np.testing.assert_array_equal(np.diag(result), 1.0)
+    # with one other effect there is no difference between it and all others
+    assert (alike.concurvity()["estimate"] >= result.where(result < 1.0).max() - 1e-6).all()
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_weights_count_rows(full):
+    """Rows that count nothing are those that make x and z alike."""
+    rng = np.random.default_rng(2)
+    x, w = rng.uniform(size=200), rng.integers(0, 3, 200)
+    z = np.where(w == 0, x, rng.uniform(size=200))
+    table = pd.DataFrame({"x": x, "z": z, "w": w, "y": np.sin(6 * x) + z + rng.normal(size=200)})
+    repeated = table.loc[table.index.repeat(w)].reset_index(drop=True)
+    terms, fine = s("x", k=8) + s("z", k=8), {"tolerance": 1e-6}
+    counted = gg.GAM(terms, weights="w").fit(table, y="y", **fine).concurvity(full)
+    expected = gg.GAM(terms).fit(repeated, y="y", **fine).concurvity(full)
+    np.testing.assert_allclose(counted, expected, atol=2e-3)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import multivariate_normal
 
 import gpflow_gam as gg
 from gpflow_gam import metrics, s
+from gpflow_gam.errors import AutocorrelationWarning
+from gpflow_gam.gam.plotting import quantile_residuals
 
 SCORES = ["crps", "pinball_0.05", "pinball_0.5", "pinball_0.95", "log_density"]
 
@@ -127,3 +132,223 @@ def test_spans_are_in_the_unit_of_time() -> None:
         gg.backtest(gam, table, "y", time="x", horizon=10, origins=2, window="7D")
     with pytest.raises(TypeError, match="backtest takes a GAM"):
         gg.backtest("y ~ s(x)", table, time="x", horizon=10, origins=2)
+
+
+# --- noise that is autoregressive along time -----------------------------------------------------
+
+RHO, SD = 0.7, 0.5
+
+
+def series(
+    seed: int, number: int = 120, groups: int = 1, rho: float = RHO, gap: bool = False
+) -> pd.DataFrame:
+    """Rows with a known function ``f`` of ``x`` and ``t``, and noise of known correlation."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for group in range(groups):
+        noise = [rng.normal()]
+        for _ in range(number - 1):
+            noise.append(rho * noise[-1] + np.sqrt(1.0 - rho**2) * rng.normal())
+        x, t = rng.uniform(size=number), np.arange(number)
+        f = np.sin(2.0 * np.pi * x) + np.sin(4.0 * t / number)
+        y = f + SD * np.array(noise)
+        parts.append(pd.DataFrame({"x": x, "t": t, "f": f, "y": y, "g": f"series {group}"}))
+    data = pd.concat(parts, ignore_index=True)
+    return data.drop(index=[30, 31, 70]).reset_index(drop=True) if gap else data
+
+
+def parameters(gam: gg.GAM) -> tuple[float, float]:
+    """The noise's variance and correlation."""
+    likelihood = gam.fitted.likelihood
+    return float(likelihood.variance.numpy()), float(likelihood.correlation.numpy())
+
+
+def correlations(data: pd.DataFrame, rho: float) -> np.ndarray:
+    """The noise's correlation matrix, row by row; a gap begins another series."""
+    R, last = np.eye(len(data)), {name: rows.t.max() for name, rows in data.groupby("g")}
+    known = set(zip(data.g, data.t))
+    place = {key: i for i, key in enumerate(zip(data.g, data.t))}
+    for (g, t), i in place.items():
+        for later in range(t + 1, last[g] + 1):
+            if (g, later) not in known:
+                break
+            j = place[g, later]
+            R[i, j] = R[j, i] = rho ** (later - t)
+    return R
+
+
+def fitted(data: pd.DataFrame, formula: str = "y ~ s(x, k=40) + s(t, k=12)", **options) -> gg.GAM:
+    return gg.GAM(formula, ar1="t | g", **options).fit(data)
+
+
+@pytest.fixture(scope="module")
+def broken() -> tuple[pd.DataFrame, gg.GAM]:
+    """Two series, with gaps."""
+    data = series(0, 60, groups=2, gap=True)
+    return data, fitted(data)
+
+
+def test_the_evidence_is_that_of_a_dense_gaussian_process(broken) -> None:
+    data, gam = broken
+    variance, rho = parameters(gam)
+    model = gam.fitted.model
+    constant = model.mean_function(gam.fitted.X).numpy().ravel()
+
+    def density(variance: float, rho: float) -> float:
+        covariance = model.kernel(gam.fitted.X).numpy() + variance * correlations(data, rho)
+        return float(multivariate_normal(constant, covariance).logpdf(data.y))
+
+    prior = float(model.log_prior_density().numpy())
+    assert gam.fitted.result.elbo == pytest.approx(density(variance, rho) + prior, abs=0.02)
+    # at the optimum, priors being next to flat
+    assert density(variance, rho) > density(variance, rho + 0.1)
+    assert density(variance, rho) > density(variance, rho - 0.1)
+
+
+def test_predictions_are_those_of_a_dense_gaussian_process(broken) -> None:
+    data, gam = broken
+    variance, rho = parameters(gam)
+    model, X = gam.fitted.model, gam.fitted.X
+    K, noise = model.kernel(X).numpy(), variance * correlations(data, rho)
+    constant = model.mean_function(X).numpy().ravel()
+    gain = np.linalg.solve(K + noise, K).T
+    mean, se = gam.predict(data, "link", se=True, unconditional=False)
+    np.testing.assert_allclose(mean, constant + gain @ (data.y - constant), atol=2e-3)
+    np.testing.assert_allclose(se, np.sqrt(np.diag(K - gain @ K)), rtol=0.01)
+
+
+def test_a_line_is_that_of_generalised_least_squares() -> None:
+    data = series(1, 100)
+    gam = gg.GAM("y ~ x", ar1="t").fit(data)
+    variance, rho = parameters(gam)
+    R = correlations(data, rho)
+    A = np.column_stack([np.ones(len(data)), data.x])
+    precision = A.T @ np.linalg.solve(R, A) / variance
+    estimate = np.linalg.solve(precision, A.T @ np.linalg.solve(R, data.y) / variance)
+    table = gam.summary().coefficients
+    np.testing.assert_allclose(table["estimate"].iloc[-1], estimate[1], rtol=1e-3)
+    np.testing.assert_allclose(
+        table["se"].iloc[-1], np.sqrt(np.linalg.inv(precision)[1, 1]), rtol=0.01
+    )
+
+
+def test_order_of_rows_and_units_of_time_do_not_matter(broken) -> None:
+    data, gam = broken
+    mixed = data.sample(frac=1.0, random_state=1).reset_index(drop=True)
+    mixed["hour"] = pd.Timestamp("2024-03-01") + pd.to_timedelta(mixed.t, unit="h")
+    other = gg.GAM("y ~ s(x, k=40) + s(t, k=12)", ar1="hour | g").fit(mixed)
+    np.testing.assert_allclose(parameters(other), parameters(gam), rtol=1e-4)
+    np.testing.assert_allclose(other.predict(data), gam.predict(data), atol=1e-4)
+
+
+def test_months_are_a_step_apart() -> None:
+    data = series(2, 96)
+    data["month"] = pd.date_range("2010-01-01", periods=96, freq="MS")
+    by_month = gg.GAM("y ~ s(x) + s(t)", ar1="month").fit(data)
+    by_number = gg.GAM("y ~ s(x) + s(t)", ar1="t").fit(data)
+    assert parameters(by_month) == pytest.approx(parameters(by_number), rel=1e-6)
+
+
+def test_weights_are_of_rows() -> None:
+    data = series(3, 80).assign(w=np.tile([1.0, 4.0], 40))
+    gam = gg.GAM("y ~ x", ar1="t", weights="w").fit(data)
+    variance, rho = parameters(gam)
+    root = np.diag(1.0 / np.sqrt(data.w))
+    covariance = variance * root @ correlations(data, rho) @ root
+    A = np.column_stack([np.ones(len(data)), data.x])
+    solved = np.linalg.solve(covariance, np.column_stack([A, data.y]))
+    estimate = np.linalg.solve(A.T @ solved[:, :2], A.T @ solved[:, 2])
+    np.testing.assert_allclose(
+        gam.summary().coefficients["estimate"].iloc[-1], estimate[1], rtol=2e-3
+    )
+
+
+def test_files_and_pickles_answer_alike(broken, tmp_path) -> None:
+    data, gam = broken
+    asked = gam.predict(data, interval=0.9)
+    for rows in (True, False):
+        gam.save(tmp_path / "fit.gam", data=rows, overwrite=True)
+        loaded = gg.GAM.load(tmp_path / "fit.gam")
+        assert loaded.ar1 == "t | g"
+        pd.testing.assert_frame_equal(loaded.predict(data, interval=0.9), asked)
+    again = gg.GAM.load(tmp_path / "fit.gam")
+    with pytest.raises(ValueError, match="without its data"):
+        again.refit()
+
+
+def test_refits_end_where_the_fit_did(broken) -> None:
+    data, gam = broken
+    again = fitted(data).refit()
+    assert parameters(again) == pytest.approx(parameters(gam), rel=1e-4)
+
+
+def test_residuals_are_of_what_is_new() -> None:
+    data = series(4, 400)
+    with pytest.warns(AutocorrelationWarning):
+        gg.GAM("y ~ s(x) + s(t)").fit(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gam = gg.GAM("y ~ s(x) + s(t)", ar1="t").fit(data)
+    e = quantile_residuals(gam.fitted)
+    assert abs(np.corrcoef(e[1:], e[:-1])[0, 1]) < 0.15
+    assert np.std(e) == pytest.approx(1.0, abs=0.15)
+    assert "correlation" in str(gam.summary())
+
+
+@pytest.mark.slow
+def test_rows_in_codes_are_as_rows_in_numbers() -> None:
+    data = series(5, 70_000, rho=0.6)
+    whole = gg.GAM("y ~ s(x) + s(t)", ar1="t").fit(data)
+    assert parameters(whole)[1] == pytest.approx(0.6, abs=0.02)
+    part = gg.GAM("y ~ s(x) + s(t)", ar1="t").fit(data[:60_000])
+    mean, se = whole.predict(data[:100], "link", se=True)
+    other, _ = part.predict(data[:100], "link", se=True)
+    assert np.all(np.abs(mean - other) < 3.0 * se)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"family": "poisson"}, "ar1 is of the noise of family='gaussian'"),
+        ({"family": gg.families.Gaussian(link="log")}, "identity link"),
+        ({"ar1": "g"}, "numbers or times"),
+        ({"engine": "iterncgp"}, "engine='iterncgp'"),
+        ({"variational": "sites"}, "variational='sites'"),
+        ({"ar1": "nowhere"}, "nowhere"),
+        ({"ar1": "t"}, r"rows 0 and 60 are of the same time 't'.*ar1='t | group'"),
+        ({"ar1": "x"}, "uneven"),
+    ],
+)
+def test_what_cannot_be_is_said(options, message: str) -> None:
+    data = series(0, 60, groups=2).assign(y=lambda d: d.y.round().abs())
+    with pytest.raises(ValueError, match=message):
+        gg.GAM("y ~ s(x)", **{"ar1": "t | g", **options}).fit(data)
+
+
+def test_what_is_of_other_fits_is_said(broken) -> None:
+    data, gam = broken
+    with pytest.raises(ValueError, match="one table"):
+        fitted([data, data])
+    with pytest.raises(ValueError, match="criterion='ncv'"):
+        gg.GAM("y ~ s(x)", ar1="t | g").fit(data, criterion="ncv")
+    with pytest.raises(ValueError, match="ar1"):
+        gam.update(data)
+    for leave_out in (gam.loo, lambda: gg.conformal(gam)):
+        with pytest.raises(ValueError, match="backtest"):
+            leave_out()
+    with pytest.raises(TypeError, match="ar1 must be"):
+        gg.GAM("y ~ s(x)", ar1=["t", "g"])
+    with pytest.raises(ValueError, match="drop it"):
+        fitted(data.assign(t=data.t.where(data.t != 3)))
+
+
+def test_fits_are_averaged_by_forecasts() -> None:
+    """No row is left out of a fit by itself: its neighbours tell of its noise."""
+    data = series(3)
+    gams = {"ar1": gg.GAM("y ~ s(t)", ar1="t").fit(data), "line": gg.GAM("y ~ t").fit(data)}
+    with pytest.raises(ValueError, match="compare forecasts, gpflow_gam.backtest"):
+        gg.stack(gams)
+    logs = np.array([[-1.0, -2.0, -1.5], [-3.0, -4.0, -2.5]])
+    stack = gg.stack(gams, scores=dict(zip(gams, logs)))
+    np.testing.assert_allclose(stack.weights, [1.0, 0.0], atol=1e-6)
+    np.testing.assert_array_equal(stack.predict(data), gams["ar1"].predict(data))

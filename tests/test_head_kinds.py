@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from problems import violation
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te, ti
-from gpflow_gam.layers import AdditiveGP
+from gpflow_gam.layers import AdditiveGP, IterNCGP
 
 N, LEVELS = 80, 4
 RING = {i: [(i - 1) % LEVELS, (i + 1) % LEVELS] for i in range(LEVELS)}
@@ -157,13 +160,7 @@ def fixed() -> AdditiveGP:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "output",
-    [
-        "moments",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("components", "response", "interval")),
-    ],
-)
+@pytest.mark.parametrize("output", ["moments", "components", "response", "interval"])
 def test_unknown_levels(fixed: AdditiveGP, output: str) -> None:
     head = fixed
     strange = POINTS.copy()
@@ -219,3 +216,142 @@ def test_natural_gradients_of_bad_batches(bad: str, before: bool) -> None:
         assert np.all(np.isfinite(shift.numpy()))
     step(tf.constant(rows), tf.constant(labels))
     assert np.all(np.isnan(shift.numpy()))
+
+
+# --- heads whose components have a shape ---------------------------------------------------------
+
+MANY = 300
+DRAWN = np.random.default_rng(2)
+PAIRS = DRAWN.uniform(-1.0, 1.0, size=(MANY, 2))
+
+
+def truth(x: Any) -> Any:
+    """Flat at first."""
+    return 2.0 * np.maximum(x[:, 0], 0.0) + np.sin(3.0 * x[:, 1])
+
+
+FLAT = truth(PAIRS) + 0.5 * DRAWN.normal(size=MANY)
+GRID = np.linspace(-1.5, 1.5, 301)[:, None] * [1.0, 0.0]
+"""Beyond the data, too."""
+
+
+@pytest.fixture(scope="module")
+def shaped_model() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((2,), dtype="float64")
+    shaped = AdditiveGP(
+        gg.s(0, shape="increasing", k=16) + gg.s(1),
+        num_data=MANY,
+        num_inducing=10,
+        normalization="adapt",
+        name="shaped",
+    )
+    shaped.adapt(PAIRS, FLAT)
+    shaped.parameters["likelihood.variance"].assign(0.25)
+    shaped.loss(FLAT, shaped(PAIRS, training=True))  # there at once, as the response is normal
+    return keras.Model(inputs, shaped(inputs))
+
+
+@pytest.fixture(scope="module")
+def shaped(shaped_model: keras.Model) -> AdditiveGP:
+    return shaped_model.get_layer("shaped")
+
+
+@pytest.mark.slow
+def test_a_trained_head_has_its_shape(shaped: AdditiveGP) -> None:
+    free, X_ = shaped.model.posterior(), shaped.scaled(GRID)
+    unheld = free.predict_f(X_)[0].numpy()[:, 0]
+    assert violation(unheld) > 1e-4  # it was there to be violated
+    total, components = shaped(GRID).numpy(), shaped(GRID, output="components").numpy()
+    assert violation(total[:, 0, 0]) < 1e-10
+    assert violation(components[:, 1, 0, 0]) < 1e-10
+    assert violation(shaped.effects("s(0)")["estimate"]) < 1e-10
+    sums = components[..., 0].sum(axis=1)[:, 0]
+    np.testing.assert_allclose(np.diff(sums), np.diff(total[:, 0, 0]), atol=1e-8)
+    posterior = shaped.posterior()
+    draws = posterior.sample_components(X_, 2000, seed=1).numpy()[..., 1]
+    assert violation(draws) < 1e-9
+    assert violation(posterior.sample_f(X_, 500, seed=1).numpy()[..., 0]) < 1e-9
+    # errors are those of draws around the estimate
+    measured = np.sqrt(np.mean(np.square(draws - components[:, 1, 0, 0]), axis=0))
+    inner = np.abs(GRID[:, 0]) < 0.9
+    np.testing.assert_allclose(measured[inner], np.sqrt(components[inner, 1, 0, 1]), rtol=0.1)
+    # no worse than what it was before it was projected
+    new = DRAWN.uniform(-1.0, 1.0, size=(500, 2))
+    held = shaped(new).numpy()[:, 0, 0]
+    unheld = free.predict_f(shaped.scaled(new))[0].numpy()[:, 0]
+    errors = [np.sqrt(np.mean(np.square(f - truth(new)))) for f in (held, unheld)]
+    noise = np.sqrt(shaped(new).numpy()[:, 0, 1].mean())
+    assert errors[0] < errors[1] + 0.2 * noise
+    assert errors[0] < 1.5 * noise
+    assert shaped.shape_p()["s(0)"][0] > 0.05
+
+
+@pytest.mark.slow
+def test_graphs_follow_the_weights(shaped: AdditiveGP) -> None:
+    """What numpy computed for one q is no answer for the next."""
+    run = tf.function(lambda x: shaped(x), autograph=False)
+    shift = shaped.parameters["variational.site_shift"]
+    before = shift.numpy()
+    first = run(GRID).numpy()
+    np.testing.assert_allclose(first, shaped(GRID), atol=1e-9)
+    shift.assign(-before)
+    second = run(GRID).numpy()
+    np.testing.assert_allclose(second, shaped(GRID), atol=1e-9)
+    assert np.ptp(second[:, 0, 0]) < 1e-9  # a decreasing function is nearest to a constant
+    assert shaped.shape_p()["s(0)"][0] < 0.01
+    shift.assign(before)
+    np.testing.assert_array_equal(run(GRID), first)
+
+
+@pytest.mark.slow
+def test_files_have_the_same_numbers(
+    shaped_model: keras.Model, shaped: AdditiveGP, tmp_path: Path
+) -> None:
+    shaped_model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    np.testing.assert_array_equal(loaded(GRID), shaped_model(GRID))
+    draws = [h.posterior().sample_f(GRID, 3, seed=4) for h in (loaded.get_layer("shaped"), shaped)]
+    np.testing.assert_array_equal(*draws)
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize(
+    ("terms", "shape", "options"),
+    [
+        (gg.s(0, shape="convex") + gg.s(1), "convex", {}),
+        (gg.s(0, shape="decreasing", bs="matern32"), "decreasing", {"dtype": "float32"}),
+        (gg.s(0, shape="concave", by=gg.factor(2)), "concave", {"num_levels": {2: 3}}),
+        (gg.s(0, shape="concave", by=2), "concave", {}),
+        (gg.te(0, 1, shape=("increasing", None), k=25), "increasing", {}),
+        (
+            gg.s(0, shape="increasing"),
+            "increasing",
+            {"likelihood": "softmax", "num_classes": 3},
+        ),
+    ],
+)
+def test_heads_have_shapes(terms: Any, shape: str, options: Any) -> None:
+    rng = np.random.default_rng(0)
+    head = AdditiveGP(terms, num_data=MANY, **{"num_inducing": 8, **options})
+    head.adapt(np.column_stack([3.0 + 2.0 * PAIRS, np.arange(MANY) % 3]))
+    q = head.parameters["variational.site_shift"]
+    q.assign(rng.normal(size=q.shape))
+    grid = np.column_stack([np.linspace(-1.0, 7.0, 201), np.full(201, 3.4), np.ones(201)])
+    single = head.compute_dtype == "float32"
+    mean = head(grid).numpy()[..., 0]
+    draws = head.posterior().sample_f(head.scaled(grid), 40, seed=0).numpy()
+    for k in range(head.num_predictors):
+        assert violation(mean[:, k], shape) < (1e-6 if single else 1e-9)
+        assert violation(draws[..., k], shape) < (1e-6 if single else 1e-9)
+
+
+def test_what_holds_to_no_shape_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = gg.s(0, shape="convex")
+    with pytest.raises(ValueError, match=r"s\(0\) has a shape, which IterNCGP does not hold to"):
+        IterNCGP(terms)
+    assert not AdditiveGP(terms, num_data=10).supports_jit
+    assert AdditiveGP(gg.s(0), num_data=10, num_inducing=4).supports_jit
+    monkeypatch.setattr("gpflow_gam.layers.additive_gp.MAX_SITES", 20)
+    with pytest.raises(ValueError, match=r"s\(0\) has a shape.*25 inducing values.*than 20"):
+        AdditiveGP(terms, num_data=10)

@@ -17,23 +17,32 @@ from gpflow.kernels import (
     Matern52,
     Periodic,
     Product,
+    RationalQuadratic,
     SquaredExponential,
     Sum,
 )
 from gpflow.utilities import positive
+from scipy.integrate import quad
 
 from gpflow_gam import bijectors
 from gpflow_gam.kernels import (
     AdditiveKernel,
+    CentredLinear,
     Factor,
     Indicator,
+    IntegratedOU,
+    MarkovField,
+    OnColumns,
     OnSphere,
+    RandomWalk,
     Warped,
     ZeroMean,
     kernel_columns,
 )
 from gpflow_gam.kernels.additive import stack_parameters
-from gpflow_gam.kernels.terms import CentredLinear
+from gpflow_gam.kernels.correlation import parameters_of, with_values
+from gpflow_gam.kernels.fixed_inputs import _Automatic, _Known, fixed_input_kernel
+from gpflow_gam.kernels.terms import integrated_hats, unit_vectors
 from gpflow_gam.measures import Discrete, Gaussian, Uniform
 
 STACKABLE = {
@@ -208,3 +217,334 @@ def test_values_are_theirs(ours, theirs):
     np.testing.assert_allclose(ours.forward(ours.inverse(y)), y, rtol=1e-13)
     x = np.array([-50.0, -1.0, 0.0, 3.0, 50.0])
     np.testing.assert_allclose(ours.forward(x), theirs.forward(x), rtol=1e-13)
+
+
+# --- matrices and derivatives in numpy -----------------------------------------------------------
+
+
+def measure(dimension: int = 1, number: int = 20) -> Discrete:
+    rng = np.random.default_rng(number)
+    return Discrete(rng.uniform(size=(number, dimension)), rng.dirichlet(np.ones(number)))
+
+
+def cyclic() -> Periodic:
+    kernel = Periodic(SquaredExponential(1.5, 0.7, active_dims=[0]), period=0.8)
+    gpflow.set_trainable(kernel.period, False)
+    return kernel
+
+
+LEVELS = Discrete(np.array([0.0, 1.0, 2.0]), [0.2, 0.3, 0.5])
+KNOWN = {
+    "se": lambda: SquaredExponential(2.0, 0.3, active_dims=[1]),
+    "matern12": lambda: Matern12(2.0, 0.3, active_dims=[1]),
+    "matern32 centred": lambda: ZeroMean(Matern32(2.0, 3.0, active_dims=[1]), measure()),
+    "matern52 centred": lambda: ZeroMean(Matern52(2.0, 0.3, active_dims=[1]), measure()),
+    "two lengthscales": lambda: ZeroMean(Matern52(2.0, [0.3, 0.9], active_dims=[0, 1]), measure(2)),
+    "surface": lambda: ZeroMean(
+        SquaredExponential(2.0, [0.3, 0.9], active_dims=[1, 0]), measure(2)
+    ),
+    "isotropic": lambda: ZeroMean(SquaredExponential(0.5, 0.6, active_dims=[0, 1]), measure(2)),
+    "cyclic on a level": lambda: Product(
+        [ZeroMean(cyclic(), measure()), Indicator(1.0, active_dims=[2])]
+    ),
+    "levels": lambda: ZeroMean(Factor(2.0, active_dims=[2]), LEVELS),
+    "line": lambda: CentredLinear(0.3, 2.0, active_dims=[0]),
+    "constant": lambda: Constant(3.0),
+    "interaction": lambda: Product(
+        [
+            ZeroMean(Matern52(1.3, 0.3, active_dims=[0]), measure()),
+            ZeroMean(SquaredExponential(1.0, 0.8, active_dims=[1]), measure(1, 15)),
+        ]
+    ),
+    "smooth by level": lambda: ZeroMean(
+        OnColumns(
+            Product([Matern52(1.0, 0.4, active_dims=[0]), Factor(1.7, active_dims=[1])]), [1, 2]
+        ),
+        Discrete(np.array([[0.1, 0.0], [0.5, 1.0], [0.9, 2.0], [0.3, 2.0]])),
+    ),
+}
+OTHERS = {
+    "not a kernel of terms": lambda: RationalQuadratic(1.2, 0.4, alpha=0.7, active_dims=[1]),
+    "a measure that is no list of points": lambda: ZeroMean(
+        SquaredExponential(1.2, 0.4, active_dims=[1]), Uniform(-0.1, 1.1)
+    ),
+    "a period that is learnt": lambda: Periodic(
+        SquaredExponential(1.5, 0.7, active_dims=[0]), period=0.8
+    ),
+}
+
+
+@pytest.fixture
+def inputs(rng):
+    Z = np.c_[rng.uniform(size=(7, 2)), rng.integers(0, 3, 7)]
+    X = np.c_[rng.uniform(size=(11, 2)), rng.integers(0, 3, 11)]
+    return Z, X
+
+
+def summed(gradients) -> dict[int, np.ndarray]:
+    result: dict[int, np.ndarray] = {}
+    for parameter, gradient in gradients:
+        result[id(parameter)] = result.get(id(parameter), 0.0) + gradient
+    return result
+
+
+@pytest.mark.parametrize("name", [*KNOWN, *OTHERS])
+def test_matrices_and_gradients_are_those_of_the_kernel(name, inputs, rng):
+    kernel = {**KNOWN, **OTHERS}[name]()
+    tangents = fixed_input_kernel(kernel, *inputs)
+    assert isinstance(tangents, _Automatic) == (name in OTHERS)
+    compare(tangents, kernel, inputs, rng)
+
+
+def compare(tangents, kernel, inputs, rng) -> None:
+    """Matrices with GPflow's, gradients with TensorFlow's."""
+    Z, X = inputs
+    result, pullback = tangents.evaluate(lambda p: p.numpy())
+    upstream = tuple(rng.standard_normal(m.shape) for m in result)
+    with tf.GradientTape() as tape:
+        expected = kernel(Z), kernel(Z, X), kernel(X, full_cov=False)
+        total = tf.add_n([tf.reduce_sum(u * e) for u, e in zip(upstream, expected)])
+    for a, b in zip(result, expected):
+        np.testing.assert_allclose(a, b, atol=1e-13)
+    parameters = [p for p in kernel.parameters if p.trainable]
+    slopes = tape.gradient(total, [p.unconstrained_variable for p in parameters])
+    gradients = summed(pullback(upstream))
+    for p, slope in zip(parameters, slopes):
+        u = tf.constant(p.unconstrained_variable.numpy())
+        with tf.GradientTape() as inner:
+            inner.watch(u)
+            value = p.transform.forward(u)
+        chained = inner.gradient(value, u, output_gradients=tf.constant(gradients[id(p)]))
+        np.testing.assert_allclose(chained, slope, rtol=1e-9, atol=1e-12)
+
+
+def test_long_lengthscales_keep_their_digits(inputs):
+    Z, X = inputs
+    kernel = ZeroMean(Matern52(1.0, 1e4, active_dims=[0]), measure())
+    (K, Kzx, _), _ = fixed_input_kernel(kernel, Z, X).evaluate(lambda p: p.numpy())
+    assert 0.0 < np.abs(Kzx).max() < 1e-7
+    np.testing.assert_allclose(Kzx, kernel(Z, X), rtol=1e-6)
+    np.testing.assert_allclose(K, kernel(Z), rtol=1e-6)
+
+
+def test_values_of_others_are_used_and_the_kernel_stays(inputs):
+    Z, X = inputs
+    for make in KNOWN.values():
+        kernel, other = make(), make()
+        for p in other.trainable_parameters:
+            p.assign(1.7 * p)
+        before = kernel(Z, X).numpy()
+        values = {id(p): o.numpy() for p, o in zip(parameters_of(kernel), parameters_of(other))}
+        (K, _, _), _ = fixed_input_kernel(kernel, Z, X).evaluate(lambda p, v=values: v[id(p)])
+        np.testing.assert_allclose(K, other(Z), atol=1e-13)
+        shell = with_values(kernel, [values[id(p)] for p in parameters_of(kernel)])
+        np.testing.assert_allclose(shell(Z, X), other(Z, X), atol=1e-13)
+        np.testing.assert_array_equal(kernel(Z, X), before)
+        assert len(kernel.parameters) == len(other.parameters)
+
+
+@pytest.mark.parametrize("extreme", [0.0, 1e-200, 1e200])
+@pytest.mark.parametrize("name", ["se", "two lengthscales", "cyclic on a level", "interaction"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_values_out_of_range_are_no_errors_of_pythons(name, extreme, inputs):
+    """A search tries them, and looks at what comes of it."""
+    kernel = KNOWN[name]()
+    values = {id(p): np.full(p.shape.as_list(), extreme) for p in parameters_of(kernel)}
+    Z, X = inputs
+    matrices, pullback = fixed_input_kernel(kernel, Z, X).evaluate(lambda p: values[id(p)])
+    assert [m.shape for m in matrices] == [(len(Z), len(Z)), (len(Z), len(X)), (len(X),)]
+    result = pullback([np.ones_like(m) for m in matrices])
+    assert {id(p) for p, _ in result} <= set(values)
+
+
+# --- Our kernels in batches and in numpy, and what those on the globe and along a line are -------
+
+KNOTS = (-1.0, 0.0, 0.5, 2.0)
+NODES = Discrete(np.array([0.5, -1.0, 2.0]), np.array([0.5, 0.25, 0.25]))
+MORE_NODES = Discrete(np.array([0.5, -1.0, 2.0, 1.2, -0.4]), np.array([0.3, 0.2, 0.2, 0.2, 0.1]))
+
+
+def sphere(column=0):
+    base = gpflow.kernels.Matern52(1.3, 0.7, active_dims=[0, 1, 2])
+    return OnSphere(base, [column, column + 1])
+
+
+def walk(column=0):
+    return RandomWalk(NODES, 1.7, active_dims=[column])
+
+
+def curve(column=0, lengthscale=0.8):
+    return IntegratedOU(MORE_NODES, 1.7, lengthscale, active_dims=[column])
+
+
+def warped(column=0, speeds=(0.5, 2.0, 3.0, 0.7)):
+    base = gpflow.kernels.SquaredExponential(1.3, 0.7, active_dims=[0])
+    return Warped(base, KNOTS, np.array(speeds), active_dims=[column])
+
+
+def centred(kernel):
+    rng = np.random.default_rng(4)
+    points = rng.uniform(-2, 3, size=(5, len(kernel.active_dims)))
+    return ZeroMean(kernel, Discrete(points))
+
+
+KERNELS = {
+    "sphere": sphere,
+    "walk": walk,
+    "curve": curve,
+    "warped": warped,
+    "centred sphere": lambda: centred(sphere()),
+    "centred warped": lambda: centred(warped()),
+    "line": lambda: CentredLinear(0.3, 0.5, active_dims=[1]),
+    "factor": lambda: Factor(0.7, active_dims=[2]),
+    "indicator": lambda: Indicator(1.0, active_dims=[2]),
+    "areas": lambda: MarkovField(4, [(0, 1), (1, 2), (2, 3)], 2.0, 0.5, active_dims=[2]),
+    "centred on an interval": lambda: ZeroMean(
+        gpflow.kernels.SquaredExponential(0.7, 0.4, active_dims=[0]), Uniform(-2.0, 3.0)
+    ),
+    "unbatched base": lambda: ZeroMean(
+        gpflow.kernels.RationalQuadratic(0.7, 0.4, active_dims=[0]), Uniform(-2.0, 3.0)
+    ),
+}
+
+
+@pytest.fixture(params=list(KERNELS))
+def kernel(request):
+    return KERNELS[request.param]()
+
+
+def points_of(number, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.column_stack([rng.uniform(-2.0, 3.0, (number, 2)), rng.integers(0, 4, number)])
+
+
+def test_shapes_and_batches(kernel):
+    X, X2 = points_of(6), points_of(4, 1)
+    K = np.asarray(kernel(X, X2))
+    pairs = [[np.asarray(kernel(x[None], y[None]))[0, 0] for y in X2] for x in X]
+    np.testing.assert_allclose(K, pairs, atol=1e-12)
+    np.testing.assert_allclose(kernel(X), kernel(X, X), atol=1e-12)
+    np.testing.assert_allclose(np.diag(kernel(X)), kernel(X, full_cov=False), atol=1e-12)
+    batch = np.stack([X, X[::-1]])
+    np.testing.assert_allclose(kernel(batch)[1], kernel(X[::-1]), atol=1e-12)
+    np.testing.assert_allclose(kernel(batch, X2)[1], kernel(X[::-1], X2), atol=1e-12)
+    assert np.linalg.eigvalsh(kernel(points_of(40))).min() > -1e-9
+
+
+def test_numpy_has_the_same_matrices_and_gradients(kernel, rng):
+    Z, X = points_of(4, 1), points_of(6)
+    known = fixed_input_kernel(kernel, Z, X)
+    assert isinstance(known, _Known) != isinstance(getattr(kernel, "measure", None), Uniform)
+    compare(known, kernel, (Z, X), rng)
+
+
+# --- the globe -----------------------------------------------------------------------------------
+
+
+def test_distances_through_the_globe():
+    kernel = sphere()
+    degrees = np.array([[0.0, 0.0], [0.0, 90.0], [90.0, 17.0], [0.0, 180.0]])
+    np.testing.assert_allclose(unit_vectors(degrees)[:3], np.eye(3), atol=1e-15)
+    chord = np.array([0.0, np.sqrt(2.0), np.sqrt(2.0), 2.0])
+    base = gpflow.kernels.Matern52(1.3, 0.7)
+    expected = base(np.zeros((1, 1)), chord[:, None])
+    np.testing.assert_allclose(kernel(degrees[:1], degrees), expected, atol=1e-12)
+
+
+def test_no_seam_and_nothing_special_about_the_poles():
+    kernel = sphere()
+    around = np.array([[10.0, -180.0], [10.0, 180.0], [90.0, 0.0], [90.0, 77.0], [-90.0, 5.0]])
+    K = np.asarray(kernel(around, points_of(3)[:, :2]))
+    np.testing.assert_allclose(K[0], K[1], atol=1e-12)
+    np.testing.assert_allclose(K[2], K[3], atol=1e-12)
+
+
+# --- random walks --------------------------------------------------------------------------------
+
+
+def test_walks_are_brownian_motion_about_its_mean():
+    # of any start, far before all inputs, which the mean takes away
+    x = np.array([-3.0, -1.0, 0.2, 0.5, 2.0, 4.0])
+    points, p = NODES.points[:, 0], NODES.probabilities
+    every = np.concatenate([x, points])
+    brownian = np.minimum(every[:, None], every) + 100.0
+    A = np.concatenate([np.eye(len(x)), -np.tile(p, (len(x), 1))], axis=1)
+    expected = A @ brownian @ A.T
+    result = np.asarray(walk()(x[:, None]))
+    np.testing.assert_allclose(result / result[0, 0], expected / expected[0, 0], atol=1e-12)
+    average = p @ np.diag(np.asarray(walk()(points[:, None])))
+    np.testing.assert_allclose(average, 1.7)
+    np.testing.assert_allclose(p @ np.asarray(walk()(points[:, None], x[:, None])), 0.0, atol=1e-12)
+
+
+def test_walks_with_a_level():
+    x = np.linspace(-2.0, 2.0, 5)[:, None]
+    both = RandomWalk(NODES, 1.7, level=2.0)
+    np.testing.assert_allclose(both(x), np.asarray(walk()(x)) + 3.4)
+
+
+# --- curves that go on ---------------------------------------------------------------------------
+
+
+def without_lines(K, x, nodes, p):
+    """A covariance at x, then at nodes, of functions less the lines that fit them there."""
+    Phi = np.stack([np.ones(len(x) + len(nodes)), np.concatenate([x, nodes])], axis=1)
+    own = Phi[len(x) :]
+    P = np.zeros((len(K), len(K)))
+    P[:, len(x) :] = Phi @ np.linalg.solve(own.T @ (p[:, None] * own), own.T * p)
+    R = np.eye(len(K)) - P
+    return R @ K @ R.T
+
+
+@pytest.mark.parametrize("lengthscale", [0.05, 0.8, 20.0])
+def test_second_derivatives_are_an_ornstein_uhlenbeck_process(lengthscale):
+    x, nodes, p = np.linspace(-2.0, 3.0, 6), MORE_NODES.points[:, 0], MORE_NODES.probabilities
+    # its covariance on a fine grid, integrated twice from the left
+    grid, step = np.linspace(-2.0, 3.0, 3001, retstep=True)
+    g = np.exp(-np.abs(grid[:, None] - grid) / lengthscale)
+    weights = np.full(len(grid), step)
+    weights[[0, -1]] /= 2.0
+    A = np.maximum(np.concatenate([x, nodes])[:, None] - grid, 0.0) * weights
+    expected = without_lines(A @ g @ A.T, x, nodes, p)
+    expected *= 1.7 / (p @ np.diag(expected)[len(x) :])
+    result = np.asarray(curve(lengthscale=lengthscale)(x[:, None]))
+    np.testing.assert_allclose(result, expected[:6, :6], atol=2e-4 * expected.max())
+
+
+@pytest.mark.parametrize("lengthscale", [1e-3, 0.3, 1e3])
+def test_curves_have_no_line_and_their_variance_on_average(lengthscale):
+    points, p = MORE_NODES.points, MORE_NODES.probabilities
+    kernel, x = curve(lengthscale=lengthscale), np.linspace(-3.0, 4.0, 9)[:, None]
+    K = np.asarray(kernel(points, x))
+    size = np.abs(K).max()
+    np.testing.assert_allclose(p @ K, 0.0, atol=1e-9 * size)
+    np.testing.assert_allclose((p * points[:, 0]) @ K, 0.0, atol=1e-9 * size)
+    np.testing.assert_allclose(p @ np.asarray(kernel(points, full_cov=False)), 1.7, rtol=1e-9)
+
+
+def test_between_splines_and_a_parabola():
+    x, nodes, p = np.linspace(-2.0, 3.0, 6), MORE_NODES.points[:, 0], MORE_NODES.probabilities
+    every = np.concatenate([x, nodes])
+    # the generalised covariance of cubic splines, and that of a square with a normal coefficient
+    cases = {1e-5: np.abs(every[:, None] - every) ** 3, 1e6: np.outer(every**2, every**2)}
+    for lengthscale, K in cases.items():
+        expected = without_lines(K, x, nodes, p)
+        expected *= 1.7 / (p @ np.diag(expected)[len(x) :])
+        result = np.asarray(curve(lengthscale=lengthscale)(x[:, None]))
+        np.testing.assert_allclose(result, expected[:6, :6], atol=1e-4 * np.abs(expected).max())
+
+
+# --- warped lines --------------------------------------------------------------------------------
+
+
+def test_warp_is_the_integral_of_its_slope():
+    speeds = np.array([0.5, 2.0, 3.0, 0.7])
+    x = np.array([-2.5, -1.0, -0.4, 0.3, 0.5, 1.9, 3.0])
+
+    def integral(end):
+        return quad(lambda u: np.interp(u, KNOTS, speeds), KNOTS[0], end, points=KNOTS)[0]
+
+    expected = [integral(end) for end in x]
+    np.testing.assert_allclose(integrated_hats(x, KNOTS) @ speeds, expected, atol=1e-7)
+    base = gpflow.kernels.SquaredExponential(1.3, 0.7)
+    np.testing.assert_allclose(warped()(x[:, None]), base(np.array(expected)[:, None]), atol=1e-6)

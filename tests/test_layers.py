@@ -106,16 +106,7 @@ def test_validation_split_and_keras_callbacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "float16",
-        *(
-            pytest.param(k, marks=pytest.mark.slow)
-            for k in ("sequential", "subclassed", "float32", "jit")
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", ["float16", "sequential", "subclassed", "float32", "jit"])
 def test_kinds_of_models_learn(kind: str) -> None:
     keras.utils.set_random_seed(1)
     if kind == "float16":

@@ -10,9 +10,17 @@ import re
 import runpy
 import textwrap
 import typing
+import warnings
+from pathlib import Path
 from typing import Any
 
+import matplotlib
+import numpy as np
+import pandas as pd
 import pytest
+import recipes
+import tensorflow as tf
+from programs import python
 from test_package import ROOT
 
 import gpflow_gam as gg
@@ -125,3 +133,168 @@ def test_code_that_is_shown_only_is_code_and_names_what_there_is(page):
             if called is not None:
                 known, given = parameters(called), {k.arg for k in node.keywords}
                 assert known is None or given <= known, f"{dotted(node.func)}: {given - known}"
+
+
+# --- every line on the right of the tables for those who come from elsewhere does run ------------
+
+matplotlib.use("Agg")
+
+TEXT = (ROOT / "docs" / "migration.rst").read_text(encoding="utf-8")
+FIT = re.compile(r"\.(fit|update|avg_\w+|partial_dependence|sobol)\(")
+
+
+def blocks() -> list[str]:
+    """The page's code that is no table."""
+    result = re.findall(r"\.\. testcode::\n\n((?:    .*\n|\n)+)", TEXT)
+    return [textwrap.dedent(block) for block in result]
+
+
+def table_rows() -> list[tuple[str, str]]:
+    """Left and right of each row, but for the tables' heads."""
+    result = re.findall(r"^    \* - (.+)\n      - (.+)$", TEXT, flags=re.MULTILINE)
+    return [(left, right) for left, right in result if right != "here"]
+
+
+def snippets() -> list[str]:
+    """What stands between the last pair of double backquotes on the right."""
+    return list(dict.fromkeys(re.findall(r"``(.+?)``", right)[-1] for _, right in table_rows()))
+
+
+FITTED = [code for code in snippets() if FIT.search(code)]
+QUICK = [code for code in snippets() if code not in FITTED]
+
+
+@pytest.fixture(scope="module")
+def names():
+    """What the page's own code defines."""
+    result: dict[str, object] = {}
+    for block in blocks():
+        exec(block, result)
+    return result
+
+
+def run(code: str, names: dict[str, object]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # small data, by design
+        assert eval(code, names) is not None or ".save(" in code or "export(" in code
+
+
+def test_all_rows_are_found():
+    assert len(blocks()) == 2
+    assert len(table_rows()) == TEXT.count("\n    * - ") - TEXT.count(":header-rows: 1")
+    assert all("``" in right for _, right in table_rows())
+    assert {"mgcv", "gratia", "pyGAM", "interpret", "GPflow"} <= set(
+        re.findall(r"^    \* - (\w+)\n      - here$", TEXT, flags=re.MULTILINE)
+    )
+
+
+def test_terms_and_what_asks_a_fit(names):
+    for code in QUICK:
+        run(code, names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", FITTED)
+def test_fits(code, names):
+    run(code, names)
+
+
+# --- recipes for data larger than memory: each kind of file trains the same network --------------
+
+N = 300
+KINDS = np.array(recipes.LEVELS)
+
+
+@pytest.fixture(scope="module")
+def data() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    age = rng.uniform(18.0, 80.0, N).astype(np.float32)
+    kind = rng.integers(3, size=N)
+    rate = np.exp(0.5 * np.cos(age / 12.0) + np.array([0.0, 0.7, -0.4])[kind])
+    return pd.DataFrame({"age": age, "kind": KINDS[kind], "claims": rng.poisson(rate)})
+
+
+@pytest.fixture(scope="module")
+def rows(
+    data: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tf.data.Dataset]:
+    folder = tmp_path_factory.mktemp("files")
+    data.to_csv(folder / "claims.csv", index=False, float_format="%.9g")
+    data.to_parquet(folder / "claims.parquet", row_group_size=70)
+    result = {"csv": recipes.from_csv(folder / "claims.csv")}
+    result["parquet"] = recipes.from_parquet(folder / "claims.parquet")
+    recipes.write_records(result["csv"], folder / "claims.tfrecord")
+    result["records"] = recipes.from_records(folder / "claims.tfrecord")
+    return result
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "records"])
+def test_files_give_the_rows(kind, rows, data):
+    inputs, response = next(iter(rows[kind].batch(2 * N)))
+    np.testing.assert_array_equal(inputs["age"][:, 0], data["age"])
+    np.testing.assert_array_equal(KINDS[inputs["kind"].numpy()[:, 0].astype(int)], data["kind"])
+    np.testing.assert_array_equal(response, data["claims"])
+    spec = rows[kind].element_spec
+    assert spec == rows["csv"].element_spec
+
+
+@pytest.mark.slow
+def test_training_from_files_is_that_from_memory(rows, data):
+    columns = {
+        "age": data[["age"]].to_numpy(),
+        "kind": pd.Index(recipes.LEVELS).get_indexer(data["kind"])[:, None].astype(np.float32),
+    }
+    memory = tf.data.Dataset.from_tensor_slices((columns, data["claims"].astype(np.float32)))
+    weights = [recipes.train(r, N, epochs=1).get_weights() for r in (memory, rows["parquet"])]
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(tf.errors.FailedPreconditionError, match="elements"):
+        recipes.train(rows["csv"], N + 50, epochs=1)
+
+
+@pytest.mark.slow
+def test_a_fit_goes_on_where_it_stopped(rows: dict[str, tf.data.Dataset], tmp_path: Path) -> None:
+    """Two steps and two more are four; CSV files are found again where they were."""
+    whole = recipes.resume(rows["csv"], N, 4, tmp_path / "whole")
+    recipes.resume(rows["csv"], N, 2, tmp_path / "parts")
+    result = recipes.resume(rows["csv"], N, 4, tmp_path / "parts")
+    assert result.resumed_from == 2
+    np.testing.assert_array_equal(result.history, whole.history)
+
+
+# --- the recipe for MLflow, where it is installed ------------------------------------------------
+
+ALONE = """
+import sys
+for name in ("gpflow", "gpflow_gam", "mlflow_recipe"):
+    sys.modules[name] = None  # importing them is an error
+import mlflow, pandas as pd
+mlflow.set_tracking_uri(sys.argv[1])
+rows = pd.read_csv(sys.argv[3])
+mlflow.pyfunc.load_model(sys.argv[2]).predict(rows).to_csv(sys.argv[4], index=False)
+"""
+
+
+@pytest.mark.slow  # starts a process that loads it
+def test_a_gam_is_logged_and_predicts_elsewhere(tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is what the recipe is for")
+    import mlflow_recipe
+
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(size=80), "g": np.tile(["a", "b"], 40)})
+    data["y"] = rng.poisson(np.exp(np.sin(6.0 * data["x"]) + (data["g"] == "b")))
+    gam = gg.GAM("y ~ s(x, k=5) + factor(g)", "poisson").fit(data, max_iterations=5)
+    store, new = f"sqlite:///{tmp_path / 'store.db'}", data[["x", "g"]].head(7)
+    mlflow.set_tracking_uri(store)
+    mlflow.set_experiment(
+        experiment_id=mlflow.create_experiment("gams", artifact_location=str(tmp_path / "files"))
+    )
+    uri = mlflow_recipe.log(gam, new.head(2), tmp_path)
+    result = mlflow_recipe.predict(uri, new)
+    np.testing.assert_allclose(result["response"], gam.predict(new), rtol=1e-12)
+    served = gg.serving.load(tmp_path / "gam").predict(new)
+    np.testing.assert_array_equal(result["lower"], served["lower"])
+    new.to_csv(tmp_path / "new.csv", index=False)
+    python(ALONE, store, uri, tmp_path / "new.csv", tmp_path / "found.csv")
+    alone = pd.read_csv(tmp_path / "found.csv")
+    np.testing.assert_allclose(alone, result, rtol=1e-12)

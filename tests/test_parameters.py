@@ -9,8 +9,13 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
+from gpflow.kernels import SquaredExponential
+from gpflow.utilities import parameter_dict
 from response_cases import DENSITY
+from scipy.integrate import quad
 from scipy.special import expit
+from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import linear, s
@@ -19,6 +24,7 @@ from gpflow_gam.gam.families import family as family_of
 from gpflow_gam.gam.terms.formula import parse_parameters
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned import passes as rows_module
+from gpflow_gam.priors import SD, Edf, Lengthscale
 
 N = 600
 
@@ -222,3 +228,236 @@ def test_predictors_of_a_users_likelihood_are_no_two_of_a_kind():
     assert Custom(two).axes("y") == ("predictor 0", "predictor 1")
     assert Custom(gpflow.likelihoods.Softmax(3)).axes("y") == ()
     assert Custom(gpflow.likelihoods.Poisson()).axes("y") == ()
+
+
+# --- priors that users state for a term, and hyperparameters that terms share --------------------
+
+RNG = np.random.default_rng(0)
+ROWS = 200
+DATA = pd.DataFrame(
+    {
+        "x": RNG.uniform(0, 10, ROWS),
+        "z": RNG.normal(size=ROWS),
+        "g": RNG.choice(list("abcde"), ROWS),
+    }
+)
+DATA["y"] = 2.0 * np.sin(DATA.x) + 0.3 * DATA.z + RNG.normal(size=ROWS)
+DATA["n"] = RNG.poisson(np.exp(0.5 * np.sin(DATA.x)))
+
+
+def of_terms(terms, response="y", family="gaussian"):
+    return gg.GAM(terms, family).fit(DATA, response)
+
+
+def free(gam, name):
+    """The learnt parameters of a component's kernel, by their paths."""
+    kernel = gam.fitted.model.kernel[name]
+    return {path: p for path, p in parameter_dict(kernel).items() if p.prior is not None}
+
+
+@pytest.mark.parametrize(
+    ("term", "family"),
+    [
+        (gg.s("x", k=8, prior=SD(0.4, 0.1)), "gaussian"),
+        (gg.te("x", "z", k=12, prior=SD(0.4, 0.1)), "gaussian"),
+        (gg.s("x", k=8, by="z", prior=SD(0.4, 0.1)), "heteroskedastic"),
+        (gg.random_effect("g", prior=SD(0.4, 0.1)), "gaussian"),
+    ],
+    ids=["s", "te", "by", "random effect"],
+)
+def test_sd_has_the_stated_tail(term, family):
+    """Variances drawn from their priors, and mean squares at the usual lengthscale."""
+    terms = term if family == "gaussian" else {"mean": term, "sd": None}
+    gam = gg.GAM(terms, family).fit(DATA, "y")
+    (component,) = gam.fitted.spec.effects
+    kernel = gam.fitted.model.kernel[component.name]
+    X = np.zeros((ROWS, gam.fitted.spec.encoder.width))
+    if component.form == "random":
+        X[:, 0] = np.arange(ROWS) % 5
+    else:
+        for margin, name in zip(component.margins, term.columns):
+            X[:, margin.column] = DATA[name]
+        if component.by is not None:
+            X[:, component.by.column] = 1.0
+    for path, p in parameter_dict(kernel).items():
+        if path.endswith("lengthscales"):
+            p.assign(np.exp(p.prior.loc - p.prior.scale**2))
+    total, rng = np.zeros(100_000), np.random.default_rng(1)
+    for part in getattr(kernel, "kernels", [kernel]):
+        (variance,) = [
+            p
+            for path, p in parameter_dict(part).items()
+            if path.endswith(".variance") and p.prior is not None
+        ]
+        square = np.mean(part(X, full_cov=False)) / variance.numpy()
+        total += square * variance.prior.quantile(rng.random(len(total))).numpy()
+    unit = np.broadcast_to(gam.fitted.units[0], gam.fitted.num_predictors)[0]
+    assert np.mean(unit * np.sqrt(total) > 0.4) == pytest.approx(0.1, abs=0.01)
+
+
+def test_edf_is_that_of_the_term_by_itself():
+    """At the median variance, half of the response's variance being noise, by the ridge formula."""
+    gam = of_terms(gg.s("x", k=8, prior=Edf(4.0)))
+    lengthscales, variance = (p for path, p in free(gam, "s(x)").items() if "[1]" in path)
+    deviation = gam.fitted.model.kernel["s(x)"].kernels[1]
+    prior = lengthscales.prior
+    lengthscales.assign(np.exp(prior.loc - prior.scale**2))
+    variance.assign(variance.prior.quantile(0.5))
+    K = np.asarray(deviation(DATA[["x"]].to_numpy()))
+    noise = 0.5 * np.var(DATA.y)
+    assert 1.0 + np.trace(np.linalg.solve(K + noise * np.eye(ROWS), K)) == pytest.approx(
+        4.0, abs=0.05
+    )
+
+
+def test_edf_draws_the_fit_towards_it():
+    """Rough data, and priors for next to a line, the default, and many degrees of freedom."""
+    priors = (Edf(1.1), None, Edf(7.0))
+    edf = [of_terms(gg.s("x", prior=p), "n", "poisson").summary().edf for p in priors]
+    assert edf == sorted(edf)
+    assert edf[2] > edf[0] + 0.5
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_priors_follow_the_units_of_columns(unit):
+    edf, medians = [], []
+    for u in (1.0, unit):
+        terms = gg.s("x", k=8, prior=(SD(0.5 * u), Lengthscale(2.0 * u, 9.0 * u)))
+        terms = terms + gg.s("z", k=8, prior=Edf(3.0))
+        gam = gg.GAM(terms).fit(DATA.assign(x=u * DATA.x, y=u * DATA.y), "y")
+        edf.append(gam.summary().table.edf)
+        medians.append([float(p.prior.quantile(0.5)) for p in free(gam, "s(z)").values()])
+    np.testing.assert_allclose(edf[0], edf[1], atol=1e-3)
+    # variances of the line and of the deviation from it, and between them a lengthscale of z
+    np.testing.assert_allclose(medians[1], medians[0] * np.array([unit**2, 1.0, unit**2]))
+
+
+def test_lengthscale_is_in_the_columns_unit():
+    gam = of_terms(gg.s("x", k=8, prior=Lengthscale(1.0, 4.0, p=0.2)))
+    (prior,) = (p.prior for path, p in free(gam, "s(x)").items() if "lengthscale" in path)
+    assert np.asarray(prior.cdf([1.0, 4.0])) == pytest.approx([0.1, 0.9])
+
+
+def test_lengthscale_of_a_cycle_is_in_the_columns_unit():
+    """Close by, a periodic kernel is a squared exponential one of that lengthscale."""
+    terms = gg.s("x", k=8, bs="cyclic", period=24.0, prior=Lengthscale(2.9, 3.1))
+    kernel = of_terms(terms).fitted.model.kernel["s(x)"].base
+    kernel.base_kernel.lengthscales.assign(kernel.base_kernel.lengthscales.prior.quantile(0.5))
+    kernel.base_kernel.variance.assign(1.0)
+    near = SquaredExponential(lengthscales=np.sqrt(2.9 * 3.1))
+    X = np.array([[0.0], [0.3]])
+    assert np.asarray(kernel(X)) == pytest.approx(np.asarray(near(X)), abs=1e-4)
+
+
+def test_draws_from_the_prior_have_its_law():
+    """P(|effect| > t) of a random effect, by the integral over its standard deviation."""
+    gam = of_terms(gg.random_effect("g", prior=SD(0.3, 0.05)))
+    draws = gam.prior_effects("random_effect(g)", num_samples=300)
+    scale = 0.3**2 * 0.05 / 0.95  # of the log-logistic variance
+    exact = quad(lambda z: 2.0 * norm.pdf(z) / (1.0 + (0.3 / z) ** 2 / scale), 0.0, np.inf)[0]
+    shares = np.mean(np.abs(draws) > 0.3, axis=1)
+    assert np.mean(shares) == pytest.approx(exact, abs=4.0 * np.std(shares) / np.sqrt(300))
+    again = gam.prior_effects("random_effect(g)", num_samples=300)
+    np.testing.assert_array_equal(draws, again)
+
+
+def test_formulas_files_and_repr_hold_priors_and_ids(tmp_path):
+    formula = (
+        "y ~ s(x, k=8, prior=(Edf(median=3), gg.priors.Lengthscale(1, 5)))"
+        " + s(z, k=8, prior=SD(upper=.5), id='a') + random_effect(g, prior=SD(upper=1))"
+    )
+    gam = gg.GAM(formula).fit(DATA)
+    terms = gam.fitted.spec.terms
+    assert eval(repr(terms), {**vars(gg), **vars(gg.priors)}) == terms
+    gam.save(tmp_path / "a.gam")
+    loaded = gg.GAM.load(tmp_path / "a.gam")
+    assert loaded.fitted.spec.terms == terms
+    np.testing.assert_array_equal(loaded.predict(DATA), gam.predict(DATA))
+    for name in ("s(x)", "random_effect(g)"):  # draws need the priors themselves
+        before, after = (g.prior_effects(name, num_samples=2) for g in (gam, loaded))
+        np.testing.assert_allclose(before, after)
+
+
+@pytest.mark.parametrize(("response", "family"), [("y", "gaussian"), ("n", "poisson")])
+def test_terms_of_one_id_share_their_hyperparameters_at_the_optimum(response, family):
+    gam = of_terms(gg.s("x", by="g", k=8, id="one") + gg.s("z", k=8), response, family)
+    kernel = gam.fitted.model.kernel
+    first, *others = ([id(p) for p in free(gam, f"s(x):g={g}").values()] for g in "abcde")
+    assert len(first) == 3
+    assert all(other == first for other in others)
+    assert not set(first) & {id(p) for p in free(gam, "s(z)").values()}
+    # of the whole objective as GPflow has it
+    model = gam.fitted.trained
+    if family == "gaussian":
+        with tf.GradientTape() as tape:
+            loss = model.training_loss()
+        slopes = tape.gradient(loss, kernel_variables(model.kernel))
+        assert max(np.abs(slopes)) < 0.05
+    deviations = [kernel[f"s(x):g={g}"].kernels[0].kernels[0] for g in "ab"]
+    assert deviations[0].variance is deviations[1].variance
+
+
+def kernel_variables(kernel):
+    return list({id(p): p.unconstrained_variable for p in kernel.trainable_parameters}.values())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SD(-1.0), "SD(): upper must be a positive number; got -1.0"),
+        (lambda: SD(1.0, 1.5), "p must be less than 1; got 1.5"),
+        (lambda: Lengthscale(2.0, 1.0), "lower must be less than upper; got 2.0 and 1.0"),
+        (lambda: gg.s("x", prior=(SD(1.0), Edf(3.0))), "prior has two of the variance"),
+        (lambda: gg.s("x", prior="narrow"), "prior must be one of SD(...), Edf(...)"),
+        (lambda: gg.GAM("y ~ s(x, prior=Sd(1))"), "prior must be one of SD, Edf, Lengthscale"),
+        (lambda: gg.s("x", bs="re", id="a"), "s(): bs='re' takes no id; leave id='a' out"),
+        (
+            lambda: gg.GAM(gg.s("x", edf=3)).fit(DATA, "y", criterion="ncv"),
+            "criterion='ncv' chooses the smoothness that edf= of s(x) states",
+        ),
+        (lambda: gg.s("x", edf=-1), "edf must be a positive number"),
+        (lambda: gg.s("x", edf=3, shape="increasing"), "without kernel, prior, id and shape"),
+        (lambda: of_terms(gg.s("x", k=8, edf=12)), "s(x): edf=12 cannot be"),
+        (lambda: of_terms(gg.s("x", k=8, prior=Edf(40.0))), "s(x): Edf(median=40) cannot be"),
+        (lambda: of_terms(gg.s("x", k=8, prior=Edf(0.5))), "s(x): Edf(median=0.5) cannot be"),
+        (lambda: of_terms(gg.random_effect("g", prior=Edf(2.0))), "state SD() instead"),
+        (lambda: of_terms(gg.te("x", "z", prior=Lengthscale(1.0, 2.0))), "te(x,z): Lengthscale()"),
+        (
+            lambda: of_terms(gg.s("x", id="a") + gg.s("z", id="a", bs="matern32")),
+            "id='a' of s(z): terms with one id must be of one kind",
+        ),
+        (
+            lambda: gg.layers.AdditiveGP(gg.s(0, prior=SD(1.0)), num_data=9),
+            "leave prior, id and edf out",
+        ),
+    ],
+)
+def test_errors_name_what_is_wrong(make, message):
+    with pytest.raises((TypeError, ValueError)) as error:
+        make()
+    assert message in str(error.value)
+
+
+def test_edf_is_that_of_the_smoother_matrix():
+    """Of two curves, by the dense traces of what takes responses to each of them."""
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame({"x": np.repeat(np.arange(10.0), 6), "z": np.tile(np.arange(12.0), 5)})
+    data["y"] = np.sin(data.x) + 0.1 * data.z + 0.3 * rng.normal(size=60)
+    gam = gg.GAM(gg.s("x", edf=4.0) + gg.s("z", edf=1.5)).fit(data, "y")
+    parts = {name: np.asarray(k(data[["x", "z"]].to_numpy())) for name, k in kernels(gam).items()}
+    noise = float(gam.fitted.likelihood.variance.numpy())
+    A = np.linalg.inv(sum(parts.values()) + noise * np.eye(60))
+    assert np.trace(parts["s(x)"] @ A) == pytest.approx(4.0, abs=0.01)
+    assert np.trace(parts["s(z)"] @ A) == pytest.approx(1.5, abs=0.01)
+    again = gam.refit(data.assign(y=np.random.default_rng(2).normal(size=60)), "y")
+    assert list(again.summary().table.edf) == pytest.approx([4.0, 1.5], abs=0.01)
+
+
+def test_edf_of_several_predictors():
+    gam = gg.GAM({"mean": gg.s("x", k=8, edf=5), "sd": gg.s("z", k=8, edf=2)}, "heteroskedastic")
+    table = gam.fit(DATA, "y").summary().table
+    assert list(table.edf) == pytest.approx([5.0, 2.0], abs=0.01)
+
+
+def kernels(gam):
+    return {name: gam.fitted.model.kernel[name] for name in gam.names}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import gc
 
+import gpflow
+import numpy as np
+import pandas as pd
 import pytest
+from programs import python
+from tensorflow.python.framework import ops
+from tensorflow.python.framework.func_graph import FuncGraph
 
 import gpflow_gam as gg
+from gpflow_gam import s
 
 SCRIPT = """
 import os, signal, sys
@@ -58,11 +64,7 @@ print(found, gam.predict(data).shape)
 @pytest.fixture(scope="module")
 def fresh() -> list[str]:
     """What a process prints that imports GPflow, us, looks at itself and forks; in four parts."""
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    return ran.stdout.split("--\n")
+    return python(SCRIPT).split("--\n")
 
 
 @pytest.mark.slow
@@ -78,3 +80,64 @@ def test_import_leaves_what_is_dear_and_what_is_others(fresh: list[str]) -> None
 
 def test_a_fork_computes_or_says_why_not(fresh: list[str]) -> None:
     assert fresh[3].strip() == "[0, 7, 7, 7, 7] (40,)"
+
+
+# --- graphs that a fit has traced are gone with it -----------------------------------------------
+
+
+def graphs() -> int:
+    gc.collect()
+    return sum(isinstance(result, FuncGraph) for result in gc.get_objects())
+
+
+def data(rng, n=60):
+    X = rng.uniform(size=(n, 2))
+    return X, rng.poisson(np.exp(np.sin(5.0 * X[:, :1]))).astype(float)
+
+
+def kernel():
+    own = gpflow.kernels.SquaredExponential, gpflow.kernels.Matern32
+    return gg.kernels.AdditiveKernel([k(active_dims=[d]) for d, k in enumerate(own)])
+
+
+def sparse_model(X, likelihood, family):
+    inducing = gg.inducing_variables.select(X, kernel(), num_inducing=6)
+    options = {"variational": family, "num_data": len(X)}
+    return gg.models.AdditiveSVGP(kernel(), likelihood, inducing, **options)
+
+
+def sites(rng):
+    X, Y = data(rng)
+    model = sparse_model(X, gpflow.likelihoods.StudentT(), gg.variational.OptimalPrecision())
+    gg.optimizers.fit(model, (X, Y), max_iterations=5)
+    return model
+
+
+def minibatches(rng):
+    X, Y = data(rng)
+    model = sparse_model(X, gg.likelihoods.NegativeBinomial(), gg.variational.BlockPrecision())
+    gg.optimizers.fit(model, (X, Y), batch_size=20, max_iterations=9)
+    return model
+
+
+def newton(rng):
+    model = gg.models.IterNCGP(data(rng), kernel(), gg.likelihoods.NegativeBinomial())
+    gg.optimizers.fit(model, max_rounds=1, max_iterations=9)
+    return model
+
+
+def table(rng):
+    X, Y = data(rng)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y[:, 0]})
+    gam = gg.GAM(s("a", k=6) + s("b", k=6), family="negative_binomial", variational="mean_field")
+    return gam.fit(frame, "y")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fitted", [sites, minibatches, newton, table])
+def test_fits_leave_no_graph_and_no_rule(fitted, rng):
+    fitted(rng)
+    before, rules = graphs(), len(ops.gradient_registry._registry)
+    fitted(rng)
+    assert graphs() == before
+    assert len(ops.gradient_registry._registry) == rules

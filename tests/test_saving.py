@@ -59,7 +59,7 @@ def saved(data, tmp_path_factory):
         ("gaussian", "y", {"weights": "w"}),
         ("negative_binomial", "count", {"offset": "z"}),
         ("ordinal", "label", {}),
-        pytest.param("poisson", "count", {"variational": "block"}, marks=pytest.mark.slow),
+        ("poisson", "count", {"variational": "block"}),
     ],
 )
 def test_files_without_data(family, response, options, data, tmp_path):

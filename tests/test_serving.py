@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from programs import output, python
 
 import gpflow_gam as gg
 from gpflow_gam import likelihoods as lk
@@ -120,7 +119,7 @@ def test_counts(counts, rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["categorical", pytest.param("ordinal", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", ["categorical", "ordinal"])
 def test_classes(family, folder):
     y = np.digitize(columns()["x 1"], [0.3, 0.7])
     gam = fitted(family, gg.s("x 1", k=5), y, variational="mean_field", seed=4)
@@ -368,13 +367,7 @@ def written(simple, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("written")
     command = ["run", "--dir", str(path), "--tag_set", "serve", "--signature_def", "predict"]
     command += ["--input_exprs", "x=[0.1, 0.9];g=['a', 'c']", "--outdir", str(out)]
-    run = subprocess.run(
-        [sys.executable, "-c", CLEAN, str(path), str(out / "out.npz"), *command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+    python(CLEAN, path, out / "out.npz", *command)
     return out
 
 
@@ -399,22 +392,14 @@ def test_c_program(simple, tmp_path):
     library = Path(tf.sysconfig.get_lib())
     objects = [library / "libtensorflow_cc.so.2", library / "libtensorflow_framework.so.2"]
     program = tmp_path / "client"
-    command = [compiler, str(HERE / "serving_client.c"), "-o", str(program)]
-    command += [f"-I{tf.sysconfig.get_include()}", *map(str, objects), f"-Wl,-rpath,{library}"]
-    subprocess.run(command, check=True)
+    command = [compiler, HERE / "serving_client.c", "-o", program]
+    output(*command, f"-I{tf.sysconfig.get_include()}", *objects, f"-Wl,-rpath,{library}")
     gam, served, path = simple
     names = _operations(path)
     data = {"x": np.array([0.1, 0.45, 0.9]), "g": np.array(["a", "b", "c"])}
     rows = "\n".join(f"{x!r} {g}" for x, g in zip(data["x"].tolist(), data["g"]))
-    run = subprocess.run(
-        [str(program), str(path), names["x"], names["g"], names["response"]],
-        input=rows,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    result = np.array([float(line) for line in run.stdout.split()])
+    printed = output(program, path, names["x"], names["g"], names["response"], input=rows)
+    result = np.array([float(line) for line in printed.split()])
     # TensorFlow's C session has other kernels than its eager mode: a product is summed otherwise
     np.testing.assert_allclose(result, gam.predict(data), rtol=1e-13)
     np.testing.assert_allclose(result, served.predict(data)["response"], rtol=1e-13)

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from problems import violation
 from scipy.linalg import null_space
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal, norm
-from test_tangents import compare
+from test_kernels import compare
 
 import gpflow_gam as gg
 from gpflow_gam.kernels import Shaped, ZeroMean
@@ -25,16 +26,6 @@ from gpflow_gam.posteriors.inducing import Projection, constraint_evidence
 
 DENSE = np.linspace(-0.2, 1.2, 701)
 """Beyond the data, too."""
-ORDER = {"increasing": (1, 1), "decreasing": (1, -1), "convex": (2, 1), "concave": (2, -1)}
-
-
-def violation(values, shape):
-    """How much curves [..., n] on an even grid go against a shape, against their range."""
-    order, sign = ORDER[shape]
-    down = np.maximum(-sign * np.diff(values, order, axis=-1), 0.0)
-    return float(down.max() / max(np.ptp(values), 1e-300))
-
-
 # --- splines --------------------------------------------------------------------------------------
 
 

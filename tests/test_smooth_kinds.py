@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
 from problems import exact
 
 import gpflow_gam as gg
-from gpflow_gam import factor, s, te
+from gpflow_gam import factor, random_effect, s, te
+from gpflow_gam.gam.terms import Terms, parse_formula
+from gpflow_gam.kernels import MarkovField, structured_covariance
 
 NUMBER = 200
 
@@ -317,6 +321,353 @@ def test_adaptive_smooths_of_what_is_even_are_as_good():
     assert speeds.max() / speeds.min() < 4.0
 
 
+def test_no_slopes_of_what_is_rough(fits):
+    with pytest.raises(ValueError, match="bs='rw', whose draws have no slope"):
+        fits["rw"][0].derivatives("s(t,rw)")
+
+
+# --- a curve for each level, and effects of many levels ------------------------------------------
+
+LEVELS, EACH, NOISE = 5, 30, 0.3
+
+
+def deviation(x, g):
+    """What each level adds, zero on average over the levels."""
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(2, LEVELS))
+    a, b = a - a.mean(), b - b.mean()
+    return 0.5 * a[g] + 0.8 * b[g] * np.sin(2.0 * np.pi * x)
+
+
+def make(seed=0):
+    rng = np.random.default_rng(seed)
+    g = np.repeat(np.arange(LEVELS), EACH)
+    x = rng.uniform(size=len(g))
+    f = 2.0 * x + deviation(x, g)
+    data = pd.DataFrame({"x": x, "g": [f"level {i}" for i in g], "code": g, "f": f})
+    return data.assign(y=f + NOISE * rng.normal(size=len(g)))
+
+
+@pytest.fixture(scope="module")
+def levels():
+    return make()
+
+
+@pytest.fixture(scope="module")
+def curves(levels):
+    return {bs: gg.GAM(s("x") + s("x", "g", bs=bs)).fit(levels, "y") for bs in ("fs", "sz")}
+
+
+def assert_exact(gam, levels, label, atol):
+    """The means of an exact Gaussian process of the fitted hyperparameters: sum and component."""
+    mean, _, weights = exact(gam, levels["y"])
+    np.testing.assert_allclose(gam.predict(levels, "link"), mean, atol=atol)
+    effect = gam.effects(label, grid=levels[["x", "g"]])["estimate"] * levels.get("z", 1.0)
+    own = gam.model.kernel[label](gam.fitted.X).numpy() @ weights
+    np.testing.assert_allclose(effect, own, atol=atol)
+
+
+@pytest.mark.parametrize("bs", ["fs", "sz"])
+def test_curves_are_those_of_an_exact_gaussian_process(levels, bs):
+    gam = gg.GAM(s("x") + s("x", "g", bs=bs, k=20)).fit(levels, "y")
+    assert_exact(gam, levels, "s(x,g)", 2e-3)
+
+
+def test_nodes_of_many_rows_have_each_levels_share_and_mean():
+    rng = np.random.default_rng(2)
+    code = rng.choice(4, 900, p=[0.1, 0.2, 0.3, 0.4])
+    rows = pd.DataFrame({"x": rng.normal(code), "g": code, "y": rng.normal(size=900)})
+    gam = gg.GAM(s("x", "g", bs="fs", k=4)).fit(rows, "y", max_iterations=1)
+    component = gam.fitted.spec.component("s(x,g)")
+    nodes, weights = np.array(component.nodes), np.array(component.weights)
+    assert 150 < len(nodes) <= 200
+    for level, own in rows.groupby("g"):
+        here = nodes[:, 1] == level
+        assert weights[here].sum() == pytest.approx(len(own) / 900)
+        mean = np.average(nodes[here, 0], weights=weights[here])
+        assert mean == pytest.approx(own["x"].mean())
+
+
+def test_deviations_sum_to_zero_over_the_levels_and_are_found(curves, levels):
+    x = np.linspace(-0.2, 1.2, 9)
+    grid = pd.DataFrame({"x": np.repeat(x, LEVELS), "g": np.tile(sorted(set(levels["g"])), 9)})
+    result = curves["sz"].effects("s(x,g)", grid=grid)["estimate"].to_numpy().reshape(9, LEVELS)
+    np.testing.assert_allclose(result.sum(axis=1), 0.0, atol=1e-4)
+    inside = (x >= 0) & (x <= 1)
+    truth = deviation(np.repeat(x, LEVELS), np.tile(np.arange(LEVELS), 9)).reshape(9, LEVELS)
+    assert np.sqrt(np.mean((result - truth)[inside] ** 2)) < 0.5 * NOISE
+    # and the main curve is that of all levels
+    main = curves["sz"].effects("s(x)", grid=x[inside])
+    away = main["estimate"] - 2.0 * (x[inside] - levels["x"].mean())
+    assert np.sqrt(np.mean(away**2)) < 0.5 * NOISE
+
+
+def test_unseen_levels(curves, levels):
+    new = pd.DataFrame({"x": [0.5, 0.5], "g": ["level 1", "another"]})
+    mean, se = curves["fs"].predict(new, "link", se=True, unconditional=False)
+    kernel = curves["fs"].fitted.model.kernel["s(x,g)"]
+    sd = np.sqrt(float(kernel.base.base.kernels[0].variance.numpy()))
+    main = curves["fs"].predict(new, "link", terms=["s(x)"])
+    np.testing.assert_allclose(mean[1], main[1], atol=1e-8)
+    assert sd < se[1] < 1.2 * sd + se[0]
+    with pytest.raises(ValueError, match="the level 'another' in row 1, never seen in the fit"):
+        curves["sz"].predict(new)
+    other = gg.GAM(s("x", "g", bs="fs", unseen="error")).fit(levels, "y")
+    with pytest.raises(ValueError, match="never seen in the fit"):
+        other.predict(new)
+
+
+def test_codes_are_a_factor_by_their_place(curves, levels):
+    gam = gg.GAM(s("x") + s("x", "code", bs="sz")).fit(levels, "y")
+    np.testing.assert_array_equal(gam.predict(levels), curves["sz"].predict(levels))
+    first = gg.GAM(s("x") + s("g", "x", bs="fs")).fit(levels, "y")
+    np.testing.assert_allclose(first.predict(levels), curves["fs"].predict(levels), atol=1e-5)
+
+
+def test_drawn_saved_and_in_blocks(curves, levels, tmp_path):
+    gam = curves["sz"]
+    gam.save(tmp_path / "gam")
+    again = gg.GAM.load(tmp_path / "gam")
+    assert again.terms == gam.terms
+    np.testing.assert_array_equal(again.predict(levels), gam.predict(levels))
+    axes = gam.draw("s(x,g)").axes
+    assert [line.get_label() for line in axes[0].lines if line.get_label()[0] != "_"] == [
+        f"level {i}" for i in range(LEVELS)
+    ]
+    blocks = gg.GAM(gam.terms).fit([levels[:70], levels[70:]], "y")
+    np.testing.assert_allclose(blocks.predict(levels), gam.predict(levels), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def varying(levels):
+    """Coefficients of a number that are a curve for each level, not zero on average."""
+    rng = np.random.default_rng(2)
+    z = rng.normal(1.0, 1.0, len(levels))
+    y = 1.0 + z * (1.5 + levels["f"]) + NOISE * rng.normal(size=len(levels))
+    return levels.assign(z=z, y=y, half=np.where(np.arange(len(levels)) % 2, "u", "v"))
+
+
+@pytest.mark.parametrize("bs", ["fs", "sz"])
+def test_coefficients_that_are_curves(varying, bs, tmp_path):
+    own = s("x", "g", bs=bs, k=20, by="z")
+    terms = own if bs == "fs" else s("x", by="z") + own
+    gam = gg.GAM(terms).fit(varying, "y")
+    assert_exact(gam, varying, own.label, 5e-3)
+    gam.save(tmp_path / "gam")
+    loaded = gg.GAM.load(tmp_path / "gam")
+    np.testing.assert_array_equal(loaded.predict(varying), gam.predict(varying))
+
+
+def test_curves_of_two_factors(varying):
+    """Each level of ``by`` is as a fit to its own rows, but for what is learnt together."""
+    with pytest.warns(gg.MissingTermWarning, match=r"add factor\('half'\)"):
+        gam = gg.GAM(s("x", "g", bs="fs", by="half")).fit(varying, "f")
+    assert gam.names == ("s(x,g):half=u", "s(x,g):half=v")
+    fit = gam.fitted
+    K = np.asarray(fit.model.kernel["s(x,g):half=u"](fit.X))
+    inside = (varying["half"] == "u").to_numpy()
+    assert np.all(K[~inside] == 0.0)
+    assert np.linalg.matrix_rank(K[np.ix_(inside, inside)]) > 20
+    np.testing.assert_allclose(gam.predict(varying), varying["f"], atol=0.2)
+
+
+def test_two_factors_have_no_curves(levels):
+    with pytest.raises(ValueError, match="'g' and 'h' are both of levels"):
+        gg.GAM(s("g", "h", bs="fs")).fit(levels.assign(h=levels["g"]), "y")
+
+
+def test_every_one_of_many_levels_is_learnt():
+    rng = np.random.default_rng(0)
+    number, each = 300, 8
+    g = np.repeat(np.arange(number), each)
+    b = rng.normal(size=number)
+    y = b[g] + 0.2 * rng.normal(size=len(g))
+    data = pd.DataFrame({"g": [f"{i:03d}" for i in g], "y": y})
+    gam = gg.GAM(random_effect("g")).fit(data, "y")
+    shown = gam.effects("random_effect(g)", unconditional=False)
+    means = data.groupby("g")["y"].mean().to_numpy()
+    away = shown["estimate"] - (means - means.mean())
+    assert np.abs(away - away.mean()).max() < 0.05  # shrunk by less than 1 %
+    # of a level: its own rows' error and, as all share it, that of the mean of all data
+    assert shown["se"].max() < 1.2 * np.hypot(0.2 / np.sqrt(each), 1.0 / np.sqrt(number))
+
+
+def test_several_columns_with_a_scale_each():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"a": rng.uniform(size=300), "b": 1000.0 * rng.uniform(size=300)})
+    f = np.sin(6.0 * data["a"]) * np.cos(data["b"] / 500.0)
+    data["y"] = f + 0.2 * rng.normal(size=300)
+    with pytest.warns(gg.ScaleMismatchWarning, match="'a', which spans 0.9.*isotropic=False"):
+        one = gg.GAM(s("a", "b")).fit(data, "y")
+    each = gg.GAM(s("a", "b", isotropic=False)).fit(data, "y")
+    both = gg.GAM(te("a", "b")).fit(data, "y")
+    np.testing.assert_array_equal(each.predict(data), both.predict(data))
+    error = {
+        n: np.sqrt(np.mean((m.predict(data) - f) ** 2)) for n, m in (("one", one), ("each", each))
+    }
+    assert error["each"] < 0.08 < 0.3 < error["one"]
+    lengths = each.summary().table.loc["s(a,b)", "lengthscale"]
+    assert 100.0 < lengths[1] / lengths[0] < 10_000.0
+
+
+# --- effects of areas that are like those of their neighbours ------------------------------------
+
+SIDE, AREA_NOISE = 6, 0.4
+AREAS = [f"{i}{j}" for i, j in itertools.product(range(SIDE), range(SIDE))]
+BARE = ("23", "00")
+"""Areas without data."""
+SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]], dtype=float)
+POLYGONS = {a: SQUARE + np.array([int(a[0]), int(a[1])]) for a in AREAS}
+TRUTH = {a: np.sin(int(a[0]) / 2.0) + np.cos(int(a[1]) / 2.0) for a in AREAS}
+
+
+@pytest.fixture(scope="module")
+def areas():
+    rng = np.random.default_rng(3)
+    area = rng.choice([a for a in AREAS if a not in BARE], 120)
+    truth = np.array([TRUTH[a] for a in area])
+    return pd.DataFrame({"area": area, "f": truth, "y": truth + AREA_NOISE * rng.normal(size=120)})
+
+
+@pytest.fixture(scope="module")
+def field(areas):
+    return gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(areas, "y")
+
+
+# --- the kernel ----------------------------------------------------------------------------------
+
+
+def laplacian(number, edges):
+    L = np.zeros((number, number))
+    for i, j in edges:
+        L[[i, j], [i, j]] += 1.0
+        L[[i, j], [j, i]] -= 1.0
+    return L
+
+
+def test_structured_part_is_the_scaled_inverse_of_the_laplacian():
+    edges = [(0, 1), (1, 2), (2, 3), (3, 0), (1, 3)]
+    expected = np.linalg.pinv(laplacian(4, edges))
+    expected /= np.exp(np.mean(np.log(np.diag(expected))))
+    np.testing.assert_allclose(structured_covariance(4, edges), expected, atol=1e-12)
+
+
+def test_parts_that_are_not_connected():
+    B = structured_covariance(6, [(0, 1), (1, 2), (3, 4)])
+    np.testing.assert_array_equal(B[:3, 3:], 0.0)
+    np.testing.assert_array_equal(B[5], np.eye(6)[5])
+    np.testing.assert_allclose(np.exp(np.mean(np.log(2.0 * np.diag(B[:3, :3]) - 1.0))), 1.0)
+    np.testing.assert_allclose(B[3:5, 3:5], [[1.0, 0.0], [0.0, 1.0]], atol=1e-12)
+    np.testing.assert_allclose(np.ones(3) @ B[:3, :3] @ np.ones(3), 0.5 * 9.0)
+    np.testing.assert_array_equal(structured_covariance(3, []), np.eye(3))
+
+
+def test_covariances_by_loops():
+    kernel = MarkovField(4, [(0, 1), (1, 2), (2, 3)], 2.0, 0.5, active_dims=[1])
+    codes, others = np.array([3, 0, 0, 2]), np.array([1, 3])
+    B = structured_covariance(4, [(0, 1), (1, 2), (2, 3)])
+    expected = [[2.0 * (B[i, j] + 0.5 * (i == j)) / 1.5 for j in others] for i in codes]
+    X, X2 = (np.column_stack([np.full(len(c), 9.0), c.astype(float)]) for c in (codes, others))
+    np.testing.assert_allclose(kernel(X, X2), expected)
+
+
+# --- the term ------------------------------------------------------------------------------------
+
+
+def test_areas_are_those_of_an_exact_gaussian_process(field, areas):
+    mean, sd, _ = exact(field, areas["y"], np.arange(len(AREAS))[:, None].astype(float))
+    result, se = field.predict({"area": AREAS}, "link", se=True, unconditional=False)
+    np.testing.assert_allclose(result, mean, atol=1e-4)
+    np.testing.assert_allclose(se**2, sd**2, atol=1e-4)
+
+
+def test_neighbours_help_and_speak_for_areas_without_data(field, areas):
+    rows = areas.drop_duplicates("area")
+    alone = gg.GAM(random_effect("area")).fit(areas, "y")
+    error = [np.sqrt(np.mean((m.predict(rows) - rows["f"]) ** 2)) for m in (field, alone)]
+    assert error[0] < 0.75 * error[1]
+    mean, se = field.predict({"area": list(BARE)}, "link", se=True)
+    assert np.all(np.abs(mean - [TRUTH[a] for a in BARE]) < 2.0 * se)
+    assert np.all(se > field.predict({"area": ["22"]}, "link", se=True)[1])
+    assert list(field.effects("s(area)")["area"]) == AREAS
+
+
+def test_independent_areas_are_told_from_smooth_ones(areas):
+    rng = np.random.default_rng(1)
+    effect = rng.normal(size=len(AREAS))
+    codes = np.repeat(np.arange(len(AREAS)), 5)
+    rough = pd.DataFrame({"area": np.array(AREAS)[codes], "y": effect[codes]})
+    rough["y"] += 0.3 * rng.normal(size=len(codes))
+    ratios = []
+    for rows in (areas, rough):
+        fit = gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(rows, "y").fitted
+        ratios.append(float(fit.model.kernel["s(area)"].base.independent.numpy()))
+    assert ratios[1] > 2.0 * ratios[0]
+
+
+def test_ways_to_say_who_are_neighbours(field):
+    near = {
+        a: [b for b in AREAS if b != a and max(abs(int(a[k]) - int(b[k])) for k in (0, 1)) == 1]
+        for a in AREAS
+    }
+    by_mapping = s("area", bs="mrf", neighbours=near)
+    assert dict(by_mapping.neighbours) == dict(field.terms[0].neighbours)
+    matrix = pd.DataFrame(0, index=AREAS, columns=AREAS)
+    for a, own in near.items():
+        matrix.loc[a, own] = 1
+    assert s("area", bs="mrf", neighbours=matrix.loc[:, AREAS[::-1]]) == by_mapping
+    holes = {a: np.concatenate([SQUARE + 9.0 * i, [[np.nan, np.nan]], SQUARE + 30.0])
+             for i, a in enumerate("ab")}  # fmt: skip
+    assert s("area", bs="mrf", polygons=holes).edges == ((0, 1),)
+    text = f"y ~ s(area, bs='mrf', neighbours={near})"
+    assert parse_formula(text).terms == Terms([by_mapping])
+    assert repr(by_mapping) == "s('area', bs='mrf', neighbours=<of 36 areas>)"
+
+
+@pytest.mark.slow
+def test_drawn_saved_served_and_in_blocks(field, areas, tmp_path):
+    figure = field.draw()
+    result = [c for ax in figure.axes for c in ax.collections if c.get_gid() == "areas"]
+    assert [len(c.get_paths()) for c in result] == [len(AREAS)] * 2
+    np.testing.assert_allclose(result[0].get_array(), field.effects("s(area)")["estimate"])
+    assert any(c.get_gid() == "without data" for ax in figure.axes for c in ax.collections)
+    rows = {"area": [*AREAS, *BARE]}
+    field.save(tmp_path / "gam")
+    again = gg.GAM.load(tmp_path / "gam")
+    assert again.terms == field.terms
+    np.testing.assert_array_equal(again.predict(rows), field.predict(rows))
+    gg.serving.export(field, tmp_path / "served")
+    served = gg.serving.load(tmp_path / "served").predict(rows)
+    np.testing.assert_allclose(np.ravel(served["mean"]), field.predict(rows), atol=1e-9)
+    blocks = gg.GAM(field.terms).fit([areas[:60], areas[60:]], "y")
+    np.testing.assert_allclose(blocks.predict(rows), field.predict(rows), atol=1e-6)
+
+
+def test_updates_take_areas_that_had_no_data(areas):
+    gam = gg.GAM(s("area", bs="mrf", polygons=POLYGONS)).fit(areas, "y")
+    before = gam.predict({"area": [BARE[0]]}, "link", se=True)[1]
+    gam.update(pd.DataFrame({"area": [BARE[0]] * 30, "y": [3.0] * 30}))
+    mean, se = gam.predict({"area": [BARE[0]]}, "link", se=True)
+    assert abs(mean - 3.0) < 0.3
+    assert se < 0.5 * before
+
+
+def test_coefficients_that_vary_over_areas(areas):
+    """A level of their own included, and those of areas without data too."""
+    rng = np.random.default_rng(1)
+    z = rng.normal(1.0, 1.0, len(areas))
+    y = 2.0 + z * (3.0 + areas["f"]) + AREA_NOISE * rng.normal(size=len(areas))
+    term = s("area", bs="mrf", polygons=POLYGONS, by="z")
+    gam = gg.GAM(term).fit(areas.assign(z=z, y=y), "y")
+    np.testing.assert_allclose(gam.predict(areas.assign(z=z)), exact(gam, y)[0], atol=1e-3)
+    assert "by='z'" in repr(term)
+    gam.draw()
+
+
+PAIR = {"a": ["b"], "b": ["a"]}
+EDGES = pd.DataFrame({"a": [0, 1], "b": [1, 0]}, index=["a", "b"])
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -329,13 +680,77 @@ def test_adaptive_smooths_of_what_is_even_are_as_good():
         (lambda: te("x", "y", bs="sos"), "bs must be one of se, .*, ou; got 'sos'"),
         (lambda: te("x", "y", bs=("rw", "se")), "got 'rw'"),
         (lambda: s("x", bs="sows"), "fs, sz, mrf, re; got 'sows'"),
+        (lambda: s("x", bs="fs"), "takes a number and a factor"),
+        (lambda: s("x", "z", "g", bs="sz"), "got 3 column"),
+        (lambda: s("x", "g", bs="sz", unseen="no"), "unseen must be 'error', 'prior' or None"),
+        (lambda: s("x", unseen="prior"), "bs='se' takes no unseen"),
+        (lambda: s("x", bs="mrf"), "needs neighbours="),
+        (lambda: s("x", neighbours=PAIR), "bs='se' takes no neighbours"),
+        (lambda: s("x", bs="mrf", neighbours={"a": ["b"], "b": []}), "be mutual; 'a'"),
+        (
+            lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": SQUARE + 7.0}),
+            "no two polygons share a corner",
+        ),
+        (lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": [1, 2]}), "\\[n, 2\\]"),
+        (lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": "no"}), "corners of 'b'"),
+        (lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": SQUARE[:2]}), "2 corner"),
+        (lambda: s("x", bs="mrf", polygons={"a": SQUARE}), "at least two areas; got 1"),
+        (lambda: s("x", bs="mrf", neighbours=EDGES.assign(c=0)), "got .*'b', 'c'"),
+        (lambda: s("x", bs="mrf", neighbours=EDGES.set_axis(["a", "a"])), "each once"),
+        (lambda: s("x", bs="mrf", neighbours=2 * EDGES), "must be zeros and ones"),
     ],
 )
-def test_errors(make, message):
+def test_terms_that_cannot_be(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_no_slopes_of_what_is_rough(fits):
-    with pytest.raises(ValueError, match="bs='rw', whose draws have no slope"):
-        fits["rw"][0].derivatives("s(t,rw)")
+def test_areas_that_are_not_known(field, areas):
+    with pytest.raises(ValueError, match="the level '99' in row 0, never seen"):
+        field.predict({"area": ["99"]})
+    other = gg.GAM(s("area", bs="mrf", neighbours=PAIR))
+    with pytest.raises(ValueError, match="'01', which is none of the areas .* they are 'a', 'b'"):
+        other.fit(areas, "y")
+    codes = areas.assign(area=areas["area"].astype(int))
+    with pytest.raises(ValueError, match="areas are {'str'}, the column has {'int'}"):
+        gg.GAM(field.terms).fit(codes, "y")
+    both = gg.GAM(field.terms + factor("area"))
+    with pytest.raises(ValueError, match="such as '00', of which factor\\(area\\) knows nothing"):
+        both.fit(areas, "y")
+
+
+def lattice(seed: int, side: int = 7) -> tuple[pd.DataFrame, dict[str, list[str]]]:
+    """One row an area, whose effects are smooth, and noise as large as they are."""
+    i, j = np.divmod(np.arange(side**2), side)
+    near = np.abs(i[:, None] - i) + np.abs(j[:, None] - j) == 1
+    names = [f"a{n}" for n in range(side**2)]
+    rng = np.random.default_rng(seed)
+    effect = 2.0 * np.sin(6.0 * i / side + 0.3) * np.cos(5.0 * j / side)
+    data = pd.DataFrame({"area": names, "effect": effect})
+    data["y"] = effect + rng.normal(size=side**2)
+    return data, {names[a]: [names[b] for b in np.flatnonzero(near[a])] for a in range(side**2)}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_areas_of_one_row_each_are_smoothed_and_not_interpolated(seed):
+    """Independent effects of data are noise there, and had taken all of it."""
+    data, neighbours = lattice(seed, side=12)
+    gam = gg.GAM(s("area", bs="mrf", neighbours=neighbours)).fit(data, "y")
+    assert 0.3 < float(gam.model.likelihood.variance.numpy()) < 2.5
+    (edf,) = gam.summary().table["edf"]
+    assert 10.0 < edf < 100.0  # of 143
+    error = np.square(gam.predict(data) - data["effect"]).mean()
+    assert error < 0.6 * np.square(data["y"] - data["effect"]).mean()
+    twice = pd.concat([data, data.assign(y=data["effect"])], ignore_index=True)
+    again = gg.GAM(s("area", bs="mrf", neighbours=neighbours)).fit(twice, "y")
+    assert [c.independent for c in again.fitted.spec.effects] == [True]
+    assert [c.independent for c in gam.fitted.spec.effects] == [False]
+
+
+def test_areas_that_are_interpolated_all_the_same_are_warned_of():
+    """As where effects of neighbours have next to nothing in common."""
+    data, neighbours = lattice(0, side=5)
+    checks = data.assign(y=np.where(np.arange(25) % 2, 1.0, -1.0) + 0.01 * data["y"])
+    pairs = {a: [f"a{(int(a[1:]) + 2) % 25}", f"a{(int(a[1:]) - 2) % 25}"] for a in neighbours}
+    with pytest.warns(gg.IdentifiabilityWarning, match="one row an area and goes through nearly"):
+        gg.GAM(s("area", bs="mrf", neighbours=pairs)).fit(checks, "y")

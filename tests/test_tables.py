@@ -10,7 +10,6 @@ import pickle
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -20,10 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
-from test_export_terms import QUICK as KINDS
-from test_export_terms import SLOW as MORE_KINDS
-from test_export_terms import responses
-from test_export_terms import rows as rows_of_kinds
+from programs import output, python
+from test_export_formats import CASES, responses
+from test_export_formats import rows as rows_of_kinds
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te, ti
@@ -35,7 +33,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::gpflow_gam.HeavyTailWarning",
 )
 NO_TABLE = ("lognormal", "weibull", "hurdle", "zero inflated")  # of a response of two predictors
-QUICK = ("scale", "classes", "fs", "by", "ordinal cloglog", "no intercept", "tweedie")
 
 
 def table(number: int, seed: int, beyond: float = 0.0) -> pd.DataFrame:
@@ -143,10 +140,7 @@ print(json.dumps({k: v.tolist() for k, v in answer.items()} | {"terms": terms}))
 def answer(folder: Path, new: pd.DataFrame) -> dict[str, Any]:
     """Of the scorer, in a process that can import none of what made the file."""
     (folder / "rows.json").write_text(json.dumps(new.to_dict("list")))
-    command = [sys.executable, "-c", ALONE, "rows.json", "m.json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(python(ALONE, "rows.json", "m.json", cwd=folder))
 
 
 def test_scorer_says_what_the_gam_says(
@@ -165,22 +159,15 @@ def test_scorer_says_what_the_gam_says(
             near(values, terms[name].to_numpy(), 1e-3 * np.ptp(wanted) / np.ptp(terms[name]))
 
 
-def by_javascript(folder: Path, new: pd.DataFrame) -> list[dict[str, Any]]:
+@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the scorer in JavaScript")
+def test_javascript(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
     (folder / "rows_js.json").write_text(json.dumps(new.head(60).to_dict("records")))
     program = """
     const fs = require("fs"), { predict } = require("./gpflow_gam_scorer.js");
     const read = (path) => JSON.parse(fs.readFileSync(path)), model = read("m.json");
     console.log(JSON.stringify(read("rows_js.json").map((row) => predict(model, row))));
     """
-    done = subprocess.run(["node", "-e", program], cwd=folder, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-    rows: list[dict[str, Any]] = json.loads(done.stdout)
-    return rows
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the scorer in JavaScript")
-def test_javascript(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
-    rows = by_javascript(folder, new)
+    rows = json.loads(output("node", "-e", program, cwd=folder))
     for name in ("predictor", "se", "median", "response", "lower", "upper"):
         np.testing.assert_allclose([row[name] for row in rows], answer[name][:60], rtol=1e-7)
 
@@ -191,10 +178,7 @@ BROWSER = shutil.which("chromium")
 def opened(page: Path, values: dict[str, Any]) -> str:
     """The document of a page that a browser has opened at these values."""
     link = f"{page.as_uri()}#{urllib.parse.urlencode(values)}"
-    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", link]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return output(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", link)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="chromium opens the page")
@@ -320,10 +304,7 @@ print(json.dumps([dict(r) for r in connection.execute(sql)]))
 
 def by_sqlite(case: Exported) -> pd.DataFrame:
     # in a process of its own: TensorFlow brings an SQLite without exp, which takes its place
-    command = [sys.executable, "-c", SQLITE]
-    done = subprocess.run(command, cwd=case.folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return pd.DataFrame(json.loads(done.stdout))
+    return pd.DataFrame(json.loads(python(SQLITE, cwd=case.folder)))
 
 
 def by_duckdb(case: Exported) -> pd.DataFrame:
@@ -361,24 +342,11 @@ def by_postgres() -> Iterator[Callable[[Exported], pd.DataFrame]]:
         script += case.rows.to_csv(index=False, header=False) + "\\.\nCREATE VIEW scores AS\n"
         script += (case.folder / "m.sql").read_text() + "SELECT * FROM scores;"
         command = ["psql", "-h", folder, "-U", "postgres", "-Xq", "--csv", "-v", "ON_ERROR_STOP=1"]
-        done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return pd.read_csv(io.StringIO(done.stdout))
+        return pd.read_csv(io.StringIO(output(*command, input=script)))
 
     data = folder / "data"
-    run(
-        programs / "initdb",
-        "-D",
-        data,
-        "-U",
-        "postgres",
-        "-A",
-        "trust",
-        "-E",
-        "UTF8",
-        "--locale=C",
-        "--no-sync",
-    )
+    options = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+    run(programs / "initdb", "-D", data, *options)
     run(programs / "pg_ctl", "-D", data, "-w", "-o", f"-h '' -k {folder} -c jit=off", "start")
     yield ask
     run(programs / "pg_ctl", "-D", data, "-m", "immediate", "stop")
@@ -427,7 +395,7 @@ def test_excel(various: list[Exported], tmp_path: Path) -> None:
     command = ["soffice", f"-env:UserInstallation=file://{tmp_path}/office", "--headless"]
     command += ["--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", tmp_path / "computed"]
     command += [tmp_path / f"{case.folder.name}.xlsx" for case in various]
-    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    output(*command)
     for case in various:
         path = tmp_path / "computed" / f"{case.folder.name}.xlsx"
         whole = pd.read_excel(path, "score", keep_default_na=False)
@@ -463,20 +431,11 @@ def test_pmml(gam: gg.GAM, new: pd.DataFrame, tmp_path: Path) -> None:
 
 # --- all kinds -----------------------------------------------------------------------------------
 
-EVERY = KINDS | MORE_KINDS
-
 
 @pytest.mark.slow_but_first
-@pytest.mark.parametrize(
-    "case",
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name in EVERY
-        if name not in NO_TABLE
-    ],
-)
+@pytest.mark.parametrize("case", [name for name in CASES if name not in NO_TABLE])
 def test_kinds(case: str, tmp_path: Path) -> None:
-    terms, family, response = EVERY[case]
+    terms, family, response = CASES[case]
     data, new = rows_of_kinds(), rows_of_kinds(40, 7)
     gam = gg.GAM(terms, family).fit(data, responses()[response], max_iterations=8)
     gg.serving.export(gam, tmp_path / "m.json")
@@ -495,7 +454,7 @@ def test_kinds(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", NO_TABLE)
 def test_responses_of_two_predictors_are_refused(case: str, tmp_path: Path) -> None:
-    terms, family, response = EVERY[case]
+    terms, family, response = CASES[case]
     data = responses()[response]
     gam = gg.GAM(terms, family).fit(rows_of_kinds(), data, max_iterations=2)
     with pytest.raises(ValueError, match="depends on 2 predictors at once"):

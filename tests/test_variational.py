@@ -7,6 +7,7 @@ import numpy as np
 import problems
 import pytest
 import tensorflow as tf
+from test_package import script
 
 import gpflow_gam as gg
 from gpflow_gam.covariances import InducingBlocks
@@ -220,3 +221,22 @@ def test_factor_analysis_finds_all_its_columns_where_eigenvalues_are_equal():
     assert B.shape == (30, 8)
     A_S = A @ np.linalg.inv(block_diag(D) + B @ B.T)
     assert 0.5 * (np.trace(A_S) - 30 - np.linalg.slogdet(A_S)[1]) < 1e-3
+
+
+# --- how far each family is from the exact posterior ---------------------------------------------
+
+families = script("benchmarks/families.py")
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize("correlation", families.CORRELATIONS)
+def test_how_far_each_family_is_from_the_exact_posterior(correlation):
+    model = families.make_model(5000, correlation)
+
+    def kl(name: str) -> float:
+        return families.best_of_family(families.FAMILIES[name](), model, 300)[1]
+
+    assert kl("mean field") > 20.0
+    assert kl("precision, R = 16 (= M)") > 300.0
+    assert kl("precision, R = 32") < 3.0
+    assert kl("block precision, R = 8") < 0.1
