@@ -4,8 +4,8 @@ How soon a head is good: held-out rows after each of the first epochs.
 The same network and Adam, all of Keras's defaults, end in a Dense layer or in an AdditiveGP on a
 few features. The NLL is that of predictions, without the KL. The error is that of the expected
 response (RMSE) or of the likeliest class. Medians over seeds. Run it with
-``python benchmarks/epochs.py --out FOLDER`` (an hour on two cores), or a part by ``--problems``,
-which is not recorded. The figure is drawn into the folder.
+``python benchmarks/epochs.py`` (an hour on two cores), or a part by ``--problems``, which is not
+recorded.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import tensorflow as tf
@@ -181,33 +179,11 @@ def run(problem: Problem, head: str, seed: int, batch: int, epochs: int) -> dict
     return {**found, "s an epoch": float(np.median(held_out.seconds[1:]))}  # the first one compiles
 
 
-def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """NLL over epochs: a column a problem, a row a batch size."""
-    panels = sorted({(row["batch"], row["problem"]): row["problem"] for row in rows})
-    down, across = len({b for b, _ in panels}), len({p for _, p in panels})
-    figure, axes = plt.subplots(
-        down, across, figsize=(2.6 * across, 2.6 * down), layout="constrained", squeeze=False
-    )
-    for ax, (batch, name) in zip(axes.flat, panels):
-        for row in rows:
-            if (row["batch"], row["problem"]) == (batch, name):
-                at = [k for k in EPOCHS if f"NLL after {k}" in row]
-                ax.plot(at, [row[f"NLL after {k}"] for k in at], "o-", ms=3, label=row["head"])
-        ax.set(title=f"{name}, batches of {batch}", xscale="log", xticks=at, xticklabels=at)
-        ax.title.set_fontsize(9)
-        ax.minorticks_off()
-    axes[-1, 0].set(xlabel="epochs", ylabel="held-out NLL")
-    axes[0, 0].legend()
-    figure.savefig(path, dpi=110)
-
-
 def main() -> None:
     parser = parser_of(__doc__, seeds=5, epochs=max(EPOCHS))
-    parser.add_argument("--out", type=Path, required=True, help="folder of the figure")
     parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
     parser.add_argument("--batches", nargs="+", type=int, default=[32, 128])
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for name in arguments.problems:
         for batch in arguments.batches:
@@ -220,7 +196,6 @@ def main() -> None:
                 medians = pd.DataFrame(each).astype(float).median()
                 numbers = {k: None if np.isnan(v) else float(v) for k, v in medians.items()}
                 rows.append({"problem": name, "batch": batch, "head": head, **numbers})
-    draw(rows, arguments.out / "epochs.png")
     if arguments.problems == list(PROBLEMS):
         record(
             "epochs",
