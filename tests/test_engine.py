@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import problems
 import pytest
 from scipy.special import softmax
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s
 
-
-def table(n: int = 300) -> pd.DataFrame:
-    rng = np.random.default_rng(5)
-    x, z, g = rng.uniform(size=n), rng.uniform(size=n), rng.integers(0, 3, n)
-    rate = np.exp(1.0 + np.sin(6 * x) + 0.5 * z + 0.4 * (g == 1))
-    frame = pd.DataFrame({"x": x, "z": z, "g": np.array(["a", "b", "c"])[g]})
-    frame["y"] = rng.poisson(rate)
-    frame["win"] = (rng.uniform(size=n) < 1 / (1 + np.exp(1.5 - rate / 3))).astype(int)
-    frame["real"] = np.log(rate) + 0.3 * rng.normal(size=n)
-    return frame
-
-
 TERMS = s("x", k=12) + s("z", k=8) + factor("g")
 
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[gg.GAM, gg.GAM]:
-    data = table()
+    data = problems.table(300)
     return tuple(  # type: ignore[return-value]
-        gg.GAM(TERMS, family="poisson", engine=engine).fit(data, y="y")
+        gg.GAM(TERMS, family="poisson", engine=engine).fit(data, y="count")
         for engine in ("variational", "iterncgp")
     )
 
@@ -38,7 +27,7 @@ def pair() -> tuple[gg.GAM, gg.GAM]:
 def test_predictions_and_effects_of_both_engines_agree(pair):
     """Different approximations and priors at their own optima: apart by less than their errors."""
     first, second = pair
-    data = table()
+    data = problems.table(300)
     a, b = (gam.predict(data, type="link", interval=0.95) for gam in pair)
     assert np.abs(a["estimate"] - b["estimate"]).max() < 0.5 * a["se"].max()
     np.testing.assert_allclose(a["se"].mean(), b["se"].mean(), rtol=0.15)
@@ -69,8 +58,8 @@ def test_saved_and_loaded_predicts_the_same_bits(pair, tmp_path):
     assert again.engine == "iterncgp"
     for kind in ("link", "response"):
         pd.testing.assert_frame_equal(
-            gam.predict(table(), type=kind, interval=0.9),
-            again.predict(table(), type=kind, interval=0.9),
+            gam.predict(problems.table(300), type=kind, interval=0.9),
+            again.predict(problems.table(300), type=kind, interval=0.9),
             check_exact=True,
         )
 
@@ -141,10 +130,10 @@ def test_effects_and_averages_of_classes_are_of_all_predictors_together(classes)
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="engine must be 'variational' or 'iterncgp'; got 'mcmc'"):
-        gg.GAM(TERMS, engine="mcmc")
     with pytest.raises(ValueError, match="engine='iterncgp' has no option 'batch_size'"):
-        gg.GAM(TERMS, family="poisson", engine="iterncgp").fit(table(), y="y", batch_size=10)
+        gg.GAM(TERMS, family="poisson", engine="iterncgp").fit(
+            problems.table(300), y="count", batch_size=10
+        )
     both = gg.GAM(TERMS, family="poisson", engine="iterncgp", variational="block")
     with pytest.raises(ValueError, match="variational='block' is of engine='variational'"):
-        both.fit(table(), y="y")
+        both.fit(problems.table(300), y="count")

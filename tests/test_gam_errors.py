@@ -109,7 +109,7 @@ def test_responses_given_as_values(data):
     ("options", "message"),
     [
         ({"missing": "ignore"}, "missing must be 'error', 'drop' or 'impute'"),
-        ({"engine": "mcmc"}, "engine must be"),
+        ({"engine": "mcmc"}, "engine must be 'variational' or 'iterncgp'; got 'mcmc'"),
         ({"variational": "full"}, "variational must be 'exact', "),
     ],
 )

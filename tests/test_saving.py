@@ -20,6 +20,7 @@ import gpflow
 import joblib
 import numpy as np
 import pandas as pd
+import problems
 import pytest
 import tensorflow_probability as tfp
 from gpflow.utilities import parameter_dict
@@ -422,20 +423,11 @@ def test_a_machine_that_takes_other_nodes_sums_anew(even, tmp_path, monkeypatch,
 # --- a fit is a value ----------------------------------------------------------------------------
 
 
-def table() -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"x": rng.uniform(size=90), "g": rng.choice(list("ab"), 90)})
-    frame["y"] = np.sin(5.0 * frame["x"]) + 0.3 * rng.normal(size=90)
-    frame["count"] = rng.poisson(np.exp(1.0 + frame["y"]))
-    frame["log_n"] = rng.normal(size=90)
-    return frame
-
-
-DATA = table()
+DATA = problems.table(90)
 
 
 def fitted(family: str) -> gg.GAM:
-    gam = gg.GAM(s("x", k=6) + factor("g"), family=family, offset="log_n")
+    gam = gg.GAM(s("x", k=6) + factor("g"), family=family, offset="log_e")
     return gam.fit(DATA, y="y" if family in ("gaussian", "student_t") else "count")
 
 
