@@ -46,7 +46,7 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
         family: str | Family | Likelihood | None = None,
         *,
         k: int | None = None,
-        bs: str = "se",
+        bs: str | None = None,
         shape: Mapping[Column, str] | None = None,
         interactions: int = 0,
         select: bool = False,
@@ -121,7 +121,7 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
         """The terms that are stated, or one a column."""
         if self.terms is None:
             return automatic_terms(frame, self.offset, self.k, self.bs, self.shape or {})
-        for argument, given in (("k", self.k), ("bs", self.bs != "se"), ("shape", self.shape)):
+        for argument, given in (("k", self.k), ("bs", self.bs), ("shape", self.shape)):
             if given:
                 raise ValueError(
                     f"{argument} is of smooths that nobody named; state it in terms=, "
@@ -383,7 +383,7 @@ def automatic_terms(
     frame: pd.DataFrame,
     offset: Column | Iterable[Column] | None,
     k: int | None,
-    bs: str,
+    bs: str | None,
     shapes: Mapping[Column, str],
 ) -> Terms:
     """A smooth, a line or a factor for every column that varies and is no offset."""

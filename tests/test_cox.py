@@ -520,7 +520,7 @@ def test_competing_events_are_shared_out():
     for name, t in zip("ab", times):
         data[name] = data["time"] == t
     gams = {
-        name: gg.GAM(f"Surv(time, {name}) ~ s(x)", family).fit(data)
+        name: gg.GAM(f"Surv(time, {name}) ~ s(x, bs='se')", family).fit(data)
         for name, family in (("a", "cox"), ("b", "weibull"))
     }
     new, t = pd.DataFrame({"x": [-0.7, 0.0, 0.7]}), np.array([0.0, 1.0, 4.0])

@@ -43,7 +43,7 @@ def gam(data):
 
 @pytest.fixture(scope="module")
 def by_level(data):
-    return gg.GAM(s("x", by="g", k=8)).fit(data, y="y", **QUICK)
+    return gg.GAM(s("x", bs="se", by="g", k=8)).fit(data, y="y", **QUICK)
 
 
 # --- moments -------------------------------------------------------------------------------------

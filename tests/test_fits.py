@@ -157,10 +157,10 @@ def jagged(number: int) -> pd.DataFrame:
 
 def test_many_rows_of_a_rough_curve_are_fitted_without_a_false_alarm(monkeypatch):
     """Nodes had lost some nats of many rows, and the fit was said not to have converged."""
-    data = jagged(50_000)
+    data, curve = jagged(50_000), s("distance", bs="se")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        gam = gg.GAM("s(distance)").fit(data, y="y")
+        gam = gg.GAM(curve).fit(data, y="y")
     assert gam.fitted.spec.refined == ("s(distance)",)
     result = gam.fitted.result
     assert result.converged
@@ -168,7 +168,7 @@ def test_many_rows_of_a_rough_curve_are_fitted_without_a_false_alarm(monkeypatch
     # without a node at every value estimates do move, and it is said by how much at most
     monkeypatch.setattr(evidence, "_ALL_VALUES", {1: 0})
     with pytest.warns(gg.ConvergenceWarning, match="^effects are rougher .* of its standard err"):
-        coarse = gg.GAM("s(distance)").fit(data, y="y")
+        coarse = gg.GAM(curve).fit(data, y="y")
     values, exact = coarse.effects("s(distance)"), gam.effects("s(distance)")
     moved = np.max(np.abs(values["estimate"] - exact["estimate"]) / exact["se"])
     assert 0.5 < moved < coarse.fitted.result.interpolation_shift < 5.0 * moved

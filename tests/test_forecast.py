@@ -177,7 +177,9 @@ def correlations(data: pd.DataFrame, rho: float) -> np.ndarray:
     return R
 
 
-def fitted(data: pd.DataFrame, formula: str = "y ~ s(x, k=40) + s(t, k=12)", **options) -> gg.GAM:
+def fitted(
+    data: pd.DataFrame, formula: str = "y ~ s(x, k=40, bs='se') + s(t, k=12, bs='se')", **options
+) -> gg.GAM:
     return gg.GAM(formula, ar1="t | g", **options).fit(data)
 
 
@@ -236,7 +238,7 @@ def test_order_of_rows_and_units_of_time_do_not_matter(broken) -> None:
     data, gam = broken
     mixed = data.sample(frac=1.0, random_state=1).reset_index(drop=True)
     mixed["hour"] = pd.Timestamp("2024-03-01") + pd.to_timedelta(mixed.t, unit="h")
-    other = gg.GAM("y ~ s(x, k=40) + s(t, k=12)", ar1="hour | g").fit(mixed)
+    other = gg.GAM("y ~ s(x, k=40, bs='se') + s(t, k=12, bs='se')", ar1="hour | g").fit(mixed)
     np.testing.assert_allclose(parameters(other), parameters(gam), rtol=1e-4)
     np.testing.assert_allclose(other.predict(data), gam.predict(data), atol=1e-4)
 

@@ -165,7 +165,8 @@ def data():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    return gg.GAM(gg.s("x", shape="increasing") + gg.s("z")).fit(data, "y")
+    terms = gg.s("x", bs="se", shape="increasing") + gg.s("z", bs="se")
+    return gg.GAM(terms).fit(data, "y")
 
 
 def test_sums_have_the_shape_where_other_columns_stay(fitted):

@@ -106,7 +106,7 @@ def test_counts_with_an_offset():
     np.testing.assert_array_equal(placed.predict(X), given.predict(X))
     double = given.predict(X.assign(log_n=X["log_n"] + np.log(2.0)))
     np.testing.assert_allclose(double, 2.0 * given.predict(X))
-    assert automatic_terms(X, [1], None, "se", {}) == gg.terms.Terms([gg.s("x")])
+    assert automatic_terms(X, [1], None, None, {}) == gg.terms.Terms([gg.s("x")])
 
 
 # --- columns -------------------------------------------------------------------------------------
@@ -117,12 +117,12 @@ def test_terms_nobody_named():
     X["grade"] = pd.Categorical(["a", "b"] * 30)
     unseen = {"unseen": "prior"}
     expected = gg.s("size") + gg.factor("town", **unseen) + gg.linear("open")
-    assert automatic_terms(X, None, None, "se", {}) == expected + gg.factor("grade", **unseen)
+    assert automatic_terms(X, None, None, None, {}) == expected + gg.factor("grade", **unseen)
     wide = pd.DataFrame(np.random.default_rng(0).standard_normal((4, 5)))
-    assert automatic_terms(wide, None, 8, "se", {}) == gg.terms.Terms([gg.s(0, 1, 2, 3, 4, k=8)])
-    assert automatic_terms(wide, 2, None, "se", {}) == gg.terms.Terms([gg.s(0, 1, 3, 4)])
+    assert automatic_terms(wide, None, 8, None, {}) == gg.terms.Terms([gg.s(0, 1, 2, 3, 4, k=8)])
+    assert automatic_terms(wide, 2, None, None, {}) == gg.terms.Terms([gg.s(0, 1, 3, 4)])
     # a shape is of one column, whose function stays its own
-    shaped = automatic_terms(wide, None, None, "se", {0: "increasing"})
+    shaped = automatic_terms(wide, None, None, None, {0: "increasing"})
     assert [t.shape for t in shaped] == ["increasing", None, None, None, None]
 
 

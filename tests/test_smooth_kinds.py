@@ -683,9 +683,9 @@ EDGES = pd.DataFrame({"a": [0, 1], "b": [1, 0]}, index=["a", "b"])
         (lambda: s("x", bs="fs"), "takes a number and a factor"),
         (lambda: s("x", "z", "g", bs="sz"), "got 3 column"),
         (lambda: s("x", "g", bs="sz", unseen="no"), "unseen must be 'error', 'prior' or None"),
-        (lambda: s("x", unseen="prior"), "bs='se' takes no unseen"),
+        (lambda: s("x", unseen="prior"), "bs='matern52' takes no unseen"),
         (lambda: s("x", bs="mrf"), "needs neighbours="),
-        (lambda: s("x", neighbours=PAIR), "bs='se' takes no neighbours"),
+        (lambda: s("x", neighbours=PAIR), "bs='matern52' takes no neighbours"),
         (lambda: s("x", bs="mrf", neighbours={"a": ["b"], "b": []}), "be mutual; 'a'"),
         (
             lambda: s("x", bs="mrf", polygons={"a": SQUARE, "b": SQUARE + 7.0}),

@@ -28,7 +28,7 @@ from .fits import FittedGAM
 from .frames.table import Table
 from .terms import Surv, Terms, factor, linear, s, ti
 from .terms.base import Column, Term, as_column, as_columns
-from .terms.smooth import Interaction
+from .terms.smooth import DEFAULT, Interaction
 
 __all__ = ["anova", "screen_interactions"]
 
@@ -444,7 +444,8 @@ def _present(fit: FittedGAM, known: Sequence[_Column]) -> set[Columns]:
 
 def _term(columns: Sequence[_Column]) -> Interaction:
     # a column of levels is one whatever kind is asked for
-    kinds = {c.name: "se" if c.margin.kind == "levels" else c.margin.kind for c in columns}
+    given = {c.name: c.margin.kind for c in columns}
+    kinds = {name: None if kind in ("levels", DEFAULT) else kind for name, kind in given.items()}
     bs, periods = tuple(kinds.values()), tuple(c.period for c in columns)
     period = periods if any(p is not None for p in periods) else None
     return ti(*kinds, bs=bs[0] if len(set(bs)) == 1 else bs, period=period)
@@ -463,7 +464,7 @@ def anova(
     columns: Iterable[Column] | None = None,
     depth: int = 2,
     *,
-    bs: str = "se",
+    bs: str | None = None,
     k: int | None = None,
     k_interaction: int | None = None,
     levels: Iterable[Column] = (),
@@ -602,7 +603,7 @@ def _listed(levels: Iterable[Column], names: Sequence[Column]) -> set[Column]:
 def _every_term(
     names: Sequence[Column],
     depth: int,
-    bs: str,
+    bs: str | None,
     levels: Iterable[Column],
     k: int | None,
     k_interaction: int | None,
@@ -626,7 +627,7 @@ def _every_term(
 def _main_effects(
     table: Table,
     names: Sequence[Column],
-    bs: str,
+    bs: str | None,
     of_levels: set[Column],
     depth: int,
     k: int | None,

@@ -402,15 +402,19 @@ class HeadSpecification:
         return build_structure(self._terms(), self.num_inducing, dict(self.num_levels), normal)
 
     def _terms(self) -> Terms:
-        """The terms with kernels for smooths that are distance aware."""
-        if not self.distance_aware:
-            return self.terms
-        return Terms(map(self._of_distances, self.terms), select=self.terms.select)
+        """The terms, a kernel named for each smooth; with its own where it is distance aware."""
+        return Terms(map(self._with_kernel, self.terms), select=self.terms.select)
 
-    def _of_distances(self, term: Term) -> Term:
-        """A smooth that is its prior again away from all data, which a line is not."""
-        if not _is_joint(term):
+    def _with_kernel(self, term: Term) -> Term:
+        if self.distance_aware and _is_joint(term):
+            return self._of_distances(term)
+        own = isinstance(term, Smooth) and term.kernel is not None
+        if own or not isinstance(term, (Smooth, Tensor)) or term.bs is not None:
             return term
+        return dataclasses.replace(term, bs="se")  # which is centred in closed form
+
+    def _of_distances(self, term: Smooth) -> Smooth:
+        """A smooth that is its prior again away from all data, which a line is not."""
         # learnt, a longer lengthscale fits the rows that are there as well
         held = functools.partial(Parameter, transform=gpflow.utilities.positive(), trainable=False)
         variance = self.scale**2 * (1.0 if self.levels is None else _FAR_VARIANCE)
@@ -498,7 +502,7 @@ def _is_joint(term: Term) -> TypeGuard[Smooth]:
     """True for a smooth of several features without a kernel of its own."""
     if not isinstance(term, Smooth) or len(term.columns) == 1 or term.kernel is not None:
         return False
-    return term.kind == "se" and term.isotropic
+    return term.bs in (None, "se") and term.isotropic
 
 
 def _centred(kernel: AdditiveKernel) -> list[ZeroMean]:

@@ -29,6 +29,7 @@ from ..terms import Terms
 from ..terms.base import Column, Term, column_of
 from ..terms.parametric import Levels, Linear, RandomEffect
 from ..terms.smooth import (
+    DEFAULT,
     KINDS,
     LEAST_SPLINES,
     FactorSmooth,
@@ -236,7 +237,7 @@ def inducing_inputs(
         return codes if varying else np.delete(codes, int(np.argmax(first.weights)), axis=0)
     if form == "levels":
         return _without_commonest(data)
-    kind = KINDS[term.kind if isinstance(term, Smooth) else "se"]
+    kind = KINDS[term.kind if isinstance(term, Smooth) else DEFAULT]
     number = k or kind.num_inducing or NUM_INDUCING.get(d, 50)
     if len(points) <= number:
         centred = form != "own" and not varying and len(points) <= NUM_NODES.get(d, 150)
@@ -678,7 +679,7 @@ def _component(
     free: bool,
     select: bool,
 ) -> Component:
-    own: Sequence[str] = ["linear" if isinstance(term, Linear) else "se"] * len(keys)
+    own: Sequence[str] = ["linear" if isinstance(term, Linear) else DEFAULT] * len(keys)
     periods: Sequence[float | None] = [None] * len(keys)
     if isinstance(term, SmoothTerm):
         own, periods = term.kinds, term.periods

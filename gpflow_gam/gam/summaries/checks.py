@@ -742,8 +742,8 @@ def _terms(fit: FittedGAM) -> Warned:
     if asked:
         yield (
             f"bs={', '.join(map(repr, asked))} of mgcv: smooths are Gaussian processes here, and "
-            "these are the default's (bs='se'). Leave bs out to say so; bs='iou' goes on beyond "
-            "the data as splines do.",
+            "these are the default's (bs='matern52'). Leave bs out to say so; bs='iou' goes on "
+            "beyond the data as splines do.",
             BasisWarning,
         )
     factors = {t.columns[0] for t in spec.terms if isinstance(t, Levels) and t.by is None}

@@ -310,10 +310,17 @@ _ALIASES = {"cc": "cyclic", "cp": "cyclic", "periodic": "cyclic", "rbf": "se", "
 _SHRINKING = ("ts", "cs")
 SPLINES = ("tp", "cr", "ps", "ds", "bs", *_SHRINKING)
 """Bases of mgcv, which ask for a smooth curve; those that shrink for one that may vanish."""
+DEFAULT = "matern52"
+"""
+The kind of kernel of smooths that name none. Curves in data are seldom analytic, as draws of the
+squared exponential are: its bands are too narrow, and its predictions a little worse.
+"""
 
 
-def checked_kind(function: str, bs: object) -> str:
-    """The kind of kernel that ``bs`` names, or one of mgcv's bases."""
+def checked_kind(function: str, bs: object) -> str | None:
+    """The kind of kernel that ``bs`` names, or one of mgcv's bases; None for the default."""
+    if bs is None:
+        return None
     kind = _ALIASES.get(str(bs), bs)
     names = [name for name, known in KINDS.items() if known.tensor or function == "s"]
     if kind not in (*names, *SPLINES):
@@ -326,9 +333,9 @@ def checked_kind(function: str, bs: object) -> str:
     return str(kind)
 
 
-def _kernel_of(bs: str) -> str:
+def _kernel_of(bs: str | None) -> str:
     """The kind of kernel."""
-    return "se" if bs in SPLINES else bs
+    return DEFAULT if bs is None or bs in SPLINES else bs
 
 
 def _checked_period(function: str, kind: str, period: object) -> None:
@@ -382,7 +389,7 @@ class SmoothTerm(FunctionOf):
         return tuple(check(v) for v in value)
 
     @property
-    def bases(self) -> tuple[str, ...]:
+    def bases(self) -> tuple[str | None, ...]:
         """``bs`` as written, one for each column."""
         return self.bs if isinstance(self.bs, tuple) else (self.bs,) * len(self.over)
 
@@ -418,7 +425,7 @@ class Smooth(SmoothTerm):
 
     function: ClassVar[str] = "s"
     over: tuple[Column, ...]
-    bs: str = "se"
+    bs: str | None = None
     k: int | None = None
     by_: Column | Term | None = None
     period: float | None = None
@@ -443,7 +450,7 @@ class Smooth(SmoothTerm):
             )
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise TypeError(f"s(): kernel must be a gpflow kernel; got {self.kernel!r}.")
-        if self.kernel is not None and kind != "se":
+        if self.kernel is not None and kind is not None:
             raise ValueError(f"s(): give bs={kind!r} or kernel=..., not both.")
         if not isinstance(self.isotropic, bool):
             raise TypeError(f"s(): isotropic must be True or False; got {self.isotropic!r}.")
@@ -505,7 +512,7 @@ class Tensor(SmoothTerm):
     function: ClassVar[str] = "te"
     least = 2
     over: tuple[Column, ...]
-    bs: str | tuple[str, ...] = "se"
+    bs: str | tuple[str | None, ...] | None = None
     k: int | None = None
     by_: Column | Term | None = None
     period: float | tuple[float | None, ...] | None = None
@@ -596,7 +603,7 @@ _OPTIONS = {
 
 def s(
     *columns: Column,
-    bs: str = "se",
+    bs: str | None = None,
     k: int | None = None,
     by: Column | Term | None = None,
     period: float | None = None,
@@ -619,11 +626,12 @@ def s(
 
     :param columns: one column; several share one lengthscale, so have them in one unit, or learn a
         lengthscale for each by ``isotropic=False``.
-    :param bs: the kernel: ``"se"`` (squared exponential), ``"matern12"``, ``"matern32"``,
-        ``"matern52"``, ``"cyclic"`` (periodic; also ``"cc"``), ``"linear"``; ``"re"`` gives
-        :func:`random_effect`; of a number and a column of levels ``"fs"`` a random curve for each
-        level and ``"sz"`` what each adds to the curve of all (:class:`FactorSmooth`); of
-        areas ``"mrf"`` effects that are like those of neighbours (:class:`MarkovField`).
+    :param bs: the kernel: ``"matern52"``, the default but of Keras heads, which have ``"se"``
+        (squared exponential); ``"matern12"``, ``"matern32"``, ``"cyclic"`` (periodic; also
+        ``"cc"``), ``"linear"``; ``"re"`` gives :func:`random_effect`; of a number and a column of
+        levels ``"fs"`` a random curve for each level and ``"sz"`` what each adds to the curve of
+        all (:class:`FactorSmooth`); of areas ``"mrf"`` effects that are like those of neighbours
+        (:class:`MarkovField`).
         On the globe ``"sos"``, of latitude and longitude in degrees: a Matern-5/2 kernel of the
         distance through it. Of what is left in time ``"ou"``, an Ornstein-Uhlenbeck process
         (autoregressive of order one) whose prior has it forget within some values, and ``"rw"``, a
@@ -680,10 +688,12 @@ def s(
         "isotropic": None if isotropic else False, "neighbours": neighbours, "polygons": polygons,
         "id": id, "edf": edf,
     }  # fmt: skip
-    takes = _OPTIONS.get(bs, _CURVES)
+    takes = _OPTIONS.get(bs or DEFAULT, _CURVES)
     for name, value in given.items():
         if value is not None and name not in takes:
-            raise ValueError(f"s(): bs={bs!r} takes no {name}; leave {name}={value!r} out.")
+            raise ValueError(
+                f"s(): bs={bs or DEFAULT!r} takes no {name}; leave {name}={value!r} out."
+            )
     if bs == "mrf":
         return MarkovField(columns, bs, neighbours, polygons, by, prior=priors)
     if bs in FACTOR_SMOOTHS:
@@ -703,7 +713,7 @@ def s(
 
 def te(
     *columns: Column,
-    bs: str | tuple[str, ...] = "se",
+    bs: str | tuple[str | None, ...] | None = None,
     k: int | tuple[int, ...] | None = None,
     by: Column | Term | None = None,
     period: float | tuple[float | None, ...] | None = None,
@@ -730,7 +740,7 @@ def te(
 
 def ti(
     *columns: Column,
-    bs: str | tuple[str, ...] = "se",
+    bs: str | tuple[str | None, ...] | None = None,
     k: int | tuple[int, ...] | None = None,
     by: Column | Term | None = None,
     period: float | tuple[float | None, ...] | None = None,
@@ -758,7 +768,7 @@ def lag(
     first: int = 0,
     last: int = 0,
     *,
-    bs: str | tuple[str, ...] = "se",
+    bs: str | tuple[str | None, ...] | None = None,
     k: int | tuple[int, ...] | None = None,
     period: float | tuple[float | None, ...] | None = None,
     group: Column | None = None,
