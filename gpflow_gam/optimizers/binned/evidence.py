@@ -412,7 +412,7 @@ _TOLERANCE = 1e-6
 Residual variance between nodes, relative to the variance of the roughest functions. The covariance
 of functions three times as smooth is then off by 1e-3 of their variance at most.
 """
-_FEW_NODES = 48  # nodes of a curve that suffice if they leave no more than the next
+_FEW_NODES = 48  # number of nodes that suffices if they leave no more than the next
 _FEW_TOLERANCE = 1e-3  # Matern-5/2 would take 130 nodes to leave 1e-6; estimates differ by .01 sd
 _REFINED_TOLERANCE = 1e-8  # the tolerance of refined nodes
 _REFINED = {1: 0.5}  # shortest lengthscale of refined nodes, relative to the usual one
@@ -599,7 +599,7 @@ def _nodes(
     K = np.asarray(K)
     few = max(_FEW_NODES, _NODES_EACH * num_inducing)
     _, chosen, left = pivoted_cholesky(np.diag(K), K.__getitem__, few, tolerance)
-    if columns > 1 or refined or levels or np.max(left) > _FEW_TOLERANCE:
+    if refined or levels or np.max(left) > _FEW_TOLERANCE:
         _, chosen, _ = pivoted_cholesky(np.diag(K), K.__getitem__, max_nodes, tolerance)
     if len(chosen) > 0.8 * number or (len(chosen) == max_nodes and number <= 2 * max_nodes):
         return identity(number)
