@@ -200,38 +200,17 @@ class Inputs:
         return X
 
 
-class Offsets:
-    """Offsets [N, L]: a constant [L], and columns [N] that are added to the first predictor."""
-
-    def __init__(
-        self, number: int, constant: Sequence[float], columns: Sequence[Stored] = ()
-    ) -> None:
-        self.shape = number, len(constant)
-        self._constant = np.array(constant, dtype=np.float64)
-        self.columns = list(columns)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, which: Any) -> AnyNDArray:
-        number = len(range(*which.indices(len(self)))) if isinstance(which, slice) else len(which)
-        mean = np.tile(self._constant, (number, 1))
-        for column in self.columns:
-            mean[:, 0] += column[which]
-        return mean
-
-
 class ByBlock:
-    """Rows that are computed by slices when they are needed."""
+    """Rows that are computed when they are needed, by slices or indices."""
 
-    def __init__(self, shape: tuple[int, ...], compute: Callable[[slice], AnyNDArray]) -> None:
+    def __init__(self, shape: tuple[int, ...], compute: Callable[[Any], AnyNDArray]) -> None:
         self.shape, self._compute = shape, compute
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, at: slice) -> AnyNDArray:
-        return self._compute(at)
+    def __getitem__(self, which: Any) -> AnyNDArray:
+        return self._compute(which)
 
 
 RowArray = Any

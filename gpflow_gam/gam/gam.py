@@ -22,7 +22,7 @@ from .effects.posterior import draws_at
 from .families import Family
 from .families import family as as_family
 from .fits import FittedGAM, prediction
-from .fits.fit import check_posterior, check_same_criterion, fit_gam, refit, update, with_chains
+from .fits.fit import check_same_criterion, fit_gam, refit, update
 from .fits.prediction import Selection, part_of
 from .fits.reading import as_written, with_response, with_response_as
 from .fits.specification import ENGINES, FADING, VARIATIONAL, Model, Request, check_names
@@ -224,10 +224,8 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         check_process()
         check_names(options)
         given = with_response(data, y, self._response)
-        check_posterior(self._request(given[1]), posterior, {"criterion": criterion, **options})
-        result = self._fitted(*given, criterion=criterion, groups=groups, **options)
-        if posterior == "mcmc":
-            result = with_chains(result, self.seed)
+        asked = {"criterion": criterion, "groups": groups, "posterior": posterior}
+        result = self._fitted(*given, **(options | asked))
         return self._accept(result, options)
 
     def _accept(self, result: FittedGAM, options: dict[str, Any]) -> GAM:

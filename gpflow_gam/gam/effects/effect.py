@@ -945,7 +945,9 @@ class Effects(Inspected):
         order = sorted(range(len(pairs)), key=pairs.__getitem__)
         n, names = len(where.X), predictors(fit, component)[1]
         which = np.repeat([pairs[k] for k in order], n, axis=0)
-        columns = {f"level_{i + 1}": [labels[k] for k in which[:, i]] for i in range(2)}
+        columns: dict[Column, Any] = {
+            f"level_{i + 1}": [labels[k] for k in which[:, i]] for i in range(2)
+        }
         columns |= {name: np.tile(at, len(pairs)) for name, at in where.columns.items()}
         parts = dict(zip(NUMBERS, np.concatenate([numbers[k] for k in order], axis=1)))
         frame = stacked_frame(columns, parts, "predictor", names)

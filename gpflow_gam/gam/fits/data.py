@@ -23,7 +23,7 @@ from ...optimizers.binned.bins import (
 )
 from ...optimizers.binned.evidence import Places, RowComponent, row_component
 from ...optimizers.binned.passes import BLOCK, Rows
-from ...storage import Inputs, Offsets, RowArray, Stored
+from ...storage import ByBlock, Inputs, RowArray, Stored
 from ...threads import one_blas_thread
 from ..components.plan import Component
 from ..families.encoding import Described
@@ -188,10 +188,17 @@ class CodedData(Data):
         own = self.columns.X, self.responses, mean, sample
         return Rows(parts, *own, self.start, self.total, communicator)
 
-    def mean(self, spec: Specification) -> Offsets:
+    def mean(self, spec: Specification) -> ByBlock:
         """The known part of the predictor, [N, L]."""
         offsets = [self.columns.values(spec.place(c)) for c in spec.offset]
-        return Offsets(len(self.responses), spec.constant, offsets)
+
+        def known(which: Any) -> AnyNDArray:
+            mean = np.tile(spec.constant, (len(self.responses.raw[which]), 1))
+            for offset in offsets:
+                mean[:, 0] += offset[which]
+            return mean
+
+        return ByBlock((len(self.responses), len(spec.constant)), known)
 
     def marginal(self, column: int) -> Marginal:
         return self.marginals[column]

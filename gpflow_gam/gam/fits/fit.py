@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,11 +31,11 @@ from ...optimizers.binned.evidence import PseudoData
 from ...optimizers.mcmc import sample_chains
 from ...variational import OptimalPrecision
 from ..components.kernels import build_inducing, build_kernel
-from ..components.plan import Component, entering, plan_columns, shaped_term
+from ..components.plan import Component, entering, plan_columns
 from ..families import Binomial, Ordinal
 from ..families.encoding import Sample
 from ..frames.encoding import Encoder, Fill, LevelColumn, NumericColumn, filled
-from ..frames.table import Table, merged_categories
+from ..frames.table import Table, concatenated
 from ..terms.base import Column, Expression, as_column
 from .data import Data, HeldData, MissingData
 from .fitted import FittedGAM
@@ -56,15 +56,14 @@ from .specification import (
     Model,
     Request,
     Specification,
-    check_criterion,
+    check_has,
     check_response,
+    check_together,
     choose_variational,
     explained,
     needs_all_rows,
-    needs_sites,
     too_many,
     with_positions,
-    without_checkpoint,
 )
 
 _NULL_ROWS = 20_000  # rows that settle where the intercept's prior is centred
@@ -296,21 +295,6 @@ def _recoded(X: AnyNDArray, encoder: Encoder, other: Encoder) -> AnyNDArray | No
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def check_posterior(request: Request, posterior: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError if hyperparameters cannot be drawn in that way."""
-    if posterior == "laplace":
-        return
-    if posterior != "mcmc":
-        raise ValueError(f"posterior must be 'laplace' or 'mcmc'; got {posterior!r}.")
-    shaped = next((t.label for t in request.terms if getattr(t, "shape", None)), "")
-    reason = needs_all_rows(request, options) or (f"a shape of {shaped}" if shaped else "")
-    if reason:
-        raise ValueError(
-            f"posterior='mcmc' draws from the evidence at sums over rows, which a fit with "
-            f"{reason} does not have; leave one of the two out."
-        )
-
-
 def with_chains(fit: FittedGAM, seed: int) -> FittedGAM:
     """The fit, with chains of its hyperparameters."""
     solution, model = fit.solution, fit.model
@@ -351,7 +335,7 @@ def check_rows(fit: FittedGAM, asked: str) -> None:
         )
 
 
-def joined(last: FittedGAM, data: Table) -> tuple[Table, tuple[Fill, ...]]:
+def joined(last: FittedGAM, data: Table, forget: float = 1.0) -> tuple[Table, tuple[Fill, ...]]:
     """Rows of a fit and further ones as one table, and what stands in for missing values in it."""
     spec, data = last.spec, data.counted(last.spec.counting)
     check_rows(last, "update")
@@ -371,87 +355,62 @@ def joined(last: FittedGAM, data: Table) -> tuple[Table, tuple[Fill, ...]]:
             f"update: of more than {bins.KEPT_ROWS} rows a fit keeps codes, to which no rows "
             "can be added; call refit(data) with all rows, which starts from what is known."
         )
-    fills = tuple(
-        Fill(f.name, f.value, f.count + int(data.missing(f.name).sum())) for f in spec.fills
-    )
-    return _joined(last, filled(data, fills)), fills
-
-
-def _joined(fit: FittedGAM, data: Table) -> Table:
-    """The rows of a fit, and others after them."""
-    spec = fit.spec
-    columns: dict[Column, Any] = {}
-    kinds: dict[Column, set[str]] = {}
-    for name, kind in spec.encoder.columns:
-        kinds.setdefault(name, set()).add(kind)
-    for name, uses in kinds.items():
-        if "number" in uses:
-            numbers = spec.encoder.columns[name, "number"]
-            assert isinstance(numbers, NumericColumn)
-            columns[name] = numbers.joined(fit.X[:, spec.place(name)], data)
-        else:
-            reader = spec.encoder.columns[name, "level"]
-            assert isinstance(reader, LevelColumn)
-            codes = fit.X[:, spec.encoder.index(name, "level")].astype(int)
-            columns[name] = _with_levels(reader.levels, codes, data, name)
-    if fit.Y.shape[1] != (1 if spec.trials is None else 2):
+    if last.Y.shape[1] != (1 if spec.trials is None else 2):
         raise ValueError(
             f"update: family {spec.family.name!r} has a response of several columns; call "
             "refit(data) with all rows."
         )
-    if spec.levels is None:
-        shares = isinstance(spec.family, Binomial) and spec.family.proportion
-        values = spec.family.observed(fit.Y) if shares else fit.Y[:, 0]
-        columns[spec.response] = _concatenated(values, data.values(spec.response))
+    fills = tuple(
+        Fill(f.name, f.value, f.count + int(data.missing(f.name).sum())) for f in spec.fills
+    )
+    data = _in_order(spec, filled(data, fills))
+    return concatenated([_decoded(last, data, forget), data]), fills
+
+
+def _decoded(fit: FittedGAM, others: Table, forget: float) -> Table:
+    """The rows of a fit, with categories where other rows have them or levels are not sorted."""
+    spec = fit.spec
+    columns: dict[Column, Any] = {}
+
+    def levels(name: Column, reader: LevelColumn, codes: AnyNDArray) -> None:
+        values, known = reader.shown(codes), reader.levels
+        in_order = known == tuple(sorted(known, key=lambda v: (isinstance(v, str), v)))
+        stated = others.levels(name) is not None or not in_order
+        dtype = pd.CategoricalDtype(list(known), others.ordered(name))
+        columns[name] = pd.Categorical(values, dtype=dtype) if stated else values
+
+    for i, ((name, _), reader) in enumerate(spec.encoder.columns.items()):
+        if isinstance(reader, NumericColumn):
+            columns[name] = reader.held(fit.X[:, i])
+        elif (name, "number") not in spec.encoder.columns:
+            levels(name, reader, fit.X[:, i])
+    if spec.levels is not None:
+        levels(spec.response, LevelColumn(spec.response, spec.levels), fit.Y[:, 0])
     else:
-        codes = fit.Y[:, 0].astype(int)
-        columns[spec.response] = _labels(spec, codes, data)
+        shares = isinstance(spec.family, Binomial) and spec.family.proportion
+        columns[spec.response] = spec.family.observed(fit.Y) if shares else fit.Y[:, 0]
     if spec.trials is not None:
-        columns[spec.trials] = _concatenated(fit.Y[:, 1], data.values(spec.trials))
-    return Table(columns)
+        columns[spec.trials] = fit.Y[:, 1]
+    weights = spec.weights or (FADING if FADING in others else None)
+    return Table(columns if weights is None else {**columns, weights: forget * fit.weights})
 
 
-def _concatenated(values: AnyNDArray, more: AnyNDArray) -> Any:
-    return pd.concat([pd.Series(values), pd.Series(more)], ignore_index=True).to_numpy()
-
-
-def _with_levels(levels: tuple[Any, ...], codes: AnyNDArray, data: Table, name: Column) -> Any:
-    """A column of levels, in the order of a category where they have one."""
-    known = np.empty(len(levels), dtype=object)
-    known[:] = levels
-    # by way of pandas: numpy makes whole numbers of times
-    more = pd.Series(data.values(name)).astype(object).to_numpy()
-    whole = np.concatenate([known[codes], more])
-    order = data.levels(name)
-    if order is None and levels == tuple(sorted(levels, key=lambda v: (isinstance(v, str), v))):
-        return whole
-    if order is None:
-        order = tuple(dict.fromkeys(v for v in whole[len(codes) :] if not pd.isna(v)))
-    new = [v for v in order if v not in levels]
-    dtype = pd.CategoricalDtype([*levels, *new])
-    if data.ordered(name):
-        dtypes = [pd.CategoricalDtype(list(part), ordered=True) for part in (levels, order)]
-        dtype = merged_categories(dtypes, name)
-    return pd.Categorical(whole, dtype=dtype)
-
-
-def _labels(spec: Specification, codes: AnyNDArray, data: Table) -> Any:
-    """The response, whose labels are in the fit's order where further rows state none."""
-    assert spec.levels is not None
-    result = _with_levels(spec.levels, codes, data, spec.response)
-    if not isinstance(spec.family, Ordinal) or data.ordered(spec.response):
-        return result
-    if any(isinstance(level, str) for level in spec.levels):
-        known = list(spec.levels)
-        new = [v for v in dict.fromkeys(np.asarray(result, dtype=object)) if v not in known]
-        if any(not pd.isna(v) for v in new):
-            raise ValueError(
-                f"update: {spec.response!r} has the label {new[0]!r}, which is none of the fit's "
-                f"({', '.join(map(repr, known))}), and no order; make it an ordered categorical of "
-                "all labels."
-            )
-        return pd.Categorical(result, categories=known, ordered=True)
-    return np.asarray(result, dtype=object)
+def _in_order(spec: Specification, data: Table) -> Table:
+    """Further rows, with the fit's order of an ordinal response where they state none."""
+    name, known = spec.response, list(spec.levels or ())
+    text = any(isinstance(level, str) for level in known)
+    if not (isinstance(spec.family, Ordinal) and text) or data.ordered(name):
+        return data
+    values = data.values(name)
+    new = [v for v in dict.fromkeys(values.tolist()) if v not in known and not pd.isna(v)]
+    if new:
+        raise ValueError(
+            f"update: {name!r} has the label {new[0]!r}, which is none of the fit's "
+            f"({', '.join(map(repr, known))}), and no order; make it an ordered categorical of "
+            "all labels."
+        )
+    ordered = pd.Categorical(values, categories=known, ordered=True)
+    return Table({**data.columns(), name: ordered})
 
 
 WITHOUT_NOISE = ("poisson", "binomial", "zero_inflated_poisson", "hurdle_poisson")
@@ -470,14 +429,18 @@ _OF_ALL = ("max_seconds", "max_iterations", "progress", "on_interrupt")
 
 
 def fit_gam(
-    request: Request, source: Any, start: FittedGAM | None = None, **options: Any
+    request: Request,
+    source: Any,
+    start: FittedGAM | None = None,
+    posterior: str = "laplace",
+    **options: Any,
 ) -> FittedGAM:
     """Fit a GAM to data in memory or in blocks."""
     check_choice("on_interrupt", options.get("on_interrupt", "raise"), ("raise", "keep"))
-    check_criterion(request, options)
+    check_together(request, options, posterior)
     budget = options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
     request = dataclasses.replace(request, progress=options.get("progress"), budget=budget)
-    source = with_positions(request, source, options)
+    source = with_positions(request, source)
     request = with_trials(request, source)
     initial = request.family.initial_family
     if initial is not None and start is None:
@@ -487,8 +450,6 @@ def fit_gam(
     request = dataclasses.replace(request, terms=terms)
     needs = needs_all_rows(request, options)
     if options.get("checkpoint") is not None:
-        if needs:
-            raise ValueError(without_checkpoint(needs))
         options["checkpoint"] = Checkpoint.of(options["checkpoint"])
     criterion, groups = options.pop("criterion", "elbo"), options.pop("groups", None)
     reading = read(source, request, needs)
@@ -498,8 +459,10 @@ def fit_gam(
             raise ValueError(too_many(IN_MEMORY))
         reading = read_table(source, request, True)
         spec = specify(reading, start)
-    folds = None if criterion == "elbo" else _neighbourhoods(groups, reading)
-    return fit_from_null_model(reading.rows, spec, start, seed=request.seed, folds=folds, **options)
+    options |= {"seed": request.seed}
+    options["folds"] = None if criterion == "elbo" else _neighbourhoods(groups, reading)
+    result = fit_from_null_model(reading.rows, spec, start, **options)
+    return with_chains(result, request.seed) if posterior == "mcmc" else result
 
 
 def fit_from_null_model(
@@ -618,11 +581,7 @@ def update(
         weights = FADING
     if weights == FADING:
         data = Table({**data.columns(), FADING: np.ones(data.num_rows)})
-    table, fills = joined(last, data)
-    if weights is not None and forget < 1.0:
-        new = data.counted(spec.counting).values(weights)
-        faded = {weights: _concatenated(forget * last.weights, new)}
-        table = Table({**table.columns(), **faded})
+    table, fills = joined(last, data, forget)
     check_same_criterion(last, options, "update()")
     # nothing is left to stand in for
     missing = "error" if request.missing == "impute" else request.missing
@@ -647,15 +606,10 @@ def fit(
     data, exact = rows.data, spec.variational == "exact"
     minibatches = options.get("batch_size") is not None and options["batch_size"] < data.number
     by_sums = exact or (spec.variational == "sites" and not minibatches)
-    shaped = shaped_term(spec.components)
-    if shaped and minibatches:
-        raise ValueError(
-            f"{shaped} has a shape, which fits in minibatches do not hold to; leave batch_size out."
-        )
-    if folds is not None and not by_sums:
-        raise ValueError(needs_sites(f"variational={spec.variational!r}"))
-    if not by_sums and options.pop("checkpoint", None) is not None:
-        raise ValueError(without_checkpoint(f"variational={spec.variational!r}"))
+    if not by_sums:
+        reason = f"variational={spec.variational!r}"
+        check_has("criterion='ncv'", folds is not None and reason)
+        check_has("checkpoint", options.pop("checkpoint", None) is not None and reason)
     if spec.variational == "iterncgp":
         model = _built(spec, data, start)
         assert isinstance(model, IterNCGP)

@@ -321,15 +321,6 @@ def choose_variational(request: Request, components: Sequence[Component]) -> str
     """The family of q(U): collapsed for Gaussian data, sites up to 5000 values, block precision."""
     size = sum(len(c.inducing) for c in components)
     asked, engine, shaped = request.variational, request.engine, shaped_term(components)
-    if shaped and engine == "iterncgp":
-        raise ValueError(
-            f"{shaped} has a shape, which engine='iterncgp' does not hold to; leave engine out."
-        )
-    if shaped and asked not in (None, "exact", "sites"):
-        raise ValueError(
-            f"{shaped} has a shape, which variational={asked!r} does not hold to; leave "
-            "variational out."
-        )
     if engine == "iterncgp":
         if asked is not None:
             raise ValueError(
@@ -410,70 +401,65 @@ def check_names(options: Iterable[str]) -> None:
         raise TypeError(f"fit() has no option {name!r}; {guess} takes {', '.join(OPTIONS)}.")
 
 
-def with_positions(request: Request, source: Any, options: Mapping[str, Any]) -> Any:
-    """The table with the positions of rows in their series, which ``ar1`` needs."""
-    if request.ar1 is None:
-        return source
-    if not request.family.conjugate:
-        raise ValueError(
-            f"ar1 is of the noise of family='gaussian' with its identity link; got "
-            f"{request.family!r}. Add s(time, bs='ou'), a function that forgets."
-        )
-    variational = request.variational
-    other = f"variational={variational!r}" if variational not in (None, "exact") else ""
-    if reason := other or needs_all_rows(request, options):
-        raise ValueError(
-            f"ar1 is learnt from the evidence at sums over rows, which a fit with {reason} does "
-            "not have; leave one of the two out."
-        )
-    if not isinstance(source, Table):
-        raise ValueError("ar1: rows that are read in blocks have no neighbours; pass one table.")
-    time, _, series = (part.strip() for part in str(request.ar1).partition("|"))
-    whole = request.ar1 if not series else source.name(time)
-    return Table({**source.columns(), POSITION: source.positions(whole, series or None)})
-
-
 CRITERIA = ("elbo", "ncv")  # values of criterion
+_LACKED = {
+    "ar1": "has no evidence at sums over rows, from which it is learnt",
+    "checkpoint": "writes none",
+    "criterion='ncv'": "does not keep rows' sites, which it divides out",
+    "posterior='mcmc'": "does not have the evidence at sums over rows, which it draws from",
+}
+"""Arguments that ask something of a fit, and what one by another method lacks for them."""
 
 
-def check_criterion(request: Request, options: Mapping[str, Any]) -> None:
-    """Raise ValueError if a criterion is unknown, or does not go with the other options."""
+def check_together(request: Request, options: Mapping[str, Any], posterior: str) -> None:
+    """Raise ValueError if an argument is unknown, or is there beside one that it does not suit."""
     criterion = options.get("criterion", "elbo")
     check_choice("criterion", criterion, CRITERIA)
-    if criterion == "elbo":
-        if options.get("groups") is not None:
-            raise ValueError(
-                "groups: the ELBO leaves no rows out; add criterion='ncv', or leave groups out."
-            )
-        return
+    check_choice("posterior", posterior, ("laplace", "mcmc"))
+    if criterion == "elbo" and options.get("groups") is not None:
+        raise ValueError(
+            "groups: the ELBO leaves no rows out; add criterion='ncv', or leave groups out."
+        )
     stated = next((t.label for t in request.terms if t.edf is not None), None)
-    if stated:
+    if criterion == "ncv" and stated:
         raise ValueError(
             f"criterion='ncv' chooses the smoothness that edf= of {stated} states; leave one of "
             "the two out."
         )
-    if request.engine != "variational":
-        raise ValueError(needs_sites(f"engine={request.engine!r}"))
-    if request.variational not in (None, "exact", "sites"):
-        raise ValueError(needs_sites(f"variational={request.variational!r}"))
-    if options.get("batch_size") is not None:
-        raise ValueError(needs_sites(f"batch_size={options['batch_size']!r}"))
+    if request.ar1 is not None and not request.family.conjugate:
+        raise ValueError(
+            f"ar1 is of the noise of family='gaussian' with its identity link; got "
+            f"{request.family!r}. Add s(time, bs='ou'), a function that forgets."
+        )
+    reason, rows = (needs_all_rows(request, options, c) for c in (True, False))
+    shaped = next((t.label for t in request.terms if getattr(t, "shape", None)), "")
+    if shaped and rows:
+        raise ValueError(
+            f"{shaped} has a shape, which a fit with {rows} does not hold to; leave "
+            f"{rows.partition('=')[0]} out."
+        )
+    sites = "variational='sites'" if request.variational == "sites" else ""
+    check_has("ar1", request.ar1 is not None and (reason or sites))
+    check_has("checkpoint", options.get("checkpoint") is not None and reason)
+    check_has("criterion='ncv'", criterion == "ncv" and rows)
+    shape = f"a shape of {shaped}" if shaped else ""
+    check_has("posterior='mcmc'", posterior == "mcmc" and (reason or shape))
 
 
-def needs_sites(what: str) -> str:
-    """The message of a fit without sites, for which an argument is the reason."""
-    return (
-        f"criterion='ncv' divides rows' sites out, which a fit with {what} does not keep; leave "
-        "one of the two out."
-    )
+def check_has(argument: str, reason: str | bool) -> None:
+    """Raise ValueError if there is a reason for which a fit lacks what an argument asks."""
+    if reason:
+        raise ValueError(
+            f"{argument}: a fit with {reason} {_LACKED[argument]}; leave one of the two out."
+        )
 
 
-def needs_all_rows(request: Request, options: Mapping[str, Any]) -> str:
+def needs_all_rows(request: Request, options: Mapping[str, Any], criterion: bool = True) -> str:
     """The argument that sums over rows do not serve; empty where there is none."""
     variational = request.variational
     if request.engine != "variational":
         return f"engine={request.engine!r}"
-    if options.get("criterion", "elbo") != "elbo":
+    if criterion and options.get("criterion", "elbo") != "elbo":
         return f"criterion={options['criterion']!r}"
     if options.get("batch_size") is not None:
         return f"batch_size={options['batch_size']!r}"
@@ -482,19 +468,22 @@ def needs_all_rows(request: Request, options: Mapping[str, Any]) -> str:
     return ""
 
 
+def with_positions(request: Request, source: Any) -> Any:
+    """The table with the positions of rows in their series, which ``ar1`` needs."""
+    if request.ar1 is None:
+        return source
+    if not isinstance(source, Table):
+        raise ValueError("ar1: rows that are read in blocks have no neighbours; pass one table.")
+    time, _, series = (part.strip() for part in str(request.ar1).partition("|"))
+    whole = request.ar1 if not series else source.name(time)
+    return Table({**source.columns(), POSITION: source.positions(whole, series or None)})
+
+
 def too_many(remedy: str) -> str:
     """The message of terms for which q(U) would need all rows as numbers."""
     return (
         f"the terms have more than {MAX_SITES} inducing values in all, for which "
         f"variational='block' {remedy} Or give the terms a smaller k."
-    )
-
-
-def without_checkpoint(what: str) -> str:
-    """The message of a fit that writes no checkpoint, for which an argument is the reason."""
-    return (
-        f"checkpoint: a fit with {what} writes none; leave the argument out, or bound the fit by "
-        "max_seconds."
     )
 
 

@@ -194,12 +194,10 @@ class NumericColumn:
         spans = (values * _DAY).round().astype(np.int64).astype("timedelta64[us]")
         return spans if self.time == _SPANS else np.datetime64(0, "us") + spans
 
-    def joined(self, values: AnyNDArray, table: Table) -> Any:
-        """Rows that were encoded and, after them, those of a table."""
-        known: Any = pd.Series(self.shown(values))
-        known = known.dt.tz_localize("UTC") if self.time == _ZONED else known
-        both = pd.concat([known, pd.Series(table.values(self.name))], ignore_index=True)
-        return both if self.time == _ZONED else both.to_numpy()
+    def held(self, values: AnyNDArray) -> Any:
+        """Values as tables hold them: times with their time zone."""
+        shown: Any = self.shown(values)
+        return pd.Series(shown).dt.tz_localize("UTC") if self.time == _ZONED else shown
 
 
 @dataclasses.dataclass(frozen=True)

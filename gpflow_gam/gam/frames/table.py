@@ -779,15 +779,22 @@ def concatenated(tables: Sequence[Table]) -> Table:
     columns: dict[Any, Any] = {}
     for name in tables[0].names:
         parts = [t.raw(name) for t in tables]
-        dtypes = [p.dtype for t, p in zip(tables, parts) if t.levels(name) is not None]
-        if dtypes:
-            dtype = merged_categories(dtypes, name)
+        if any(t.levels(name) is not None for t in tables):
+            parts = [_categories(p) if t.levels(name) is None else p for t, p in zip(tables, parts)]
+            dtype = merged_categories([p.dtype for p in parts], name)
             columns[name] = pd.concat([pd.Series(pd.Categorical(p, dtype=dtype)) for p in parts])
-        elif any(isinstance(getattr(p, "dtype", None), pd.StringDtype) for p in parts):
+        elif any(p.dtype.kind == "O" for p in parts):
+            # by way of pandas: numpy makes whole numbers of times
             columns[name] = pd.concat([pd.Series(p, dtype=object) for p in parts])
         else:
             columns[name] = np.concatenate([t.values(name) for t in tables])
     return Table(columns)
+
+
+def _categories(values: Any) -> pd.Categorical:
+    """Values that state no categories, with those that occur, in the order of their first rows."""
+    codes, levels = pd.factorize(np.asarray(values, dtype=object))
+    return pd.Categorical.from_codes(codes, pd.Index(levels, dtype=object))
 
 
 def recut(blocks: Iterator[Table], rows: int) -> Iterator[Table]:
