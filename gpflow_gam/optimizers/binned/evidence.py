@@ -599,7 +599,7 @@ def _nodes(
     K = np.asarray(K)
     few = max(_FEW_NODES, _NODES_EACH * num_inducing)
     _, chosen, left = pivoted_cholesky(np.diag(K), K.__getitem__, few, tolerance)
-    if refined or levels or np.max(left) > _FEW_TOLERANCE:
+    if columns > 1 or refined or levels or np.max(left) > _FEW_TOLERANCE:
         _, chosen, _ = pivoted_cholesky(np.diag(K), K.__getitem__, max_nodes, tolerance)
     if len(chosen) > 0.8 * number or (len(chosen) == max_nodes and number <= 2 * max_nodes):
         return identity(number)
