@@ -327,6 +327,12 @@ def test_fits_that_hold_to_no_shape_say_so(data, term, model, options, message):
         gg.GAM(f"y ~ {term}", **model).fit(data, **options)
 
 
+def test_a_fit_with_a_shape_does_not_go_on_in_minibatches(data):
+    gam = gg.GAM("y ~ s(x, k=6, shape='convex')", "student_t").fit(data, max_iterations=1)
+    with pytest.raises(ValueError, match="leave batch_size out"):
+        gam.refit(batch_size=50)
+
+
 # --- rows left out --------------------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ from ...optimizers.binned.evidence import PseudoData
 from ...optimizers.mcmc import sample_chains
 from ...variational import OptimalPrecision
 from ..components.kernels import build_inducing, build_kernel
-from ..components.plan import Component, entering, plan_columns
+from ..components.plan import Component, entering, plan_columns, shaped_term
 from ..families import Binomial, Ordinal
 from ..families.encoding import Sample
 from ..frames.encoding import Encoder, Fill, LevelColumn, NumericColumn, filled
@@ -606,6 +606,11 @@ def fit(
     data, exact = rows.data, spec.variational == "exact"
     minibatches = options.get("batch_size") is not None and options["batch_size"] < data.number
     by_sums = exact or (spec.variational == "sites" and not minibatches)
+    shaped = shaped_term(spec.components)
+    if shaped and minibatches:
+        raise ValueError(
+            f"{shaped} has a shape, which fits in minibatches do not hold to; leave batch_size out."
+        )
     if not by_sums:
         reason = f"variational={spec.variational!r}"
         check_has("criterion='ncv'", folds is not None and reason)

@@ -433,10 +433,10 @@ def check_together(request: Request, options: Mapping[str, Any], posterior: str)
         )
     reason, rows = (needs_all_rows(request, options, c) for c in (True, False))
     shaped = next((t.label for t in request.terms if getattr(t, "shape", None)), "")
-    if shaped and rows:
+    if shaped and (method := needs_all_rows(request, {})):
         raise ValueError(
-            f"{shaped} has a shape, which a fit with {rows} does not hold to; leave "
-            f"{rows.partition('=')[0]} out."
+            f"{shaped} has a shape, which a fit with {method} does not hold to; leave "
+            f"{method.partition('=')[0]} out."
         )
     sites = "variational='sites'" if request.variational == "sites" else ""
     check_has("ar1", request.ar1 is not None and (reason or sites))
