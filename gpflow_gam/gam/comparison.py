@@ -46,7 +46,7 @@ from .fits import FittedGAM
 from .fits.data import CodedData
 from .fits.prediction import PredictionType, framed
 from .fits.reading import in_memory
-from .summaries.checks import effective_dof
+from .summaries.checks import total_dof
 from .summaries.summary import (
     as_html,
     as_html_columns,
@@ -416,7 +416,7 @@ def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
         weights,
         int(np.sum(bad | lost)),
         described(folds),
-        sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components),
+        total_dof(fit),
         sum(int(np.size(p)) for p in likelihood.trainable_parameters),
         log_likelihood,
         repr(fit.spec.terms),

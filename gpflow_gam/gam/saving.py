@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,33 @@ _RESULT = (
     "converged", "message", "elbo", "num_iterations", "seconds", "method", "sweeps",
     "discretisation", "interpolation", "interpolation_by", "interpolation_shift", "ended",
 )  # fmt: skip
+
+
+_NAMES = {"null_offset": "away", "information": "null_information", "refined": "fine"}
+"""What files call fields of a specification by other names."""
+_OPTIONAL = ("ar1", "design", *_NAMES)  # left out if they are empty
+_FIELDS = (
+    "encoder", "components", "scale", "constant", "offset", "weights", "trials", "variational",
+    "fills", *_OPTIONAL,
+)  # fmt: skip
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "encoder": Encoder.from_json,
+    "components": Component.from_json,
+    "fills": Fill.from_json,
+    "design": Design.from_json,
+}
+
+
+def _to_json(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    return [*map(_to_json, value)] if isinstance(value, tuple) else column_to_json(value)
+
+
+def _from_json(field: str, value: Any) -> Any:
+    read = _READERS.get(field, column_from_json)
+    several = isinstance(value, list) and field != "encoder"
+    return tuple(map(read, value)) if several else read(value)
 
 
 def save(fit: FittedGAM, options: dict[str, Any], path: Path, overwrite: bool, data: bool) -> None:
@@ -112,46 +139,22 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         )
     header: dict[str, Any] = {
         "response": spec.response if spec.censoring is None else spec.censoring.to_json(),
-        "levels": None
-        if spec.levels is None
-        else [level_to_json(level, spec.response) for level in spec.levels],
-        "encoder": spec.encoder.to_json(),
-        "components": [c.to_json() for c in spec.components],
-        "scale": spec.scale,
+        "levels": spec.levels and [level_to_json(level, spec.response) for level in spec.levels],
         "priors": spec.priors.to_json(),
-        "constant": list(spec.constant),
-        "offset": [*map(column_to_json, spec.offset)],
-        "weights": spec.weights,
-        "trials": column_to_json(spec.trials),
-        "variational": spec.variational,
-        "fills": [
-            {"name": f.name, "value": level_to_json(f.value, f.name), "count": f.count}
-            for f in spec.fills
-        ],
         "dropped": fit.dropped,
         "result": {name: getattr(fit.result, name) for name in _RESULT},
     }
-    if spec.ar1 is not None:
-        header["ar1"] = spec.ar1
-    if spec.null_offset:
-        header["away"] = spec.null_offset
-    if spec.information:
-        header["null_information"] = list(spec.information)
-    if spec.refined:
-        header["fine"] = list(spec.refined)
-    if spec.design is not None:
-        header["design"] = spec.design.to_json()
+    for field in _FIELDS:
+        if field not in _OPTIONAL or getattr(spec, field):
+            header[_NAMES.get(field, field)] = _to_json(getattr(spec, field))
     arrays: dict[str, Any] = {"history": fit.result.history}
-    own: dict[str, Any]
+    own: dict[str, Any] = {"X": fit.X, "Y": fit.Y} if data else {}
     if not data:
         header["bare"], own = _without_data(fit)
     elif isinstance(fit.data, CodedData):
-        header["whole"], own = fit.data.to_arrays()
-    else:
-        own = {}
+        header["whole"], rest = fit.data.to_arrays()
+        own |= rest
     arrays |= own
-    if data:
-        arrays |= {"X": fit.X, "Y": fit.Y}
     if fit.solution is not None:
         assert not isinstance(fit.model, IterNCGP)
         header["solution"], own = solution_to_parts(fit.solution, fit.model)
@@ -179,30 +182,17 @@ def from_parts(
     """Read a fit that :func:`parts` gave."""
     with _lacking(where):
         levels, response = header["levels"], header["response"]
-        request = Request.of(
-            Surv(**response) if isinstance(response, dict) else response,
-            family,
-            terms=terms,
-            offset=tuple(map(column_from_json, header["offset"])),
-            weights=header["weights"],
-            trials=column_from_json(header["trials"]),
-            ar1=header.get("ar1"),
-        )
+        response = Surv(**response) if isinstance(response, dict) else response
+        names = {f: _NAMES.get(f, f) for f in _FIELDS}
+        fields = {
+            field: _from_json(field, header[name])
+            for field, name in names.items()
+            if name in header or field not in _OPTIONAL
+        }
         spec = Specification(
-            **{**vars(request), "variational": header["variational"]},
-            levels=None if levels is None else tuple(value_from_json(v) for v in levels),
-            encoder=Encoder.from_json(header["encoder"]),
-            components=tuple(Component.from_json(c) for c in header["components"]),
-            scale=header["scale"],
-            constant=tuple(header["constant"]),
+            **(vars(Request.of(response, family, terms=terms)) | fields),
+            levels=levels and tuple(map(value_from_json, levels)),
             priors=_priors(header, terms.select),
-            null_offset=header.get("away", 0.0),
-            information=tuple(header.get("null_information", ())),
-            refined=tuple(header.get("fine", ())),
-            fills=tuple(
-                Fill(f["name"], value_from_json(f["value"]), f["count"]) for f in header["fills"]
-            ),
-            design=Design.from_json(header["design"]) if "design" in header else None,
         )
         result = FitResult(**header["result"], history=arrays["history"])
         data = _data_from_parts(spec, header, arrays)
@@ -216,11 +206,9 @@ def from_parts(
         if path in header.get("held", ()):
             set_trainable(parameter, False)
     if isinstance(model, IterNCGP):
-        names = [f.name for f in dataclasses.fields(ActionPosteriorState)]
-        missing = [name for name in names if f"state {name}" not in arrays]
-        if missing:
-            raise ValueError(f"{where} is damaged: it lacks the posterior's {missing[0]}.")
-        state = {name: tf.constant(arrays[f"state {name}"]) for name in names}
+        with _lacking(where):
+            known = (f.name for f in dataclasses.fields(ActionPosteriorState))
+            state = {name: tf.constant(arrays[f"state {name}"]) for name in known}
         model.accept(ActionPosteriorState(**state))
     solution = None
     if gone and stored is not None:
@@ -239,19 +227,11 @@ def _data_from_parts(spec: Specification, header: dict[str, Any], arrays: dict[s
     if "bare" not in header:
         return HeldData.of(arrays["X"], arrays["Y"], spec.encoder, spec.weights)
     bare = header["bare"]
-    response, deviances = bare["response"], bare["deviances"]
-    described = Described(
-        tuple(response["moments"]),
-        tuple(response["counts"]),
-        response.get("width"),
-        response.get("centre"),
-    )
-    return MissingData(
-        bare["count"],
-        None if deviances is None else tuple(deviances),
-        described,
-        np.array(bare["offset"]),
-    )
+    given: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in bare["response"].items()
+    }
+    deviances = bare["deviances"] and tuple(bare["deviances"])
+    return MissingData(bare["count"], deviances, Described(**given), np.array(bare["offset"]))
 
 
 def _without_data(fit: FittedGAM) -> Parts:

@@ -6,8 +6,8 @@ import dataclasses
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,6 @@ _NEGLIGIBLE = 1e-5  # prior variance, against the whole, of features that are le
 _GRID = np.logspace(-3.0, 7.0, 41)
 """Variances that are tried, against the one at which the prior is worth as much as the data."""
 _REFINEMENTS = 3
-_BLOCK = 5_000
 _UNNOTICED = 1e-12  # share of an observation's precision that main effects may take up unnoticed
 _FORMS = ("smooth", "own", "line", "levels", "means")
 """Components that are the main effect of a column."""
@@ -59,9 +58,8 @@ class Features:
         return Features(self.values[:, order], self.sizes[order])
 
 
-@check_shapes("x: [N]")
 def margin_features(margin: Margin, x: AnyNDArray) -> Features:
-    """The leading eigenfunctions of a column's part in an interaction, at the prior's scale."""
+    """The leading eigenfunctions of a column's part in an interaction at ``x`` [N]."""
     # Nystroem's method on the nodes that stand for the column's distribution (Rasmussen & Williams
     # 2006, section 4.3.2), exact for levels.
     nodes = np.array(margin.nodes)[:, None]
@@ -154,35 +152,28 @@ class Predictor:
         return Predictor(self.root, self.sign, alpha, np.hstack([self.basis, new]))
 
 
-class Expansion:
+class Expansion(NamedTuple):
     """A Gaussian model of some rows given all others, beside which components are scored."""
 
     # With pseudo-observations of precisions W, P = (K + W^-1)^-1 is the precision of the rows under
     # the components so far, and alpha = P (pseudo-observations less their expectation). Predictors
     # are taken as independent a posteriori, as the fit's own sites are.
 
-    def __init__(self, predictors: tuple[Predictor, ...]) -> None:
-        self.predictors = predictors
+    predictors: tuple[Predictor, ...]
 
-    @check_shapes("B: [N, R]", "return[0]: [K]", "return[1]: [K]")
     def project(self, B: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Scores and curvatures of a component with features B, for :func:`evidence_gain`."""
-        scores, curvatures = [], []
-        for predictor in self.predictors:
-            sizes, Q = np.linalg.eigh(predictor.precision(B))
-            scores.append(Q.T @ (B.T @ predictor.alpha))
-            curvatures.append(np.maximum(sizes, 0.0))
-        return np.concatenate(scores), np.concatenate(curvatures)
+        """Scores and curvatures [K] of a component with features B [N, R]: see `evidence_gain`."""
+        parts = [(p, *np.linalg.eigh(p.precision(B))) for p in self.predictors]
+        scores = np.concatenate([Q.T @ (B.T @ p.alpha) for p, _, Q in parts])
+        return scores, np.concatenate([np.maximum(sizes, 0.0) for _, sizes, _ in parts])
 
-    @check_shapes("B: [N, R]")
     def extended(self, B: AnyNDArray, variance: float) -> Expansion:
         """The model with one component more, the components before and W left as they are."""
         return Expansion(tuple(p.extended(B, variance) for p in self.predictors))
 
 
-@check_shapes("rows: [n]")
 def expand(fit: FittedGAM, rows: AnyNDArray) -> Expansion:
-    """The Gaussian model at a fit's posterior, at its hyperparameters."""
+    """The Gaussian model of rows [n] at a fit's posterior, at its hyperparameters."""
     # Observations count as pseudo-observations whose precision and location are those of the
     # expected log-likelihood's second and first derivatives (Opper & Archambeau 2009; Khan & Lin
     # 2017); for Gaussian data they are the observations themselves, and nothing is approximated but
@@ -216,25 +207,22 @@ def _factors(fit: FittedGAM, weight: AnyNDArray) -> list[AnyNDArray]:
         precisions += fit.solution.q.precision  # of rows that are not here, too
     else:
         moments = fit.moments
-        for block in _blocks(np.arange(len(fit.X))):
-            phi = moments.all_features(fit.X[block])[0]
-            for precision, w in zip(precisions, weight.T):
-                precision += (phi * w[block]) @ phi.T
+        for X, w in zip(fit.blocks(fit.X), fit.blocks(weight)):
+            phi = moments.all_features(X)[0]
+            for precision, own in zip(precisions, w.T):
+                precision += (phi * own) @ phi.T
     return [cholesky(precision, lower=True) for precision in precisions]
 
 
 def _sites(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
     """Gradients and precisions of all rows, [N, L] each, weights included."""
-    gradients, precisions = [], []
-    for block in _blocks(np.arange(len(fit.X))):
-        X = fit.X[block]
-        mean, var = fit.predict_link(X)
-        Y = checked_observations(tf.constant(fit.Y[block]), fit.likelihood)
-        _, g, w = expectation_gradients(fit.likelihood, tf.constant(X), mean, var, Y)
-        gradients.append(np.asarray(g))
-        precisions.append(np.asarray(w))
-    counts = fit.weights[:, None]
-    return counts * np.concatenate(gradients), counts * np.concatenate(precisions)
+    parts = []
+    for X, Y in zip(fit.blocks(fit.X), fit.blocks(fit.Y)):
+        Y = checked_observations(tf.constant(Y), fit.likelihood)
+        given = fit.likelihood, tf.constant(X), *fit.predict_link(X), Y
+        parts.append([np.asarray(part) for part in expectation_gradients(*given)[1:]])
+    gradients, precisions = (fit.weights[:, None] * np.concatenate(part) for part in zip(*parts))
+    return gradients, precisions
 
 
 def _leading(A: AnyNDArray) -> AnyNDArray:
@@ -242,14 +230,7 @@ def _leading(A: AnyNDArray) -> AnyNDArray:
     N, P = A.shape
     sizes, vectors = np.linalg.eigh(A @ A.T if N < P else A.T @ A)
     kept = sizes > _UNNOTICED
-    if N < P:
-        return vectors[:, kept] * np.sqrt(sizes[kept])
-    return A @ vectors[:, kept]
-
-
-def _blocks(rows: AnyNDArray) -> Iterator[AnyNDArray]:
-    for start in range(0, len(rows), _BLOCK):
-        yield rows[start : start + _BLOCK]
+    return vectors[:, kept] * np.sqrt(sizes[kept]) if N < P else A @ vectors[:, kept]
 
 
 Columns = tuple[int, ...]
@@ -262,8 +243,7 @@ class Candidate:
     columns: Columns  # in ascending order
     gain: float
     variance: float  # the kernel's, at that gain
-    partial_gain: float = math.nan
-    """Beside those chosen before as well; NaN where it was not computed."""
+    partial_gain: float = math.nan  # beside those chosen before as well, where it was computed
     chosen: bool = False
 
 
@@ -279,20 +259,17 @@ def choose(
     # candidate on top is scored again (Minoux 1978): a heuristic where candidates help each other.
     queue = [(-c.gain, i) for i, c in enumerate(candidates) if c.gain > threshold]
     heapq.heapify(queue)
-    number = 0
-    while queue and number < limit:
+    while queue and limit > 0:
         _, index = heapq.heappop(queue)
         candidate = candidates[index]
         B = features(candidate.columns)
         candidate.partial_gain, variance = evidence_gain(*expansion.project(B))
-        if candidate.partial_gain <= threshold:
-            continue
-        if queue and candidate.partial_gain < -queue[0][0]:
+        if queue and threshold < candidate.partial_gain < -queue[0][0]:
             heapq.heappush(queue, (-candidate.partial_gain, index))
-            continue
-        candidate.chosen = True
-        number += 1
-        expansion = expansion.extended(B, variance)
+        elif candidate.partial_gain > threshold:
+            candidate.chosen = True
+            limit -= 1
+            expansion = expansion.extended(B, variance)
     return expansion
 
 
@@ -364,7 +341,9 @@ def screen_interactions(
     limit = 2 * len(known) if max_interactions is None else max_interactions
     check_count("max_interactions", limit, 0)
 
-    rows = _rows(fit, max_rows, seed)
+    rows = np.flatnonzero(fit.weights > 0.0)  # others say nothing
+    if len(rows) > max_rows:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, max_rows, replace=False))
     parts = [margin_features(c.margin, fit.X[rows, c.margin.column]) for c in known]
 
     def features(places: Columns) -> AnyNDArray:
@@ -392,15 +371,10 @@ def screen_interactions(
     for candidate in best[limit:]:
         candidate.chosen = False
     scored.sort(key=lambda c: c.gain, reverse=True)
-    return pd.DataFrame(
-        {
-            "term": pd.Series([_term([known[i] for i in c.columns]) for c in scored], dtype=object),
-            "gain": [c.gain for c in scored],
-            "variance": [c.variance for c in scored],
-            "partial_gain": [c.partial_gain for c in scored],
-            "chosen": np.array([c.chosen for c in scored], dtype=bool),
-        }
-    )
+    terms = pd.Series([_term([known[i] for i in c.columns]) for c in scored], dtype=object)
+    kinds = {"gain": float, "variance": float, "partial_gain": float, "chosen": bool}
+    columns = {name: np.array([getattr(c, name) for c in scored], t) for name, t in kinds.items()}
+    return pd.DataFrame({"term": terms, **columns})
 
 
 def check_gain(min_gain: float | None) -> None:
@@ -420,14 +394,6 @@ def _columns(fit: FittedGAM) -> list[_Column]:
             period = getattr(fit.spec.term(component.term), "period", None)
             columns.setdefault(name, _Column(name, margin, period))
     return list(columns.values())
-
-
-def _rows(fit: FittedGAM, max_rows: int, seed: int) -> AnyNDArray:
-    """The rows that are looked at, in order; those of weight zero say nothing."""
-    rows = np.flatnonzero(fit.weights > 0.0)
-    if len(rows) > max_rows:
-        rows = np.sort(np.random.default_rng(seed).choice(rows, max_rows, replace=False))
-    return rows
 
 
 def _present(fit: FittedGAM, known: Sequence[_Column]) -> set[Columns]:
@@ -555,10 +521,8 @@ def anova(
     names = _that_vary(counted, columns, {table.name(n) for n in roles})
     _check_depth(depth, names)
     terms = _main_effects(counted, names, bs, _listed(levels, names), depth, k)
-    if depth == 1:
-        return terms
     chosen: list[Term] = []
-    for _ in range(rounds):
+    for _ in range(rounds if depth > 1 else 0):
         gam = GAM(terms + Terms(chosen), family, **read, missing=missing, seed=seed)
         gam.fit(table, y, **options)
         scores = screen_interactions(gam, depth, **screened, seed=seed)

@@ -339,9 +339,7 @@ class Tables:
 
     def _rows(self, component: Component, points: Sequence[AnyNDArray]) -> AnyNDArray:
         """Rows of the data whose nearest point of a table each is."""
-        X = self.fit.X
-        if component.by is not None and component.by.code is not None:
-            X = X[X[:, component.by.column] == component.by.code]
+        X = self.fit.X[component.acting(self.fit.X)]
         place = np.zeros(len(X), dtype=np.int64)
         for margin, knots in zip(component.margins, points):
             x = X[:, margin.column]

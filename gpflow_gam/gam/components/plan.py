@@ -145,6 +145,11 @@ class Component:
             X[:, self.by.column] = 1.0 if self.by.code is None else self.by.code
         return X
 
+    def acting(self, X: AnyNDArray) -> AnyNDArray | slice:
+        """Rows of X [N, D] of the level of which it is; all where it is of none."""
+        by = self.by
+        return slice(None) if by is None or by.code is None else X[:, by.column] == by.code
+
     def points(self, X: AnyNDArray) -> AnyNDArray:
         """Points [n, d] at which the function is evaluated in rows X [N, D]."""
         if not self.slots:

@@ -24,17 +24,8 @@ from ..frames.encoding import Element, Holes, LevelColumn, NumericColumn, filled
 from ..frames.table import Table
 from ..terms.base import Column, as_column, as_columns, variables_of
 from ..terms.smooth import KINDS
-from .effect import STEP, as_table, simultaneous_bands, stacked_frame
+from .effect import STEP, as_table, equal_tailed, simultaneous_bands, stacked_frame
 from .posterior import places_of, predictor_draws
-
-
-@dataclasses.dataclass(frozen=True)
-class Averages:
-    """Averages of K quantities over B groups of rows, in G settings of columns."""
-
-    estimate: AnyNDArray
-    draws: AnyNDArray
-
 
 _ROWS = 2000  # rows of the fit's data that stand for them, evenly spread
 _MOST = 10**6  # rows times settings of columns that are looked at in one call
@@ -141,37 +132,22 @@ def set_columns(
             f"{len(rows.X)} rows of data in {number} settings are more than {_MOST} to average "
             "over; pass fewer rows, such as data.sample(2000), or fewer values."
         )
-    encoded = {place: v for name, given in points.items() for place, v in _codes(fit, name, given)}
     result = [rows.X.copy() for _ in range(number)]
-    for place, values in encoded.items():
-        for X, value in zip(result, values):
-            X[:, place] = value
+    for name, values in points.items():
+        for place, reader in readers_of(fit, name).items():
+            reader = reader.axis if isinstance(reader, Element) else reader
+            levels = isinstance(reader, LevelColumn)
+            table = Table({name: pd.Series(values, dtype=object) if levels else list(values)})
+            if table.missing(name).any():
+                raise ValueError(f"column {name!r} cannot be set to a missing value.")
+            for X, value in zip(result, reader.encode(table)):
+                X[:, place] = value
     warn_if_far(fit, np.concatenate([X[:1] for X in result]))
     return result
 
 
-def _codes(fit: FittedGAM, name: Column, values: Sequence[Any]) -> list[tuple[int, AnyNDArray]]:
-    """Values of a column as X has them, by place."""
-    result = []
-    for place, reader in readers_of(fit, name).items():
-        reader = reader.axis if isinstance(reader, Element) else reader
-        column: Any = list(values)
-        if isinstance(reader, LevelColumn):
-            column = pd.Series(column, dtype=object)
-        table = Table({name: column})
-        if table.missing(name).any():
-            raise ValueError(f"column {name!r} cannot be set to a missing value.")
-        result.append((place, reader.encode(table)))
-    return result
-
-
-def combined(at: Mapping[Column, Any] | None) -> dict[Column, list[Any]]:
+def combined(lists: Mapping[Column, Sequence[Any]]) -> dict[Column, list[Any]]:
     """All combinations of values of columns."""
-    if at is None:
-        return {}
-    if not isinstance(at, Mapping):
-        raise TypeError(f"at must map columns to values, as {{'x': [0, 1]}}; got {at!r}.")
-    lists = {name: listed(values) for name, values in at.items()}
     empty = next((name for name, values in lists.items() if not values), None)
     if empty is not None:
         raise ValueError(f"at: column {empty!r} has no values.")
@@ -387,8 +363,12 @@ class Averaging:
 
     def averages(
         self, settings: Sequence[AnyNDArray], weights: Any, smooth: bool = False
-    ) -> Averages:
-        """Averages in settings of columns, rows [N, D] each, over groups of rows, [B, N]."""
+    ) -> AnyNDArray:
+        """
+        Averages of K quantities in G settings of columns, rows [N, D] each, over B groups of rows.
+
+        The estimates, and S draws after them, [1 + S, G, B, K]. ``weights`` of rows are [B, N].
+        """
         fit, shares = self.fit, weights
         if not scipy.sparse.issparse(weights):
             shares = scipy.sparse.csr_matrix(weights / weights.sum(axis=1, keepdims=True))
@@ -422,7 +402,7 @@ class Averaging:
                 moved = zip(predictor, known)
                 result = [averaged(self._quantities(likelihood, F + shift)) for F, shift in moved]
                 draws.append(np.stack(result, axis=1))
-        return Averages(np.stack(estimate), np.concatenate(draws))
+        return np.concatenate([np.stack(estimate)[None], *draws])
 
     def _estimated(self, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
         """Predictions at rows whose predictors are N(mean, var), [N, K]."""
@@ -442,18 +422,16 @@ class Averaging:
         result = np.asarray(self.fit.spec.family.mean(likelihood, F))
         return result if result.ndim == 3 else result[..., None]
 
-    def frame(self, labels: pd.DataFrame, result: Averages, comparison: str = "") -> pd.DataFrame:
+    def frame(self, labels: pd.DataFrame, result: AnyNDArray, comparison: str = "") -> pd.DataFrame:
         """A row an average, one class or predictor after the other."""
-        spec, tail = self.fit.spec, 0.5 * (1.0 - self.level)
-        lower, upper = np.quantile(result.draws, [tail, 1.0 - tail], axis=0)
-        se = result.draws.std(axis=0)
+        spec, estimate, draws, K = self.fit.spec, result[0], result[1:], result.shape[-1]
+        lower, upper = equal_tailed(draws, self.level)
+        se = draws.std(axis=0)
         if comparison == "ratio" or (spec.family.heavy_tailed and self.scale != "link"):
-            beyond = 0.5 * (1.0 - CENTRAL)
-            low, high = np.quantile(result.draws, [beyond, 1.0 - beyond], axis=0)
+            low, high = equal_tailed(draws, CENTRAL)
             se = meaningful(se, low, high, positive=comparison != "difference")
-        parts = {"estimate": result.estimate, "se": se, "lower": lower, "upper": upper}
-        parts = {name: v.reshape(-1, v.shape[-1]) for name, v in parts.items()}
-        K = result.estimate.shape[-1]
+        parts = {"estimate": estimate, "se": se, "lower": lower, "upper": upper}
+        parts = {name: v.reshape(-1, K) for name, v in parts.items()}
         what, names = "class", spec.levels or range(K)
         if self.scale == "link":
             what, names = "predictor", spec.predictor_names
@@ -475,13 +453,9 @@ def _slopes(
     labels, weights = groups(rows)
     for name in names:
         settings, distance = _moved(fit, rows.X, name)
-        result = over.averages(settings, weights, smooth=True)
-        slope = Averages(
-            np.diff(result.estimate, axis=0) / distance,
-            np.diff(result.draws, axis=1) / distance,
-        )
+        slopes = np.diff(over.averages(settings, weights, smooth=True), axis=1) / distance
         whole = pd.DataFrame({"column": [name]}).merge(labels, how="cross")
-        frames.append(over.frame(whole, slope, "difference"))
+        frames.append(over.frame(whole, slopes, "difference"))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -534,16 +508,14 @@ class Averager(Inspected):
         rows = population(fit, data, names, over.drop)
         if grid is None:
             number = num_points or _POINTS.get(len(names), 7)
-            axes = [axis_of(fit, name, number) for name in names]
-            points = dict(zip(names, map(list, zip(*itertools.product(*axes)))))
+            points = combined({name: axis_of(fit, name, number) for name in names})
         else:
             points = points_of(grid, names)
         result = over.averages(set_columns(fit, rows, points), rows.weights[None])
         frame = over.frame(pd.DataFrame(points), result)
-        several = len(result.estimate) > 1
         lower, upper = frame["lower"].to_numpy(), frame["upper"].to_numpy()
-        if several:
-            low, high = simultaneous_bands(result.draws[:, :, 0], over.level)
+        if result.shape[1] > 1:
+            low, high = simultaneous_bands(result[1:, :, 0], over.level)
             lower, upper = np.minimum(lower, low.T.ravel()), np.maximum(upper, high.T.ravel())
         return frame.assign(lower_simultaneous=lower, upper_simultaneous=upper)
 
@@ -589,8 +561,9 @@ class Averager(Inspected):
             raise ValueError("weights and total are of the rows of data, which must be given.")
         if weights is not None and as_column(weights) is None:
             raise TypeError(f"weights must name a column of data; got {weights!r}.")
-        points = combined(at)
-        fit = over.fit
+        if at is not None and not isinstance(at, Mapping):
+            raise TypeError(f"at must map columns to values, as {{'x': [0, 1]}}; got {at!r}.")
+        points, fit = combined({n: listed(values) for n, values in (at or {}).items()}), over.fit
         rows = population(fit, data, points, over.drop and not total, weights=weights)
         groups, counts = groups_of(fit, rows, by)
         shares = scipy.sparse.csr_matrix(counts) if total else counts
@@ -645,12 +618,9 @@ class Averager(Inspected):
             groups, weights = groups_of(fit, rows, by)
             settings, labels = _compared(fit, rows, name, change, comparison)
             result = over.averages(settings, weights)
-            compared = Averages(
-                compare(result.estimate[1:], result.estimate[:1]),
-                compare(result.draws[:, 1:], result.draws[:, :1]),
-            )
             contrasts = pd.DataFrame({"column": [name] * len(labels), "contrast": labels})
-            frames.append(over.frame(contrasts.merge(groups, how="cross"), compared, comparison))
+            labelled = contrasts.merge(groups, how="cross")
+            frames.append(over.frame(labelled, compare(result[:, 1:], result[:, :1]), comparison))
         return pd.concat(frames, ignore_index=True)
 
     def avg_slopes(
@@ -756,17 +726,16 @@ class Averager(Inspected):
         over = Averaging(self, scale, level, unconditional, num_samples, seed, part)
         named = quantities if isinstance(quantities, Mapping) else {"": quantities}
         rows = population(over.fit, data, (), over.drop, part)
-        result = over.averages([rows.X], over.each_row(rows)[1])
-        whole = [
-            v[..., 0] if v.shape[-1] == 1 else v for v in (result.estimate, result.draws[:, 0])
-        ]
-        lines, tail = [], 0.5 * (1.0 - over.level)
+        result = over.averages([rows.X], over.each_row(rows)[1])[:, 0]
+        result = result[..., 0] if result.shape[-1] == 1 else result
+        lines = []
         for name, quantity in named.items():
-            (estimate,), draws = (_evaluated(name, quantity, values) for values in whole)
-            there = draws[~np.isnan(draws)]
-            ends = np.quantile(there, [tail, 1.0 - tail]) if len(there) else (np.nan, np.nan)
-            se, above = (there.std(), np.mean(there > null)) if len(there) else (np.nan, np.nan)
-            lines.append((name, estimate, se, *ends, above, len(there) / len(draws)))
+            estimate, *draws = _evaluated(name, quantity, result)
+            there, summary = np.array(draws)[~np.isnan(draws)], [np.nan] * 4
+            if len(there):
+                ends = equal_tailed(there, over.level)
+                summary = [there.std(), *ends, float(np.mean(there > null))]
+            lines.append((name, estimate, *summary, len(there) / len(draws)))
         columns = ["quantity", "estimate", "se", "lower", "upper", "probability", "defined"]
         frame = pd.DataFrame(lines, columns=columns)
         return frame if named is quantities else frame.drop(columns="quantity")

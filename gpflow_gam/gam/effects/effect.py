@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -56,6 +56,11 @@ def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[fl
     if len(deviations) == 0:
         return pointwise, pointwise
     return pointwise, max(pointwise, float(np.quantile(deviations, level)))
+
+
+def equal_tailed(draws: AnyNDArray, level: float) -> AnyNDArray:
+    """Ends of equal-tailed intervals of draws [S, ...], [2, ...]."""
+    return np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
 
 
 def simultaneous_bands(draws: AnyNDArray, level: float) -> tuple[AnyNDArray, AnyNDArray]:
@@ -264,9 +269,7 @@ def _axis(
         low = 0.0 if low >= 0.0 and high <= margin.period else low
         return np.linspace(low, low + margin.period, number)
     if position >= 2:
-        values, by = fit.X[:, margin.column], component.by
-        if by is not None and by.code is not None:
-            values = values[fit.X[:, by.column] == by.code]
+        values = fit.X[component.acting(fit.X), margin.column]
         return np.quantile(values, np.linspace(0.1, 0.9, number))
     return np.linspace(low, high, number)
 
@@ -578,15 +581,6 @@ COEFFICIENTS = ("constant", "line", *LEVELS)
 """Forms of components that are read as numbers."""
 
 
-class _Part(NamedTuple):
-    """Coefficients of one component."""
-
-    column: Column | None
-    levels: list[Any]
-    mean: AnyNDArray  # [n, L]
-    sd: AnyNDArray  # [n, L]
-
-
 def coefficients(
     fit: FittedGAM,
     reference: Level | Mapping[Column, Level] | None = None,
@@ -604,11 +598,13 @@ def coefficients(
             continue
         if most is not None and len(component.inducing) > most:
             continue
-        for part in _parts(fit, component, references, unconditional):
+        for column, labels, mean, covariance in _parts(fit, component, references, unconditional):
+            variance = np.diagonal(covariance, axis1=1, axis2=2).T
+            sd = np.sqrt(np.maximum(variance, 0.0))
             for i in component.predictors_of(fit.num_predictors):
                 where = component.name, fit.spec.predictor_names[i]
-                rows += [(*where, *pair) for pair in zip(part.mean[:, i], part.sd[:, i])]
-                places += [(part.column, label) for label in part.levels]
+                rows += [(*where, *pair) for pair in zip(mean[:, i], sd[:, i])]
+                places += [(column, label) for label in labels]
     frame = pd.DataFrame(rows, columns=["term", "predictor", "estimate", "se"])
     for i, name in enumerate(("column", "level")):
         frame.insert(2 + i, name, pd.Series([at[i] for at in places], dtype=object))
@@ -622,8 +618,13 @@ def _parts(
     component: Component,
     references: dict[str, int] | None,
     unconditional: bool,
-) -> Iterator[_Part]:
+) -> Iterator[tuple[Column | None, Sequence[Any], AnyNDArray, AnyNDArray]]:
+    """Column and levels of coefficients, their means [n, L] and covariances [L, n, n]."""
     width = fit.spec.encoder.width
+
+    def moments(X: AnyNDArray) -> Moments:
+        return joint_moments(fit, [(component.name, X)], unconditional, left_open=False)
+
     if component.form == "constant":
         points = [(component, np.zeros((1, 0)), 1.0)]
         if references is not None:
@@ -631,7 +632,7 @@ def _parts(
         blocks = [(c.name, c.full(x, width)) for c, x, _ in points]
         mean, covariance = joint_moments(fit, blocks, unconditional, left_open=False)
         a = np.array([[weight for _, _, weight in points]])
-        yield _Part(None, [None], a @ mean + fit.constant_of(component), _sd(a @ covariance @ a.T))
+        yield None, [None], a @ mean + fit.constant_of(component), a @ covariance @ a.T
         return
     if component.form == "line":
         (margin,) = component.margins
@@ -639,10 +640,10 @@ def _parts(
         varying = component.by is not None and component.by.code is None
         start = 0.0 if varying else margin.centre
         X = component.full(np.array([[start + margin.span]]), width)
-        mean, covariance = _without_residual(fit, component, X, unconditional)
+        mean, covariance = moments(X)
         run = X[0, margin.column] - start  # as rounded
         name = fit.spec.encoder.readers[margin.column].name
-        yield _Part(name, [None], mean / run, _sd(covariance) / abs(run))
+        yield name, [None], mean / run, covariance / run**2
         return
     where = make_grid(fit, component)
     ((name, labels),) = where.columns.items()
@@ -650,15 +651,14 @@ def _parts(
     for first in range(0, len(labels), _LEVELS):
         at = np.arange(first, min(first + _LEVELS, len(labels)))
         if against is None:
-            mean, covariance = _without_residual(fit, component, where.X[at], unconditional)
+            mean, covariance = moments(where.X[at])
             mean = mean + fit.constant_of(component)
         else:
-            both = where.X[np.append(at, against)]
-            mean, covariance = _without_residual(fit, component, both, unconditional)
+            mean, covariance = moments(where.X[np.append(at, against)])
             A = np.concatenate([np.eye(len(at)), -np.ones((len(at), 1))], axis=1)
             A[at == against] = 0.0
             mean, covariance = A @ mean, A @ covariance @ A.T
-        yield _Part(name, list(labels[at]), mean, _sd(covariance))
+        yield name, labels[at], mean, covariance
 
 
 def _reference_points(
@@ -686,18 +686,6 @@ def _reference_points(
                 share = float(np.sum(weights[values == by.code]) / np.sum(weights))
         points.append((component, np.zeros((1, 1)), share))
     return points
-
-
-def _without_residual(
-    fit: FittedGAM, component: Component, X: AnyNDArray, unconditional: bool
-) -> tuple[AnyNDArray, AnyNDArray]:
-    return joint_moments(fit, [(component.name, X)], unconditional, left_open=False)
-
-
-def _sd(covariance: AnyNDArray) -> AnyNDArray:
-    """[n, L] of [L, n, n]."""
-    variances = np.diagonal(covariance, axis1=1, axis2=2).T
-    return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
 
 
 def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level]) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -406,7 +405,38 @@ class QuasiPoisson(QuasiFamily, Poisson):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class ZeroAltered(Family, abc.ABC):
+class _Altered:
+    """Counts whose zeros have a probability of their own, as scipy's frozen distributions."""
+
+    zero: AnyNDArray  # a probability
+    counts: Any  # the distribution of the other counts, of which ``positive`` ones are above zero
+    positive: bool
+
+    @property
+    def _share(self) -> Any:
+        """Share of the count distribution that counts are drawn from."""
+        return np.maximum(self.counts.sf(0.0), _LEAST) if self.positive else 1.0
+
+    def mean(self) -> AnyNDArray:
+        return np.asarray((1.0 - self.zero) * self.counts.mean() / self._share)
+
+    def cdf(self, k: AnyNDArray) -> AnyNDArray:
+        some = self.counts.cdf(k)
+        if self.positive:
+            some = np.clip((some - self.counts.pmf(0.0)) / self._share, 0.0, 1.0) * (k > 0.0)
+        return np.where(k >= 0.0, self.zero + (1.0 - self.zero) * some, 0.0)
+
+    def rvs(self, size: tuple[int, ...], random_state: Generator) -> AnyNDArray:
+        if self.positive:  # the inverse of the survival function at a part of what is there
+            some = self.counts.isf(random_state.uniform(size=size) * self.counts.sf(0.0))
+            some = np.maximum(some, 1.0)
+        else:
+            some = self.counts.rvs(size=size, random_state=random_state)
+        return np.where(random_state.uniform(size=size) < self.zero, 0.0, some)
+
+
+@dataclass(frozen=True)
+class ZeroAltered(Family):
     """Counts with a log link, whose zeros have a predictor, by ``link``, of their own."""
 
     discrete: ClassVar[bool] = True
@@ -441,18 +471,13 @@ class ZeroAltered(Family, abc.ABC):
         size = 1.0 / number(alpha)
         return scipy.stats.nbinom(size, size / (size + mu))
 
-    def _zero_counts(self, likelihood: Likelihood, F: AnyNDArray) -> tuple[AnyNDArray, Any]:
-        """The probability of the second predictor, and the distribution of the count."""
+    def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> _Altered:
         zero = np.exp(probabilities(self.link, first(F[..., 1:]))[0])
-        return zero, self._counts(likelihood, first(F))
+        positive = self.kind is likelihoods.Hurdle
+        return _Altered(zero, self._counts(likelihood, first(F)), positive)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-        zero, counts = self._zero_counts(likelihood, F)
-        return np.asarray((1.0 - zero) * counts.mean() / self._share(counts))
-
-    @abc.abstractmethod
-    def _share(self, counts: Any) -> Any:
-        """Share of the count distribution that counts are drawn from: all, or that above zero."""
+        return self.distribution(likelihood, F).mean()
 
 
 @dataclass(frozen=True)
@@ -462,26 +487,12 @@ class ZeroInflatedPoisson(ZeroAltered):
     name: ClassVar[str] = "zero_inflated_poisson"
     kind = likelihoods.ZeroInflated
 
-    def _share(self, counts: Any) -> Any:
-        return 1.0
-
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """Against a mean for each row: of zeros the count is then zero for sure."""
-        y, (zero, counts) = first(Y), self._zero_counts(likelihood, F)
-        none = -np.log(zero + (1.0 - zero) * counts.pmf(0.0))
+        y, altered = first(Y), self.distribution(likelihood, F)
         best = self._counts(likelihood, np.log(np.maximum(y, 1.0)))
-        some = best.logpmf(y) - counts.logpmf(y)
-        return np.maximum(2.0 * np.where(y > 0.0, some, none), 0.0)
-
-    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
-        y, (zero, counts) = first(Y), self._zero_counts(likelihood, F)
-        below = np.where(y > 0.0, zero + (1.0 - zero) * counts.cdf(y - 1.0), 0.0)
-        return below, zero + (1.0 - zero) * counts.cdf(y)
-
-    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
-        zero, counts = self._zero_counts(likelihood, F)
-        drawn = counts.rvs(size=zero.shape, random_state=rng)
-        return np.where(rng.uniform(size=zero.shape) < zero, 0.0, drawn).astype(np.float64)
+        some = best.logpmf(y) - altered.counts.logpmf(y)
+        return np.maximum(2.0 * np.where(y > 0.0, some, -np.log(altered.cdf(0.0 * y))), 0.0)
 
 
 @dataclass(frozen=True)
@@ -498,25 +509,6 @@ class HurdlePoisson(ZeroAltered):
 
     name: ClassVar[str] = "hurdle_poisson"
     kind = likelihoods.Hurdle
-
-    def _share(self, counts: Any) -> Any:
-        return np.maximum(counts.sf(0.0), _LEAST)
-
-    def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
-        y, (zero, counts) = first(Y), self._zero_counts(likelihood, F)
-
-        def upto(k: AnyNDArray) -> AnyNDArray:
-            some = np.clip((counts.cdf(k) - counts.pmf(0.0)) / self._share(counts), 0.0, 1.0)
-            return np.where(k >= 0.0, zero + (1.0 - zero) * np.where(k > 0.0, some, 0.0), 0.0)
-
-        return upto(y - 1.0), upto(y)
-
-    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
-        zero, counts = self._zero_counts(likelihood, F)
-        # above zero: the inverse of the survival function at a part of what is there
-        some = counts.isf(rng.uniform(size=zero.shape) * counts.sf(0.0))
-        some = np.maximum(some, 1.0)
-        return np.where(rng.uniform(size=zero.shape) < zero, 0.0, some).astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from ... import optimizers
 from ...bijectors import exponential
 from ...errors import NotPositiveDefinite, check_choice
 from ...kernels import AdditiveKernel
-from ...kernels.additive import OffsetMean
 from ...likelihoods import Autoregressive, Quasi, Weighted
 from ...likelihoods.base import unwrapped
 from ...likelihoods.expectations import constant_predictor
@@ -74,8 +73,7 @@ def build_model(spec: Specification, data: Data) -> Model:
     # Of rows that are not all held as numbers it holds none: that of Gaussian data is an
     # AdditiveSVGP, too, whose q is the optimal one.
     predictors = spec.family.num_predictors(spec.levels)
-    mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
-    exact, units = spec.variational == "exact", np.ones(predictors)
+    mean, exact, units = spec.mean_function(), spec.variational == "exact", np.ones(predictors)
     collapsed = exact and data.complete and spec.ar1 is None
     if not collapsed:  # a model of these has its own
         if isinstance(data, MissingData):
@@ -84,24 +82,14 @@ def build_model(spec: Specification, data: Data) -> Model:
             weights = data.columns.weights
             likelihood = spec.family.likelihood(data.responses, spec.levels, weights)
         units = np.broadcast_to(spec.family.units(likelihood)[0], predictors)
-    kernel = build_kernel(
-        spec.components,
-        spec.terms,
-        spec.scale,
-        predictors,
-        spec.priors,
-        spec.null_offset,
-        units,
-        spec.information,
-    )
+    of = spec.components, spec.terms, spec.scale, predictors, spec.priors, spec.null_offset
+    kernel = build_kernel(*of, units, spec.information)
     inducing = build_inducing(spec.components, kernel, spec.encoder.width)
     if exact:  # a noise variance in logarithms, as a response may be in any unit
         noise = Parameter(0.5 * spec.scale**2, transform=exponential())
         if collapsed:
-            X, Y = data.X, data.Y
-            model = AdditiveSGPR(
-                (X, Y), kernel, inducing, mean_function=mean, weights=data.columns.weights
-            )
+            given: dict[str, Any] = {"mean_function": mean, "weights": data.columns.weights}
+            model = AdditiveSGPR((data.X, data.Y), kernel, inducing, **given)
             model.likelihood.variance = noise
             return model
         if spec.ar1 is not None:
@@ -154,31 +142,25 @@ def _constant(spec: Specification, X: AnyNDArray, Y: AnyNDArray, stride: int) ->
     rows, few = X[::stride], Y[::stride]
     L = spec.family.num_predictors(spec.levels)
     offset = np.zeros((len(rows), L))
-    for column in spec.offset:
-        offset[:, 0] += rows[:, spec.place(column)]
-    weights = None if spec.weights is None else rows[:, spec.place(spec.weights)]
-    known = spec.family.null(few, offset[:, 0], weights)
+    offset[:, 0] = rows[:, [spec.place(column) for column in spec.offset]].sum(axis=1)
+    known = spec.family.null(few, offset[:, 0], spec.weights_of(rows))
     if known is not None:
         return tuple(known.tolist())
     # of all rows, whose unit the fit's likelihood has
-    every = None if spec.weights is None else X[:, spec.place(spec.weights)]
-    likelihood = spec.family.likelihood(Y, spec.levels, every)
+    likelihood = spec.family.likelihood(Y, spec.levels, spec.weights_of(X))
     if spec.weights is not None:
         likelihood = Weighted(likelihood, spec.place(spec.weights))
-    constant = constant_predictor(
-        likelihood, tf.constant(rows), checked_observations(few, likelihood), offset, L
-    )
+    Y = checked_observations(few, likelihood)
+    constant = constant_predictor(likelihood, tf.constant(rows), Y, offset, L)
     return tuple(np.asarray(constant)[0].tolist())
 
 
 def _information(spec: Specification, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     """Average information [L] of rows on predictors in the null model, which priors refer to."""
-    weights = None if spec.weights is None else X[:, spec.place(spec.weights)]
+    weights = spec.weights_of(X)
     likelihood = spec.family.likelihood(Y, spec.levels, weights)
-    Y = checked_observations(Y, likelihood)
-    mean = OffsetMean(np.array(spec.constant), [spec.place(c) for c in spec.offset])
-    F, x, weight = np.asarray(mean(X)), tf.constant(X), 1.0 if weights is None else weights
-    step = 1e-3 * spec.scale
+    Y, F, x = checked_observations(Y, likelihood), spec.mean_function()(X), tf.constant(X)
+    F, weight, step = np.asarray(F), 1.0 if weights is None else weights, 1e-3 * spec.scale
     result = np.zeros(F.shape[1])
     for i in range(len(result)):
         there = [F + step * np.eye(len(result))[i] * sign for sign in (-1.0, 0.0, 1.0)]

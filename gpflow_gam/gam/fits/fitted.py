@@ -217,26 +217,19 @@ class FittedGAM:
         model, solution = self.model, self.solution
         if solution is None:
             return model.posterior()
-        own = model.kernel
-        values = [tf.constant(solution.values(p)) for p in parameters_of(own)]
-        kernel = with_values(own, values)
+        values = [tf.constant(solution.values(p)) for p in parameters_of(model.kernel)]
+        kernel = with_values(model.kernel, values)
         assert isinstance(kernel, AdditiveKernel)
         q, layout = self.q, model.blocks.layout
         order = layout.order
         root = tf.constant(np.linalg.cholesky(q.covariance[:, order][:, :, order]))
         mean, log_det = tf.constant(q.mean[order]), tf.constant(q.log_det)
         whitened = DenseGaussian(layout, mean, log_det, root)
-        given = (
-            kernel,
-            model.inducing_variable,
-            lambda _: whitened,
-            model.num_latent_gps,
-            model.mean_function,
-        )
-        cached = PrecomputeCacheType.TENSOR
+        of = model.inducing_variable, lambda _: whitened, model.num_latent_gps, model.mean_function
+        options: dict[str, Any] = {"precompute_cache": PrecomputeCacheType.TENSOR}
         if self.shaped is None:
-            return SparseAdditivePosterior(*given, precompute_cache=cached)
-        return ShapedPosterior(*given, moments=self.shaped.projected, precompute_cache=cached)
+            return SparseAdditivePosterior(kernel, *of, **options)
+        return ShapedPosterior(kernel, *of, moments=self.shaped.projected, **options)
 
     def value(self, parameter: Parameter) -> AnyNDArray:
         """The fitted value of a parameter of the kernel."""
@@ -263,9 +256,8 @@ class FittedGAM:
     @property
     def weights(self) -> AnyNDArray:
         """Prior weights of the rows of X; ones without."""
-        if self.spec.weights is None:
-            return np.ones(len(self.X))
-        return self.X[:, self.spec.place(self.spec.weights)]
+        weights = self.spec.weights_of(self.X)
+        return np.ones(len(self.X)) if weights is None else weights
 
     @property
     def likelihood(self) -> Likelihood:
@@ -585,17 +577,11 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
     arrays |= {f"q root {i}": root for i, root in enumerate(q.roots)}
     arrays |= {f"sums mass {i}": mass for i, mass in enumerate(sums.masses)}
     arrays |= {f"sums at {i}": c.places.points for i, c in enumerate(solution.rows.components)}
-    if solution.curvature is not None:
-        arrays["curvature"] = solution.curvature
-    if solution.hessian is not None:
-        arrays["hessian"] = solution.hessian
-    if solution.unshaped is not None:
-        arrays["unshaped"] = solution.unshaped
     if solution.chains is not None:
         arrays |= {f"chains {k}": v for k, v in vars(solution.chains).items()}
-    between = between_of(solution, model)
-    if between is not None:
-        arrays["between"] = between
+    rest = {name: getattr(solution, name) for name in ("curvature", "hessian", "unshaped")}
+    rest["between"] = between_of(solution, model)
+    arrays |= {name: array for name, array in rest.items() if array is not None}
     header: dict[str, Any] = {"components": len(q.roots), "error": None}
     if solution.bound is not None:
         known = solution.bound.sums
@@ -675,7 +661,7 @@ def warn_if_far(fit: FittedGAM, X: AnyNDArray, names: Collection[str] | None = N
     for component in fit.spec.components:
         if names is not None and component.name not in names:
             continue
-        points = component.points(X[_acting(component, X)])
+        points = component.points(X[component.acting(X)])
         for i, margin in enumerate(component.margins):
             if margin.column in fit.warned or margin.kind == "levels" or margin.period is not None:
                 continue
@@ -686,11 +672,6 @@ def warn_if_far(fit: FittedGAM, X: AnyNDArray, names: Collection[str] | None = N
             if len(outside):
                 fit.warned.add(margin.column)
                 _warn(fit, component, margin.column, margin.ends, outside)
-
-
-def _acting(component: Component, X: AnyNDArray) -> AnyNDArray | slice:
-    by = component.by
-    return slice(None) if by is None or by.code is None else X[:, by.column] == by.code
 
 
 def _warn(

@@ -14,6 +14,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 
 from ...errors import NotPositiveDefinite, check_choice
+from ...kernels.additive import OffsetMean
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import TimeBudget
 from ...optimizers.binned.rounds import StartError
@@ -238,6 +239,14 @@ class Specification(Request):
         """Place of a numeric column in X."""
         return self.encoder.index(column, "number")
 
+    def weights_of(self, X: AnyNDArray) -> AnyNDArray | None:
+        """The weights of rows of X; None where each counts once."""
+        return None if self.weights is None else X[:, self.place(self.weights)]
+
+    def mean_function(self) -> OffsetMean:
+        """The known part of the predictor."""
+        return OffsetMean(np.array(self.constant), [self.place(c) for c in self.offset])
+
     def component(self, name: str) -> Component:
         """The one component that is asked for by ``name``."""
         if not isinstance(name, str):
@@ -345,42 +354,18 @@ def choose_variational(request: Request, components: Sequence[Component]) -> str
 
 
 OPTIONS = (
-    "max_iterations",
-    "tolerance",
-    "max_seconds",
-    "callback",
-    "progress",
-    "on_interrupt",
-    "criterion",
-    "groups",
-    "checkpoint",
-    "batch_size",
-    "learning_rate",
-    "rho",
-    "patience",
-    "hyperparameters",
-    "max_sweeps",
-    "max_rounds",
-)
+    "max_iterations", "tolerance", "max_seconds", "callback", "progress", "on_interrupt",
+    "criterion", "groups", "checkpoint", "batch_size", "learning_rate", "rho", "patience",
+    "hyperparameters", "max_sweeps", "max_rounds",
+)  # fmt: skip
 """Options of ``GAM.fit``; which of them a fit uses depends on its engine and q(U)."""
 _OF_GAM = (
-    "family",
-    "intercept",
-    "offset",
-    "weights",
-    "trials",
-    "ar1",
-    "missing",
-    "engine",
-    "variational",
-    "seed",
-)
+    "family", "intercept", "offset", "weights", "trials", "ar1", "missing", "engine",
+    "variational", "seed",
+)  # fmt: skip
 _ELSEWHERE = {
-    "sample_weight": "weights",
-    "sample_weights": "weights",
-    "weight": "weights",
-    "exposure": "offset",
-    "offsets": "offset",
+    **dict.fromkeys(("sample_weight", "sample_weights", "weight"), "weights"),
+    **dict.fromkeys(("exposure", "offsets"), "offset"),
     "random_state": "seed",
 }  # names of GAM's arguments in other packages
 

@@ -537,6 +537,15 @@ class Fill:
     value: Any
     count: int
 
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return vars(self) | {"value": level_to_json(self.value, self.name)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Fill:
+        """Read a fill that :meth:`to_json` wrote."""
+        return cls(**value | {"value": value_from_json(value["value"])})
+
 
 def learn_fills(
     table: Table, columns: Iterable[Column], levels: Collection[Column] = ()

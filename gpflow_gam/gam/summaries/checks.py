@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from ...likelihoods.continuous import SMOOTHING, predecessors
 from ...posteriors.inducing import ShapedMoments
 from ...threads import one_blas_thread
 from ..components.plan import Component
+from ..effects.effect import LEVELS
 from ..families import Quantile
 from ..fits import FittedGAM
 from ..fits.data import Discrepancies, Pearson
@@ -67,12 +68,17 @@ def effective_dof(fit: FittedGAM, component: Component) -> AnyNDArray:
     moments = fit.moments
     block = moments.block(component.name)
     if isinstance(moments, ShapedMoments):
-        settled = moments.projected.degrees_of_freedom(moments.block(component.name))
+        settled = moments.projected.degrees_of_freedom(block)
     else:
         S = moments.covariance[:, block, block]
         settled = S.shape[-1] - np.trace(S, axis1=1, axis2=2)
     enters: AnyNDArray = moments.entering([component.name])[0]
     return np.maximum(settled, 0.0) * enters
+
+
+def total_dof(fit: FittedGAM) -> float:
+    """Effective degrees of freedom in all, the intercept's included."""
+    return sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
 
 
 def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]], AnyNDArray]:
@@ -109,112 +115,6 @@ def _basis(root: AnyNDArray, *features: AnyNDArray, negligible: float = 1e-3) ->
 def _explained(basis: AnyNDArray, A: AnyNDArray) -> float:
     total = float(np.sum(A**2))
     return float(np.sum((basis.T @ A) ** 2)) / total if total > 0.0 else 0.0
-
-
-def indistinguishable(fit: FittedGAM) -> list[tuple[str, str]]:
-    """Pairs of effects of different columns that the data cannot tell apart."""
-    order = np.random.default_rng(0).permutation(len(fit.X))
-    components = [c for c in fit.spec.components if len(c.margins) == 1 and c.form != "own"]
-    pairs = []
-    for kind, group in _alike(components):
-        X, by = fit.X[order[: _COMPARED_ROWS[kind]]], group[0].by
-        rows = X if by is None or by.code is None else X[X[:, by.column] == by.code]
-        columns = [c.margins[0].column for c in group]
-        if len(set(columns)) < 2 or len(rows) < 3:
-            continue
-        shared = _MEASURES[kind](rows[:, columns])
-        for i, j in itertools.combinations(range(len(group)), 2):
-            if columns[i] != columns[j] and min(shared[i, j], shared[j, i]) >= _NEARLY:
-                pairs.append((group[i].name, group[j].name))
-    return pairs
-
-
-def overlapping(fit: FittedGAM) -> list[tuple[str, str]]:
-    """Pairs of effects of one column, of which one can be all that the other is."""
-    number, pairs = fit.num_predictors, []
-    components = [c for c in fit.spec.components if len(c.margins) == 1 and not c.shape]
-    for first, second in itertools.combinations(components, 2):
-        kind = _within(first)
-        if kind is None or kind != _within(second) or first.term == second.term:
-            continue
-        together = set(first.predictors_of(number)) & set(second.predictors_of(number))
-        same = first.margins[0].column == second.margins[0].column and first.by == second.by
-        if together and same:
-            pairs.append((first.name, second.name))
-    return pairs
-
-
-def _within(component: Component) -> str | None:
-    """The function, at most one of a column, that a component contains: a line or levels."""
-    if component.form == "line" or (
-        component.form == "smooth" and has_line(component.margins[0].kind)
-    ):
-        return "line"
-    return "levels" if component.form in ("levels", "means", "random") else None
-
-
-def of_single_rows(fit: FittedGAM) -> list[str]:
-    """Effects of levels of which each has one row alone, where the family has noise of its own."""
-    # What a level adds is then what the noise adds. Counts have no noise beyond what their mean
-    # says: of those such an effect is overdispersion, and can be told.
-    if not fit.data.complete or fit.spec.family.name in WITHOUT_NOISE:
-        return []
-    counted = fit.weights > 0.0
-    X, weights = fit.X[counted], fit.weights[counted]
-    forms = ("random", "levels", "means", "curves", "deviations")
-    return [
-        c.name for c in fit.spec.components if c.form in forms and has_single_rows(c, X, weights)
-    ]
-
-
-def interpolating(fit: FittedGAM) -> list[str]:
-    """Effects of areas that go through each area's one row, as if there were no noise."""
-    if not fit.data.complete or fit.spec.family.name in WITHOUT_NOISE:
-        return []
-    return [
-        c.name
-        for c in fit.spec.components
-        if c.form == "areas"
-        and has_single_rows(c, fit.X, fit.weights)
-        and float(np.max(effective_dof(fit, c))) > _INTERPOLATED * (len(fit.X) - 1)
-    ]
-
-
-def undetermined(fit: FittedGAM) -> list[tuple[str, list[Any]]]:
-    """Effects of ``linear`` and ``factor`` that the data leave to their prior, and which levels."""
-    # Where a column follows from others, an effect's variance is a large part of its wide prior's.
-    # Where responses are all alike in a level, or are split by a line, the likelihood has no bound:
-    # each of them is then predicted as good as surely.
-    effects = []
-    log_probabilities = functools.cache(lambda: _log_probabilities(fit))
-    units = np.broadcast_to(fit.units[0], fit.num_predictors)
-    for component in fit.spec.components:
-        if component.shrink or len(component.inducing) > _MOST_LEVELS:
-            continue
-        (margin,), name = component.margins, component.name
-        points = np.array(margin.ends if component.form == "line" else margin.nodes)
-        X = component.full(points[:, None], fit.spec.encoder.width)
-        phi, at = fit.moments.features(name, X), fit.moments.block(name)
-        enters = component.predictors_of(fit.num_predictors)
-        squares = np.square(units[enters])[:, None]
-        prior = np.asarray(fit.model.kernel[name](X, full_cov=False)) * squares
-        variances = np.sum(phi * (fit.moments.covariance[enters, at, at] @ phi), axis=1) * squares
-        loose = np.any(variances > _LOOSE**2 * np.maximum(prior, 1e-300), axis=0)
-        # effects that are known well are not unbounded
-        uncertain = np.any(variances > np.square(_KNOWN * fit.spec.scale))
-        logs = log_probabilities() if uncertain else None
-        if logs is not None and component.form == "line":
-            loose |= logs.sum() > _SURE
-        elif logs is not None:
-            codes = fit.X[:, margin.column].astype(np.intp)
-            sums = np.bincount(codes, logs, minlength=len(loose))
-            occurs = np.bincount(codes, minlength=len(loose)) > 0
-            places = points.astype(np.intp)
-            loose |= (sums > _SURE)[places] & occurs[places]
-        if loose.any():
-            levels = fit.spec.encoder.readers[margin.column].shown(points[loose])
-            effects.append((name, [] if component.form == "line" else levels.tolist()))
-    return effects
 
 
 def _log_probabilities(fit: FittedGAM) -> AnyNDArray | None:
@@ -477,8 +377,7 @@ def sample_dispersion(fit: FittedGAM) -> Dispersion | None:
 def _judged(fit: FittedGAM, pearson: Pearson | None, share: float) -> Dispersion | None:
     if pearson is None or pearson.number == 0.0 or fit.spec.family.calibrated:
         return None
-    edf = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
-    dof = pearson.number - share * edf
+    dof = pearson.number - share * total_dof(fit)
     if dof <= 0.0:
         return None
     value = pearson.statistic / dof
@@ -670,47 +569,132 @@ def _outcome(fit: FittedGAM) -> Warned:
 
 def _identifiability(fit: FittedGAM) -> Warned:
     """Effects that the data leave to their prior, or to each other; each is named once."""
-    family, said = fit.spec.family.name, set[str]()
-    for one, other in indistinguishable(fit):
+    said = set[str]()
+    for one, other, text in itertools.chain(_indistinguishable(fit), _overlapping(fit)):
         said |= {one, other}
-        yield (
-            f"{one} and {other} are functions of the same thing: each of their columns can be told "
-            "from the other. The data settle their sum alone, and what each shows is what the "
-            "prior makes of it; drop one of the two.",
-            IdentifiabilityWarning,
-        )
-    for one, other in overlapping(fit):
-        said |= {one, other}
-        line = "linear" in one + other
-        yield (
-            f"{one} and {other} are of the same column, and what the one can be the other can: the "
-            "data settle their sum alone, and what each shows is what the prior makes of it. Drop "
-            f"{'the line, which the smooth has' if line else 'one of the two'}.",
-            IdentifiabilityWarning,
-        )
-    for name in of_single_rows(fit):
-        yield (
-            f"{name} has a level for every row, so that what a level adds cannot be told from the "
-            f"noise of family {family!r}: the data settle the variance of their sum alone. Drop "
-            "the term, or give rows that belong together one level.",
-            IdentifiabilityWarning,
-        )
-    for name, levels in undetermined(fit):
-        if name in said:
+        yield f"{one} and {other} are {text}", IdentifiabilityWarning
+    yield from _of_single_rows(fit)
+    yield from _undetermined(fit, said)
+
+
+def _indistinguishable(fit: FittedGAM) -> Iterator[tuple[str, str, str]]:
+    """Pairs of effects of different columns that the data cannot tell apart."""
+    text = (
+        "functions of the same thing: each of their columns can be told from the other. The data "
+        "settle their sum alone, and what each shows is what the prior makes of it; drop one of "
+        "the two."
+    )
+    order = np.random.default_rng(0).permutation(len(fit.X))
+    components = [c for c in fit.spec.components if len(c.margins) == 1 and c.form != "own"]
+    for kind, group in _alike(components):
+        X = fit.X[order[: _COMPARED_ROWS[kind]]]
+        rows, columns = X[group[0].acting(X)], [c.margins[0].column for c in group]
+        if len(set(columns)) < 2 or len(rows) < 3:
             continue
-        shown = ", ".join(map(repr, levels[:6])) + (", ..." if len(levels) > 6 else "")
-        which = f" of level{'s' * (len(levels) > 1)} {shown}" if levels else ""
+        shared = _MEASURES[kind](rows[:, columns])
+        for i, j in itertools.combinations(range(len(group)), 2):
+            if columns[i] != columns[j] and min(shared[i, j], shared[j, i]) >= _NEARLY:
+                yield group[i].name, group[j].name, text
+
+
+def _within(component: Component) -> str | None:
+    """The function, at most one of a column, that a component contains: a line or levels."""
+    line = component.form == "smooth" and has_line(component.margins[0].kind)
+    if line or component.form == "line":
+        return "line"
+    return "levels" if component.form in LEVELS else None
+
+
+def _overlapping(fit: FittedGAM) -> Iterator[tuple[str, str, str]]:
+    """Pairs of effects of one column, of which one can be all that the other is."""
+    components = [c for c in fit.spec.components if len(c.margins) == 1 and not c.shape]
+    for first, second in itertools.combinations(components, 2):
+        kind = _within(first)
+        if kind is None or kind != _within(second) or first.term == second.term:
+            continue
+        same = first.margins[0].column == second.margins[0].column and first.by == second.by
+        if same and _beside(fit, first.name, second.name):
+            line = "linear" in first.name + second.name
+            text = (
+                "of the same column, and what the one can be the other can: the data settle their "
+                "sum alone, and what each shows is what the prior makes of it. Drop "
+                f"{'the line, which the smooth has' if line else 'one of the two'}."
+            )
+            yield first.name, second.name, text
+
+
+def _of_single_rows(fit: FittedGAM) -> Warned:
+    """Effects of levels or areas with one row each, where the family has noise of its own."""
+    # What a level adds is then what the noise adds. Counts have no noise beyond what their mean
+    # says: of those such an effect is overdispersion, and can be told.
+    family = fit.spec.family.name
+    if not fit.data.complete or family in WITHOUT_NOISE:
+        return
+    counted = fit.weights > 0.0
+    X, weights = fit.X[counted], fit.weights[counted]
+    most = _INTERPOLATED * (len(X) - 1)
+    for c in fit.spec.components:
+        if c.form not in (*LEVELS, "curves", "deviations", "areas"):
+            continue
+        if not has_single_rows(c, X, weights):
+            continue
+        if c.form != "areas":
+            yield (
+                f"{c.name} has a level for every row, so that what a level adds cannot be told "
+                f"from the noise of family {family!r}: the data settle the variance of their sum "
+                "alone. Drop the term, or give rows that belong together one level.",
+                IdentifiabilityWarning,
+            )
+        elif float(np.max(effective_dof(fit, c))) > most:
+            yield (
+                f"{c.name} has one row an area and goes through nearly all of them: what "
+                f"neighbours share did not tell effects from the noise of family {family!r}. Give "
+                "areas several rows, or explain the response by columns of numbers.",
+                IdentifiabilityWarning,
+            )
+
+
+def _undetermined(fit: FittedGAM, said: Collection[str]) -> Warned:
+    """Effects of ``linear`` and ``factor`` that the data leave to their prior."""
+    # Where a column follows from others, an effect's variance is a large part of its wide prior's.
+    # Where responses are all alike in a level, or are split by a line, the likelihood has no bound:
+    # each of them is then predicted as good as surely.
+    log_probabilities = functools.cache(lambda: _log_probabilities(fit))
+    units = np.broadcast_to(fit.units[0], fit.num_predictors)
+    for component in fit.spec.components:
+        if component.shrink or len(component.inducing) > _MOST_LEVELS:
+            continue
+        (margin,), name = component.margins, component.name
+        points = np.array(margin.ends if component.form == "line" else margin.nodes)
+        X = component.full(points[:, None], fit.spec.encoder.width)
+        phi, at = fit.moments.features(name, X), fit.moments.block(name)
+        enters = component.predictors_of(fit.num_predictors)
+        squares = np.square(units[enters])[:, None]
+        prior = np.asarray(fit.model.kernel[name](X, full_cov=False)) * squares
+        variances = np.sum(phi * (fit.moments.covariance[enters, at, at] @ phi), axis=1) * squares
+        loose = np.any(variances > _LOOSE**2 * np.maximum(prior, 1e-300), axis=0)
+        # effects that are known well are not unbounded
+        uncertain = np.any(variances > np.square(_KNOWN * fit.spec.scale))
+        logs = log_probabilities() if uncertain else None
+        if logs is not None and component.form == "line":
+            loose |= logs.sum() > _SURE
+        elif logs is not None:
+            codes = fit.X[:, margin.column].astype(np.intp)
+            sums = np.bincount(codes, logs, minlength=len(loose))
+            occurs = np.bincount(codes, minlength=len(loose)) > 0
+            places = points.astype(np.intp)
+            loose |= (sums > _SURE)[places] & occurs[places]
+        if not loose.any() or name in said:
+            continue
+        which = ""
+        if component.form != "line":
+            levels = fit.spec.encoder.readers[margin.column].shown(points[loose]).tolist()
+            shown = ", ".join(map(repr, levels[:6])) + (", ..." if len(levels) > 6 else "")
+            which = f" of level{'s' * (len(levels) > 1)} {shown}"
         yield (
             f"the data do not determine {name}{which}: responses are all alike there, or split by "
             "it, or the column follows from other terms. What bounds the estimate is a very wide "
             "prior. Drop the term, join levels, or shrink it: shrink=True.",
-            IdentifiabilityWarning,
-        )
-    for name in interpolating(fit):
-        yield (
-            f"{name} has one row an area and goes through nearly all of them: what neighbours "
-            f"share did not tell effects from the noise of family {family!r}. Give areas several "
-            "rows, or explain the response by columns of numbers.",
             IdentifiabilityWarning,
         )
 
@@ -800,8 +784,7 @@ class Checks(Inspected):
         counted = fit.weights > 0.0
         residuals = quantile_residuals(fit, self._chosen_seed(seed))[counted]
         number = len(residuals)
-        edf = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
-        dof = max(number - edf, 1.0)
+        dof = max(number - total_dof(fit), 1.0)
         scatter = float(residuals @ residuals) / dof
         rows = {
             "uniformity": tuple(kstest(residuals, "norm")[:2]),

@@ -35,7 +35,7 @@ from ..effects import coefficients
 from ..fits import FittedGAM
 from ..fits.fitted import Inspected
 from ..terms.base import Column
-from .checks import UNLIKELY, Dispersion, autocorrelations, dispersion, effective_dof
+from .checks import UNLIKELY, Dispersion, autocorrelations, dispersion, effective_dof, total_dof
 
 # --- components: shares, p-values, variance components --------------------------------------------
 
@@ -95,8 +95,7 @@ def residual_dof(fit: FittedGAM) -> float:
     bound = None if fit.solution is None else fit.solution.bound
     if bound is None or not len(bound.noise):
         return np.inf
-    dof = sum(float(effective_dof(fit, c).sum()) for c in fit.spec.components)
-    return max(bound.sums.number - dof, 1.0)
+    return max(bound.sums.number - total_dof(fit), 1.0)
 
 
 def _forms(
@@ -613,7 +612,6 @@ class Summaries(Inspected):
         columns = [*_COLUMNS, *([] if fit.shaped is None else ["shape", "shape_p"])]
         discrepancies = fit.discrepancies()
         deviance = discrepancies.deviance
-        total = sum(float(effective_dof(fit, c).sum()) for c in spec.components)
         result = fit.result
         return Summary(
             pd.DataFrame(rows, index=tests.index, columns=columns),
@@ -624,7 +622,7 @@ class Summaries(Inspected):
             fit.number,
             fit.dropped,
             sum(fill.count for fill in spec.fills),
-            total,
+            total_dof(fit),
             None if deviance is None else 1.0 - deviance[0] / deviance[1],
             dispersion(fit, discrepancies),
             autocorrelations(fit),
