@@ -162,11 +162,9 @@ class _NoMemory:
         self._bijector = bijector
 
     def forward(self, x: tf.Tensor, **kwargs: Any) -> tf.Tensor:
-        """The transform."""
         return self._bijector._forward(x, **kwargs)
 
     def inverse(self, y: tf.Tensor, **kwargs: Any) -> tf.Tensor:
-        """Its inverse."""
         return self._bijector._inverse(y, **kwargs)
 
     def inverse_attributes(self, y: tf.Tensor, **kwargs: Any) -> dict[str, Any]:

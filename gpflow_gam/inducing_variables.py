@@ -235,8 +235,7 @@ def _greedy(kernel: Kernel, X: AnyNDArray, M: int) -> list[int]:
     return pivoted_cholesky(variances, row, M, 1e-10 * variances.max())[1]
 
 
-EQUAL = 1e-13
-"""Variances left that differ by less, against the largest at the start, differ by rounding."""
+_EQUAL = 1e-13  # difference of variances left that is rounding, against the largest at the start
 
 
 def pivoted_cholesky(
@@ -250,7 +249,7 @@ def pivoted_cholesky(
     """
     rest, factor = np.array(variances), np.zeros((min(most, len(variances)), len(variances)))
     chosen: list[int] = []
-    equal = EQUAL * np.max(variances)
+    equal = _EQUAL * np.max(variances)
     for j, out in enumerate(factor):
         largest = np.max(rest)
         if largest <= least:  # NaN goes on, to be seen in the factor

@@ -300,23 +300,11 @@ class GAMClassifier(ClassifierMixin, _GAMEstimator):  # type: ignore[misc]
     """
     :class:`gpflow_gam.GAM` for classes, as scikit-learn's classifier.
 
-    X and the parameters are those of :class:`GAMRegressor`, but for the family.
+    For X and all other parameters see :class:`GAMRegressor`.
 
-    :param terms: see :class:`GAMRegressor`.
     :param family: ``"bernoulli"``, ``"categorical"`` or ``"ordinal"`` (text needs an order, as of
         an ordered ``pandas.Categorical``: see :class:`~gpflow_gam.gam.families.Ordinal`); None
         takes the first for two classes and the second for more.
-    :param k: see :class:`GAMRegressor`.
-    :param bs: see :class:`GAMRegressor`.
-    :param shape: see :class:`GAMRegressor`.
-    :param interactions: see :class:`GAMRegressor`.
-    :param select: see :class:`GAMRegressor`.
-    :param offset: see :class:`GAMRegressor`.
-    :param missing: see :class:`GAMRegressor`.
-    :param variational: see :class:`GAMRegressor`.
-    :param max_iterations: see :class:`GAMRegressor`.
-    :param tolerance: see :class:`GAMRegressor`.
-    :param random_state: see :class:`GAMRegressor`.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GAMClassifier:

@@ -12,9 +12,8 @@ from scipy.stats import norm
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.comparison import total
-from gpflow_gam.likelihoods.base import unwrapped
+from gpflow_gam.likelihoods.base import checked_observations, unwrapped
 from gpflow_gam.likelihoods.expectations import expectations
-from gpflow_gam.likelihoods.support import checked_observations
 from gpflow_gam.optimizers.binned import bins, cavities
 from gpflow_gam.optimizers.binned.cavities import Neighbourhoods, RowPosterior, sites_of
 from gpflow_gam.optimizers.binned.cross_validation import LeftOutDensity

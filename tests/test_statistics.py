@@ -142,7 +142,7 @@ def test_a_pass_agrees_with_the_dense_computation(name, rng, monkeypatch):
     rows = Rows(row_components(components, kernel, HeldColumns(X)), X, Y, np.zeros((len(X), L)))
     cholesky = model.blocks.cholesky()
     q = model.variational.whitened(cholesky)
-    labels = gg.likelihoods.support.checked_observations(tf.constant(Y), model.likelihood)
+    labels = gg.likelihoods.base.checked_observations(tf.constant(Y), model.likelihood)
     exact = sweep(model, (tf.constant(X), labels), cholesky, q)
     back = np.argsort(model.blocks.layout.order)
     Lambda = exact.sums.precision.numpy()[:, back][:, :, back]

@@ -22,7 +22,7 @@ from .. import archive
 from ..bijectors import by_path
 from ..errors import check_count
 from ..gam import GAM
-from ..likelihoods.support import checked_data
+from ..likelihoods.base import checked_data
 from ..models import AdditiveSVGP
 from ..optimizers.minimizers import Traced
 from ..variational import OptimalPrecision
@@ -421,7 +421,6 @@ class Training:
 
     @property
     def step(self) -> int:
-        """Steps done."""
         return len(self.history)
 
     def take_step(self, shares: dict[int, Share]) -> None:
@@ -490,7 +489,6 @@ class Training:
         return report
 
     def epochs(self) -> dict[str, AnyNDArray]:
-        """All reports [epochs]."""
         return {name: np.stack(values) for name, values in self._epochs.items()}
 
     def _fail(self, step: int, what: str, cause: Exception | None = None) -> NoReturn:

@@ -26,9 +26,8 @@ from ..errors import (
     warn_caller,
 )
 from ..likelihoods import Weighted
-from ..likelihoods.base import unwrapped
+from ..likelihoods.base import checked_observations, unwrapped
 from ..likelihoods.expectations import expectations, mean_curvature
-from ..likelihoods.support import checked_observations
 from ..models import IterNCGP
 from ..newton.curvatures import curvature
 from ..optimizers.binned.cavities import (

@@ -18,8 +18,8 @@ from gpflow.likelihoods import Likelihood
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from ..errors import check_count
+from ..likelihoods.base import checked_observations
 from ..likelihoods.expectations import expectation_gradients
-from ..likelihoods.support import checked_observations
 from . import GAM
 from .components.kernels import interaction_margin
 from .components.plan import NUM_INDUCING, Margin

@@ -395,7 +395,6 @@ class Pairs(NamedTuple):
         return (a if self.elementwise else a[:, None]), b
 
     def mapped(self, change: Callable[[AnyNDArray], AnyNDArray]) -> Pairs:
-        """Pairs of rows that have been changed."""
         return Pairs(change(self.A), change(self.B), self.elementwise)
 
 

@@ -310,7 +310,6 @@ class _AllSquares:
         return np.asarray(self._B.multiply(self._B @ whole).sum(axis=1)).ravel()
 
     def transposed(self, slopes: AnyNDArray) -> AnyNDArray:
-        """As of :class:`_PairSquares`."""
         whole = (self._B.T @ self._B.multiply(slopes[:, None])).toarray()
         return np.asarray(self._twice * whole[self.pairs])
 

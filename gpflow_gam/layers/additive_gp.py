@@ -26,9 +26,8 @@ from ..gam.terms.base import Term
 from ..kernels import kernel_columns
 from ..kernels.correlation import parameters_of, with_values
 from ..kernels.shaped import shaped_part
-from ..likelihoods.base import unwrapped
+from ..likelihoods.base import num_labels, unwrapped
 from ..likelihoods.expectations import expectation_gradients
-from ..likelihoods.support import num_labels
 from ..models import AdditiveSVGP
 from ..newton.weights import has_classes
 from ..optimizers.sites import DataSites, sums_of
@@ -121,7 +120,6 @@ class _HeadShapes:
         return DenseGaussian(blocks.layout, mean, log_det, factor)
 
     def posterior(self) -> ShapedPosterior:
-        """The posterior at the present parameters."""
         model = self._model
         values, numbers = self._now()
         tensors = [tf.constant(x) for x in numbers]

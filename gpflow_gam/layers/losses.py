@@ -13,20 +13,20 @@ import tensorflow as tf
 from gpflow.likelihoods import Bernoulli, Likelihood
 
 from ..kernels.correlation import parameters_of, with_values
-from ..likelihoods.base import unwrapped
-from ..likelihoods.predictive import (
-    expected_log_density,
-    expected_response,
-    predictive_log_density,
-    response_interval,
-)
-from ..likelihoods.support import (
+from ..likelihoods.base import (
     check_width,
     checked_observations,
     num_labels,
     observation_width,
     possible_observations,
     require,
+    unwrapped,
+)
+from ..likelihoods.predictive import (
+    expected_log_density,
+    expected_response,
+    predictive_log_density,
+    response_interval,
 )
 
 _OF_CODES = (

@@ -76,7 +76,6 @@ class Structure:
 
     @property
     def width(self) -> int:
-        """D, the columns of X."""
         return len(self.features)
 
     @property
@@ -389,7 +388,6 @@ class HeadSpecification:
 
     @property
     def num_predictors(self) -> int:
-        """L."""
         return self.family.num_predictors(self.levels)
 
     @property

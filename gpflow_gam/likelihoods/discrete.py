@@ -118,6 +118,11 @@ class Binomial(QuadratureLikelihood):
         inside = whole & tf.concat([(y >= 0.0) & (y <= trials), trials >= 1.0], axis=1)
         return inside, "whole successes from 0 to the trials, and whole trials from 1"
 
+    @staticmethod
+    def _support_of_shares(Y: tf.Tensor) -> tuple[tf.Tensor, str]:
+        """The same of a quasi-likelihood."""
+        return (Y >= 0.0) & (Y[:, 1:] >= Y) & (Y[:, 1:] > 0.0), "0 to the trials"
+
     def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
         f, y, trials = F[..., 0], Y[..., 0], Y[..., 1]
         lgamma = tf.math.lgamma

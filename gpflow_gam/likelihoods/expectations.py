@@ -14,10 +14,9 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 from ..measures import weighted_quantiles
-from .base import COUNTS, Batch, Quasi, Terms, Weighted, unwrapped, weighted
+from .base import COUNTS, Batch, Quasi, Terms, Weighted, checked_observations, unwrapped, weighted
 from .continuous import StudentT
 from .linked import MeanLink
-from .support import checked_observations
 
 _DIFFERENCE = 1e-5
 """Step of finite differences in a likelihood's (unconstrained) parameter, and in predictors."""

@@ -35,9 +35,7 @@ from ..covariances import Features, InducingBlocks
 from ..errors import check_count, check_positive
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
-from ..likelihoods.base import unwrapped
-from ..likelihoods.predictive import predictive_log_density, predictive_moments
-from ..likelihoods.support import (
+from ..likelihoods.base import (
     as_numbers,
     check_width,
     checked_data,
@@ -45,7 +43,9 @@ from ..likelihoods.support import (
     checked_observations,
     in_dtype_of,
     num_labels,
+    unwrapped,
 )
+from ..likelihoods.predictive import predictive_log_density, predictive_moments
 from ..posteriors import AdditivePosterior
 from ..posteriors.base import SparseAdditivePosterior
 from ..variational import (

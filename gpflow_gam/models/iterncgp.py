@@ -21,10 +21,9 @@ from gpflow.posteriors import PrecomputeCacheType
 from ..bijectors import as_written
 from ..kernels import AdditiveKernel
 from ..likelihoods import Bernoulli
-from ..likelihoods.base import unwrapped
+from ..likelihoods.base import checked_data, checked_inputs, unwrapped
 from ..likelihoods.predictive import is_joint
-from ..likelihoods.support import checked_data, checked_inputs
-from ..newton.operators import KernelOperator, KernelPrograms, LatentKernels
+from ..newton.operators import KernelOperator, KernelProduct, LatentKernels
 from ..newton.problem import ActionPosteriorState, LaplaceProblem, Run, Solver
 from ..newton.solvers import Variational, named_solver
 from ..newton.weights import (
@@ -154,7 +153,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         latents, parts = self.latents, [self.kernel, *self.kernel.variables]
         kept = self._cache.programs
         if kept is None or not _same(kept[0], parts):
-            kept = self._cache.programs = parts, KernelPrograms.of(latents)
+            kept = self._cache.programs = parts, [KernelProduct(k) for k in latents.kernels]
         return KernelOperator(latents, self.data[0], kept[1])
 
     def _kept(self, name: str, fit: Fit | None, compute: Callable[[], T]) -> T:
@@ -446,7 +445,7 @@ class Fit:
 class _Cache:
     """Compiled functions and results of a model, which no copy of it shares."""
 
-    programs: tuple[list[Any], KernelPrograms] | None = None
+    programs: tuple[list[Any], list[KernelProduct]] | None = None
     actions: FixedActions | None = None
     share: tf.Variable | None = None
     results: dict[str, tuple[Fit | None, Snapshot, Any]] = field(default_factory=dict)

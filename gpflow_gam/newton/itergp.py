@@ -34,7 +34,6 @@ class Actions(NamedTuple):
 
     @classmethod
     def none(cls, like: tf.Tensor) -> Actions:
-        """No action yet on latent functions [Q, N]."""
         empty = tf.zeros([0, *like.shape], like.dtype)
         return cls(empty, empty, tf.zeros([0, 0], like.dtype))
 

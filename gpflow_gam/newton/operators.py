@@ -14,7 +14,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 from gpflow.utilities import deepcopy
 
-from ..inducing_variables import EQUAL, pivoted_cholesky
+from ..inducing_variables import pivoted_cholesky
 from ..kernels import AdditiveKernel
 from ..likelihoods.predictive import Arrays, in_blocks
 
@@ -73,12 +73,10 @@ class LatentKernels:
         return cls(tuple(as_additive(k) for k in kernel.kernels), num_outputs)
 
     def copied(self) -> LatentKernels:
-        """With kernels of its own, of the same values."""
         return LatentKernels(tuple(map(deepcopy, self.kernels)), self.num_latents)
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """Variables of the kernels."""
         return [v for kernel in self.kernels for v in kernel.variables]
 
     @property
@@ -105,6 +103,7 @@ def joint_covariance(prior: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
 _NARROW, _ENTRIES = 64, (2**19, 2**22)
 """Entries of a block of rows: near the caches, or, with more right-hand sides than so many, large
 enough that these are not read too often."""
+_SMALLEST = 1e-9  # variance left, against the largest at the start, at which a factor is complete
 
 
 class KernelProduct:
@@ -117,7 +116,21 @@ class KernelProduct:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self._compiled = Compiled(self._product)
+        self._column, self._compiled = Compiled(kernel), Compiled(self._product)
+
+    @check_shapes("X: [N, D]", "diag: [N]", "return[0]: [M, N]", "return[1]: [M]", "return[2]: [N]")
+    def pivoted(
+        self, X: tf.Tensor, diag: tf.Tensor, number: int
+    ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+        """P' of ``k(X, X) = P P' + R`` with M pivots; these, -1 beyond the rank; and diag(R)."""
+        whole = self.kernel(X, X).numpy() if is_small(X, X) else None
+
+        def row(i: int) -> AnyNDArray:
+            return self._column(X, X[i : i + 1])[:, 0].numpy() if whole is None else whole[i]
+
+        least = _SMALLEST * np.max(diag)
+        factor, chosen, rest = pivoted_cholesky(diag.numpy(), row, number, least)
+        return factor, np.array([*chosen, *[-1] * (number - len(chosen))]), rest
 
     def __call__(self, X1: tf.Tensor, X2: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
         """[N, R]. Shapes: X1 [N, D], X2 [M, D], V [M, R]."""
@@ -188,83 +201,8 @@ class KernelProduct:
         return list(result[1:])
 
 
-_SMALLEST = 1e-9  # variance left, against the largest at the start, at which a factor is complete
-
-
-class Pivoting:
-    """
-    The factor ``k(X, X) = P P' + R`` of at most M pivots (Harbrecht, Peters & Schneider 2012).
-
-    The next pivot is where most variance is left, the first of equal ones but for rounding.
-    """
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self._compiled = Compiled(self._loop)
-
-    @check_shapes("X: [N, D]", "diag: [N]", "return[0]: [M, N]", "return[1]: [M]", "return[2]: [N]")
-    def __call__(
-        self, X: tf.Tensor, diag: tf.Tensor, number: int
-    ) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
-        """P', zeros beyond the rank; the pivots in order, -1 beyond the rank; diag(R)."""
-        if is_small(X, X):
-            K = tf.cast(self.kernel(X, X), diag.dtype).numpy()
-            least = _SMALLEST * np.max(diag)
-            factor, chosen, rest = pivoted_cholesky(diag.numpy(), K.__getitem__, number, least)
-            return factor, np.array([*chosen, *[-1] * (number - len(chosen))]), rest
-        room = tf.zeros([number, X.shape[0]], diag.dtype)
-        factor, pivots, left = self._compiled(X, diag, room)
-        return factor.numpy(), pivots.numpy(), left.numpy()
-
-    def _loop(
-        self, X: tf.Tensor, diag: tf.Tensor, room: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        M, N = room.shape
-        largest = tf.reduce_max(diag)
-
-        def condition(
-            j: tf.Tensor, left: tf.Tensor, factor: tf.Tensor, pivots: tf.Tensor
-        ) -> tf.Tensor:
-            # what is no number goes on, to be seen in the factor: a rank of nothing would hide it
-            more = (left > _SMALLEST * largest) | tf.logical_not(tf.math.is_finite(left))
-            return (j < M) & tf.reduce_any(more)
-
-        def body(
-            j: tf.Tensor, left: tf.Tensor, factor: tf.Tensor, pivots: tf.Tensor
-        ) -> tuple[tf.Tensor, ...]:
-            most = left >= tf.reduce_max(left) - EQUAL * largest
-            i = tf.argmax(tf.cast(most, tf.int32), output_type=tf.int32)
-            column = tf.cast(self.kernel(X, tf.gather(X, [i])), left.dtype)[:, 0]
-            column -= tf.linalg.matvec(factor, tf.gather(factor, i, axis=1), transpose_a=True)
-            length = tf.sqrt(tf.gather(left, i))
-            here = tf.range(N) == i
-            row = tf.where(here, length, column / length)  # white noise is on the diagonal only
-            nothing = tf.zeros_like(left)
-            left = tf.where(here, nothing, tf.maximum(left - tf.square(row), nothing))
-            factor = tf.tensor_scatter_nd_update(factor, [[j]], row[None])
-            return j + 1, left, factor, tf.tensor_scatter_nd_update(pivots, [[j]], [i])
-
-        start = (tf.constant(0), diag, room, tf.fill([M], -1))
-        _, left, factor, pivots = tf.while_loop(condition, body, start, parallel_iterations=1)
-        return factor, pivots, left
-
-
 _CROSS_ENTRIES = 2**24  # entries of k(Xnew, X) that are held at a time
 _WHITE_BLOCK = 64
-
-
-@dataclass(frozen=True)
-class KernelPrograms:
-    """Compiled functions of kernels, for any values of their parameters."""
-
-    products: Sequence[KernelProduct]  # of a kernel's matrix with vectors, one a kernel
-    pivotings: Sequence[Pivoting]  # partial Cholesky factors, one a kernel
-
-    @classmethod
-    def of(cls, latents: LatentKernels) -> KernelPrograms:
-        """Nothing is compiled yet."""
-        kernels = latents.kernels
-        return cls([KernelProduct(k) for k in kernels], [Pivoting(k) for k in kernels])
 
 
 class KernelOperator:
@@ -277,13 +215,16 @@ class KernelOperator:
     """
 
     def __init__(
-        self, latents: LatentKernels, X: tf.Tensor, programs: KernelPrograms | None = None
+        self,
+        latents: LatentKernels,
+        X: tf.Tensor,
+        programs: Sequence[KernelProduct] | None = None,
     ) -> None:
         self.latents = latents
         self.X = X
         self.sweeps = 0.0
         """Number of evaluations of all kernel entries; parts of them count as fractions."""
-        self._programs = programs or KernelPrograms.of(latents)
+        self._programs = programs or [KernelProduct(k) for k in latents.kernels]
         self._noise = self._white()
 
     def renewed(self) -> KernelOperator:
@@ -339,10 +280,10 @@ class KernelOperator:
         if self.latents.shared:
             wide = [N, -1 if R is None else Q * R]
             flat = tf.reshape(tf.transpose(V, [1, 0, 2]), wide)
-            out = self._programs.products[0](X1, self.X, flat)
+            out = self._programs[0](X1, self.X, flat)
             out = tf.reshape(out, [X1.shape[0], Q, tf.shape(V)[2] if R is None else R])
             return tf.transpose(out, [1, 0, 2])
-        return tf.stack([p(X1, self.X, V[q]) for q, p in enumerate(self._programs.products)])
+        return tf.stack([p(X1, self.X, V[q]) for q, p in enumerate(self._programs)])
 
     def _white(self) -> tf.Tensor:
         """White noise [1 or Q, N, 1]: the diagonal of k(X) beyond that of k(X, X2) at X2 = X."""
@@ -365,8 +306,9 @@ class KernelOperator:
     def pivoted(self, number: int) -> PivotedCholesky:
         """Factors of every kernel's matrix, of at most M pivots each, in O(N M^2): M / N sweeps."""
         number = min(number, self.num_data)
-        pairs = zip(self._programs.pivotings, tf.unstack(self.diag()))
-        factors, pivots, left = map(np.stack, zip(*(p(self.X, d, number) for p, d in pairs)))
+        pairs = zip(self._programs, tf.unstack(self.diag()))
+        parts = (program.pivoted(self.X, diag, number) for program, diag in pairs)
+        factors, pivots, left = map(np.stack, zip(*parts))
         rank = int(np.max(np.sum(pivots >= 0, axis=1)))
         self.sweeps += rank / self.num_data
         factor = np.swapaxes(factors[:, :rank], 1, 2)

@@ -69,7 +69,6 @@ class LaplaceProblem:
         return self.operator.diag()
 
     def prior_variances(self) -> tf.Tensor:
-        """Of the latent functions, [Q, N]."""
         return tf.broadcast_to(self.diag, [self.operator.num_latents, self.operator.num_data])
 
     def output_covariance(self, h: tf.Tensor, joint: bool) -> tf.Tensor:

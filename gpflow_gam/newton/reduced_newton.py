@@ -290,7 +290,6 @@ class ReducedNewtonRun(Run):
         self._reached = _Reached(S, T, c, here.value)
 
     def report(self, gain: float = np.inf) -> StepReport:
-        """A report of where the run is."""
         return StepReport(
             step=self._step,
             sweeps=self.problem.operator.sweeps,

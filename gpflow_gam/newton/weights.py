@@ -216,7 +216,6 @@ class _Variables(Module):
         return tf.reduce_any([tf.reduce_any(tf.not_equal(p, at)) for p, at in pairs])
 
     def weights(self) -> ActionWeights:
-        """Their present values."""
         return ActionWeights(*(tf.convert_to_tensor(t) for t in self._weights))
 
 

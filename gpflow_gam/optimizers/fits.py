@@ -21,8 +21,8 @@ from ..errors import NotPositiveDefinite
 from ..kernels.correlation import Values
 from ..kernels.fixed_inputs import fixed_input_kernel
 from ..kernels.shaped import shaped_part
+from ..likelihoods.base import checked_data
 from ..likelihoods.expectations import constant_predictor
-from ..likelihoods.support import checked_data
 from ..models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ..models.additive import check_precision
 from ..threads import SMALL, check_process, one_blas_thread
@@ -473,8 +473,7 @@ def _fit_sites(
             )
     assign_posterior(model, now.q)
     rounds.tracker = None  # it is of this fit
-    found = rounds.values(point.u), optimum, rounds
-    solution = Solution(rows, point.data, now.q, *found, curvature=now.sweep.curvature)
+    solution = Solution(point.data, now.q, optimum, rounds, curvature=now.sweep.curvature)
     return tracker.result(converged, message, now.elbo), solution
 
 

@@ -13,7 +13,6 @@ from gpflow.base import AnyNDArray
 from ..errors import NotPositiveDefinite
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..threads import SMALL, one_blas_thread
-from .binned.rounds import Hyperparameters
 from .binned.solution import Chains, Solution
 from .laplace import Target
 
@@ -36,7 +35,11 @@ def sample_chains(model: AdditiveSGPR | AdditiveSVGP, solution: Solution, seed: 
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         target = Target(model, solution)
         number = target.number
-        slopes = _to_coordinates(solution.rounds.hyperparameters, number)
+        hyperparameters, slopes = solution.rounds.hyperparameters, np.zeros(number)
+        # priors as GPflow counts them become densities of coordinates
+        slopes[: len(hyperparameters)] = hyperparameters.to_uniform_sd() + (
+            hyperparameters.log_normal.astype(float)
+        )
         factor = target.factor()[:number, :number]
         centre = target.optimum[:number]
         fixed = target.optimum[number:]
@@ -60,15 +63,6 @@ def sample_chains(model: AdditiveSGPR | AdditiveSVGP, solution: Solution, seed: 
     u = centre + z @ factor.T
     held = np.broadcast_to(fixed, (*u.shape[:2], len(fixed)))
     return Chains(np.concatenate([u, held], axis=2), log_density, diverged)
-
-
-def _to_coordinates(hyperparameters: Hyperparameters, number: int) -> AnyNDArray:
-    """Slopes that turn priors as GPflow counts them into densities of coordinates, [K]."""
-    slopes = np.zeros(number)
-    slopes[: len(hyperparameters)] = (
-        hyperparameters.to_uniform_sd() + hyperparameters.log_normal.astype(float)
-    )
-    return slopes
 
 
 def _sampler(density: Density, number: int) -> Any:

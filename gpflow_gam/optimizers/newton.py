@@ -32,10 +32,10 @@ def fit_newton(
     # Ended by a budget or a callback, it leaves the posterior of what was computed, or that of
     # before if its bound is higher, and takes one step at least. After an error the model is what
     # it was.
-    with tracker, _restore_on_error(model):
+    with tracker, _restore_on_error(model) as before:
         limit = math.inf if max_sweeps is None else max_sweeps
         newton = _Newton(model, tracker, limit)
-        before, bound = _Place(model), model.objective() if model.goes_on else -math.inf
+        bound = model.objective() if model.goes_on else -math.inf
         elbo = math.nan
         if model.unfinished is not None and not model.unfinished.shown.is_present:
             model.unfinished = None
@@ -74,22 +74,20 @@ class _Place:
 
     @property
     def is_present(self) -> bool:
-        """True if the model is there."""
         return self._model.last_fit is self._fit and self._at.is_present(self._model)
 
     def put_back(self) -> None:
-        """Have the model there."""
         for variable, value in self._values:
             variable.assign(value)
         self._model.restore(self._fit)
 
 
 @contextlib.contextmanager
-def _restore_on_error(model: IterNCGP) -> Iterator[None]:
+def _restore_on_error(model: IterNCGP) -> Iterator[_Place]:
     """Puts parameters and posterior back to what they were before, where an error comes out."""
     before = _Place(model)
     try:
-        yield
+        yield before
     except BaseException:
         model.forget_run()  # whose step may be half done
         before.put_back()

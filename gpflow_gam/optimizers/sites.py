@@ -14,8 +14,8 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
 
 from ..covariances import Features
+from ..likelihoods.base import checked_data
 from ..likelihoods.expectations import expectation_gradients
-from ..likelihoods.support import checked_data
 from ..models import AdditiveSVGP
 from ..models.additive import BLOCK, sum_over_rows
 from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian, double, from_precision
@@ -207,7 +207,7 @@ class NaturalGradient:
         step_size = tf.constant(self.rho if rho is None else rho, dtype=data[0].dtype)
         key = model, self.signed
         if key not in self._compiled:
-            step = functools.partial(site_step, model, signed=self.signed)
+            step = functools.partial(_site_step, model, signed=self.signed)
             self._compiled[key] = tf.function(step, reduce_retracing=True, autograph=False)
         elbo, negative = self._compiled[key](data[0], data[1], step_size)
         return SiteStep(float(elbo), int(negative))
@@ -224,17 +224,10 @@ def check_sites(model: AdditiveSVGP) -> OptimalPrecision:
     return family
 
 
-def site_step(
-    model: AdditiveSVGP,
-    X: tf.Tensor,
-    Y: tf.Tensor,
-    rho: tf.Tensor,
-    kl_weight: float = 1.0,
-    signed: bool = False,
+def _site_step(
+    model: AdditiveSVGP, X: tf.Tensor, Y: tf.Tensor, rho: tf.Tensor, signed: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The step of :class:`NaturalGradient`, for use inside compiled functions."""
-    # Where the KL counts kl_weight, the optimum is that of the data counted 1 / kl_weight
-    # times.
+    """The ELBO before a step, and the number of negative weights."""
     family = check_sites(model)
     cholesky = model.blocks.cholesky()
     q = family.whitened(cholesky)
@@ -244,14 +237,14 @@ def site_step(
     scale = tf.cast(1.0, rho.dtype)
     if model.num_data is not None:
         scale = tf.cast(model.num_data, rho.dtype) / tf.cast(tf.shape(X)[0], rho.dtype)
-    step = rho * scale / kl_weight
+    step = rho * scale
 
     precision = (1.0 - rho) * precision + step * seen.sums.precision
     shift = (1.0 - rho) * shift + step * seen.sums.shift
     if signed:
         precision, shift = _kept(precision, shift, q.mean)
     family.assign_sites(cholesky, precision, shift)
-    return tf.cast(scale * seen.expected - kl_weight * q.kl(), X.dtype), seen.num_negative
+    return tf.cast(scale * seen.expected - q.kl(), X.dtype), seen.num_negative
 
 
 def _kept(precision: tf.Tensor, shift: tf.Tensor, mean: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -359,7 +352,6 @@ class _Sites:
             self.present = self._collect()
 
     def settle(self) -> float:
-        """Leave the model at the last site that was taken; returns the bound there."""
         return float(self._visit(*self.present)[0])
 
     def converge(self, tracker: Tracker, tolerance: float) -> float:

@@ -34,7 +34,7 @@ from ..covariances import (
 from ..errors import check_count
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
-from ..likelihoods.support import as_numbers
+from ..likelihoods.base import as_numbers
 from ..variational import Form, VariationalFamily, WhitenedGaussian, standard_normal
 
 Cache = tuple[tf.Tensor, ...]

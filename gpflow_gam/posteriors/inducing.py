@@ -151,7 +151,7 @@ class InducingMoments:
             taken = 1.0 - np.sqrt(np.maximum(1.0 - np.square(size), 0.0))
             flat = flat - U @ (taken[:, None] * (U.T @ flat))
             return np.transpose(flat.reshape(z.shape), (2, 1, 0)) + self.mean
-        roots = np.stack([_root(covariance) for covariance in self.covariance])
+        roots = np.stack([covariance_root(S) for S in self.covariance])
         draws: AnyNDArray = np.transpose(roots @ z, (2, 1, 0)) + self.mean
         if self._source.members is None:
             return draws
@@ -391,7 +391,7 @@ def _residual_variance(phi: AnyNDArray, prior: AnyNDArray) -> AnyNDArray:
     return np.where(left > _ROUNDING * prior, left, 0.0)
 
 
-def _root(covariance: AnyNDArray) -> AnyNDArray:
+def covariance_root(covariance: AnyNDArray) -> AnyNDArray:
     """A square root of a covariance beside which the prior's is I, up to rounding."""
     try:  # without jitter, which a line's variance far away would multiply
         return np.linalg.cholesky(covariance)
@@ -448,20 +448,16 @@ class Projection:
         self._W = W[seen]
         self._centre: AnyNDArray = self._W @ (self._inverse @ mean)
 
-    def _moves(self, z: AnyNDArray) -> AnyNDArray:
-        """Steps that lead from W u = z [S, r] to the cone."""
-        moves = np.zeros_like(z)
-        outside = np.flatnonzero(np.any(z @ self._walls.T < 0.0, axis=1))
-        for i in outside:
-            # what leads there is a sum of walls' normals, pushed by none that is not touched
-            moves[i] = self._pushes(z[i]) @ self._walls
-        return moves
-
     def _pushes(self, z: AnyNDArray) -> AnyNDArray:
-        """Multipliers of the walls, [n], that take z [r] to the nearest point of the cone."""
-        if not len(self._walls):  # which ends the process in some versions of scipy
-            return np.zeros(0)
-        return nnls(self._walls.T, -z, maxiter=50 * len(self._walls))[0]
+        """Multipliers [S, n] of the walls that take W u = z [S, r] to the nearest point inside."""
+        pushes = np.zeros((len(z), len(self._walls)))
+        for i in np.flatnonzero(np.any(z @ self._walls.T < 0.0, axis=1)):
+            pushes[i] = nnls(self._walls.T, -z[i], maxiter=50 * len(self._walls))[0]
+        return pushes
+
+    def _moves(self, z: AnyNDArray) -> AnyNDArray:
+        """Steps that lead from W u = z [S, r] to the cone, along the normals of walls touched."""
+        return self._pushes(z) @ self._walls
 
     @functools.cached_property
     def _step(self) -> AnyNDArray:
@@ -475,7 +471,7 @@ class Projection:
     @property
     def derivative(self) -> AnyNDArray:
         """Derivative of the projected mean in the mean, [P, P]: along the walls that it touches."""
-        touched = self._walls[self._pushes(self._centre) > 0.0] @ self._W
+        touched = self._walls[self._pushes(self._centre[None])[0] > 0.0] @ self._W
         along, sizes, _ = np.linalg.svd(touched.T, full_matrices=False)
         along = along[:, sizes > 1e-9]
         result: AnyNDArray = np.eye(len(self._mean)) - self._root @ along @ (
@@ -501,10 +497,7 @@ class Projection:
         P = len(self._mean)
         half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * P), P))
         free = np.concatenate([np.zeros((1, P)), _antithetic(half)])
-        at = self._centre + free @ self._W.T
-        pushes = np.zeros((len(free), len(self._walls)))
-        for i in np.flatnonzero(np.any(at @ self._walls.T < 0.0, axis=1)):
-            pushes[i] = self._pushes(at[i])
+        pushes = self._pushes(self._centre + free @ self._W.T)
         normals = self._walls @ self._W
         _, first, group = np.unique(pushes > 0.0, axis=0, return_index=True, return_inverse=True)
         touching = []

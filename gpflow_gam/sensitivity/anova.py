@@ -183,63 +183,52 @@ def pick_freeze(
     _, every = augmented(members[0][0], grid, [moments for moments, _ in members])
     members = [(moments, response) for moments, (_, response) in zip(every, members)]
     rows = [_rows(inputs, m, kernel.num_columns, num_points, seed) for m in measures]
+
+    def exchanged(
+        moments: InducingMoments, response: Response, V: AnyNDArray, A: AnyNDArray, B: AnyNDArray
+    ) -> tuple[AnyNDArray, ...]:
+        """Total, first, any and both, by columns of rows A [N, D] that are exchanged for B's."""
+
+        def values(name: str, X: AnyNDArray) -> AnyNDArray:
+            """f_c of every draw, [S, N, L]."""
+            phi = moments.features(name, X)
+            return np.einsum("pn,spl->snl", phi, V[:, moments.block(name)])
+
+        own = {name: values(name, A) for name in kernel.names}
+        base = sum(own.values())
+        at_a, at_b = response(base), response(sum(values(n, B) for n in kernel.names))
+        mean = 0.5 * (at_a.mean(axis=1, keepdims=True) + at_b.mean(axis=1, keepdims=True))
+        at_a, at_b = at_a - mean, at_b - mean
+
+        def change(columns: Columns) -> AnyNDArray:
+            """Change of the response at A with these columns from B, [S, N, K]."""
+            X = A.copy()
+            X[:, list(columns)] = B[:, list(columns)]
+            reading = [n for n, read in reads.items() if set(read) & set(columns)]
+            return response(base + sum(values(n, X) - own[n] for n in reading)) - mean - at_a
+
+        total = 0.5 * (np.mean(at_a**2, axis=1) + np.mean(at_b**2, axis=1))
+        first, anyhow = {}, []
+        for c in inputs:
+            moved = change((c,))
+            first[c] = np.mean(at_b * moved, axis=1)
+            anyhow.append(0.5 * np.mean(moved**2, axis=1))
+        both = [np.mean(at_b * change(p), axis=1) - first[p[0]] - first[p[1]] for p in pairs]
+        return (
+            total,
+            np.stack(list(first.values()), axis=1),
+            np.stack(anyhow, axis=1),
+            np.stack(both, axis=1) if both else np.zeros((len(V), 0, total.shape[1])),
+        )
+
     each = -(-num_samples // len(members))
-    result = []
-    for i, (moments, response) in enumerate(members):
-        V = moments.sample(each, seed + i)
-        result.append(_exchanged(moments, response, V, reads, *rows[i % len(rows)], inputs, pairs))
+    result = [
+        exchanged(moments, response, moments.sample(each, seed + i), *rows[i % len(rows)])
+        for i, (moments, response) in enumerate(members)
+    ]
     stacked = [np.concatenate(parts) for parts in zip(*result)]
     varying(stacked[0])
     return PickFreezeDraws(inputs, pairs, *stacked)
-
-
-def _exchanged(
-    moments: InducingMoments,
-    response: Response,
-    V: AnyNDArray,
-    reads: Mapping[str, Columns],
-    A: AnyNDArray,
-    B: AnyNDArray,
-    inputs: Columns,
-    pairs: Sequence[Columns],
-) -> tuple[AnyNDArray, ...]:
-    """The fields of :class:`PickFreezeDraws` after the first two, by columns of A from B."""
-
-    def values(name: str, X: AnyNDArray) -> AnyNDArray:
-        """f_c of every draw, [S, N, L]."""
-        phi = moments.features(name, X)
-        return np.einsum("pn,spl->snl", phi, V[:, moments.block(name)])
-
-    constants = [n for n in moments.kernel.names if n not in reads]
-    own = {name: values(name, A) for name in reads}
-    base = sum(own.values()) + sum(values(n, A) for n in constants)
-    at_a, at_b = response(base), response(sum(values(n, B) for n in moments.kernel.names))
-    mean = 0.5 * (at_a.mean(axis=1, keepdims=True) + at_b.mean(axis=1, keepdims=True))
-    at_a, at_b = at_a - mean, at_b - mean
-
-    def change(columns: Columns) -> AnyNDArray:
-        """Change of the response at A with these columns from B, [S, N, K]."""
-        X = A.copy()
-        X[:, list(columns)] = B[:, list(columns)]
-        total = base
-        for name, there in own.items():
-            if set(reads[name]) & set(columns):
-                total = total + (values(name, X) - there)
-        return response(total) - mean - at_a
-
-    total = 0.5 * (np.mean(at_a**2, axis=1) + np.mean(at_b**2, axis=1))
-    first, anyhow = {}, []
-    for c in inputs:
-        moved = change((c,))
-        first[c] = np.mean(at_b * moved, axis=1)
-        anyhow.append(0.5 * np.mean(moved**2, axis=1))
-    both = [np.mean(at_b * change(p), axis=1) - first[p[0]] - first[p[1]] for p in pairs]
-    return (
-        total,
-        np.stack(list(first.values()), axis=1),
-        np.stack(anyhow, axis=1),
-        np.stack(both, axis=1) if both else np.zeros((len(V), 0, total.shape[1])),
-    )
 
 
 def _rows(
@@ -325,21 +314,13 @@ class FunctionalANOVA:
         result = effect_features(self.moments, self.grid, subset, np.asarray(X))
         if not subset or not result:
             raise ValueError(f"no component has an effect of columns {list(subset)}.")
-        moments = self.moments
-        places = np.concatenate(
-            [np.arange(moments.mean.shape[0])[moments.block(name)] for name in result]
-        )
-        phi = np.concatenate(list(result.values()))
-        mean = phi.T @ moments.mean[places]
-        covariance = moments.covariance[:, places[:, None], places[None, :]]
-        variance = np.einsum("pn,lpq,qn->nl", phi, covariance, phi, optimize=True)
-        own = component_columns(moments.kernel)
-        for name, features in result.items():
+        moments, own = self.moments, component_columns(self.moments.kernel)
+        left = np.zeros((len(result), len(X)))  # by inducing values, of whole components alone
+        for open_, (name, phi) in zip(left, result.items()):
             if own[name] == subset:
                 prior = moments.kernel[name](X, full_cov=False).numpy()
-                left = np.maximum(prior - np.sum(features**2, axis=0), 0.0)
-                variance += left[:, None] * moments.entering([name])
-        return mean, variance
+                open_[:] = np.maximum(prior - np.sum(phi**2, axis=0), 0.0)
+        return moments.summed(np.concatenate(list(result.values())), left, list(result))
 
 
 def functional_anova(

@@ -14,8 +14,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import logsumexp
 
 from ...kernels.fixed_inputs import FixedInputKernel
-from ...likelihoods.base import unwrapped
-from ...likelihoods.support import checked_observations
+from ...likelihoods.base import checked_observations, unwrapped
 from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_solutions
 from ...posteriors.inducing import Block, InducingMoments, ShapedMoments

@@ -17,8 +17,7 @@ from numpy.random import Generator
 
 from ... import likelihoods
 from ...likelihoods import conditional_distribution
-from ...likelihoods.base import unwrapped
-from ...likelihoods.support import checked_observations
+from ...likelihoods.base import checked_observations, unwrapped
 from . import encoding
 from .base import Family, Levels, Pair, Response, first, tensors
 from .encoding import Observed

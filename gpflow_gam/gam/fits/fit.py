@@ -18,9 +18,8 @@ from ...bijectors import exponential
 from ...errors import NotPositiveDefinite, check_choice
 from ...kernels import AdditiveKernel
 from ...likelihoods import Autoregressive, Quasi, Weighted
-from ...likelihoods.base import unwrapped
+from ...likelihoods.base import checked_observations, unwrapped
 from ...likelihoods.expectations import constant_predictor
-from ...likelihoods.support import checked_observations
 from ...models import AdditiveModel, AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import Checkpoint, FitResult, Solution, TimeBudget
 from ...optimizers.binned import bins

@@ -20,10 +20,9 @@ from ...errors import ExtrapolationWarning, HeavyTailWarning, warn_caller
 from ...kernels import AdditiveKernel
 from ...kernels.correlation import Values, parameters_of, with_values
 from ...likelihoods import Weighted
-from ...likelihoods.base import unwrapped
+from ...likelihoods.base import checked_observations, unwrapped
 from ...likelihoods.expectations import constant_predictor
 from ...likelihoods.predictive import response_interval
-from ...likelihoods.support import checked_observations
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import (
     FitResult,

@@ -18,13 +18,13 @@ from scipy.linalg import block_diag
 from scipy.stats import norm
 
 from ...errors import check_choice, check_level
+from ...likelihoods.base import checked_observations
 from ...likelihoods.predictive import (
     expected_response,
     predictive_log_density,
     roots,
     summarised_response,
 )
-from ...likelihoods.support import checked_observations
 from ...threads import each
 from ..components.plan import Component
 from ..frames.encoding import Holes, NumericColumn, filled

@@ -43,7 +43,6 @@ class RowSample:
         return cls(indices, values[indices - start], halvings)._within()
 
     def merged(self, other: RowSample) -> RowSample:
-        """The sample of the rows of both."""
         halvings = max(self.halvings, other.halvings)
         parts = [s._halved(halvings) for s in (self, other) if len(s.indices)]
         if not parts:
@@ -296,7 +295,6 @@ class BinSums:
     origin: AnyNDArray  # [d]
 
     def merged(self, other: BinSums) -> BinSums:
-        """Sums of the rows of both."""
         if np.array_equal(self.cells, other.cells):
             counts, sums = self.counts + other.counts, self.sums + other.sums
             return BinSums(self.cells, counts, sums, self.origin)
@@ -329,7 +327,6 @@ class Bins:
 
     @property
     def number(self) -> int:
-        """G."""
         return len(self.points)
 
     def mass(self, weights: RowArray | None = None) -> AnyNDArray:
@@ -387,7 +384,6 @@ class Coder:
         return cells
 
     def sums(self) -> BinSums:
-        """Sums of these rows."""
         order = np.argsort(self._cells)
         order = order[self._counts[order] > 0]
         return BinSums(self._cells[order], self._counts[order], self._sums[order], self.grid.origin)
@@ -492,12 +488,10 @@ class Columns(abc.ABC):
 
     @property
     def number(self) -> int:
-        """The number of rows, N."""
         return len(self.X)
 
     @property
     def width(self) -> int:
-        """The number of columns, D."""
         return int(self.X.shape[1])
 
     def mass(self, columns: tuple[int, ...], level: Level | None = None) -> AnyNDArray:

@@ -17,6 +17,7 @@ from scipy.linalg import cholesky, lapack, solve_triangular
 
 from ...kernels.correlation import Values
 from ...likelihoods.expectations import mean_curvature
+from ...posteriors.inducing import covariance_root
 from .evidence import GaussianPosterior, features_at_bins, slices, times
 from .passes import Rows
 
@@ -50,7 +51,6 @@ class Neighbourhoods:
     number: int  # of rows, N
 
     def __len__(self) -> int:
-        """The number of folds."""
         return len(self.out)
 
     @classmethod
@@ -123,7 +123,6 @@ class Neighbourhoods:
 
     @classmethod
     def of_rows(cls, number: int) -> Neighbourhoods:
-        """Folds of single rows."""
         parts = tuple(np.arange(number)[:, None])
         return cls(parts, parts, number)
 
@@ -138,7 +137,6 @@ class Neighbourhoods:
         return matrices[0], matrices[1]
 
     def some(self, which: AnyNDArray) -> Neighbourhoods:
-        """Some of the folds."""
         out, predicted = (tuple(part[i] for i in which) for part in (self.out, self.predicted))
         return Neighbourhoods(out, predicted, self.number)
 
@@ -161,7 +159,6 @@ class Neighbourhoods:
 
     @property
     def digest(self) -> str:
-        """A digest of the folds."""
         digest = hashlib.blake2b(digest_size=16)
         for part in (*self.out, *self.predicted):
             digest.update(np.int64(len(part)).tobytes())
@@ -344,7 +341,7 @@ class RowPosterior:
     ) -> None:
         self.features, self.enters = features, enters
         self._moments = mean, covariance
-        self._roots = [_root(S) for S in covariance]
+        self._roots = [covariance_root(S) for S in covariance]
         # V = R (R^-1 mean + e), e standard normal
         self._u = [np.linalg.lstsq(R, m, rcond=None)[0] for R, m in zip(self._roots, mean.T)]
 
@@ -518,15 +515,6 @@ def marginal_cavities(mean: AnyNDArray, var: AnyNDArray, sites: Sites, prior: An
     bad = ~np.all((spread >= 0.0) & np.isfinite(spread) & np.isfinite(center), axis=1)
     center[bad], spread[bad] = 0.0, prior[bad]
     return Cavity(center, spread, mean, bad)
-
-
-def _root(covariance: AnyNDArray) -> AnyNDArray:
-    """R with R R' a covariance, whose smallest eigenvalues may be lost in rounding."""
-    try:
-        return np.linalg.cholesky(covariance)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(covariance)
-        return vectors * np.sqrt(np.maximum(values, 1e-14))
 
 
 _MAX_BETWEEN = 3000  # most inducing values times predictors whose covariances are computed

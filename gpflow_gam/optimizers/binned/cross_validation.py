@@ -19,8 +19,7 @@ from ...bijectors import restore_on_error
 from ...covariances import relative_jitter
 from ...errors import NotPositiveDefinite
 from ...likelihoods import Weighted
-from ...likelihoods.base import unwrapped
-from ...likelihoods.support import checked_observations
+from ...likelihoods.base import checked_observations, unwrapped
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
 from ..minimizers import (
@@ -104,7 +103,6 @@ class LeftOutDensity:
         self._evidence = Evidence(places, relative_jitter(None, tf.float64))
 
     def at(self, sites: Sites) -> LeftOutDensity:
-        """The density at other sites."""
         result = copy.copy(self)
         result.sites = sites
         return result
@@ -337,7 +335,6 @@ class _Search:
     def gaussian(
         self, model: AdditiveSGPR | AdditiveSVGP, solution: Solution, bound: CollapsedBound
     ) -> tuple[FitResult, Solution]:
-        """The best hyperparameters for Gaussian data."""
         target = LeftOutDensity(model, bound.rounds, self.neighbourhoods)
         starts = [solution.optimum, _smooth(bound.rounds, solution.optimum)]
         if len(bound.noise):
@@ -372,7 +369,6 @@ class _Search:
         return self.tracker.result(converged, message, elbo), result
 
     def by_turns(self, model: AdditiveSVGP, solution: Solution) -> tuple[FitResult, Solution]:
-        """The best hyperparameters for other data."""
         rounds, rows, tolerance = solution.rounds, solution.rows, self.tracker.tolerance
 
         def target_at(now: Evaluation, x: AnyNDArray, signed: bool) -> LeftOutDensity:
@@ -434,7 +430,7 @@ class _Search:
             converged, message = False, self.tracker.why(error)
         hessian = differenced(lambda u: target.loss(u)[1], x) if len(x) else None
         u, phi = rounds.split(x)
-        result = Solution(rows, now.point.data, now.q, rounds.values(u), x, rounds, hessian=hessian)
+        result = Solution(now.point.data, now.q, x, rounds, hessian=hessian)
         sites = target.sites
         assert sites is not None
         beyond = _beyond(result, model.likelihood, sites, self.neighbourhoods)

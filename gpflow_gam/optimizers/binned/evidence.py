@@ -170,11 +170,9 @@ class Evidence:
         self._last: list[tuple[bytes, Block] | None] = [None] * len(self.places)
 
     def __len__(self) -> int:
-        """The number of components, C."""
         return len(self.places)
 
     def posterior(self, data: PseudoData, values: Values, scale: float = 1.0) -> GaussianPosterior:
-        """The posterior of the pseudo-data."""
         roots, features = zip(*(self._at_nodes(c, values) for c in range(len(self))))
         at_data = Projection(features, data, scale)
         # exactly symmetric, as models that store it make it
@@ -198,7 +196,6 @@ class Evidence:
         return self._at_nodes(which, values)[1]
 
     def block(self, which: int, values: Values) -> Block:
-        """One component at values of its parameters."""
         return Block(self.places[which], values, self._jitters[which])
 
     def blocks(self, values: Values) -> list[Block]:
@@ -213,7 +210,6 @@ class Evidence:
         return blocks
 
     def part(self, which: int) -> Evidence:
-        """The evidence of one component."""
         evidence = Evidence(self.places[which : which + 1], 0.0)
         evidence._jitters = self._jitters[which : which + 1]
         return evidence
@@ -447,7 +443,6 @@ class RowComponent:
         return int(self.residual_bins.max()) + 1
 
     def rows(self, which: AnyNDArray) -> RowComponent:
-        """The component at some of the rows."""
         multiplier = None if self.multiplier is None else self.multiplier[which]
         bins = dataclasses.replace(self.bins, codes=self.bins.codes[which], counts=None)
         return dataclasses.replace(self, bins=bins, multiplier=multiplier)

@@ -203,7 +203,6 @@ class Tables:
         return var
 
     def _looked_up(self, rows: Encoded) -> AnyNDArray:
-        """Variances from tables."""
         n = len(rows.codes[0])
         var = np.zeros((n, self._L))
         number = max(1, -(-n // _LOOKED_UP))
@@ -260,7 +259,6 @@ class Sums:
         self._constants = [c for c, same in enumerate(constants(components)) if same]
 
     def zero(self) -> PseudoData:
-        """The sums of no rows."""
         L, R = self._outputs, sum(self._sizes)
         masses = tuple(np.zeros((L, c.num_residual)) for c in self._components)
         return PseudoData(np.zeros((L, R, R)), np.zeros((R, L)), masses)
@@ -449,7 +447,6 @@ class Rows:
         return (which >= self.start) & (which < self.start + len(self.Y))
 
     def blocks(self) -> Iterator[slice]:
-        """The rows here in blocks."""
         for start in range(0, len(self.Y), BLOCK):
             yield slice(start, min(start + BLOCK, len(self.Y)))
 

@@ -360,7 +360,6 @@ class Point:
     phi: AnyNDArray  # coordinates of the likelihood's parameters
 
     def scaled(self, factor: float) -> Point:
-        """The point for so many times the rows."""
         return dataclasses.replace(self, data=self.data * factor)
 
     def arrays(self) -> dict[str, AnyNDArray]:
@@ -382,7 +381,6 @@ class Point:
         return cls(PseudoData(precision, shift, tuple(masses)), u, phi)
 
     def towards(self, other: Point, share: float) -> Point:
-        """The point at a share of the way."""
         return Point(
             self.data.towards(other.data, share),
             self.u + share * (other.u - self.u),
@@ -414,7 +412,6 @@ class Mixing:
         return np.append(shares, 1.0 - np.sum(shares))
 
     def target(self, weights: AnyNDArray) -> Point:
-        """The targets' mixture."""
         data = functools.reduce(operator.add, (p.data * w for p, w in zip(self.targets, weights)))
         last = self.targets[-1]
         # where nothing is to be gained, as by variances that have vanished, targets are anywhere

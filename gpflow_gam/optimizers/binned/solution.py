@@ -259,7 +259,6 @@ class CollapsedBound:
         return whole
 
     def alone(self, u: AnyNDArray) -> Callable[[int], Loss | None]:
-        """As of :class:`Rounds`."""
         return self.rounds.alone(self.data(u), u, 1.0 / self.split(u)[1])
 
     def hessian(self, u: AnyNDArray) -> AnyNDArray:
@@ -282,7 +281,6 @@ class CollapsedBound:
         return posterior_of(data.precision / noise, data.shift / noise, roots)
 
     def set(self, u: AnyNDArray) -> None:
-        """Write coordinates to the model."""
         self.rounds.set(u)
         if len(self.noise) and self.parameter.numpy() < self.least:
             self.parameter.assign(self.least)
@@ -317,10 +315,8 @@ class Solution:
     likelihood's parameters.
     """
 
-    rows: Rows
     data: PseudoData
     q: GaussianPosterior
-    values: Callable[[Parameter], AnyNDArray]  # of the kernels' parameters
     optimum: AnyNDArray  # coordinates of what was learnt, [K]
     rounds: Rounds  # give the evidence of the sums
     bound: CollapsedBound | None = None  # of Gaussian data, whose sums the noise divides
@@ -333,17 +329,22 @@ class Solution:
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
         """The solution at coordinates of a collapsed bound, to which the model has been set."""
-        values = bound.rounds.values(bound.split(u)[0])
-        return cls(bound.rows, bound.data(u), bound.posterior(u), values, u, bound.rounds, bound)
+        return cls(bound.data(u), bound.posterior(u), u, bound.rounds, bound)
 
-    def at(self, x: AnyNDArray) -> tuple[GaussianPosterior, Callable[[Parameter], AnyNDArray]]:
+    @property
+    def rows(self) -> Rows:
+        return self.rounds.rows
+
+    @functools.cached_property
+    def values(self) -> Values:
+        return self.rounds.values(self.rounds.split(self.optimum)[0])
+
+    def at(self, x: AnyNDArray) -> tuple[GaussianPosterior, Values]:
         """The posterior of the same sums at other coordinates, and the parameters' values there."""
         values, data, scale = self.parameters(x)
         return self.rounds.evidence.posterior(data, values, scale), values
 
-    def parameters(
-        self, x: AnyNDArray
-    ) -> tuple[Callable[[Parameter], AnyNDArray], PseudoData, float]:
+    def parameters(self, x: AnyNDArray) -> tuple[Values, PseudoData, float]:
         """Values of the kernels' parameters at coordinates, the sums, and their factor."""
         if self.bound is None:
             return self.rounds.values(self.rounds.split(x)[0]), self.data, 1.0
@@ -365,11 +366,12 @@ class Solution:
             except (NotPositiveDefinite, StartError):
                 return None
             u, phi = rounds.split(x)
-            values, curvature = rounds.values(u), self.curvature
+            curvature = self.curvature
             if len(phi):
-                curvature = rounds.rows.sweep(model.likelihood, values, now.q).curvature
+                sweep = rounds.rows.sweep(model.likelihood, rounds.values(u), now.q)
+                curvature = sweep.curvature
             new = dataclasses.replace(
-                self, data=now.point.data, q=now.q, values=values, optimum=x, curvature=curvature
+                self, data=now.point.data, q=now.q, optimum=x, curvature=curvature
             )
             elbo = now.elbo + rounds.log_prior(u, phi)
         if isinstance(model, AdditiveSVGP):
@@ -410,7 +412,6 @@ class Solution:
         return moved, solve_triangular(root, np.eye(len(root)), lower=True).T
 
     def assign(self, model: AdditiveSGPR | AdditiveSVGP) -> None:
-        """Set the model to the coordinates and q."""
         (self.rounds if self.bound is None else self.bound).set(self.optimum)
         if isinstance(model, AdditiveSVGP):
             assign_posterior(model, self.q)
@@ -464,7 +465,7 @@ def present_solution(
         values = rounds.values(rounds.hyperparameters.get())
         q = present_posterior(model)
         data = rows.sweep(model.likelihood, values, q, tune=False, signed=True).data
-        return Solution(rows, data, q, values, rounds.coordinates(), rounds)
+        return Solution(data, q, rounds.coordinates(), rounds)
 
 
 def solution_of_sums(
@@ -479,11 +480,9 @@ def solution_of_sums(
     """A solution from its parts, with rows that may have no more than components."""
     if sums is not None:
         bound = CollapsedBound(model, rows, sums=sums)
-        values = bound.rounds.values(optimum[: len(bound.kernel)])
-        return Solution(rows, data, q, values, optimum, bound.rounds, bound)
+        return Solution(data, q, optimum, bound.rounds, bound)
     rounds = Rounds(model.kernel, model.likelihood, rows, None)
-    values = rounds.values(rounds.split(optimum)[0])
-    return Solution(rows, data, q, values, optimum, rounds, curvature=curvature)
+    return Solution(data, q, optimum, rounds, curvature=curvature)
 
 
 # --- hyperparameters of components that have a shape, learnt under it -----------------------------
