@@ -265,6 +265,17 @@ def test_a_loss_finds_the_head_whose_output_it_is_given() -> None:
         fresh(Y, np.array(one(X)))
 
 
+@pytest.mark.parametrize("loss", [None, "mse"])
+def test_a_head_is_not_trained_by_another_loss(loss: str | None) -> None:
+    """It would learn its prior, or its variance as another response."""
+    model = keras.Sequential([AdditiveGP(gg.s(0), num_data=N, num_inducing=4, name="gp")])
+    model.compile("adam", loss)
+    with pytest.raises(ValueError, match="gp learns in head.loss, and this training step has"):
+        model.fit(X, Y, verbose=0)
+    model.compile("adam", model.layers[0].loss)
+    assert np.isfinite(model.fit(X, Y, verbose=0).history["loss"]).all()
+
+
 # --- layers that do not stretch distances --------------------------------------------------------
 
 

@@ -201,6 +201,7 @@ class _Penalty(keras.regularizers.Regularizer):
     def __call__(self, variable: Any) -> tf.Tensor:
         head = self._head()
         assert head is not None  # it owns the variable
+        head.check_learns()
         penalty = head.penalty()
         if variable.shape[0] == 0:  # of a head without hyperparameters; Keras asks for a gradient
             penalty += tf.cast(tf.reduce_sum(variable), penalty.dtype)
@@ -294,6 +295,7 @@ class AdditiveGP(GPHead):
         super().__init__(specification, normalization, output, level, frozen, **options)
         self._steps = constant_weight(self, "steps", ())
         self._starts = constant_weight(self, "starts", ())
+        self._learnt_in: Callable[[], Any] = lambda: None
         self._shapes = _HeadShapes(self._gp, self.structure.width)
         # Keras compiles by XLA where it may; a projection is computed by numpy
         self.supports_jit = not self._shapes
@@ -434,6 +436,8 @@ class AdditiveGP(GPHead):
         """
         if not self.trainable:  # there is no KL, which num_data scales
             return super()._observe(forward, y, moments, weight)
+        if not tf.executing_eagerly():
+            self._learnt_in = weakref.ref(tf.compat.v1.get_default_graph())
         fits = forward.num_rows <= self.num_data
         message = f"num_data={self.num_data} of {self.name} is smaller than the batch:"
         moments = asserted(moments, fits, [message, forward.num_rows])
@@ -658,6 +662,14 @@ class AdditiveGP(GPHead):
             zeros = tf.zeros([L, P, P], tf.float64), tf.zeros([P, L], tf.float64)
             gp.variational.assign_sites(gp.blocks.cholesky(), *zeros)
         self._steps.assign(tf.zeros_like(self._steps))
+
+    def check_learns(self) -> None:
+        """:raises ValueError: the present graph trains the layer, and its loss was not asked."""
+        if self.has_trained_here() and self._learnt_in() is not self._trained_in():
+            raise ValueError(
+                f"{self.name} learns in head.loss, and this training step has another loss or none "
+                "(or asks for model.losses before it): compile with loss=head.loss."
+            )
 
     def penalty(self) -> tf.Tensor:
         """
