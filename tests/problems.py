@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -18,6 +19,7 @@ from gpflow.kernels import (
     RationalQuadratic,
     SquaredExponential,
 )
+from scipy.signal import lfilter
 
 import gpflow_gam as gg
 
@@ -142,6 +144,25 @@ def violation(values: Any, shape: str = "increasing") -> float:
     order, sign = SHAPES[shape]
     down = np.maximum(-sign * np.diff(np.asarray(values, dtype=float), order, axis=-1), 0.0)
     return float(down.max() / max(np.ptp(values), 1e-300))
+
+
+def assert_close(results: Any, expected: Any, **tolerances: Any) -> None:
+    """Of each of several arrays, of whatever shapes."""
+    for result, wanted in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, wanted, **tolerances)
+
+
+def reloaded(gam: gg.GAM, path: Path, **options: bool) -> gg.GAM:
+    """A GAM from the file that it is saved in."""
+    gam.save(path, **options)
+    return gg.GAM.load(path)
+
+
+def autocorrelated(rng: np.random.Generator, number: int, rho: float) -> np.ndarray:
+    """Noise of variance one, each value ``rho`` times the last one and what is new."""
+    new = rng.normal(size=number)
+    new[1:] *= np.sqrt(1.0 - rho**2)
+    return lfilter([1.0], [1.0, -rho], new)
 
 
 # --- numpy references ------------------------------------------------------------------------

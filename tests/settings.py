@@ -10,6 +10,7 @@ import typing
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("MPLBACKEND", "Agg")
 
 # The models here are small: the suite's time goes into tracing, optimizing and compiling graphs
 # that run once or twice, and into threads that wait for one another. So each process has one thread

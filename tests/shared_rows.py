@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+import gpflow_gam as gg
+from gpflow_gam.distribute.gam import fit_share
 from gpflow_gam.storage import Communicator
 
 
@@ -40,3 +42,13 @@ def run(number: int, work: Callable[[Communicator], Any], seconds: float = 120.0
     for thread in threads:
         thread.join(seconds)
     return result
+
+
+def fits(make: Callable[[], gg.GAM], parts: list[Any], y: Any = None, **options: Any) -> list[Any]:
+    """The GAMs of workers of which each has one of the parts, or the errors that they raise."""
+
+    def work(communicator: Communicator) -> gg.GAM:
+        part = parts[communicator.place]
+        return fit_share(make(), lambda: part, y, communicator=communicator, **options)
+
+    return run(len(parts), work)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import warnings
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,8 +14,6 @@ from scipy.stats import norm
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
 from gpflow_gam.gam.terms import parse_formula
-
-matplotlib.use("Agg")
 
 
 def make(n=150):
@@ -124,8 +121,7 @@ def test_what_the_data_do_not_determine_is_finite_and_said(family):
     data["v"] = rng.normal(size=300)
     with pytest.warns(gg.IdentifiabilityWarning, match=r"not determine linear\(x\)"):
         gg.GAM("y ~ x + v + w", family=family).fit(data.assign(w=data["x"] - data["v"]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", gg.IdentifiabilityWarning)
+    with warnings.catch_warnings(action="error", category=gg.IdentifiabilityWarning):
         if family == "bernoulli":  # few rows, and a level of two rows that differ
             few = pd.DataFrame({"x": np.linspace(-1.0, 1.0, 20), "g": list("ab" + "c" * 18)})
             few["g"] = few["g"].replace({"a": "b"})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import problems
 import pytest
 import tensorflow as tf
+from response_cases import responses
 from scipy.special import expit
 from scipy.stats import norm
 
@@ -26,27 +28,12 @@ def table(n: int = N, seed: int = 3) -> pd.DataFrame:
     x, z = rng.uniform(size=n), rng.uniform(-1.0, 1.0, n)
     g = rng.choice(list("abc"), n)
     f = np.sin(5.0 * x) + 0.6 * z + (g == "a")
-    mu = expit(f)
+    own = {"x": x, "z": z, "g": g, "w": np.maximum(rng.integers(0, 4, n), 1)}
+    own |= {"o": 0.3 * rng.normal(size=n), "trials": rng.integers(3, 9, n)}
+    own |= {"binomial": rng.binomial(own["trials"], expit(f))}
     return pd.DataFrame(
-        {
-            "x": x,
-            "z": z,
-            "g": g,
-            "w": np.maximum(rng.integers(0, 4, n), 1),
-            "o": rng.normal(size=n),
-            "trials": rng.integers(3, 9, n),
-            "gaussian": f + 0.4 * rng.normal(size=n),
-            "poisson": rng.poisson(np.exp(f)),
-            "negative_binomial": rng.poisson(np.exp(f) * rng.gamma(2.0, 0.5, n)),
-            "bernoulli": rng.uniform(size=n) < mu,
-            "gamma": rng.gamma(3.0, np.exp(f) / 3.0),
-            "beta": np.clip(rng.beta(6.0 * mu, 6.0 * (1.0 - mu)), 1e-3, 1.0 - 1e-3),
-            "student_t": f + 0.3 * rng.standard_t(3.0, n),
-            "categorical": rng.choice(list("uvw"), n),
-            "ordinal": np.digitize(f + rng.normal(size=n), [-0.5, 1.0]),
-            "heteroskedastic": f + np.exp(z - 1.0) * rng.normal(size=n),
-        }
-    ).assign(binomial=lambda d: rng.binomial(d["trials"], mu))
+        own | {"heavy": f + 0.4 * rng.standard_t(1.5, n)} | responses(f - 0.5, seed + 1)
+    )
 
 
 def fitted(family: str, data: pd.DataFrame, terms=None, **options) -> gg.GAM:
@@ -338,7 +325,7 @@ def test_rows_that_cannot_be_left_out_are_warned_of_and_counted(newton, monkeypa
     monkeypatch.setattr(
         type(gam.fitted),
         "predict_link",
-        lambda fit, X: (predict(fit, X)[0], 10 * predict(fit, X)[1]),
+        lambda fit, X: (predict(fit, X)[0], 4 * predict(fit, X)[1]),
     )
     with pytest.warns(gg.LeaveOneOutWarning, match=r"of 36 rows could not be left out") as said:
         result = gam.loo()
@@ -564,27 +551,6 @@ def test_long_names_stand_below_the_table(stacked):
 # --- smoothness chosen by predicting rows without their neighbourhoods ---------------------------
 
 
-def waves(n: int = 60, seed: int = 0) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
-    x, z = rng.uniform(size=n), rng.uniform(-1.0, 1.0, n)
-    g = rng.choice(list("abc"), n)
-    f = np.sin(5.0 * x) + 0.6 * z * x + (g == "a")
-    mean = np.exp(f) * rng.gamma(2.0, 0.5, n)
-    return pd.DataFrame(
-        {
-            "x": x,
-            "z": z,
-            "g": g,
-            "w": np.maximum(rng.integers(0, 4, n), 1),
-            "o": 0.3 * rng.normal(size=n),
-            "y": f + 0.4 * rng.normal(size=n),
-            "count": rng.poisson(mean),
-            "class": rng.choice(list("uv"), n),
-            "heavy": f + 0.4 * rng.standard_t(1.5, n),
-        }
-    )
-
-
 def windows(n: int, reach: int) -> list[range]:
     return [range(max(0, i - reach), min(n, i + reach + 1)) for i in range(n)]
 
@@ -595,16 +561,16 @@ TERMS = s("x", k=5) + factor("g") + s("x", by="z", k=4)
 @pytest.mark.parametrize(
     ("family", "y", "groups"),
     [
-        ("gaussian", "y", 2),
-        ("negative_binomial", "count", 15),
+        ("gaussian", "gaussian", 2),
+        ("negative_binomial", "negative_binomial", 15),
         ("student_t", "heavy", 2),
         ("student_t", "heavy", 15),
-        ("by parameter", "y", 15),
+        ("by parameter", "gaussian", 15),
     ],
 )
 def test_the_criterion_is_loos_density_and_its_gradient_agrees_with_differences(family, y, groups):
     """With weights and multipliers; folds of more rows than inducing values, and of fewer."""
-    data = waves()
+    data = table(60)
     if family == "by parameter":
         gam = gg.GAM({"mean": TERMS, "scale": linear("z")}, weights="w").fit(data, y)
     else:
@@ -632,9 +598,7 @@ def autocorrelated(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
     """A wave in time with autocorrelated noise."""
     rng = np.random.default_rng(seed)
     t = np.linspace(0.0, 1.0, n)
-    e = np.zeros(n)
-    for i, z in enumerate(rng.normal(size=n)):
-        e[i] = 0.8 * e[i - 1] + 0.6 * z if i else z
+    e = problems.autocorrelated(rng, n, 0.8)
     f = np.sin(2.0 * np.pi * t) + t
     return pd.DataFrame({"t": t, "y": f + 0.5 * e}), f
 
@@ -664,12 +628,12 @@ def test_autocorrelated_noise_is_not_taken_for_a_function():
     assert np.abs(slope).max() < 0.5
 
 
-@pytest.mark.parametrize(("family", "y"), [("gaussian", "y"), ("poisson", "count")])
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning", "ignore::UserWarning")
-def test_standard_errors_allow_for_the_mean_product_of_neighbours_residuals(family, y):
-    data, near = waves(), windows(60, 3)
+def test_standard_errors_allow_for_the_mean_product_of_neighbours_residuals(family):
+    data, near = table(60), windows(60, 3)
     terms = s("x", k=5) + linear("z")
-    gam = gg.GAM(terms, family).fit(data, y, criterion="ncv", groups=near, max_iterations=1)
+    gam = gg.GAM(terms, family).fit(data, family, criterion="ncv", groups=near, max_iterations=1)
     solution, likelihood = gam.fitted.solution, gam.fitted.model.likelihood
     rows, S = solution.rows, solution.q.covariance[0]
     if solution.bound is None:
@@ -719,7 +683,7 @@ def test_a_saved_fit_has_the_same_bands(tmp_path):
 )
 def test_bad_combinations_of_arguments_are_refused(gam, fit, words):
     with pytest.raises(ValueError, match=words):
-        gg.GAM(s("x", k=5), **gam).fit(waves(), "y", **fit)
+        gg.GAM(s("x", k=5), **gam).fit(table(60), "gaussian", **fit)
 
 
 @pytest.mark.parametrize("options", [{"callback": lambda _: "enough"}, {"max_seconds": 1e-9}])
@@ -736,10 +700,7 @@ def test_an_end_before_rows_are_left_out_ends_the_fit(options):
 
 def test_draws_of_quantities_have_the_standard_errors_of_predictions():
     """Of noise that lasts, with all that standard errors allow for beyond the posterior's own."""
-    rng = np.random.default_rng(0)
-    noise = rng.normal(size=300)
-    for i in range(1, 300):
-        noise[i] = 0.7 * noise[i - 1] + np.sqrt(0.51) * noise[i]
+    noise = problems.autocorrelated(np.random.default_rng(0), 300, 0.7)
     data = pd.DataFrame({"t": np.arange(300.0), "y": np.sin(np.arange(300) / 40) + 0.5 * noise})
     gam = gg.GAM(s("t", k=20)).fit(data, "y", criterion="ncv", groups=np.arange(300) // 15)
     new = data.iloc[[40, 150, 260]]
@@ -754,7 +715,7 @@ def test_draws_of_quantities_have_the_standard_errors_of_predictions():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 def test_labels_and_neighbours_follow_rows_that_are_dropped():
-    data = waves(30).assign(site=np.arange(30) // 5)
+    data = table(30).assign(site=np.arange(30) // 5)
     data.loc[[3, 20, 21], "x"] = np.nan
     near = windows(30, 2)
     kept = data.drop([3, 20, 21])
@@ -763,7 +724,7 @@ def test_labels_and_neighbours_follow_rows_that_are_dropped():
 
     def fit(rows, groups):
         gam = gg.GAM(s("x", k=5), missing="drop")
-        gam.fit(rows, "y", criterion="ncv", groups=groups, max_iterations=3)
+        gam.fit(rows, "gaussian", criterion="ncv", groups=groups, max_iterations=3)
         return gam.fitted.solution.optimum
 
     np.testing.assert_allclose(fit(data, near), fit(kept, left), atol=1e-10)

@@ -22,6 +22,8 @@ import pandas as pd
 import pytest
 import shared_rows
 import tensorflow as tf
+from problems import assert_close
+from shared_rows import fits
 from test_package import script as example_of
 
 import gpflow_gam as gg
@@ -53,8 +55,7 @@ def batches_of(rows: tf.data.Dataset, number: int = 40) -> Any:
 def assert_equal(
     result: gg.distribute.DistributedFit, expected: gg.distribute.DistributedFit
 ) -> None:
-    for a, b in zip(script.values(result), script.values(expected)):
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+    assert_close(script.values(result), script.values(expected), rtol=1e-10, atol=1e-10)
 
 
 def assert_file_equal(path: Path, expected: dict[str, gg.distribute.DistributedFit]) -> None:
@@ -92,8 +93,7 @@ def test_is_a_plain_loop(on_one_device: dict[str, gg.distribute.DistributedFit])
         adam.apply(tape.gradient(loss, variables, unconnected_gradients="zero"), variables)
     result = on_one_device["svgp"]
     np.testing.assert_allclose(result.history, history, rtol=1e-10)
-    for a, b in zip(result.model.trainable_variables, variables):
-        np.testing.assert_allclose(a, b, atol=1e-10)
+    assert_close(result.model.trainable_variables, variables, atol=1e-10)
     assert (result.resumed_from, len(result.history)) == (0, 8)
 
 
@@ -450,8 +450,7 @@ def test_reports_are_those_of_keras(of_keras, reported):
         np.testing.assert_allclose(reported.epochs[name], history[name], rtol=1e-10, err_msg=name)
     assert len(reported.history) == 12  # two epochs of five, and two steps
     again = fit(script.reporting, **{**EPOCHS, "num_steps": 10})
-    for a, b in zip(again.model.get_weights(), weights, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+    assert_close(again.model.get_weights(), weights, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -511,16 +510,6 @@ def shares(data: pd.DataFrame, number: int) -> list[pd.DataFrame]:
     """Unequal ones."""
     cuts = [0, *(len(data) * np.arange(1, number) ** 2 // number**2), len(data)]
     return [data.iloc[a:b] for a, b in itertools.pairwise(cuts)]
-
-
-def fits(gam: Any, parts: list[Any], y: Any, **options: Any) -> list[Any]:
-    """Of one worker a part."""
-
-    def work(communicator: Communicator) -> gg.GAM:
-        part = parts[communicator.place]
-        return fit_share(gam(), lambda: part, y, communicator=communicator, **options)
-
-    return shared_rows.run(len(parts), work)
 
 
 def assert_same(result: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance: float) -> None:
@@ -647,17 +636,11 @@ def test_kernels_of_the_same_kind_are_the_same_argument() -> None:
 
 
 def test_arguments_must_be_alike() -> None:
-    each = iter((5, 6))
-    gam = lambda: gg.GAM(s("x", k=next(each)), "poisson")
-    for error in fits(gam, shares(distributed_gam.table(200), 2), "count"):
+    each, parts = iter((5, 6)), shares(distributed_gam.table(200), 2)
+    for error in fits(lambda: gg.GAM(s("x", k=next(each)), "poisson"), parts, "count"):
         assert isinstance(error, ValueError)
         assert str(error).startswith("terms: worker 1 was started with")
-
-
-def test_an_option_that_there_is_not_is_an_error_on_all() -> None:
-    for error in fits(
-        distributed_gam.gam, shares(distributed_gam.table(200), 2), "count", max_iteration=3
-    ):
+    for error in fits(distributed_gam.gam, parts, "count", max_iteration=3):
         assert "has no option 'max_iteration'; is it 'max_iterations'?" in str(error)
 
 

@@ -568,8 +568,7 @@ CASES: dict[str, tuple[Any, Any, str]] = {
 
 def fitted_case(case: str) -> gg.GAM:
     terms, family, kind = CASES[case]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return gg.GAM(terms, family=family).fit(rows(), responses()[kind], max_iterations=8)
 
 

@@ -158,8 +158,7 @@ def jagged(number: int) -> pd.DataFrame:
 def test_many_rows_of_a_rough_curve_are_fitted_without_a_false_alarm(monkeypatch):
     """Nodes had lost some nats of many rows, and the fit was said not to have converged."""
     data, curve = jagged(50_000), s("distance", bs="se")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         gam = gg.GAM(curve).fit(data, y="y")
     assert gam.fitted.spec.refined == ("s(distance)",)
     result = gam.fitted.result
@@ -306,66 +305,46 @@ def test_a_step_that_leads_astray_in_one_part_is_no_convergence(monkeypatch):
 
 # --- when a fit is made anew to finer sums over rows ---------------------------------------------
 
+FINER = {"usual": 0.1, 1024: 0.01, None: 0.0}
+COARSE = {"usual": 0.1, 1024: 0.1, 2048: 0.1, None: 0.1}
+ANEW = [("usual", (), None), (1024, ("curve",), None), (2048, ("curve",), "model 2")]
 
-class Fits:
-    """Fits that last ten seconds each and lose what they are told to."""
 
-    def __init__(self, curve: float, surface: float, discretisation: dict[Any, float]) -> None:
-        """:param curve: what it loses to usual nodes; a hundredth of that to fine ones."""
-        self.lost, self.discretisation = {"curve": curve, "surface": surface}, discretisation
-        self.now, self.bins, self.asked = 0.0, "usual", []
-        self.ended, self.lost_later = False, surface
+@pytest.mark.parametrize(
+    ("lost", "bins", "options", "asked"),
+    [
+        # nodes are refined from the start, with bins, and bins go on; 0.04 is next to nothing
+        ((5.0, 0.04, 0.04), FINER, {}, [*ANEW[:2], (None, ("curve",), "model 2")]),
+        # what comes to lose is refined next: a better fit is a rougher one
+        ((5.0, 0.04, 3.0), {"usual": 0.0}, {}, [*ANEW[:1], ("usual", ("curve",), None),
+                                                ("usual", ("curve", "surface"), None)]),
+        ((5.0, 5.0, 5.0), FINER, {"ended": True}, ANEW[:1]),
+        # what time does not do for is not begun, where each fit lasts ten seconds
+        ((0.5, 0.0, 0.0), COARSE, {"seconds": 15.0}, ANEW[:1]),
+        ((0.5, 0.0, 0.0), COARSE, {"seconds": 25.0}, ANEW[:2]),
+        ((0.5, 0.0, 0.0), COARSE, {"seconds": 35.0}, ANEW),
+    ],
+    ids=["nodes and bins", "later", "ended", "15 s", "25 s", "35 s"],
+)  # fmt: skip
+def test_fits_are_made_anew_as_long_as_it_helps(lost, bins, options, asked):
+    """By what curves lose to usual nodes, and a hundredth of that to fine ones."""
+    curve, *surface = lost
+    seen, ended, now = [], options.get("ended", False), ["usual"]
 
-    def fit(self, fine: tuple[str, ...], model: Any) -> Attempt:
-        self.now += 10.0
-        self.asked.append((self.bins, fine, model))
-        parts = {k: v / 100.0 if k in fine else v for k, v in self.lost.items()}
-        self.lost["surface"] = self.lost_later
+    def fit(fine: tuple[str, ...], model: Any) -> Attempt:
+        parts = {"curve": curve, "surface": surface[min(len(seen), 1)]}
+        parts = {k: v / 100.0 if k in fine else v for k, v in parts.items()}
+        seen.append((now[0], fine, model))
         result = FitResult(
-            elbo=0.0, num_iterations=1, seconds=10.0, converged=not self.ended, message="",
-            method="",
-            discretisation=self.discretisation[self.bins], interpolation=sum(parts.values()),
-            interpolation_by=parts, interpolation_shift=sum(parts.values()) ** 0.5,
-            ended=self.ended,
+            not ended, "", 0.0, 1, 10.0, "", np.zeros(0), discretisation=bins[now[0]],
+            interpolation=sum(parts.values()), interpolation_by=parts,
+            interpolation_shift=sum(parts.values()) ** 0.5, ended=ended,
         )  # fmt: skip
-        return Attempt(SimpleNamespace(refined=fine), f"model {len(self.asked)}", result, None)
+        return Attempt(SimpleNamespace(refined=fine), f"model {len(seen)}", result, None)
 
-    def rebin(self, number: int | None) -> None:
-        self.bins = number
-
-    def refined(self, numbers: tuple[int | None, ...], seconds: float | None = None) -> Attempt:
-        return fit_refined(self.fit, self.rebin, (), numbers, TimeBudget(seconds, lambda: self.now))
-
-
-def test_nodes_are_refined_from_the_start_with_bins_and_bins_go_on() -> None:
-    fits = Fits(5.0, 0.04, {"usual": 0.1, 1024: 0.01, None: 0.0})
-    done = fits.refined((1024, None))
-    assert fits.asked == [
-        ("usual", (), None),
-        (1024, ("curve",), None),  # the surface loses next to nothing
-        (None, ("curve",), "model 2"),
-    ]
-    assert done.model == "model 3"
-    assert done.result.converged
-
-
-def test_what_comes_to_lose_is_refined_next() -> None:
-    fits = Fits(5.0, 0.04, {"usual": 0.0})
-    fits.lost_later = 3.0  # a better fit is a rougher one
-    result = fits.refined(()).result
-    assert [fine for _, fine, _ in fits.asked] == [(), ("curve",), ("curve", "surface")]
-    assert result.interpolation == pytest.approx(0.08)
-
-
-@pytest.mark.parametrize(("seconds", "number"), [(15.0, 1), (25.0, 2), (35.0, 3)])
-def test_what_time_does_not_do_for_is_not_begun(seconds: float, number: int) -> None:
-    fits = Fits(0.5, 0.0, {"usual": 0.1, 1024: 0.1, 2048: 0.1, None: 0.1})
-    fits.refined((1024, 2048, None), seconds)
-    assert len(fits.asked) == number
-
-
-def test_a_fit_that_was_ended_stays_as_it_is() -> None:
-    fits = Fits(5.0, 5.0, {"usual": 0.1})
-    fits.ended = True
-    fits.refined((1024,))
-    assert len(fits.asked) == 1
+    budget = TimeBudget(options.get("seconds"), lambda: 10.0 * len(seen))
+    numbers = [n for n in bins if n != "usual"]
+    done = fit_refined(fit, lambda n: now.__setitem__(0, n), (), numbers, budget)
+    assert seen == asked
+    assert done.model == f"model {len(asked)}"
+    assert done.result.converged or options

@@ -288,8 +288,7 @@ def test_residuals_are_of_what_is_new() -> None:
     data = series(4, 400)
     with pytest.warns(AutocorrelationWarning):
         gg.GAM("y ~ s(x) + s(t)").fit(data)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         gam = gg.GAM("y ~ s(x) + s(t)", ar1="t").fit(data)
     e = quantile_residuals(gam.fitted)
     assert abs(np.corrcoef(e[1:], e[:-1])[0, 1]) < 0.15

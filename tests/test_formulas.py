@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from exported_files import run
+from problems import reloaded
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, serving
@@ -138,8 +139,7 @@ def test_names_between_backticks(data):
 
 def test_files_and_refits(data, tmp_path):
     gam = gg.GAM("y ~ poly(x, 2) + g*u + s(z)").fit(data.head(120))
-    gam.save(tmp_path / "a.gam")
-    again = gg.GAM.load(tmp_path / "a.gam")
+    again = reloaded(gam, tmp_path / "a.gam")
     pd.testing.assert_frame_equal(
         again.predict(data, interval=0.9), gam.predict(data, interval=0.9), check_exact=True
     )
@@ -246,8 +246,7 @@ def test_computed_columns_are_those_made_by_hand(formula, plain, family, visits,
     new = visits.drop(columns=["y", "count", "won", "lost"]).head(9)
     want = hand.predict(made.head(9), se=True)
     np.testing.assert_allclose(gam.predict(new, se=True), want, rtol=1e-6)
-    gam.save(tmp_path / "gam")
-    loaded = gg.GAM.load(tmp_path / "gam")
+    loaded = reloaded(gam, tmp_path / "gam")
     np.testing.assert_array_equal(loaded.predict(new), gam.predict(new))
     loaded.refit(visits)  # a file knows what columns are computed of
     np.testing.assert_allclose(loaded.predict(new), want[0], rtol=1e-3)

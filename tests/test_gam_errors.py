@@ -7,6 +7,8 @@ import re
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import gpflow_gam as gg
@@ -76,46 +78,57 @@ def test_one_sentence_says_what_to_do(terms, options, response, message, data):
     assert "\n" not in str(caught.value)
 
 
-def test_too_few_rows(data):
-    with pytest.raises(ValueError, match="data has 1 row"):
-        gg.GAM(s("temp")).fit(data.head(1), y="y")
-    with pytest.raises(ValueError, match="data has 0 row"):
-        gg.GAM(s("temp")).fit(data.head(0), y="y")
+def fit(data, terms=None, y="y", **options):
+    return gg.GAM(s("temp") if terms is None else terms, **options).fit(data, y)
+
+
+def nested():
+    pair = pl.struct(a=pl.lit(1), b=pl.lit(2))
+    return pl.DataFrame({"y": np.arange(9.0)}).with_columns(pair=pair)
+
+
+def intervals(data):
+    return pa.Table.from_pandas(data.assign(cut=pd.cut(data["temp"], 3))[["cut", "y"]])
+
+
+TWICE = pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
+LISTS = r"column 'lists' holds values that are no levels \(list"
+WRONG = [
+    ("data has 1 row", lambda d, _: fit(d.head(1))),
+    ("data has 0 row", lambda d, _: fit(d.head(0))),
+    ("'temp' must be finite; got inf in row 4", lambda d, _: fit(d.replace(d.temp[4], np.inf))),
+    ("1 in 'y'", lambda d, _: fit(d.replace(d.y[5], np.nan))),
+    (r"one value a row of data, 30; got shape \(3,\)", lambda d, _: fit(d, y=[1.0, 2.0, 3.0])),
+    ("y is missing", lambda d, _: fit(d, y=None)),
+    ("missing must be 'error', 'drop' or 'impute'", lambda d, _: fit(d, missing="ignore")),
+    ("engine must be 'variational' or 'iterncgp'; got", lambda d, _: fit(d, engine="mcmc")),
+    ("variational must be 'exact', ", lambda d, _: fit(d, variational="full")),
+    ("also in a term", lambda d, _: fit(d[["temp", "hum"]], s(0) + s(2), d["y"])),
+    ("data must be a DataFrame, a dict of columns or a matrix", lambda *_: fit([1.0, 2.0])),
+    ("columns must be of one length", lambda *_: fit({"temp": [1.0, 2.0], "y": [1.0]})),
+    ("column 12 is asked for; data has 9 columns", lambda d, _: fit(d, s(12))),
+    ("twice", lambda *_: fit(TWICE, s("a"), "a")),
+    ("column 'pair' is nested", lambda *_: fit(nested(), factor("pair"))),
+    ("column 'cut' holds values that are no lev", lambda d, _: fit(intervals(d), factor("cut"))),
+    (LISTS, lambda d, _: fit(d.assign(lists=[[1], [2]] * 15), factor("lists"))),
+    (LISTS, lambda d, _: fit(d.assign(lists=[[1], [2]] * 15), y="lists", family="categorical")),
+    ("no column 'temp'", lambda d, gam: gam.predict(d.drop(columns="temp"))),
+    ("type must be 'response', ", lambda d, gam: gam.predict(d, type="probabilities")),
+    ("interval must be a probability", lambda d, gam: gam.predict(d, interval=95)),
+    ("has no classes", lambda d, gam: gam.predict(d, type="class")),
+    ("missing values: 1 in 'temp'", lambda d, gam: gam.predict(d.replace(d.temp[3], np.nan))),
+]
+
+
+@pytest.mark.parametrize(("message", "call"), WRONG)
+def test_what_is_wrong_is_named(message, call, data, two_terms):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call(data.assign(site=["a", "b"] * 15), two_terms)
 
 
 def test_two_rows_are_fitted(data):
     gam = gg.GAM(linear("temp")).fit(data.head(2), y="y")
     assert np.all(np.isfinite(gam.predict(data)))
-
-
-def test_infinite_values(data):
-    data.loc[4, "temp"] = np.inf
-    with pytest.raises(ValueError, match="'temp' must be finite; got inf in row 4"):
-        gg.GAM(s("temp")).fit(data, y="y")
-    data.loc[4, "temp"] = 0.0
-    data.loc[5, "y"] = np.nan
-    with pytest.raises(ValueError, match="1 in 'y'"):
-        gg.GAM(s("temp")).fit(data, y="y")
-
-
-def test_responses_given_as_values(data):
-    with pytest.raises(ValueError, match="one value a row of data, 30; got shape \\(3,\\)"):
-        gg.GAM(s("temp")).fit(data, y=[1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="y is missing"):
-        gg.GAM(s("temp")).fit(data)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"missing": "ignore"}, "missing must be 'error', 'drop' or 'impute'"),
-        ({"engine": "mcmc"}, "engine must be 'variational' or 'iterncgp'; got 'mcmc'"),
-        ({"variational": "full"}, "variational must be 'exact', "),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        gg.GAM(s("x"), **options)
 
 
 @pytest.mark.parametrize(
@@ -142,38 +155,6 @@ def test_the_options_of_a_fit_are_the_optimizers():
     own = {"criterion", "groups"}  # of GAM.fit
     other = {"model", "data", "rows", "seed", "validation_data", "collapsed", "start", "others"}
     assert set(OPTIONS) == taken - other | own
-
-
-def test_an_index_does_not_reach_the_response(data):
-    few = data[["temp", "hum"]]
-    with pytest.raises(ValueError, match="also in a term"):
-        gg.GAM(s(0) + s(2)).fit(few, data["y"])
-
-
-def test_bad_tables():
-    with pytest.raises(TypeError, match="data must be a DataFrame, a dict of columns or a matrix"):
-        gg.GAM(s("x")).fit([1.0, 2.0], y="y")
-    with pytest.raises(ValueError, match="columns must be of one length"):
-        gg.GAM(s("x")).fit({"x": [1.0, 2.0], "y": [1.0]}, y="y")
-    with pytest.raises(ValueError, match="column 5 is asked for; data has 2 columns"):
-        gg.GAM(s(5)).fit(pd.DataFrame({"a": [1.0, 2, 3], "b": [1.0, 2, 4]}), y="b")
-    with pytest.raises(ValueError, match="twice"):
-        gg.GAM(s("a")).fit(pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]), y="a")
-
-
-def test_bad_predictions(data):
-    gam = gg.GAM(linear("temp")).fit(data, y="y", max_iterations=2)
-    with pytest.raises(ValueError, match="no column 'temp'"):
-        gam.predict(data.drop(columns="temp"))
-    with pytest.raises(ValueError, match="type must be 'response', "):
-        gam.predict(data, type="probabilities")
-    with pytest.raises(ValueError, match="interval must be a probability"):
-        gam.predict(data, interval=95)
-    with pytest.raises(ValueError, match="has no classes"):
-        gam.predict(data, type="class")
-    data.loc[3, "temp"] = np.nan
-    with pytest.raises(ValueError, match="new data has missing values: 1 in 'temp'"):
-        gam.predict(data)
 
 
 EXTREMES = {
@@ -276,22 +257,3 @@ def test_sums_of_terms():
 def test_names_as_they_are_in_r(formula):
     parsed = gg.GAM(formula)
     assert list(parsed.terms) == [s("Solar.R"), Variable("Wind.v")]
-
-
-def test_nested_columns_are_named(data):
-    import polars as pl
-    import pyarrow as pa
-
-    frame = pl.DataFrame({"y": data["y"].to_numpy()}).with_columns(
-        pair=pl.struct(a=pl.lit(1), b=pl.lit(2))
-    )
-    with pytest.raises(ValueError, match="column 'pair' is nested"):
-        gg.GAM(factor("pair")).fit(frame, y="y")
-    cut = pa.Table.from_pandas(data.assign(cut=pd.cut(data["temp"], 3))[["cut", "y"]])
-    with pytest.raises(ValueError, match="column 'cut' holds values that are no levels"):
-        gg.GAM(factor("cut")).fit(cut, y="y")
-    lists = data.assign(lists=[[1], [2]] * 15)
-    with pytest.raises(ValueError, match=r"column 'lists' holds values that are no levels \(list"):
-        gg.GAM(factor("lists")).fit(lists, y="y")
-    with pytest.raises(ValueError, match=r"column 'lists' holds values that are no levels \(list"):
-        gg.GAM(s("temp"), "categorical").fit(lists, y="lists")

@@ -22,6 +22,7 @@ from iterncgp_cases import (
     noisy_classes,
 )
 from laplace import softmax
+from problems import assert_close
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
@@ -63,8 +64,7 @@ def test_gaussian_data_give_gpr(solver, rng):
     model = fitted("real", rng, solver=solver)
     gpr = gpflow.models.GPR(model.data, kernel(), noise_variance=0.1)
     Xnew = rng.uniform(-1.5, 1.5, (9, 2))
-    for ours, exact in zip(model.predict_y(Xnew), gpr.predict_y(Xnew)):
-        np.testing.assert_allclose(ours, exact, atol=1e-7)
+    assert_close(model.predict_y(Xnew), gpr.predict_y(Xnew), atol=1e-7)
     # the bound is then the evidence
     assert float(model.elbo()) == pytest.approx(float(gpr.log_marginal_likelihood()), abs=1e-5)
 
@@ -81,8 +81,7 @@ def test_predictions_in_blocks_equal_those_at_once(rng, monkeypatch):
     xla = tf.function(
         model.posterior().predict_f, input_signature=signature, jit_compile=True, autograph=False
     )(Xnew)
-    for a, b in zip([*whole, *whole[:2], *whole[:2]], [*parts, *graph, *xla]):
-        np.testing.assert_allclose(a, b, atol=1e-11)
+    assert_close([*whole, *whole[:2], *whole[:2]], [*parts, *graph, *xla], atol=1e-11)
 
 
 def test_components_of_gaussian_data_equal_the_closed_form(rng):

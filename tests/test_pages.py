@@ -14,7 +14,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -137,8 +136,6 @@ def test_code_that_is_shown_only_is_code_and_names_what_there_is(page):
 
 # --- every line on the right of the tables for those who come from elsewhere does run ------------
 
-matplotlib.use("Agg")
-
 TEXT = (ROOT / "docs" / "migration.rst").read_text(encoding="utf-8")
 FIT = re.compile(r"\.(fit|update|avg_\w+|partial_dependence|sobol)\(")
 
@@ -174,8 +171,7 @@ def names():
 
 
 def run(code: str, names: dict[str, object]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # small data, by design
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # small data, by design
         assert eval(code, names) is not None or ".save(" in code or "export(" in code
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import problems
 import pytest
+from problems import reloaded
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, ti
@@ -108,8 +108,7 @@ def test_terms_add_up_to_the_link(data, case, tmp_path):
     assert ("offset" in whole.columns.get_level_values(0)) == (offset is not None)
     for options in ({"terms": "s(x)"}, {"exclude": "s(x)"}, {"intercept": False}):
         check_sums(gam, data, **options)
-    gam.save(tmp_path / "gam")
-    again = gg.GAM.load(tmp_path / "gam")
+    again = reloaded(gam, tmp_path / "gam")
     pd.testing.assert_frame_equal(check_sums(again, data), whole)
 
 
@@ -248,8 +247,6 @@ def test_sums_at_many_rows_are_what_few_rows_have():
 
 # --- GAMs without an intercept -------------------------------------------------------------------
 
-matplotlib.use("Agg")
-
 LEVELS = {"a": -3.0, "b": 0.0, "c": 2.0}
 WITH = s("x", k=8) + factor("g")
 
@@ -368,8 +365,7 @@ def test_lines_are_zero_at_zero(lines, tmp_path):
     residuals = lines["line"] - lines[["x", "z"]] @ slopes
     errors = np.sqrt(np.diag(C) * np.sum(residuals**2) / 198)
     np.testing.assert_allclose(result["se"], errors, rtol=0.05)
-    gam.save(tmp_path / "gam")
-    loaded = gg.GAM.load(tmp_path / "gam")
+    loaded = reloaded(gam, tmp_path / "gam")
     assert loaded.fitted.spec.null_offset == gam.fitted.spec.null_offset > 0.0
     np.testing.assert_array_equal(loaded.predict(lines), gam.predict(lines))
     with pytest.warns(gg.ExtrapolationWarning):

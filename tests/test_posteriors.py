@@ -14,6 +14,7 @@ import problems
 import pytest
 import tensorflow as tf
 from gpflow.posteriors import PrecomputeCacheType
+from problems import assert_close
 
 import gpflow_gam as gg
 
@@ -83,11 +84,9 @@ def test_cached_equals_fused(model, problem):
         cached = model.posterior(kind)
         for full_cov, full_output_cov in itertools.product([False, True], repeat=2):
             options = {"full_cov": full_cov, "full_output_cov": full_output_cov}
-            for a, b in zip(cached.predict_f(X, **options), model.predict_f(X, **options)):
-                np.testing.assert_allclose(a, b, atol=1e-9)
+            assert_close(cached.predict_f(X, **options), model.predict_f(X, **options), atol=1e-9)
             ours, theirs = (p.predict_components(X, full_cov) for p in (cached, without))
-            for a, b in zip(ours, theirs):
-                np.testing.assert_allclose(a, b, atol=1e-9)
+            assert_close(ours, theirs, atol=1e-9)
         cross, expected = (p.predict_component_covariance(X) for p in (cached, without))
         np.testing.assert_allclose(cross, expected, atol=1e-9)
         draws, expected = (p.sample_components(X, 2, seed=1) for p in (cached, without))
@@ -231,31 +230,32 @@ HOW = {
     "gpflow's": gpflow.utilities.deepcopy,
     "pickle": lambda model: pickle.loads(pickle.dumps(model)),
 }
-
-
-def _model(name, problem):
-    if name == "sgpr":
-        return problem.sgpr()
-    return problem.svgp(gpflow.likelihoods.Gaussian(0.2))
+COPIED = {
+    "sgpr": lambda problem: problem.sgpr(),
+    "svgp": lambda problem: problem.svgp(gpflow.likelihoods.Gaussian(0.2)),
+    "iterncgp": iterncgp,
+}
 
 
 @pytest.mark.slow_but_first
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("name", ["sgpr", "svgp"])
+@pytest.mark.parametrize("name", COPIED)
 def test_a_copy_predicts_the_same_and_goes_on_alone(name, how):
     problem = problems.few(30)
-    model, X = _model(name, problem), problem.X[:5]
-    data = () if name == "sgpr" else (problem.data,)
+    model, X = COPIED[name](problem), tf.constant(problem.X[:5])
+    data = (problem.data,) if name == "svgp" else ()
     for parameter in model.trainable_parameters:
         shift = 0.1 * np.sin(np.arange(parameter.unconstrained_variable.shape.num_elements()))
         variable = parameter.unconstrained_variable
         variable.assign_add(shift.reshape(variable.shape))
     expected = [*model.predict_f(X), *model.predict_components(X), model.elbo(*data)]
     model.posterior().predict_f(X)
+    for jit in (False, True):  # what was compiled of it is no part of the copy
+        tf.function(model.predict_f, jit_compile=jit, autograph=False)(X)
+    assert_close(copy.copy(model).predict_f(X), model.predict_f(X), rtol=0)
     other = HOW[how](model)
     result = [*other.predict_f(X), *other.predict_components(X), other.elbo(*data)]
-    for a, b in zip(result, expected):
-        np.testing.assert_allclose(a, b, rtol=1e-10)
+    assert_close(result, expected, rtol=1e-10)
     with tf.GradientTape() as tape:
         loss = -other.elbo(*data)
     for variable, slope in zip(
@@ -264,5 +264,4 @@ def test_a_copy_predicts_the_same_and_goes_on_alone(name, how):
         variable.assign_sub(1e-4 * slope)  # training goes on
     assert float(other.elbo(*data)) > float(expected[-1]) + 1e-3
     after = [*model.predict_f(X), *model.predict_components(X), model.elbo(*data)]
-    for a, b in zip(after, expected):
-        np.testing.assert_allclose(a, b, rtol=1e-10)
+    assert_close(after, expected, rtol=1e-10)

@@ -171,8 +171,7 @@ def fitted(data):
 
 def test_sums_have_the_shape_where_other_columns_stay(fitted):
     rows = pd.DataFrame({"x": DENSE[::7], "z": 0.3})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", gg.ExtrapolationWarning)
+    with warnings.catch_warnings(action="ignore", category=gg.ExtrapolationWarning):
         assert violation(fitted.sample(rows, num_samples=200, type="link"), "increasing") < 1e-9
         mean = fitted.predict(rows, type="link")
         terms = fitted.predict(rows, type="terms")
@@ -228,8 +227,7 @@ def test_one_margin_of_several_columns_has_a_shape(data, other):
     rows = pd.DataFrame({"x": DENSE[::10]})
     values = (-4.0, 0.0, 1.234) if other == "z" else ("a", "b")
     for value in values:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", gg.ExtrapolationWarning)
+        with warnings.catch_warnings(action="ignore", category=gg.ExtrapolationWarning):
             draws = gam.sample(rows.assign(**{other: value}), num_samples=50, type="link")
         assert violation(draws, "increasing") < 1e-9
 
@@ -267,8 +265,7 @@ def test_a_wrong_shape_is_said_to_be_wrong(data):
 
 
 def test_a_right_shape_is_not_spoken_against(data, fitted):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", gg.ShapeWarning)
+    with warnings.catch_warnings(action="error", category=gg.ShapeWarning):
         fitted.refit()
     frame = fitted.summary().to_frame()
     assert frame.loc["s(x)", "shape"] == "increasing"

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from problems import exact
+from problems import autocorrelated, exact, reloaded
 
 import gpflow_gam as gg
 from gpflow_gam import factor, random_effect, s, te
@@ -27,11 +27,8 @@ def globe(seed=0):
 
 
 def memory(seed=0, rho=0.8):
-    rng = np.random.default_rng(seed)
-    t, e = np.arange(float(NUMBER)), rng.normal(size=NUMBER)
-    for i in range(1, NUMBER):
-        e[i] = rho * e[i - 1] + np.sqrt(1.0 - rho**2) * e[i]
-    return pd.DataFrame({"t": t, "f": e}), 0.3
+    e = autocorrelated(np.random.default_rng(seed), NUMBER, rho)
+    return pd.DataFrame({"t": np.arange(float(NUMBER)), "f": e}), 0.3
 
 
 def walk(seed=0):
@@ -117,8 +114,7 @@ def test_averages_to_zero_over_the_data(fit):
 def test_saved_and_drawn(fit, tmp_path):
     gam, data = fit
     rows = data[[c for c in data.columns if c not in "fy"]]
-    gam.save(tmp_path / "gam")
-    again = gg.GAM.load(tmp_path / "gam")
+    again = reloaded(gam, tmp_path / "gam")
     np.testing.assert_array_equal(again.predict(rows), gam.predict(rows))
     assert gam.draw().axes
 
@@ -202,11 +198,9 @@ def test_walks_go_on_from_where_they_are(fits):
 def test_a_trend_and_what_lasts_are_told_apart(seed):
     """Evidence for both, where a search can go past the variance of one of them to nothing."""
     rng = np.random.default_rng(seed)
-    e = [rng.normal()]
-    for _ in range(239):
-        e.append(0.9 * e[-1] + np.sqrt(1.0 - 0.81) * rng.normal())
+    e = autocorrelated(rng, 240, 0.9)
     t, season = np.arange(240) / 12.0, 3.0 * np.sin(np.pi * np.arange(240) / 6.0)
-    y = 1.2 * t + 0.02 * t**2 + season + 0.5 * np.array(e) + 0.2 * rng.normal(size=240)
+    y = 1.2 * t + 0.02 * t**2 + season + 0.5 * e + 0.2 * rng.normal(size=240)
     data = pd.DataFrame({"t": t, "m": np.arange(240) % 12, "y": y})
     trends = s("t"), s("t", bs="ou"), s("t") + s("t", bs="ou")
     fits = [gg.GAM(trend + s("m", bs="cyclic", period=12)).fit(data, "y") for trend in trends]
@@ -426,8 +420,7 @@ def test_codes_are_a_factor_by_their_place(curves, levels):
 
 def test_drawn_saved_and_in_blocks(curves, levels, tmp_path):
     gam = curves["sz"]
-    gam.save(tmp_path / "gam")
-    again = gg.GAM.load(tmp_path / "gam")
+    again = reloaded(gam, tmp_path / "gam")
     assert again.terms == gam.terms
     np.testing.assert_array_equal(again.predict(levels), gam.predict(levels))
     axes = gam.draw("s(x,g)").axes
@@ -453,8 +446,7 @@ def test_coefficients_that_are_curves(varying, bs, tmp_path):
     terms = own if bs == "fs" else s("x", by="z") + own
     gam = gg.GAM(terms).fit(varying, "y")
     assert_exact(gam, varying, own.label, 5e-3)
-    gam.save(tmp_path / "gam")
-    loaded = gg.GAM.load(tmp_path / "gam")
+    loaded = reloaded(gam, tmp_path / "gam")
     np.testing.assert_array_equal(loaded.predict(varying), gam.predict(varying))
 
 
@@ -632,8 +624,7 @@ def test_drawn_saved_served_and_in_blocks(field, areas, tmp_path):
     np.testing.assert_allclose(result[0].get_array(), field.effects("s(area)")["estimate"])
     assert any(c.get_gid() == "without data" for ax in figure.axes for c in ax.collections)
     rows = {"area": [*AREAS, *BARE]}
-    field.save(tmp_path / "gam")
-    again = gg.GAM.load(tmp_path / "gam")
+    again = reloaded(field, tmp_path / "gam")
     assert again.terms == field.terms
     np.testing.assert_array_equal(again.predict(rows), field.predict(rows))
     gg.serving.export(field, tmp_path / "served")

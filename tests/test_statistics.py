@@ -7,7 +7,6 @@ import warnings
 
 import gpflow
 import numpy as np
-import pandas as pd
 import problems
 import pytest
 import tensorflow as tf
@@ -27,7 +26,9 @@ from gpflow_gam.optimizers.binned.bins import Bins, HeldColumns, bin_columns
 from gpflow_gam.optimizers.binned.evidence import (
     Evidence,
     EvidenceEvaluation,
+    Places,
     PseudoData,
+    identity,
     row_component,
 )
 from gpflow_gam.optimizers.binned.passes import Rows
@@ -77,33 +78,14 @@ LIKELIHOODS = {
 }
 
 
-def sample(number: int, seed: int = 0) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "x": rng.uniform(size=number),
-            "z": rng.uniform(size=number),
-            "w": rng.normal(size=number),
-            "g": rng.choice(list("abc"), number),
-        }
-    )
-    eta = np.sin(6.0 * frame["x"]) + frame["z"] * (frame["g"] == "a") + 0.3 * frame["w"]
-    frame["y"] = rng.poisson(np.exp(eta)).astype(float)
-    return frame
-
-
 def prepared(number: int = 150):
     """Components, their kernel, and X of a GAM with terms of every form."""
-    table = Table(sample(number))
+    table = Table(problems.table(number, 0))
     encoder = learn_encoder(TERMS, [], table)
     X = encoder.encode(table)
     components = tuple(plan_columns(TERMS, table, encoder, HeldColumns(X)))
-    return (
-        components,
-        build_kernel(components, TERMS, 1.0),
-        X,
-        np.asarray(table.values("y"))[:, None],
-    )
+    Y = np.asarray(table.values("count"), dtype=float)[:, None]
+    return components, build_kernel(components, TERMS, 1.0), X, Y
 
 
 def a_model(components, kernel, width: int, likelihood, rng) -> gg.models.AdditiveSVGP:
@@ -181,19 +163,13 @@ def gaussian_problem(number: int = 120):
 
 def exact_nodes(rows: Rows) -> Rows:
     """Every point is a node and a point of open variance: nothing is approximated."""
-    from gpflow_gam.optimizers.binned.evidence import Places, identity
-
     parts = []
     for c in rows.components:
-        points, Z = c.bins.points, c.inducing
-        places = Places.of(c.kernel, Z, points, points)
+        points = c.bins.points
+        places, every = Places.of(c.kernel, c.inducing, points, points), np.arange(len(points))
+        interpolation = identity(len(points))
         parts.append(
-            dataclasses.replace(
-                c,
-                interpolation=identity(len(points)),
-                residual_bins=np.arange(len(points)),
-                places=places,
-            )
+            dataclasses.replace(c, interpolation=interpolation, residual_bins=every, places=places)
         )
     return Rows(parts, rows.X, rows.Y, rows.mean)
 
@@ -292,8 +268,7 @@ def test_threads_have_the_callers_floating_point_errors():
     def overflow(_: int) -> None:
         np.float64(1e300) * np.float64(1e300)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         with np.errstate(over="ignore"):
             each(overflow, range(4))
         with pytest.raises(RuntimeWarning, match="overflow"):

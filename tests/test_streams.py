@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from problems import assert_close, reloaded
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
@@ -96,8 +97,7 @@ def test_blocks_give_the_fit_of_their_table(family, response, few):
     assert stream.fitted.result.discretisation > 0.0
     assert stream.fitted.result.elbo == pytest.approx(whole.fitted.result.elbo, abs=1e-5)
     known = {"type": "link", "se": True, "unconditional": False}
-    for a, b in zip(stream.predict(data, **known), whole.predict(data, **known)):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert_close(stream.predict(data, **known), whole.predict(data, **known), rtol=1e-5, atol=1e-6)
     ours, theirs = stream.summary(), whole.summary()
     assert ours.num_rows == theirs.num_rows == np.sum(data["w"] > 0)
     assert ours.deviance_explained == pytest.approx(theirs.deviance_explained, abs=1e-8)
@@ -247,8 +247,7 @@ def test_predictions_from_files_are_those_from_tables(streamed, monkeypatch):
 
 def test_a_saved_fit_of_many_rows_is_the_same(streamed, tmp_path):
     gam, _, data, _ = streamed
-    gam.save(tmp_path / "a.gam")
-    again = gg.GAM.load(tmp_path / "a.gam")
+    again = reloaded(gam, tmp_path / "a.gam")
     np.testing.assert_array_equal(again.predict(data), gam.predict(data))
     assert again.summary().deviance_explained == pytest.approx(gam.summary().deviance_explained)
     for column in ("x", "estimate", "se"):

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import Parameter
 from gpflow.kernels import SeparateIndependent, SquaredExponential
+from problems import assert_close
 from programs import python
 
 import gpflow_gam as gg
@@ -83,8 +84,7 @@ def test_one_component_mean_field_equals_gpflow_svgp(name, rng):
             theirs.predict_f(X[:7, 1:], full_cov=full_cov),
         ):
             np.testing.assert_allclose(mine, other, atol=1e-8)
-    for mine, other in zip(ours.predict_y(X[:7]), theirs.predict_y(X[:7, 1:])):
-        np.testing.assert_allclose(mine, other, rtol=1e-8)
+    assert_close(ours.predict_y(X[:7]), theirs.predict_y(X[:7, 1:]), rtol=1e-8)
     np.testing.assert_allclose(
         ours.predict_log_density((X, Y)),
         theirs.predict_log_density((X[:, 1:], Y)),
@@ -154,8 +154,7 @@ def test_large_data_are_summed_in_blocks(monkeypatch):
     monkeypatch.setattr(gg.models.additive, "BLOCK", 13)
     blocked, blocked_gradients = tf.function(evaluate, autograph=False)()
     assert float(blocked) == pytest.approx(float(whole), rel=1e-11)
-    for a, b in zip(whole_gradients, blocked_gradients):
-        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
+    assert_close(whole_gradients, blocked_gradients, rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.slow
@@ -191,8 +190,7 @@ def test_mean_function_is_added_once(problem):
     X, Y = problem.data
     assert float(plain.elbo((X, Y))) == pytest.approx(float(shifted.elbo((X, Y + 2.5))), rel=1e-12)
     np.testing.assert_allclose(shifted.predict_f(X)[0], plain.predict_f(X)[0] + 2.5, atol=1e-12)
-    for a, b in zip(plain.predict_components(X), shifted.predict_components(X)):
-        np.testing.assert_allclose(a, b, atol=1e-12)
+    assert_close(plain.predict_components(X), shifted.predict_components(X), atol=1e-12)
 
 
 @pytest.mark.slow
@@ -506,8 +504,7 @@ def test_bound_equals_dense_numpy_and_gpflow(problem):
     for full_cov in (False, True):
         mine = ours.predict_f(problem.X[:7], full_cov=full_cov)
         other = theirs.predict_f(problem.X[:7], full_cov=full_cov)
-        for a, b in zip(mine, other):
-            np.testing.assert_allclose(a, b, atol=1e-7)
+        assert_close(mine, other, atol=1e-7)
 
 
 def test_inducing_inputs_at_the_data_give_gpr(rng):

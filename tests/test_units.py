@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -21,6 +22,7 @@ from gpflow.kernels import (
     SquaredExponential,
 )
 from gpflow.utilities import positive
+from problems import assert_close
 from response_cases import responses
 
 import gpflow_gam as gg
@@ -28,7 +30,6 @@ from gpflow_gam import linear, s
 from gpflow_gam.kernels import CentredLinear, ZeroMean
 from gpflow_gam.kernels.correlation import with_precise_distances
 from gpflow_gam.measures import Uniform
-from gpflow_gam.models import IterNCGP
 
 TARGET = 1e-6
 """How much predictions and standard errors may differ, relative to the largest."""
@@ -141,9 +142,7 @@ def sparse(units: Units) -> gg.models.AdditiveSVGP:
 
 
 def newton(units: Units) -> gg.models.IterNCGP:
-    model = gg.models.IterNCGP(data(units), kernel(units), normal(units), solver="newton")
-    gg.optimizers.fit(model, hyperparameters=False)
-    return model
+    return newton_of(data(units), kernel(units), normal(units))
 
 
 Model = gg.models.AdditiveSGPR | gg.models.AdditiveSVGP | gg.models.IterNCGP
@@ -203,7 +202,7 @@ def test_a_component_without_variance(variance):
     X, Y = numbers()
     models = [
         gg.models.AdditiveSGPR((X, Y), own, variables, 0.04),
-        newton_of((X, Y), own),
+        newton_of((X, Y), own, gpflow.likelihoods.Gaussian(0.04)),
     ]
     alone = gg.models.AdditiveSGPR(
         (X, Y),
@@ -215,18 +214,15 @@ def test_a_component_without_variance(variance):
         draws = model.posterior().sample_components(new_points(), 4, seed=3).numpy()
         assert np.all(np.abs(draws[..., 1, :] if draws.ndim == 4 else draws[..., 1]) < 1e-150)
         assert np.all(np.isfinite(draws))
-    for got, want in zip(models[0].predict_f(new_points()), alone.predict_f(new_points())):
-        np.testing.assert_allclose(got, want, atol=1e-12)
+    assert_close(models[0].predict_f(new_points()), alone.predict_f(new_points()), atol=1e-12)
     with tf.GradientTape() as tape:
         loss = models[0].training_loss()
     for gradient in tape.gradient(loss, models[0].trainable_variables):
         assert np.all(np.isfinite(gradient))
 
 
-def newton_of(
-    rows: tuple[np.ndarray, np.ndarray], own: gg.kernels.AdditiveKernel
-) -> gg.models.IterNCGP:
-    model = gg.models.IterNCGP(rows, own, gpflow.likelihoods.Gaussian(0.04), solver="newton")
+def newton_of(rows: Any, own: Any, likelihood: Any) -> gg.models.IterNCGP:
+    model = gg.models.IterNCGP(rows, own, likelihood, solver="newton")
     gg.optimizers.fit(model, hyperparameters=False)
     return model
 
@@ -443,8 +439,7 @@ def test_single_precision_far_from_the_origin_is_that_of_double(name, rng):
             sources = [near, there, *kernel.trainable_variables]
             slopes = tape.gradient(value, sources, unconnected_gradients="zero")
             result[dtype] = [*matrices, *(s / (1.0 + np.abs(s).max()) for s in slopes)]
-    for single, double in zip(result[np.float32], result[np.float64]):
-        np.testing.assert_allclose(single, double, atol=1e-4)
+    assert_close(result[np.float32], result[np.float64], atol=1e-4)
 
 
 def test_the_kernel_stays_as_it_is_and_so_do_distances_of_its_own(rng):
@@ -478,10 +473,7 @@ def test_models_far_from_the_origin_are_those_at_it(rng):
             Y = np.sin(X[:, :1]).astype(np.float32)
             inducing = gg.inducing_variables.AdditiveInducingVariables([here[:12]])
             sparse = gg.models.AdditiveSGPR((here, Y), kernel(), inducing, 0.2)
-            newton = IterNCGP(
-                (here, Y), kernel(), gpflow.likelihoods.Gaussian(0.1), solver="newton"
-            )
-            gg.optimizers.fit(newton, hyperparameters=False)
+            newton = newton_of((here, Y), kernel(), gpflow.likelihoods.Gaussian(0.1))
             result.append(
                 [
                     newton.elbo(),
@@ -493,5 +485,4 @@ def test_models_far_from_the_origin_are_those_at_it(rng):
                     gpflow.covariances.Kuf(inducing, kernel(), here),
                 ]
             )
-    for near, far in zip(*result):
-        np.testing.assert_allclose(near, far, rtol=1e-4, atol=1e-4)
+    assert_close(*result, rtol=1e-4, atol=1e-4)

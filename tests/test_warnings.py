@@ -8,6 +8,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+from problems import autocorrelated
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te, ti
@@ -288,8 +289,7 @@ def test_standard_errors_that_a_tail_would_make(counts):
 def test_the_rule_is_a_standard_deviation_of_one_behind_a_log_link(counts):
     gam, *_ = fits(counts)
     rows = pd.DataFrame({"x": np.linspace(0.0, 4.0, 81), "g": "a"})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         sd = gam.predict(rows, "link", se=True)[1]
         se = gam.predict(rows, se=True)[1]
         known = gam.predict(rows, se=True, unconditional=False)[1]
@@ -300,9 +300,7 @@ def test_the_rule_is_a_standard_deviation_of_one_behind_a_log_link(counts):
 def in_time(rho, n=400, seed=0):
     """A wave in ``t``, known up to noise in which a share ``rho`` of the last row's is left."""
     rng = np.random.default_rng(seed)
-    noise = rng.normal(size=n)
-    for i in range(1, n):
-        noise[i] = rho * noise[i - 1] + np.sqrt(1.0 - rho**2) * noise[i]
+    noise = autocorrelated(rng, n, rho)
     t, x = np.arange(n), rng.uniform(size=n)
     f = np.sin(6.0 * t / n) + x
     data = pd.DataFrame({"t": t, "x": x, "gaussian": f + 0.5 * noise})
@@ -325,8 +323,7 @@ def test_noise_that_lasts_is_named_along_its_column(family):
 @pytest.mark.slow
 def test_correlation_of_neighbours_is_that_of_residuals_in_order():
     data = in_time(0.5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", gg.AutocorrelationWarning)
+    with warnings.catch_warnings(action="ignore", category=gg.AutocorrelationWarning):
         gam = gg.GAM("gaussian ~ s(t) + s(x)").fit(data)
         remedied = gg.GAM("gaussian ~ s(t) + s(x) + s(t, bs='ou')").fit(data)
     error = (data["gaussian"] - gam.predict(data)).to_numpy()[np.argsort(data["t"])]

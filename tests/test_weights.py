@@ -11,9 +11,7 @@ from response_cases import ROWS, responses
 
 import gpflow_gam as gg
 from gpflow_gam import linear, s
-from gpflow_gam.distribute.gam import fit_share
 from gpflow_gam.optimizers.binned import bins
-from gpflow_gam.storage import Communicator
 
 
 @pytest.mark.slow_but_first
@@ -141,14 +139,10 @@ def test_shares_leave_rows_of_weight_zero_out(monkeypatch):
     monkeypatch.setattr(bins, "KEPT_ROWS", 100)
     data, mixed = with_garbage()
 
-    def fitted(parts: list[pd.DataFrame]) -> gg.GAM:
-        def work(communicator: Communicator) -> gg.GAM:
-            gam = gg.GAM(s("x", k=8) + gg.factor("g"), weights="w")
-            return fit_share(gam, lambda: parts[communicator.place], "y", communicator=communicator)
-
-        return shared_rows.run(2, work)[0]
-
-    same_fits(fitted([mixed[:93], mixed[93:]]), fitted([data[:90], data[90:]]), data)
+    gam = lambda: gg.GAM(s("x", k=8) + gg.factor("g"), weights="w")
+    parts = [mixed[:93], mixed[93:]], [data[:90], data[90:]]
+    ours, theirs = (shared_rows.fits(gam, part, "y")[0] for part in parts)
+    same_fits(ours, theirs, data)
 
 
 def test_further_rows_and_proposals_leave_rows_of_weight_zero_out():

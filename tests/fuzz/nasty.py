@@ -276,8 +276,7 @@ def judged(case: Case) -> Outcome:
         data = held(case, table)
     except (pa.ArrowException, TypeError, ValueError) as error:
         return Outcome("not built", str(error))  # other libraries cannot hold it
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always", gg.HeavyTailWarning)
@@ -424,8 +423,7 @@ def change(case: Case, relation: str) -> float:
     """The largest difference in standard deviations; inf if one cannot be fitted, NaN if none."""
     table, other, rows = pair_of(case, relation)
     result = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         for data, weighted in ((table, relation in ("twice", "zero")), (other, False)):
             asked = table[rows >= 0] if data is table else other
             try:
