@@ -41,6 +41,7 @@ from ..optimizers.binned.cavities import (
 from ..posteriors.base import SparseAdditivePosterior
 from ..posteriors.inducing import Projection
 from ..threads import one_blas_thread
+from .effects.effect import equal_tailed
 from .fits import FittedGAM
 from .fits.data import CodedData
 from .fits.prediction import PredictionType, framed
@@ -816,11 +817,11 @@ class Stack:
         if interval is None:
             return mean
         check_level(interval, "interval")
-        table, tails = in_memory(data), (0.5 - 0.5 * interval, 0.5 + 0.5 * interval)
+        table = in_memory(data)
         if type == "observation" or mean.ndim == 2:
             rows = (table.part(i, i + _JOINTLY) for i in range(0, len(mean), _JOINTLY))
             draws = (self.sample(part, _DRAWN, type, seed=seed) for part in rows)
-            ends = [np.quantile(drawn, tails, axis=0) for drawn in draws]
+            ends = [equal_tailed(drawn, interval) for drawn in draws]
         else:
             used = [gam.fitted for _, gam in self._used]
             links = np.array([gam.predict(table, "link", se=True) for _, gam in self._used])
@@ -831,7 +832,7 @@ class Stack:
                 if type == "response":
                     each = zip(used, f[..., None])
                     f = np.array([fit.spec.family.mean(fit.likelihood, v) for fit, v in each])
-                ends.append(self._quantiles(f, tails))
+                ends.append(self._ends(f, interval))
         low, high = np.concatenate(ends, axis=1)
         parts = {"estimate": mean, "lower": low, "upper": high}
         index = data.index if isinstance(data, pd.DataFrame) else None
@@ -907,20 +908,14 @@ class Stack:
         )
         w, mean, sd = np.array([w for w, _ in self._used]), parts[..., 0], parts[..., 1]
         estimate = w @ mean
-        values = mean[:, None] + sd[:, None] * _Z
-        ends = self._quantiles(values, (0.5 - 0.5 * level, 0.5 + 0.5 * level))
-        return places.assign(
-            estimate=estimate,
-            se=np.sqrt(w @ (np.square(sd) + np.square(mean - estimate))),
-            lower=ends[0],
-            upper=ends[1],
-        )
+        se = np.sqrt(w @ (np.square(sd) + np.square(mean - estimate)))
+        lower, upper = self._ends(mean[:, None] + sd[:, None] * _Z, level)
+        return places.assign(estimate=estimate, se=se, lower=lower, upper=upper)
 
-    def _quantiles(self, values: AnyNDArray, tails: Sequence[float]) -> AnyNDArray:
-        """Quantiles [len(tails), n] of mixtures, of values [K, J, n] at ``_Z`` of each fit."""
-        share = np.outer(
-            [w for w, _ in self._used], norm.pdf(_Z[:, 0]) / norm.pdf(_Z).sum()
-        ).ravel()
+    def _ends(self, values: AnyNDArray, level: float) -> AnyNDArray:
+        """Equal-tailed intervals [2, n] of mixtures, of values [K, J, n] at ``_Z`` of each fit."""
+        tails, density = (0.5 - 0.5 * level, 0.5 + 0.5 * level), norm.pdf(_Z[:, 0])
+        share = np.outer([w for w, _ in self._used], density / density.sum()).ravel()
         whole = values.reshape(-1, values.shape[-1])
         order = np.argsort(whole, axis=0)
         whole, share = np.take_along_axis(whole, order, axis=0), share[order]

@@ -20,6 +20,7 @@ from ..likelihoods.base import unwrapped
 from ..likelihoods.continuous import entry
 from ..optimizers.laplace import HyperparameterDraw, movable_likelihood
 from .effects import hyperparameter_draws
+from .effects.effect import equal_tailed
 from .effects.posterior import draws_at
 from .families import Cox, Survival, Weibull
 from .families.base import base_of
@@ -70,7 +71,6 @@ class Lifetimes:
 
     @property
     def family(self) -> Survival | Cox:
-        """That of the fit."""
         family = self.fit.spec.family
         assert isinstance(family, (Survival, Cox))
         return family
@@ -129,11 +129,15 @@ class Lifetimes:
 
         return measure
 
-    def frame(
-        self, data: Any, t: AnyNDArray, measure: Measure, level: float, unit: AnyNDArray | float
+    def table(
+        self, data: Any, t: AnyNDArray, means: bool, level: float, unconditional: bool, seed: int
     ) -> pd.DataFrame:
-        """Posterior means and intervals of a measure in a ``unit`` [T], T lines for each row."""
-        parts, z = [], _quantile(level)
+        """Curves at times ``t`` [T], or their means up to these, T lines for each row."""
+        check_level(level)
+        if self.moving:
+            return self._drawn(data, t, means, level, unconditional, seed)
+        parts, z = [], float(norm.ppf(0.5 + 0.5 * level))
+        measure, unit = (self.mean_curve(t), t) if means else (self.curve(t), 1.0)
         for start, table in blocks(data, self.fit.spec.inputs):
             with located(start, table.num_rows):
                 X = encoded(self.fit, table)
@@ -147,32 +151,28 @@ class Lifetimes:
                     for sign in (-1.0, 1.0)
                 )
                 ends = np.minimum(low, high), np.maximum(low, high)
-            columns = {"estimate": estimate, "lower": ends[0], "upper": ends[1]}
+            three = [estimate, *ends]
             if self.positive:
-                columns = {name: np.where(t > 0.0, v, 1.0) for name, v in columns.items()}
-            frame = _grid(start, len(mean), t)
-            frame |= {name: (unit * values).ravel() for name, values in columns.items()}
-            parts.append(pd.DataFrame(frame))
+                three = [np.where(t > 0.0, v, 1.0) for v in three]
+            parts.append(_lines(start, t, *(unit * v for v in three)))
         return joined(parts)
 
-    def drawn(
+    def _drawn(
         self, data: Any, t: AnyNDArray, means: bool, level: float, unconditional: bool, seed: int
     ) -> pd.DataFrame:
-        """Curves whose hazards change in time, or their means up to ``t`` [T], by draws."""
+        """As :meth:`table`, where hazards change in time, by draws."""
         fit, family, parts = self.fit, self.family, []
         assert isinstance(family, Cox)
         edges = base_of(fit.likelihood).edges.numpy()
         last = max(np.max(t), edges[1])
         grid = np.linspace(0.0, last, _OVER_TIME + 1)
         # the fit took hazards relative to the baseline as constant from one start to the next
-        starts = (
-            np.unique(entry(np.asarray(fit.data.responses[: fit.number])))
-            if fit.data.available
-            else grid
-        )
-        starts = starts if len(starts) <= _STEPS else grid
+        starts = grid
+        if fit.data.available:
+            starts = np.unique(entry(np.asarray(fit.data.responses[: fit.number])))
+            starts = starts if len(starts) <= _STEPS else grid
         steps = np.unique(np.concatenate([[0.0], t, edges, grid, starts]))
-        steps, tails = steps[steps <= last], norm.cdf([-_quantile(level), _quantile(level)])
+        steps = steps[steps <= last]
         since = starts[np.maximum(np.searchsorted(starts, steps[:-1], "right") - 1, 0)]
         at, J = np.searchsorted(steps, t), len(steps) - 1
         others = [name for name in variables_of(fit.spec.inputs) if name != self.moving]
@@ -193,11 +193,8 @@ class Lifetimes:
             S = np.concatenate(curves)
             if means:
                 S = cumulative_trapezoid(S, steps, initial=0.0)
-            frame: dict[str, Any] = _grid(start, table.num_rows, t)
-            frame["estimate"] = S[..., at].mean(axis=0).ravel()
-            lower, upper = np.quantile(S[..., at], tails, axis=0)
-            frame |= {"lower": lower.ravel(), "upper": upper.ravel()}
-            parts.append(pd.DataFrame(frame))
+            S = S[..., at]
+            parts.append(_lines(start, t, S.mean(axis=0), *equal_tailed(S, level)))
         return joined(parts)
 
     def _draws(
@@ -258,16 +255,14 @@ class Lifetimes:
         return result
 
 
-def _quantile(level: float) -> float:
-    check_level(level)
-    return float(norm.ppf(0.5 + 0.5 * level))
-
-
-def _grid(start: int, number: int, t: AnyNDArray) -> dict[str, AnyNDArray]:
-    return {
-        "row": np.repeat(np.arange(start, start + number), len(t)),
-        "time": np.tile(t, number),
-    }
+def _lines(
+    start: int, t: AnyNDArray, mean: AnyNDArray, low: AnyNDArray, high: AnyNDArray, **others: Any
+) -> pd.DataFrame:
+    """A line for each row and time, of estimates and ends of intervals [N, T]."""
+    rows = np.arange(start, start + len(mean))
+    where = {"row": np.repeat(rows, len(t)), "time": np.tile(t, len(mean)), **others}
+    parts = {"estimate": mean.ravel(), "lower": low.ravel(), "upper": high.ravel()}
+    return pd.DataFrame(where | parts)
 
 
 def _expected(
@@ -315,10 +310,7 @@ class SurvivalCurves(Inspected):
             is given no times; or a family without survival curves.
         """
         lives = self._lifetimes(unconditional)
-        t = lives.times(times)
-        if lives.moving:
-            return lives.drawn(data, t, False, level, unconditional, self._chosen_seed(None))
-        return lives.frame(data, t, lives.curve(t), level, 1.0)
+        return lives.table(data, lives.times(times), False, level, unconditional, self.seed)
 
     def restricted_mean(
         self, data: Any, times: Any = None, *, level: float = 0.95, unconditional: bool = True
@@ -343,9 +335,7 @@ class SurvivalCurves(Inspected):
                 f"restricted_mean: family {lives.family.name!r} has responses below zero; fit "
                 "'weibull', 'lognormal' or 'cox'."
             )
-        if lives.moving:
-            return lives.drawn(data, t, True, level, unconditional, self._chosen_seed(None))
-        return lives.frame(data, t, lives.mean_curve(t), level, t)
+        return lives.table(data, t, True, level, unconditional, self.seed)
 
 
 def cumulative_incidence(
@@ -384,7 +374,7 @@ def cumulative_incidence(
     """
     if len(gams) < 2:
         raise ValueError(f"gams must have a GAM for each of two causes or more; got {len(gams)}.")
-    tails = norm.cdf([-_quantile(level), _quantile(level)])
+    check_level(level)
     check_count("num_samples", num_samples)
     lives = []
     for gam in gams.values():
@@ -403,7 +393,8 @@ def cumulative_incidence(
     for each in lives[1:]:
         each.times(t)
     steps = np.unique(np.concatenate([[0.0], t, np.linspace(0.0, np.max(t), _STEPS + 1)]))
-    at, rng, parts = np.searchsorted(steps, t), np.random.default_rng(seed), []
+    at, rng = np.searchsorted(steps, t), np.random.default_rng(seed)
+    parts: list[pd.DataFrame] = []
     inputs = list(dict.fromkeys(name for each in lives for name in each.fit.spec.inputs))
     most = max(1, _TOGETHER // (num_samples * len(gams) * len(t)))
     for start, table in blocks(data, inputs):
@@ -416,12 +407,8 @@ def cumulative_incidence(
         for first in range(0, table.num_rows, most):
             part = slice(first, min(first + most, table.num_rows))
             shares = _shares(lives, moments, part, steps, num_samples, rng)[..., at]
-            estimate, (low, high) = shares.mean(axis=0), np.quantile(shares, tails, axis=0)
-            for k, cause in enumerate(gams):
-                frame: dict[str, Any] = _grid(start + first, part.stop - first, t)
-                frame |= {"cause": cause, "estimate": estimate[k].ravel()}
-                frame |= {"lower": low[k].ravel(), "upper": high[k].ravel()}
-                parts.append(pd.DataFrame(frame))
+            causes = zip(gams, shares.mean(axis=0), *equal_tailed(shares, level))
+            parts += [_lines(start + first, t, *three, cause=cause) for cause, *three in causes]
     return pd.concat(parts, ignore_index=True)
 
 

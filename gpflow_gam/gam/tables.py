@@ -54,7 +54,6 @@ class Axis:
         return LevelColumn(self.column, self.levels).shown(points)
 
     def to_json(self) -> dict[str, Any]:
-        """As files hold it."""
         knots = None if self.levels is not None else self.points.tolist()
         return {
             "column": str(self.column),

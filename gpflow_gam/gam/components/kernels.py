@@ -91,12 +91,10 @@ class VariancePriors(NamedTuple):
         return self.trend, self.deviation
 
     def to_json(self) -> list[list[Any]]:
-        """As plain values."""
         return [[type(prior).__name__, *prior] for prior in self]
 
     @classmethod
     def from_json(cls, content: Sequence[Sequence[Any]]) -> VariancePriors:
-        """From :meth:`to_json`."""
         kinds = {"LogLogistic": LogLogistic, "LogNormal": LogNormal}
         return cls(*(kinds[name](*numbers) for name, *numbers in content))
 
@@ -251,10 +249,7 @@ def _kernel(
 ) -> Kernel:
     by = component.by
     size = scale if by is None or by.code is not None else scale / by.size
-    if component.slots:
-        # which reads columns numbered from 0
-        local = tuple(dataclasses.replace(m, column=i) for i, m in enumerate(component.margins))
-        component = dataclasses.replace(component, margins=local)
+    component = _numbered(component) if component.slots else component
     base = _function(component, term, size, priors)
     if stated is not None:
         stated.impose(base, component)
@@ -265,6 +260,13 @@ def _kernel(
     summands = base.kernels if type(base) is Sum else [base]
     parts = [Product([part, _multiplier(by)]) for part in summands]
     return parts[0] if len(parts) == 1 else Sum(parts)
+
+
+def _numbered(component: Component, **changes: Any) -> Component:
+    """The component as kernels have it that read columns numbered from 0."""
+    margins = enumerate(component.margins)
+    local = tuple(dataclasses.replace(m, column=i, **changes) for i, m in margins)
+    return dataclasses.replace(component, margins=local)
 
 
 def _multiplier(by: By) -> Kernel:
@@ -278,8 +280,7 @@ def _multiplier(by: By) -> Kernel:
 def _function(
     component: Component, term: Term | None, size: float, priors: VariancePriors
 ) -> Kernel:
-    margins, form = component.margins, component.form
-    varying = component.varying
+    margins, form, varying = component.margins, component.form, component.varying
     if form == "constant":
         return _constant(size)
     if form == "own":
@@ -304,11 +305,9 @@ def _function(
     if form == "deviations":
         return Product([_deviations(m, size, priors.other) for m in margins])
     if form == "interaction":
-        parts = [
-            interaction_margin(m, size**2 if i == 0 else 1.0, free=i == 0)
-            for i, m in enumerate(margins)
-        ]
-        return Product(parts)
+        first, *others = margins
+        variable = interaction_margin(first, size**2, free=True)
+        return Product([variable, *map(interaction_margin, others)])
     if margins[0].kind == "rw":
         # what a number multiplies has a level of its own
         dims, level = [margins[0].column], float(varying)
@@ -323,8 +322,7 @@ def _function(
         deviation = ZeroMean(deviation, _measure(component))
     elif margins[0].kind != "iou":  # which has no line, and so no mean
         deviation = _centred(deviation, margins[0])
-    if varying:
-        parts.insert(0, _level(size, priors.level))
+    parts = [_level(size, priors.level), *parts] if varying else parts
     return Sum([*parts, deviation]) if parts else deviation
 
 
@@ -354,12 +352,6 @@ def _trends(component: Component, size: float, prior: VariancePrior, of_lags: bo
     return result
 
 
-def _globe(margins: Sequence[Margin], size: float, prior: VariancePrior) -> Kernel:
-    base = _set_variance(_margin_kernel(margins[0], 0), size**2, prior)
-    base.active_dims = [0, 1, 2]
-    return OnSphere(base, [m.column for m in margins])
-
-
 def _warped(component: Component, size: float, prior: VariancePrior) -> Kernel:
     """A stationary kernel on a warped line; the prior of its speeds is that they are all one."""
     (margin,) = component.margins
@@ -379,7 +371,9 @@ def _joint_kernel(
     columns = [m.column for m in margins]
     kinds = {m.kind for m in margins}
     if kinds == {"sos"}:
-        return _globe(margins, size, other)
+        base = _set_variance(_margin_kernel(margins[0], 0), size**2, other)
+        base.active_dims = [0, 1, 2]
+        return OnSphere(base, columns)
     if kinds == {"ad"}:
         return _warped(component, size, prior)
     if len(margins) == 1:
@@ -407,12 +401,9 @@ def _shaped_kernel(
     component: Component, size: float, prior: VariancePrior, other: VariancePrior
 ) -> Kernel:
     """Splines with the covariance that the component would have without a shape."""
-    margins = component.margins
-    # which reads columns numbered from 0
-    local = tuple(dataclasses.replace(m, column=i, shape="") for i, m in enumerate(margins))
-    base = _joint_kernel(dataclasses.replace(component, margins=local), size, prior, other)
-    columns = [m.column for m in margins]
-    return Shaped(base, bases_of(margins), columns, [m.shape for m in margins])
+    margins, base = component.margins, _numbered(component, shape="")
+    columns, shapes = [m.column for m in margins], [m.shape for m in margins]
+    return Shaped(_joint_kernel(base, size, prior, other), bases_of(margins), columns, shapes)
 
 
 _NEXT_TO_NOTHING = 1e-6  # the share of independent effects where there are none
@@ -624,7 +615,6 @@ def _points(component: Component) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 def _trainable(kernel: Kernel, name: str) -> list[Parameter]:
-    """The learnt parameters of a kernel with a name."""
     known = gpflow.utilities.parameter_dict(kernel)
     return [p for path, p in known.items() if path.endswith(f".{name}") and p.trainable]
 

@@ -24,7 +24,7 @@ from ..frames.encoding import (
     learn_levels,
     numeric_column,
 )
-from ..frames.table import Table
+from ..frames.table import Table, listed
 from ..terms import Terms
 from ..terms.base import Column, Term, column_of
 from ..terms.parametric import Levels, Linear, RandomEffect
@@ -163,8 +163,6 @@ class Component:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Component:
-        """Read a component that :meth:`to_json` wrote."""
-
         def frozen(v: Any) -> Any:
             return tuple(frozen(x) for x in v) if isinstance(v, list) else v
 
@@ -804,10 +802,9 @@ def _learn_areas(table: Table, term: MarkovField) -> LevelColumn:
     if strange:
         kinds = [{type(v).__name__ for v in values} for values in (occurring, areas)]
         hint = "" if kinds[0] & kinds[1] else f" (areas are {kinds[1]}, the column has {kinds[0]})"
-        shown = ", ".join(repr(a) for a in areas[:12]) + (", ..." if len(areas) > 12 else "")
         raise ValueError(
             f"column {name!r} has the level {strange[0]!r}, which is none of the areas of "
-            f"bs='mrf'{hint}; they are {shown}."
+            f"bs='mrf'{hint}; they are {listed(areas)}."
         )
     return LevelColumn(name, areas)
 

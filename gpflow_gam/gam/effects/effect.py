@@ -24,7 +24,7 @@ from ..fits import FittedGAM
 from ..fits.fitted import Inspected, Scale
 from ..fits.prediction import Part, Prediction
 from ..frames.encoding import Element, LevelColumn, NumericColumn
-from ..frames.table import Table
+from ..frames.table import Table, listed
 from ..terms.base import Column, Lags, Level
 from ..terms.smooth import KINDS
 from .posterior import (
@@ -556,9 +556,7 @@ def response_effect(
     asked = Prediction(fit, interval=level, seed=seed, uncertain=uncertain, part=part)
     offset = fit.mean_offset()  # in place of that of the rows
     summary = asked.response(where.X, offset)
-    lower, upper = summary.lower, summary.upper
-    assert lower is not None
-    assert upper is not None
+    lower, upper = np.asarray(summary.lower), np.asarray(summary.upper)
     S = int(np.clip(_ENTRIES // (number * fit.num_predictors), 500, _DRAWS))
     draws = [
         spec.family.mean(likelihood, F + offset)
@@ -714,10 +712,8 @@ def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level]) -> di
             (labels,) = make_grid(fit, spec.component(name)).columns.values()
             places = [i for i, label in enumerate(labels) if label == value]
             if not places:
-                shown = ", ".join(repr(label) for label in labels[:12])
                 raise ValueError(
-                    f"reference: {name} has no level {value!r}; its levels are {shown}"
-                    f"{', ...' if len(labels) > 12 else ''}."
+                    f"reference: {name} has no level {value!r}; its levels are {listed(labels)}."
                 )
             result[name] = places[0]
     return result
@@ -800,7 +796,6 @@ class Effects(Inspected):
         return transformed(table.frame(), fun)
 
     def _every_effect(self, grid: Any, **options: Any) -> pd.DataFrame:
-        """All effects, one after the other."""
         if grid is not None and not isinstance(grid, Mapping) and not hasattr(grid, "columns"):
             raise ValueError(
                 "grid must be a dict or DataFrame of columns where it is for all effects; got "
@@ -809,11 +804,6 @@ class Effects(Inspected):
         frames = []
         for name in self.fitted.spec.effect_names:
             frame = self.effects(name, grid, **options)
-            if "term" in frame:
-                raise ValueError(
-                    f"effects(): {name} is of a column 'term', which is what the table calls "
-                    "effects; ask for one effect at a time."
-                )
             frame.insert(0, "term", name)
             frames.append(frame)
         if not frames:

@@ -458,7 +458,6 @@ def averaged(fit: FittedGAM) -> Averaged | None:
 
 
 def _parts(number: int) -> list[slice]:
-    """Rows in parts."""
     return [slice(start, start + _ROWS) for start in range(0, number, _ROWS)]
 
 

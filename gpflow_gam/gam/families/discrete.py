@@ -30,6 +30,7 @@ from ...likelihoods.base import (
     unwrapped,
 )
 from ...likelihoods.discrete import SMALLEST
+from ..frames.table import listed
 from ..terms.base import Column
 from . import encoding
 from .base import (
@@ -96,7 +97,7 @@ class Bernoulli(Family):
         if len(levels) != 2:
             raise ValueError(
                 f"{name} must hold two labels for family 'bernoulli'; got {len(levels)}: "
-                f"{encoding.shown(levels)}. For counts of successes take 'binomial'."
+                f"{listed(levels)}. For counts of successes take 'binomial'."
             )
         return Response(encoding.codes(y, levels, name, self.name)[:, None], levels)
 
@@ -531,7 +532,7 @@ class LabelledFamily(Family):
         if len(levels) < 2:
             raise ValueError(
                 f"{name} must hold at least two labels for family {self.name!r}; got only "
-                f"{encoding.shown(levels)}."
+                f"{listed(levels)}."
             )
         return Response(encoding.codes(y, levels, name, self.name)[:, None], levels)
 
@@ -618,7 +619,7 @@ class Ordinal(LabelledFamily):
         labels = response.levels or ()
         if stated is None and any(isinstance(level, str) for level in labels):
             raise ValueError(
-                f"{name} holds text ({encoding.shown(labels)}), which has no order, for family "
+                f"{name} holds text ({listed(labels)}), which has no order, for family "
                 f"'ordinal': give one, from lowest to highest, by family=gg.families.Ordinal("
                 f"levels=[...]), or make {name} pd.Categorical(..., categories=[...], "
                 "ordered=True)."

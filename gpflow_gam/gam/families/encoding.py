@@ -14,12 +14,11 @@ from gpflow.base import AnyNDArray
 
 from ...likelihoods.continuous import EXACT, INTERVAL, LEFT, RIGHT
 from ...storage import RowArray, Stored
-from ..frames.table import named_distinct
+from ..frames.table import listed, named_distinct
 from ..terms import Surv
 from ..terms.base import Level
 
 _BLOCK = 2**20  # rows at a time
-_SHOWN = 6
 _MOST_STEPS = 200
 _CAUCHY_OF_NORMAL = 0.6120
 """The scale of the Cauchy distribution that is nearest to a standard normal one."""
@@ -33,8 +32,6 @@ Moments = tuple[float, float, float]  # mean, variance and largest size of a col
 def values(y: AnyNDArray, name: str, family: str) -> AnyNDArray:
     """The column as an array [N]; ValueError if it is empty or has missing values."""
     y = np.asarray(y)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
     if y.ndim != 1:
         raise ValueError(
             f"{name} must be one column [N] for family {family!r}; got shape {y.shape}."
@@ -247,14 +244,8 @@ def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> Any
     column = named_distinct(y, name)
     places = np.array([place.get(_plain(v), -1.0) for v in column.values])
     positions: AnyNDArray = places[column.codes]
-    require(y, positions >= 0.0, f"one of {shown(levels)}", name, family)
+    require(y, positions >= 0.0, f"one of {listed(levels)}", name, family)
     return positions
-
-
-def shown(levels: Sequence[Level]) -> str:
-    """The levels in words, the first few of many."""
-    words = ", ".join(repr(level) for level in levels[:_SHOWN])
-    return words if len(levels) <= _SHOWN else f"{words}, ... ({len(levels)} in all)"
 
 
 def _plain(v: Any) -> Any:
@@ -317,15 +308,13 @@ def _ends(y: AnyNDArray, name: str, family: str, missing: float) -> AnyNDArray:
     check_no_times(y, name, family)
     if y.dtype.kind == "O":  # None, or missing values of pandas'
         y = np.where(np.asarray(pd.isna(y)), missing, y)
-    if y.dtype.kind in "Oc" or y.dtype.kind not in "biuf":
-        try:
-            y = y.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"{name} must hold numbers, for family {family!r}; got {y.dtype} values such as "
-                f"{y.tolist()[0]!r}."
-            ) from None
-    x = y.astype(np.float64)
+    try:
+        x = y.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must hold numbers, for family {family!r}; got {y.dtype} values such as "
+            f"{y.tolist()[0]!r}."
+        ) from None
     return np.where(np.isnan(x), missing, x)
 
 

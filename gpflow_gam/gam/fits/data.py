@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -84,16 +84,9 @@ class Data:
     offset: AnyNDArray | None = None
     discrepancies: Discrepancies | None = None
     communication: Communication | None = None  # messages between the workers of a fit
-
-    def rows(
-        self, spec: Specification, model: AdditiveModel, known: Sequence[RowComponent] = ()
-    ) -> Rows:
-        """The rows as a fit by sums reads them."""
-        raise NotImplementedError
-
-    def marginal(self, column: int) -> Marginal:
-        """Values of a column of X, or what stands for them, and the weight of rows at each."""
-        raise NotImplementedError
+    rows: Callable[..., Rows]  # the rows as a fit by sums reads them
+    # values of a column of X, or what stands for them, and the weight of rows at each
+    marginal: Callable[[int], Marginal]
 
     def weights(self) -> Iterator[tuple[slice, AnyNDArray]]:
         """Blocks of rows (of this process) and how often they count, [n]."""
@@ -121,7 +114,6 @@ class HeldData(Data):
         weights: Column | None,
         number: int | None = NUM_BINS,
     ) -> HeldData:
-        """Data of encoded rows."""
         w = None if weights is None else X[:, encoder.index(weights, "number")]
         return cls(X, Y, HeldColumns(X, w, number, encoder.places("level")))
 
@@ -234,7 +226,6 @@ class CodedData(Data):
 
     @classmethod
     def from_arrays(cls, header: dict[str, Any], arrays: dict[str, Any]) -> CodedData:
-        """Read the data that :meth:`to_arrays` wrote, with X and Y."""
         coded = {
             tuple(b["columns"]): Bins(
                 arrays[f"whole codes {i}"], arrays[f"whole points {i}"], b["exact"]

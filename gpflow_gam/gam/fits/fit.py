@@ -242,7 +242,6 @@ def marginals_at(
 
 
 def _carry(known: dict[str, AnyNDArray], trained: tf.Module | None, new: tf.Module) -> None:
-    """Parameters of a part of a model."""
     users = {} if trained is None else parameter_dict(trained)
     for path, parameter in parameter_dict(new).items():
         if not parameter.trainable or path not in known:
@@ -462,7 +461,6 @@ def fit_from_null_model(
 
 
 def _neighbourhoods(groups: Any, reading: Reading) -> Neighbourhoods:
-    """The rows that are left out together."""
     table, complete = reading.given, reading.complete
     assert table is not None
     assert complete is not None

@@ -116,7 +116,6 @@ class FittedGAM:
 
     @property
     def communication(self) -> Communication | None:
-        """Messages between the workers of the fit; None of a fit in one process."""
         return self.data.communication
 
     # --- the posterior --------------------------------------------------------------------------
@@ -808,5 +807,4 @@ class Inspected:
         return self._fit
 
     def _chosen_seed(self, seed: int | None) -> int:
-        """``seed``, or the GAM's own."""
         return self.seed if seed is None else seed

@@ -179,24 +179,20 @@ class Prediction:
             step = max(BLOCK, _STEP // self.fit.num_predictors**2)
         for start, table in blocks(data, self.columns, step):
             with located(start, table.num_rows):
-                parts.append(self.complete(table, lambda table: self._of_table(table, rng)))
+                asked = self.fit, table, self.columns, self.drop
+                parts.append(_complete(*asked, lambda table: self._of_table(table, rng)))
         return _labelled(joined(parts), data)
 
     def sample(self, data: Any, num_samples: int) -> AnyNDArray:
-        """Posterior draws, as :meth:`gpflow_gam.GAM.sample` returns them."""
-        return self.complete(in_memory(data), lambda table: self._draws(table, num_samples), axis=1)
+        asked = self.fit, in_memory(data), self.columns, self.drop
+        return _complete(*asked, lambda table: self._draws(table, num_samples), axis=1)
 
     @functools.cached_property
     def columns(self) -> list[Column]:
-        """The columns that are read."""
         spec = self.fit.spec
         result = spec.inputs if self.part is None else spec.inputs_of(self.part.names)
         trials = spec.trials if self.type == "observation" else None
         return result if trials is None else variables_of([*result, trials])
-
-    def complete(self, table: Table, answer: Callable[[Table], Any], axis: int = 0) -> Any:
-        """The answer; with ``drop`` at complete rows, and NaN (None of classes) at the others."""
-        return _complete(self.fit, table, self.columns, self.drop, answer, axis)
 
     # --- rows of a table -------------------------------------------------------------------------
 
@@ -223,7 +219,6 @@ class Prediction:
 
     @functools.cached_property
     def names(self) -> list[str]:
-        """The components that count."""
         spec = self.fit.spec
         return list(spec.names) if self.part is None else self.part.components(spec)
 
@@ -385,12 +380,10 @@ class Prediction:
         half = norm.ppf(0.5 + 0.5 * self.interval) * errors
         parts = {"estimate": estimates, "se": errors}
         parts |= {"lower": estimates - half, "upper": estimates + half}
-        every = [(*(c if isinstance(c, tuple) else (c,)), p) for c in estimates for p in parts]
-        values = [parts[p].iloc[:, i] for i in range(estimates.shape[1]) for p in parts]
-        whole: AnyNDArray = np.array(values).reshape(len(values), len(estimates)).T
-        empty: list[Any] = [[]] * (estimates.columns.nlevels + 1)
-        columns = pd.MultiIndex.from_arrays(list(zip(*every)) or empty)
-        return pd.DataFrame(whole, columns=columns, index=estimates.index)
+        whole, number = pd.concat(parts, axis=1), estimates.shape[1]
+        order = np.arange(whole.shape[1]).reshape(len(parts), number).T.ravel()
+        places = [*range(1, whole.columns.nlevels), 0]
+        return whole.reorder_levels(places, axis=1).iloc[:, order]
 
 
 def at_rows(
@@ -623,7 +616,6 @@ def _half(moment: AnyNDArray) -> AnyNDArray:
 
 
 def _blocks(parts: Sequence[AnyNDArray]) -> list[slice]:
-    """Places of the rows of arrays one below the other."""
     ends = np.cumsum([0, *map(len, parts)])
     return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
@@ -643,7 +635,6 @@ def _classes(fit: FittedGAM, probabilities: AnyNDArray) -> AnyNDArray:
 
 
 def _variances(var: AnyNDArray) -> AnyNDArray:
-    """Variances [N, L], from variances or covariances."""
     if var.ndim == 2:
         return var
     return np.maximum(np.diagonal(var, axis1=1, axis2=2), 0.0)

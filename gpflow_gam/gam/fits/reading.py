@@ -322,7 +322,6 @@ IN_MEMORY = (
 
 
 def _check_weights(request: Request, least: float, where: str = "") -> None:
-    """Raise ValueError if a weight is negative."""
     if least < 0.0:
         raise ValueError(f"weights {request.weights!r} must not be negative; got {least:g}{where}.")
 
@@ -448,7 +447,6 @@ class ColumnSummary:
     dropped: int  # rows left out for missing values
 
     def labels(self, request: Request) -> Levels | None:
-        """The response's labels, where it has any."""
         if not request.family.labelled:
             return None
         return request.encoded(self.table, request.labels(self.table)).levels
@@ -598,7 +596,6 @@ class PartialSummary:
         return X
 
     def add(self, X: AnyNDArray) -> None:
-        """Numbers of rows that follow those before."""
         start = self._start + (0 if self.summary is None else self.summary.number)
         part = summarise(X, start, self.summary)
         self.summary = part if self.summary is None else self.summary.merged(part)
@@ -612,7 +609,6 @@ class PartialSummary:
         return result
 
     def merged(self, other: PartialSummary) -> PartialSummary:
-        """Those of both parts of the rows; none comes after."""
         both = copy.copy(self)
         both._levels = {n: c.merged(other._levels[n]) for n, c in self._levels.items()}
         parts = [f.summary for f in (self, other) if f.summary is not None]
@@ -693,7 +689,6 @@ class Totals:
     ranges: dict[tuple[int, int | None], tuple[AnyNDArray, AnyNDArray]]
 
     def merged(self, other: Totals) -> Totals:
-        """Totals of the rows of both."""
         return Totals(
             {places: own.merged(other.sums[places]) for places, own in self.sums.items()},
             {place: own + other.masses[place] for place, own in self.masses.items()},
@@ -795,7 +790,6 @@ class Encoding:
         self._kept.append((which - self._start, X[which - first], Y[which - first]))
 
     def totals(self) -> Totals:
-        """Totals of these rows, which determine the bins."""
         sums = {places: coder.sums() for places, coder in self._coders.items()}
         return Totals(sums, self._masses, self._ranges)
 

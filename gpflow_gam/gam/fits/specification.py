@@ -140,7 +140,6 @@ class Request:
         return self.family.labels_of(table.levels(self.response), table.ordered(self.response))
 
     def encoded(self, table: Table, levels: Levels | None) -> Response:
-        """The response of a table's rows, as the likelihood takes it."""
         values = table.values(self.response)
         if self.censoring is not None:
             if self.trials is not None:
@@ -187,7 +186,6 @@ class Specification(Request):
 
     @property
     def effect_names(self) -> tuple[str, ...]:
-        """Their names."""
         return tuple(c.name for c in self.effects)
 
     @property
@@ -236,7 +234,6 @@ class Specification(Request):
         return result
 
     def place(self, column: Column) -> int:
-        """Place of a numeric column in X."""
         return self.encoder.index(column, "number")
 
     def weights_of(self, X: AnyNDArray) -> AnyNDArray | None:
@@ -244,7 +241,6 @@ class Specification(Request):
         return None if self.weights is None else X[:, self.place(self.weights)]
 
     def mean_function(self) -> OffsetMean:
-        """The known part of the predictor."""
         return OffsetMean(np.array(self.constant), [self.place(c) for c in self.offset])
 
     def component(self, name: str) -> Component:
@@ -311,7 +307,6 @@ class Specification(Request):
         return f" Did you mean {result[0]!r}?" if result else ""
 
     def term(self, label: str) -> Term:
-        """The term with a label."""
         return next(t for t in self.terms if t.label == label)
 
 

@@ -18,7 +18,7 @@ from gpflow.base import AnyNDArray
 
 from ..terms.base import Column, Expression, Lags, Term, column_from_json, column_to_json
 from ..terms.parametric import levels_of, parsed, variables_of
-from .table import Distinct, Table, plain
+from .table import Distinct, Table, listed, plain
 
 # --- levels as JSON: text, numbers and truth values as they are, others as an object --------------
 
@@ -180,12 +180,9 @@ class NumericColumn:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        entries: dict[str, Any] = (
-            {} if self.valid_range is None else {"limits": list(self.valid_range)}
-        )
-        entries |= {"time": self.time} if self.time else {}
-        return {"name": column_to_json(self.name), "use": self.use, **entries}
+        entries = {"name": column_to_json(self.name), "use": self.use}
+        entries |= {"limits": list(self.valid_range)} if self.valid_range else {}
+        return entries | ({"time": self.time} if self.time else {})
 
     def shown(self, values: AnyNDArray) -> AnyNDArray:
         """Values as users know them: times where they are days."""
@@ -254,12 +251,11 @@ class LevelColumn:
         others = Distinct(column.codes[strange], column.values).occurring()
         new = list(dict.fromkeys(plain(v) for v in others))
         if self.unseen == "error":
-            shown = ", ".join(repr(level) for level in self.levels[:12])
             raise ValueError(
                 f"column {self.name!r} has the level {new[0]!r} in row "
-                f"{int(np.flatnonzero(strange)[0])}, never seen in the fit; the levels are {shown}"
-                f"{', ...' if len(self.levels) > 12 else ''}. factor(..., unseen='prior'), "
-                "random_effect() and s(..., bs='fs') take new levels."
+                f"{int(np.flatnonzero(strange)[0])}, never seen in the fit; the levels are "
+                f"{listed(self.levels)}. factor(..., unseen='prior'), random_effect() and "
+                "s(..., bs='fs') take new levels."
             )
         self._check_kinds([plain(v) for v in column.occurring()], new[0])
         codes |= {level: len(self.levels) + i for i, level in enumerate(new)}
@@ -268,7 +264,6 @@ class LevelColumn:
         return np.asarray(place[column.codes])
 
     def shown(self, codes: AnyNDArray) -> AnyNDArray:
-        """The levels of codes [N], as users know them."""
         labels = np.empty(len(codes), dtype=object)
         labels[:] = [self.levels[int(code)] for code in codes]
         return labels
@@ -284,7 +279,6 @@ class LevelColumn:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON can hold it."""
         return {
             "name": column_to_json(self.name),
             "levels": [level_to_json(level, self.name) for level in self.levels],
@@ -320,7 +314,6 @@ class Encoder:
 
     @property
     def readers(self) -> list[NumericColumn | LevelColumn]:
-        """What reads each column of X."""
         return list(self.columns.values())
 
     def index(self, name: Column, kind: str) -> int:
@@ -355,27 +348,23 @@ class Encoder:
         return X
 
     def to_json(self) -> list[dict[str, Any]]:
-        """As JSON can hold it."""
         return [{"kind": kind, **c.to_json()} for (_, kind), c in self.columns.items()]
 
     @classmethod
     def from_json(cls, values: list[dict[str, Any]]) -> Encoder:
-        """Read an encoder that :meth:`to_json` wrote."""
         columns: dict[Key, NumericColumn | LevelColumn] = {}
         for value in values:
             kind, name = value["kind"], column_from_json(value["name"])
             if kind == "level":
-                levels = tuple(value_from_json(level) for level in value["levels"])
-                column = LevelColumn(name, levels, value["unseen"])
-                columns[name, kind] = column
+                levels = tuple(map(value_from_json, value["levels"]))
+                columns[name, kind] = LevelColumn(name, levels, value["unseen"])
+            elif given := value.get("element"):
+                given = {**given, "source": column_from_json(given["source"])}
+                columns[name, kind] = Element(name, value["use"], **given)
             else:
                 valid_range = tuple(value["limits"]) if "limits" in value else None
-                time = value.get("time", "")
-                columns[name, kind] = NumericColumn(name, value["use"], valid_range, time)
-                if "element" in value:
-                    given = value["element"]
-                    given = {**given, "source": column_from_json(given["source"])}
-                    columns[name, kind] = Element(name, value["use"], **given)
+                of = value["use"], valid_range, value.get("time", "")
+                columns[name, kind] = NumericColumn(name, *of)
         return cls(columns)
 
 
@@ -472,7 +461,6 @@ class Holes:
         self._counts: dict[Any, int] = {}
 
     def add(self, table: Table, columns: Iterable[Column]) -> AnyNDArray:
-        """Count a block's."""
         bad = np.zeros(table.num_rows, dtype=bool)
         for name in dict.fromkeys(columns):
             holes = table.missing(name)
@@ -485,7 +473,6 @@ class Holes:
         return bad
 
     def check(self, missing: str) -> None:
-        """Check that what is missing may be."""
         counts = {name: count for name, count in self._counts.items() if count}
         empty = [n for n, count in counts.items() if count == self.num_rows]
         if empty:
@@ -500,16 +487,19 @@ class Holes:
             )
         if missing != "drop":
             raise ValueError(
-                "data has missing values: "
-                + ", ".join(f"{count} in {n!r}" for n, count in counts.items())
-                + f" ({self.incomplete} of {self.num_rows} rows); fill them in, drop those rows "
-                "with missing='drop', or let missing='impute' fill in what terms read."
+                f"data has missing values: {_listed(counts)} ({self.incomplete} of {self.num_rows} "
+                "rows); fill them in, drop those rows with missing='drop', or let missing='impute' "
+                "fill in what terms read."
             )
         if self.incomplete == self.num_rows:
             raise ValueError(
                 "no row is complete: missing='drop' would leave nothing; drop the columns with "
                 f"most missing values ({max(counts, key=lambda n: counts[n])!r}) instead."
             )
+
+
+def _listed(counts: Mapping[Any, int]) -> str:
+    return ", ".join(f"{count} in {name!r}" for name, count in counts.items())
 
 
 _BEFORE = (
@@ -519,13 +509,12 @@ _BEFORE = (
 
 def check_complete(table: Table, columns: Iterable[Column]) -> None:
     """Raises ValueError where new data lack values in ``columns``."""
-    holes = {name: int(table.missing(name).sum()) for name in columns}
-    if any(holes.values()):
+    holes = {name: count for name in columns if (count := int(table.missing(name).sum()))}
+    if holes:
+        before = _BEFORE * any(isinstance(name, Lags) for name in holes)
         raise ValueError(
-            "new data has missing values: "
-            + ", ".join(f"{count} in {name!r}" for name, count in holes.items() if count)
-            + "; fill them in or leave those rows out."
-            + _BEFORE * any(isinstance(name, Lags) for name, count in holes.items() if count)
+            f"new data has missing values: {_listed(holes)}; fill them in or leave those rows out."
+            f"{before}"
         )
 
 
@@ -538,12 +527,10 @@ class Fill:
     count: int
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON can hold it."""
         return vars(self) | {"value": level_to_json(self.value, self.name)}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Fill:
-        """Read a fill that :meth:`to_json` wrote."""
         return cls(**value | {"value": value_from_json(value["value"])})
 
 
@@ -604,7 +591,6 @@ class Design:
 
     @classmethod
     def learn(cls, text: str, table: Table, constant: bool = True) -> Design:
-        """From the data of a fit."""
         stated = levels_of(text)
         readers = tuple(
             learn_levels(table, name)
@@ -620,7 +606,6 @@ class Design:
 
     @property
     def variables(self) -> tuple[Column, ...]:
-        """The columns that it reads."""
         return tuple(reader.name for reader in self.columns)
 
     @functools.cached_property
@@ -658,16 +643,10 @@ class Design:
         return whole
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        readers = []
-        for reader in self.columns:
-            entry: dict[str, Any] = {"name": reader.name}
-            if isinstance(reader, LevelColumn):
-                entry["levels"] = [level_to_json(v, reader.name) for v in reader.levels]
-            readers.append(entry)
+        readers = [reader.to_json() for reader in self.columns]
         return {
             "text": self.text,
-            "columns": readers,
+            "columns": [{k: r[k] for k in ("name", "levels") if k in r} for r in readers],
             "names": list(self.names),
             "state": value_to_json(self.state),
             "constant": self.constant,
@@ -675,18 +654,16 @@ class Design:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Design:
-        """Read a design that :meth:`to_json` wrote."""
         text = value["text"]
         variables_of(text)  # which lets no other code pass
-        readers: list[NumericColumn | LevelColumn] = []
-        for entry in value["columns"]:
-            if "levels" in entry:
-                levels = tuple(value_from_json(v) for v in entry["levels"])
-                readers.append(LevelColumn(entry["name"], levels))
-            else:
-                readers.append(NumericColumn(entry["name"], text))
+        readers = tuple(
+            LevelColumn(entry["name"], tuple(map(value_from_json, entry["levels"])))
+            if "levels" in entry
+            else NumericColumn(entry["name"], text)
+            for entry in value["columns"]
+        )
         names, state = tuple(value["names"]), value_from_json(value["state"])
-        return cls(text, tuple(readers), names, state, value.get("constant", False))
+        return cls(text, readers, names, state, value.get("constant", False))
 
 
 def _matrix(

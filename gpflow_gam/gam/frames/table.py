@@ -30,12 +30,18 @@ class Distinct(NamedTuple):
         return np.asarray(self.values[pd.unique(self.codes)])
 
     def counts(self) -> AnyNDArray:
-        """Number of times that each value occurs, [K]."""
         size = len(self.values)
         return np.bincount(self.codes.astype(np.intp) % max(size, 1), minlength=size)
 
 
-def distinct(values: AnyNDArray) -> Distinct:
+def listed(values: Iterable[Any], most: int = 12) -> str:
+    """Values in words, the first few of many."""
+    words = [repr(value) for value in values]
+    more = f", ... ({len(words)} in all)" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
+
+
+def named_distinct(values: AnyNDArray, name: object) -> Distinct:
     """Distinct values of a column, as Python compares them: of 1, 1.0 and True the first stays."""
     if values.dtype.kind in "mM":  # pandas would convert the unit, and so what values turn into
         codes, whole = pd.factorize(values.view(np.int64))
@@ -48,18 +54,11 @@ def distinct(values: AnyNDArray) -> Distinct:
         codes, result = pd.factorize(values, use_na_sentinel=False)
     except TypeError as error:
         kinds = {type(v).__name__ for v in values.tolist() if getattr(v, "__hash__", None) is None}
-        raise TypeError(", ".join(sorted(kinds)) or str(error)) from None
-    return Distinct(codes, np.asarray(result, dtype=values.dtype))
-
-
-def named_distinct(values: AnyNDArray, name: object) -> Distinct:
-    """:func:`distinct`, of a column that errors name."""
-    try:
-        return distinct(values)
-    except TypeError as error:
         raise ValueError(
-            f"column {name!r} holds values that are no levels ({error}); make them text or numbers."
+            f"column {name!r} holds values that are no levels "
+            f"({', '.join(sorted(kinds)) or error}); make them text or numbers."
         ) from None
+    return Distinct(codes, np.asarray(result, dtype=values.dtype))
 
 
 def merged_categories(parts: Sequence[pd.CategoricalDtype], name: object) -> pd.CategoricalDtype:
@@ -239,7 +238,6 @@ class Table:
 
     @property
     def names(self) -> list[Any]:
-        """The columns' names."""
         return list(self._columns)
 
     def __contains__(self, name: Column) -> bool:
@@ -374,7 +372,6 @@ class Table:
         return result
 
     def only(self, names: Iterable[Column]) -> Table:
-        """Some of the columns."""
         kept = dict.fromkeys(self.name(n) for n in variables_of(names))
         result = Table._of({n: self._columns[n] for n in kept}, self.num_rows)
         result._whole = self._whole
@@ -575,7 +572,7 @@ def resolved(name: Column, names: list[Any]) -> Any:
         raise ValueError(f"column {name} is asked for; data has {len(names)} columns.")
     shown = {str(n): n for n in names}
     near = difflib.get_close_matches(str(name), list(shown), n=1, cutoff=0.5)
-    hint = f"did you mean {shown[near[0]]!r}?" if near else f"it has {_listed(names)}."
+    hint = f"did you mean {shown[near[0]]!r}?" if near else f"it has {listed(names)}."
     if "(" in str(name):
         hint += " Columns are computed of others in formulas, such as 'y ~ s(log(x))'."
     raise ValueError(f"data has no column {name!r}; {hint}")
@@ -620,12 +617,6 @@ def _kept(values: Any, keep: AnyNDArray) -> Any:
 
 def _cut(values: Any, start: int, stop: int) -> Any:
     return values.iloc[start:stop] if isinstance(values, pd.Series) else values[start:stop]
-
-
-def _listed(names: Iterable[Any]) -> str:
-    names = [repr(n) for n in names]
-    shown = ", ".join(names[:12])
-    return shown if len(names) <= 12 else f"{shown}, ... ({len(names)} in all)"
 
 
 _READAHEAD = 4
@@ -836,7 +827,6 @@ class Occurring:
         self._dtypes: dict[tuple[Any, ...], pd.CategoricalDtype] = {}
 
     def add(self, table: Table) -> None:
-        """Those of a block, none of them missing."""
         if table.levels(self.name) is not None:
             dtype = table.raw(self.name).dtype
             self._dtypes[dtype.ordered, *dtype.categories] = dtype

@@ -66,8 +66,8 @@ def draw_bins(ax: Axes, bins: Bins, color: str = "C0", label: str | None = None)
     )  # fmt: skip
 
 
-def _draw_identity(ax: Axes) -> None:
-    ax.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.8, zorder=0)
+def _draw_identity(ax: Axes, start: float = 0.0) -> None:
+    ax.axline((start, start), slope=1.0, color="0.6", linewidth=0.8, zorder=0)
 
 
 def draw_reliability(
@@ -105,7 +105,7 @@ def draw_qq(ax: Axes, residuals: AnyNDArray) -> None:
     quantiles = ndtri((np.arange(1, number + 1) - 0.5) / number)
     lower, upper = order_statistics(number)
     ax.fill_between(quantiles, lower, upper, color="0.85", linewidth=0.0, gid="reference")
-    ax.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.8)
+    _draw_identity(ax)
     values = np.sort(residuals)
     exact = np.abs(values) < LARGEST
     ax.plot(quantiles[exact], values[exact], ".", color="C0", markersize=4.0, gid="data")
@@ -158,8 +158,7 @@ def draw_observed(ax: Axes, fitted: AnyNDArray, observed: AnyNDArray) -> None:
     known = ~np.isnan(observed)
     fitted, observed = fitted[known], observed[known]
     if known.any():
-        start = float(np.median(fitted))
-        ax.axline((start, start), slope=1.0, color="0.6", linewidth=0.8)
+        _draw_identity(ax, float(np.median(fitted)))
         _scatter(ax, fitted, observed)
         ends = np.quantile(observed, [0.001, 0.999])
         clip_to(ax, float(min(ends[0], fitted.min())), float(max(ends[1], fitted.max())))
@@ -199,7 +198,7 @@ def draw_pit(ax: Axes, uniform: AnyNDArray) -> None:
     ax.hist(
         uniform, bins=np.linspace(0.0, 1.0, bars + 1).tolist(), density=True, color="C0", alpha=0.6
     )
-    half = 1.96 * np.sqrt((bars - 1.0) / number)  # a bar's count is Binomial(N, 1 / bars)
+    half = _Z * np.sqrt((bars - 1.0) / number)  # a bar's count is Binomial(N, 1 / bars)
     for height, style in ((1.0, "-"), (1.0 - half, "--"), (1.0 + half, "--")):
         ax.axhline(height, color="0.3", linewidth=0.8, linestyle=style)
     ax.set_xlim(0.0, 1.0)

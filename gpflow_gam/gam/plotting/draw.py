@@ -715,14 +715,8 @@ def draw(
 
 def _components(fit: FittedGAM, terms: str | Iterable[str] | None) -> list[Component]:
     """Components by their names or by their terms' labels."""
-    if terms is None:
-        names = list(fit.spec.effect_names)
-    elif isinstance(terms, str):
-        names = [terms]
-    elif isinstance(terms, Iterable):
-        names = list(terms)
-    else:
-        raise TypeError(f"terms must be names of effects; got {type(terms).__name__}.")
+    names = fit.spec.effect_names if terms is None else terms
+    names = [names] if isinstance(names, str) else list(names)
     if not names:
         raise ValueError("terms names no effect, or the GAM has none; there is nothing to draw.")
     components: dict[str, Component] = {}

@@ -42,6 +42,7 @@ from ..fits import FittedGAM
 from ..fits.data import Discrepancies, Pearson
 from ..fits.fit import WITHOUT_NOISE, has_single_rows, refit
 from ..fits.fitted import Inspected
+from ..frames.table import listed
 from ..terms.base import Column, column_of
 from ..terms.parametric import Levels
 from ..terms.smooth import SPLINES, Interaction, SmoothTerm, has_line
@@ -340,6 +341,8 @@ _DEVIATIONS = 4.0  # standard deviations above one that are more than chance
 _ROUNDS = 8
 _SETTLED = 0.01  # change of the logarithm of the dispersion below which calibration ends
 _ENDS = 1e-6, 1e6
+_KEPT = ("max_iterations", "tolerance", "callback", "progress", "on_interrupt")
+"""Options of a fit that further ones to the same rows have, too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -398,9 +401,8 @@ def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
             f"family {fit.spec.family.name!r} takes several fits to the same rows, which no shares "
             "of processes are; fit in one process, or take another family."
         )
-    kept = ("max_iterations", "tolerance", "max_seconds", "callback", "progress", "on_interrupt")
-    settings = {name: value for name, value in options.items() if name in kept}
-    time = settings.pop("max_seconds", None)
+    settings = {name: options[name] for name in _KEPT if name in options}
+    time = options.get("max_seconds")
     for _ in range(_ROUNDS):
         likelihood = unwrapped(fit.trained.likelihood)
         assert isinstance(likelihood, Quasi)
@@ -439,8 +441,7 @@ def smoothed_as_stated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> Fi
             "edf: takes several fits to sums over rows, in one process; leave edf, or engine and "
             "variational, out."
         )
-    names = ("max_iterations", "tolerance", "callback", "progress", "on_interrupt")
-    settings = {name: value for name, value in options.items() if name in names}
+    settings = {name: options[name] for name in _KEPT if name in options}
     for _ in range(_STEPS if stated else 0):
         moments, missing = fit.moments, {}
         for c, edf in stated.items():
@@ -689,8 +690,7 @@ def _undetermined(fit: FittedGAM, said: Collection[str]) -> Warned:
         which = ""
         if component.form != "line":
             levels = fit.spec.encoder.readers[margin.column].shown(points[loose]).tolist()
-            shown = ", ".join(map(repr, levels[:6])) + (", ..." if len(levels) > 6 else "")
-            which = f" of level{'s' * (len(levels) > 1)} {shown}"
+            which = f" of level{'s' * (len(levels) > 1)} {listed(levels, 6)}"
         yield (
             f"the data do not determine {name}{which}: responses are all alike there, or split by "
             "it, or the column follows from other terms. What bounds the estimate is a very wide "

@@ -98,7 +98,6 @@ class Expression(str):
         )
 
     def evaluate(self, column: Callable[[str], Any], function: Callable[[str], Any]) -> Any:
-        """Value of the arithmetic."""
         node = _parsed(self)[1]
         assert node is not None
         return _evaluated(node, column, function)
@@ -134,7 +133,6 @@ class Lags(Expression):
 
     @classmethod
     def of(cls, over: Column, first: int, last: int, *others: Any) -> Lags:
-        """Lags ``first`` to ``last``."""
         result = cls(f"lag({over}, {first}, {last})")
         result.over, result.first, result.last = over, first, last
         result.group, result.time, result.step = others
@@ -150,7 +148,6 @@ class Lags(Expression):
 
     @property
     def number(self) -> int:
-        """The number of lags."""
         return self.last - self.first + 1
 
 
@@ -355,7 +352,6 @@ class Term(abc.ABC):
         return self.columns
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON can hold it; :meth:`Terms.from_json` reads it back."""
         options = {k: _plain(v) for k, v in self.options().items()}
         entries = {"parameter": self.parameter} if self.parameter else {}
         return {

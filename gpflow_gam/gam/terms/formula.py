@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from gpflow.kernels import Kernel
 
@@ -117,7 +117,6 @@ def _parsed(text: str) -> Formula:
         if sign == "-":
             without.append(_column(node))
         elif _is_call(node, "offset"):
-            assert isinstance(node, ast.Call)
             offset += [_column(argument) for argument in node.args]
         else:
             terms.append(_term(node))
@@ -145,11 +144,9 @@ def _response(left: str) -> tuple[ResponseSpec, Column | None]:
     """The response, and its trials."""
     node = _expression(left)
     if _is_call(node, "Surv"):
-        assert isinstance(node, ast.Call)
         options = {str(k.arg): _option(str(k.arg), k.value) for k in node.keywords}
         return Surv(*map(_column, node.args), **options), None
     if _is_call(node, "cbind"):
-        assert isinstance(node, ast.Call)
         return _counted(node)
     if isinstance(node, (ast.Call, ast.BinOp)):
         raise ValueError(
@@ -213,10 +210,9 @@ def _pieces(right: str) -> Iterator[tuple[str, str]]:
         elif c in "+-" and depth == 0:
             # a sign before the first summand, or after an operator, as in x**-1
             before = right[start:i].strip()
-            if before and before[-1] not in ":*/^":
-                yield sign, before
-                sign, start = c, i + 1
-            elif not before:
+            if before[-1:] not in (*":*/^",):
+                if before:
+                    yield sign, before
                 sign, start = c, i + 1
     yield sign, right[start:].strip()
 
@@ -229,10 +225,9 @@ def _transforms(piece: str) -> bool:
         return bool(_OPERATORS.search(piece)) and not _SMOOTH.search(_FACTOR.sub("", piece))
     if isinstance(node, (ast.Name, ast.Attribute, ast.Constant)):
         return False
-    if isinstance(node, ast.Call) and not isinstance(node.func, ast.Name):
-        return False
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return node.func.id in TRANSFORMS and node.func.id not in FUNCTIONS
+    if isinstance(node, ast.Call):
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        return name in TRANSFORMS and name not in FUNCTIONS
     if _SMOOTH.search(_FACTOR.sub("", piece)) or not isinstance(node, ast.BinOp):
         raise ValueError(
             f"terms are joined by +; {piece!r} is not understood. For an "
@@ -248,8 +243,6 @@ def _transforms(piece: str) -> bool:
 
 
 def _expression(part: str) -> ast.expr:
-    if not part:
-        raise ValueError("it has an empty side.")
     try:
         return ast.parse(hidden(part), mode="eval").body
     except SyntaxError as error:
@@ -260,7 +253,7 @@ def _expression(part: str) -> ast.expr:
         ) from None
 
 
-def _is_call(node: ast.expr, name: str) -> bool:
+def _is_call(node: ast.expr, name: str) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
@@ -284,11 +277,7 @@ def _term(node: ast.expr) -> Term:
         hint = f"; did you mean {near[0]}()?" if near else ""
         raise ValueError(f"{function}() is no term; there are {', '.join(FUNCTIONS)}{hint}")
     columns = [_column(argument) for argument in node.args]
-    options = {}
-    for keyword in node.keywords:
-        if keyword.arg is None:
-            raise ValueError("** is not understood.")
-        options[keyword.arg] = _option(keyword.arg, keyword.value)
+    options = {str(k.arg): _option(str(k.arg), k.value) for k in node.keywords}
     term: Term = FUNCTIONS[function](*columns, **options)
     return term
 
@@ -329,7 +318,7 @@ def _prior(node: ast.expr) -> Any:
 
 def _literal(node: ast.expr) -> Any:
     """A value as Python or R write it."""
-    if isinstance(node, ast.Call) and _is_call(node, "c") and not node.keywords:
+    if _is_call(node, "c") and not node.keywords:
         return tuple(_literal(value) for value in node.args)
     if isinstance(node, ast.Name) and node.id in ("TRUE", "FALSE"):
         return node.id == "TRUE"

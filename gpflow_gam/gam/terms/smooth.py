@@ -334,7 +334,6 @@ def checked_kind(function: str, bs: object) -> str | None:
 
 
 def _kernel_of(bs: str | None) -> str:
-    """The kind of kernel."""
     return DEFAULT if bs is None or bs in SPLINES else bs
 
 
@@ -345,20 +344,6 @@ def _checked_period(function: str, kind: str, period: object) -> None:
         raise ValueError(f"{function}(): period={period!r} needs bs='cyclic'; got bs={kind!r}.")
     if not isinstance(period, (int, float)) or not np.isfinite(period) or period <= 0:
         raise ValueError(f"{function}(): period must be a positive number; got {period!r}.")
-
-
-def _checked_shape(function: str, shape: object) -> str | None:
-    check_choice(f"{function}(): shape", shape, (*SHAPES, None))
-    return None if shape is None else str(shape)
-
-
-def _check_kind_for_shape(function: str, kind: str) -> None:
-    if not KINDS[kind].shapeable:
-        shapeable = ", ".join(name for name, known in KINDS.items() if known.shapeable)
-        raise ValueError(
-            f"{function}(): shape is not for bs={kind!r}, but for {shapeable}; leave "
-            "one of bs and shape out."
-        )
 
 
 class SmoothTerm(FunctionOf):
@@ -376,6 +361,17 @@ class SmoothTerm(FunctionOf):
         object.__setattr__(self, "period", self._each("period", self.period, lambda p: p))
         for kind, period in zip(self.kinds, self.periods):
             _checked_period(name, kind, period)
+
+    def _check_shapes(self) -> None:
+        for shape in self.shapes:
+            check_choice(f"{self.function}(): shape", shape, (*SHAPES, None))
+        known = [name for name, kind in KINDS.items() if kind.shapeable]
+        other = next((kind for kind in self.kinds if kind not in known), None)
+        if other is not None:
+            raise ValueError(
+                f"{self.function}(): shape is not for bs={other!r}, but for {', '.join(known)}; "
+                "leave one of bs and shape out."
+            )
 
     def _each(self, argument: str, value: Any, check: Any) -> Any:
         """Checked; one value, or of several columns a tuple with one a column."""
@@ -452,17 +448,14 @@ class Smooth(SmoothTerm):
             raise TypeError(f"s(): kernel must be a gpflow kernel; got {self.kernel!r}.")
         if self.kernel is not None and kind is not None:
             raise ValueError(f"s(): give bs={kind!r} or kernel=..., not both.")
-        if not isinstance(self.isotropic, bool):
-            raise TypeError(f"s(): isotropic must be True or False; got {self.isotropic!r}.")
         if not self.isotropic and (len(self.over) == 1 or self.kernel is not None):
             raise ValueError(
                 "s(): isotropic=False gives several columns a lengthscale each; "
                 + ("a kernel of your own has its own." if self.kernel else "there is one column.")
             )
-        object.__setattr__(self, "shape", _checked_shape("s", self.shape))
         if self.shape is None:
             return
-        _check_kind_for_shape("s", self.kind)
+        self._check_shapes()
         if self.k is not None and self.k < LEAST_SPLINES:
             raise ValueError(
                 f"s(): a function with a shape is made of at least {LEAST_SPLINES} splines; got "
@@ -480,7 +473,6 @@ class Smooth(SmoothTerm):
             )
 
     def _check_at(self) -> None:
-        """Check where the values of curves are."""
         at: AnyNDArray = np.asarray(self.at, dtype=np.float64)
         if at.ndim != 1 or len(at) < 2 or not np.all(np.diff(at) > 0.0) or np.isinf(at).any():
             raise ValueError(
@@ -496,7 +488,6 @@ class Smooth(SmoothTerm):
 
     @property
     def kind(self) -> str:
-        """The kind of kernel."""
         return _kernel_of(self.bs)
 
     @property
@@ -530,15 +521,13 @@ class Tensor(SmoothTerm):
                 f"te(): shape must say for each of {self.over} what the function is along it, as "
                 f"shape={like!r}; got {self.shape!r}."
             )
-        shapes = tuple(_checked_shape("te", shape) for shape in self.shape)
-        if sum(shape is not None for shape in shapes) != 1:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        super()._check_shapes()
+        if sum(shape is not None for shape in self.shape) != 1:
             raise ValueError(
                 f"te(): a function has a shape along one column, and None along the others; got "
-                f"shape={shapes!r}."
+                f"shape={self.shape!r}."
             )
-        for kind in self.kinds:
-            _check_kind_for_shape("te", kind)
-        object.__setattr__(self, "shape", shapes)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -669,8 +658,6 @@ def s(
         included; the data do not choose its smoothness then, and bands take it as known.
     :raises TypeError, ValueError: naming the argument.
     """
-    if id is not None and not isinstance(id, str):
-        raise TypeError(f"s(): id must be a name, text; got {id!r}.")
     priors = checked_priors("s", prior)
     if priors and kernel is not None:
         raise ValueError("s(): a kernel of your own has its own priors; leave prior out.")
