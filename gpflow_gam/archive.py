@@ -59,11 +59,7 @@ def writable(path: str | Path, overwrite: bool) -> Path:
 
 
 def write(
-    path: Path,
-    header: Mapping[str, Any],
-    arrays: Arrays,
-    overwrite: bool,
-    compressed: bool = True,
+    path: Path, header: Mapping[str, Any], arrays: Arrays, overwrite: bool, compressed: bool = True
 ) -> None:
     """Write an archive; links are followed, and a file that is replaced keeps its mode."""
     target = writable(path, overwrite)
@@ -83,11 +79,7 @@ def write(
 
 
 def read(
-    path: Path,
-    kind: str,
-    latest: int,
-    called: str = "saved GAM",
-    content: bytes | None = None,
+    path: Path, kind: str, latest: int, called: str = "saved GAM", content: bytes | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The header and arrays of an archive; ValueError of a damaged one, or of another kind."""
     if content is None and not path.exists():

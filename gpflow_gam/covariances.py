@@ -183,7 +183,7 @@ def open_variances(variances: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
     return tf.where((mean > 0.0) & (left > _KNOWN * variances), size, tf.zeros_like(size))
 
 
-def sampling_root(covariance: tf.Tensor, size: tf.Tensor, message: str) -> tf.Tensor:
+def sampling_root(covariance: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """
     A square root [..., N, N] of covariances that rounding may have left slightly indefinite.
 
@@ -205,7 +205,11 @@ def sampling_root(covariance: tf.Tensor, size: tf.Tensor, message: str) -> tf.Te
         eps = np.finfo(covariance.dtype.as_numpy_dtype).eps
         rounding = -np.sqrt(eps) * tf.cast(tf.shape(unit)[-1], tf.float64)
         values = tf.where(values > rounding, tf.maximum(values, 0.0), np.nan)
-        values = tf.debugging.check_numerics(values, message)
+        values = tf.debugging.check_numerics(
+            values,
+            "the conditional covariance of a component is not positive definite at Xnew; raise "
+            "gpflow's default_jitter",
+        )
         inner = tf.matmul(vectors * tf.sqrt(values)[..., None, :], vectors, transpose_b=True)
         return scale[..., None] * tf.cast(inner, covariance.dtype)
 
@@ -434,10 +438,7 @@ class InducingBlocks:
                 prior.append(kernel.K_diag(both)[:, M:])
         return factors, Features(phi, prior, self._members)
 
-    @check_shapes(
-        "x: [N, D]",
-        "return: [C, N]",
-    )
+    @check_shapes("x: [N, D]", "return: [C, N]")
     def residual_variance(self, x: TensorType) -> tf.Tensor:
         """
         ``k_c(x, x) - |phi_c(x)|^2`` of every component: what its inducing inputs cannot see.
@@ -475,10 +476,7 @@ def _solved(L: tf.Tensor, own: tf.Tensor, across: tf.Tensor) -> tf.Tensor:
 
 
 @Kuu.register(AdditiveInducingVariables, AdditiveKernel)
-@check_shapes(
-    "inducing_variable: [P, D, 1]",
-    "return: [P, P]",
-)
+@check_shapes("inducing_variable: [P, D, 1]", "return: [P, P]")
 def kuu_additive(
     inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel, *, jitter: float = 0.0
 ) -> tf.Tensor:
@@ -495,11 +493,7 @@ def kuu_additive(
 
 
 @Kuf.register(AdditiveInducingVariables, AdditiveKernel, TensorLike)
-@check_shapes(
-    "inducing_variable: [P, D, 1]",
-    "Xnew: [batch..., N, D2]",
-    "return: [P, batch..., N]",
-)
+@check_shapes("inducing_variable: [P, D, 1]", "Xnew: [batch..., N, D2]", "return: [P, batch..., N]")
 def kuf_additive(
     inducing_variable: AdditiveInducingVariables, kernel: AdditiveKernel, Xnew: TensorType
 ) -> tf.Tensor:

@@ -62,16 +62,14 @@ class Measure(abc.ABC):
         return points[np.minimum(at, len(points) - 1)]
 
 
-def checked_sample(
-    argument: str, values: object, weights: object | None
-) -> tuple[AnyNDArray, AnyNDArray]:
+def checked_sample(values: object, weights: object | None) -> tuple[AnyNDArray, AnyNDArray]:
     """A sample [N, d] and its weights [N]."""
     given = np.asarray(values, dtype=np.float64)
     points = given[:, None] if given.ndim == 1 else given
     if points.ndim != 2 or len(points) == 0:
-        raise ValueError(f"{argument} must be [N] or [N, d] with N >= 1; got shape {given.shape}.")
+        raise ValueError(f"points must be [N] or [N, d] with N >= 1; got shape {given.shape}.")
     if not np.all(np.isfinite(points)):
-        raise ValueError(f"{argument} must be finite; fill in or leave out what is missing.")
+        raise ValueError("points must be finite; fill in or leave out what is missing.")
     w = np.ones(len(points)) if weights is None else np.asarray(weights, dtype=np.float64)
     if w.shape != (len(points),):
         raise ValueError(f"weights must be one a point, [{len(points)}]; got shape {w.shape}.")
@@ -239,7 +237,7 @@ def frequencies(
     points: AnyNDArray | Sequence[float], weights: AnyNDArray | Sequence[float] | None
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Distinct rows [Q, d] of a sample, and their shares [Q] of its weight."""
-    rows, w = checked_sample("points", points, weights)
+    rows, w = checked_sample(points, weights)
     distinct, inverse = np.unique(rows[w > 0.0], axis=0, return_inverse=True)
     mass = np.bincount(inverse.ravel(), w[w > 0.0])
     return distinct, mass / mass.sum()
@@ -261,7 +259,7 @@ class Discrete(Measure):
         points: AnyNDArray | Sequence[float],
         probabilities: AnyNDArray | Sequence[float] | None = None,
     ) -> None:
-        self.points, _ = checked_sample("points", points, None)
+        self.points, _ = checked_sample(points, None)
         number = len(self.points)
         p = np.full(number, 1.0 / number) if probabilities is None else np.asarray(probabilities)
         if p.shape != (number,):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -115,6 +115,12 @@ _BLOCK = 2**17
 """Number of rows that are converted at a time."""
 
 
+def blocks(number: int, size: int) -> Iterator[slice]:
+    """Slices of so many rows each, the last of those that are left."""
+    for start in range(0, number, size):
+        yield slice(start, min(start + size, number))
+
+
 class Stored:
     """Numbers [N] or [N, K], exact, in 1 to 8 bytes each; maybe of this process's share of rows."""
 
@@ -125,8 +131,8 @@ class Stored:
     def of(cls, values: AnyNDArray) -> Stored:
         """Doubles in the narrowest type."""
         store = Store(values.shape)
-        for start in range(0, len(values), _BLOCK):
-            store.put(start, values[start : start + _BLOCK])
+        for at in blocks(len(values), _BLOCK):
+            store.put(at.start, values[at])
         return store.done()
 
     @property
@@ -172,8 +178,7 @@ class Store:
         place = [np.dtype(t) for t in _TYPES].index(before.dtype)
         for kind in _TYPES[place + 1 :]:
             wider: AnyNDArray = np.empty(before.shape, dtype=kind)
-            for start in range(0, filled, _BLOCK):
-                at = slice(start, min(start + _BLOCK, filled))
+            for at in blocks(filled, _BLOCK):
                 wider[at] = before[at]
                 if not np.array_equal(wider[at], before[at]):
                     break  # a float has fewer digits than an integer of its size

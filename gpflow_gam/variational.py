@@ -577,11 +577,7 @@ _TOLERANCE = 1e-5  # nats that no longer count
 
 
 def factor_analysis(
-    A: AnyNDArray,
-    sizes: Sequence[int],
-    rank: int,
-    *,
-    max_sweeps: int = 100,
+    A: AnyNDArray, sizes: Sequence[int], rank: int, *, max_sweeps: int = 100
 ) -> tuple[Blocks, AnyNDArray]:
     """
     The blocks D and the B [P, R] that minimise ``KL[N(0, (D + B B')^-1) || N(0, A^-1)]``.

@@ -205,11 +205,6 @@ def fill(value: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
     return tf.broadcast_to(value, tf.shape(X)[:-1])
 
 
-def _reads(kernel: Kernel, columns: Columns) -> bool:
-    """True if the inputs hold just what the kernel reads, in its order (scales are by place)."""
-    return bool(columns) and kernel_columns(kernel) == columns
-
-
 # --- stationary ----------------------------------------------------------------------------------
 
 
@@ -250,7 +245,7 @@ class StackedStationary(StackedKernel):
             base, period = kernel.base_kernel, tuple(kernel.period.shape)
             if type(base) is not SquaredExponential:
                 return None
-        if not _reads(base, columns):
+        if not columns or kernel_columns(base) != columns:  # scales are by place
             return None
         return tuple(base.lengthscales.shape), tuple(base.variance.shape), period
 
@@ -304,10 +299,6 @@ class StackedConstant(StackedKernel):
 # --- products and sums ---------------------------------------------------------------------------
 
 
-def _columns_of(factor: Kernel, columns: Columns) -> Columns:
-    return tuple(columns[p] for p in local_positions(factor, columns))
-
-
 @register_stacked(Product, Sum)
 class StackedCombination(StackedKernel):
     """Products and sums whose parts stack one by one."""
@@ -316,14 +307,14 @@ class StackedCombination(StackedKernel):
         super().__init__(kernels, columns)
         each = list(zip(*(k.kernels for k in kernels)))
         self.positions = [local_positions(parts[0], columns) for parts in each]
-        self.parts = [stack(parts, _columns_of(parts[0], columns)) for parts in each]
+        self.parts = [stack(parts, kernel_columns(parts[0]) or ()) for parts in each]
         self._combine = tf.add if isinstance(kernels[0], Sum) else tf.multiply
 
     @classmethod
     def signature(cls, kernel: Kernel, columns: Columns) -> Hashable | None:
         parts = []
         for part in kernel.kernels:
-            own = signature(part, _columns_of(part, columns))
+            own = signature(part, kernel_columns(part))
             if own is None:
                 return None
             parts.append((own, tuple(local_positions(part, columns))))
@@ -391,9 +382,7 @@ class AdditiveKernel(Kernel):
     """Mask of the components of each latent output, [L, C] of bool; None if all enter all."""
 
     def __init__(
-        self,
-        components: Mapping[str, Kernel] | Sequence[Kernel],
-        members: AnyNDArray | None = None,
+        self, components: Mapping[str, Kernel] | Sequence[Kernel], members: AnyNDArray | None = None
     ) -> None:
         super().__init__()
         named = _named(components)

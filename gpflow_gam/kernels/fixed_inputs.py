@@ -259,7 +259,9 @@ class _OfSums(FixedInputKernel):
     def __init__(self, kernel: Summed, Z: AnyNDArray, X: AnyNDArray) -> None:
         left, right = kernel.evaluations(Z), kernel.evaluations(X)
         self._A, self._B = left.matrix(), right.matrix()
-        self._squares = _squares_of(right)
+        # pairs of points of each row, or of all points
+        few = len(right.points) <= 2 * right.places.shape[1]
+        self._squares: _PairSquares | _AllSquares = (_AllSquares if few else _PairSquares)(right)
         self._base = fixed_input_kernel(kernel.base, left.points, right.points, self._squares.pairs)
 
     def evaluate(self, values: Values, slopes: bool = True) -> tuple[Matrices, Pullback]:
@@ -312,8 +314,3 @@ class _AllSquares:
     def transposed(self, slopes: AnyNDArray) -> AnyNDArray:
         whole = (self._B.T @ self._B.multiply(slopes[:, None])).toarray()
         return np.asarray(self._twice * whole[self.pairs])
-
-
-def _squares_of(rows: Evaluations) -> _PairSquares | _AllSquares:
-    L = rows.places.shape[1]  # pairs of a row, or of all points with those of a row
-    return (_AllSquares if len(rows.points) <= 2 * L else _PairSquares)(rows)

@@ -45,7 +45,7 @@ from .head import (
     of_all_replicas,
     over_replicas,
 )
-from .losses import FORWARD, Forward, as_leading, as_rows, read_once
+from .losses import Forward, as_leading, as_rows, read_once
 from .structure import HeadSpecification
 
 _OF_KERNELS, _OF_LIKELIHOODS = 5.0, 10.0
@@ -406,22 +406,20 @@ class AdditiveGP(GPHead):
             Z = inducing.components[name].unconstrained_variable
             _follow_rows(Z, count, tf.stop_gradient(rows))
 
-    def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
+    def _moments(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, _Step | None]:
         gp = self._gp
         blocks = gp.blocks
         if not (training and self.trainable):
             cholesky = blocks.cholesky()
             q = (self._shapes.projected if self._shapes else gp.whitened)(cholesky)
-            return tf.stack(gp.marginals(blocks.features(X, cholesky), q, X), axis=-1)
+            return tf.stack(gp.marginals(blocks.features(X, cholesky), q, X), axis=-1), None
         cholesky, phi = blocks.whitened(X)
         sites = gp.variational.sites(cholesky)
         # natural gradients move it; where they end it has no other slope
         q = gp.variational.of_sites(*sites)
         # for the penalty, once the loss has moved q
         _kept_kl()[self] = tf.stop_gradient(q.kl())
-        moments = tf.stack(gp.marginals(phi, q, X), axis=-1)
-        setattr(moments, FORWARD, _Step(phi, cholesky, sites))
-        return moments
+        return tf.stack(gp.marginals(phi, q, X), axis=-1), _Step(phi, cholesky, sites)
 
     def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor

@@ -313,8 +313,8 @@ class GPHead(MomentReader, keras.Layer):
         """
 
     @abc.abstractmethod
-    def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
-        """Moments of the predictor at scaled features, [N, L, M]."""
+    def _moments(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, Any]:
+        """Moments of the predictor at scaled features, [N, L, M], and what a loss takes over."""
 
     def _component_marginals(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Means and variances [N, C] or [N, C, L] of components at scaled features."""
@@ -534,14 +534,14 @@ class GPHead(MomentReader, keras.Layer):
                 known = tf.where(tf.reshape(mask, [-1, 1]), known, nan)
             self._follow(known)
         with self._precision():
-            flat = self._predicted(rows, output or self.output_kind, bool(training))
+            flat, state = self._predicted(rows, output or self.output_kind, bool(training))
         outputs = flat if rank == 2 else as_leading(flat, inputs, 1)
         setattr(outputs, HEAD, weakref.ref(self))
         if training:
             counted = tf.shape(rows)[0]
             if mask is not None:
                 counted = tf.math.count_nonzero(mask, dtype=tf.int32)
-            setattr(outputs, FORWARD, Forward(rows, counted, getattr(flat, FORWARD, None)))
+            setattr(outputs, FORWARD, Forward(rows, counted, state))
             if not tf.executing_eagerly():
                 self._trained_in = weakref.ref(tf.compat.v1.get_default_graph())
         return outputs
@@ -553,18 +553,17 @@ class GPHead(MomentReader, keras.Layer):
             graph = getattr(graph, "outer_graph", None)
         return graph is here
 
-    def _predicted(self, inputs: tf.Tensor, kind: Output, training: bool) -> tf.Tensor:
+    def _predicted(self, inputs: tf.Tensor, kind: Output, training: bool) -> tuple[tf.Tensor, Any]:
         X = self.scaled(inputs)
         if kind == "components":
-            return self._masked(inputs, self._component_moments(X, training))
-        plain = self._moments(X, training)
+            return self._masked(inputs, self._component_moments(X, training)), None
+        plain, state = self._moments(X, training)
         moments = self._masked(inputs, plain)
         if kind == "moments":
-            setattr(moments, FORWARD, getattr(plain, FORWARD, None))
-            return moments
+            return moments, state
         if kind == "response":
-            return self.response(moments)
-        return tf.stack([self.response(moments), *self.interval(moments)], axis=-1)
+            return self.response(moments), None
+        return tf.stack([self.response(moments), *self.interval(moments)], axis=-1), None
 
     def _masked(self, inputs: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
         """Values [N, ...], NaN in rows that cannot be read: XLA drops assertions."""
@@ -609,11 +608,7 @@ class GPHead(MomentReader, keras.Layer):
         return tuple(spec.shape)
 
     def effects(
-        self,
-        term: str | None = None,
-        grid: Any = None,
-        *,
-        level: float = 0.95,
+        self, term: str | None = None, grid: Any = None, *, level: float = 0.95
     ) -> pd.DataFrame:
         """
         An effect, or all of them, on the predictor's scale, with pointwise credible intervals.

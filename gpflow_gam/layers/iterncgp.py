@@ -143,11 +143,7 @@ class IterNCGP(GPHead):
             Y = self.response_matrix(y)
             gp = self._gp
             model = models.IterNCGP(
-                (X, Y),
-                gp.kernel,
-                gp.likelihood,
-                mean_function=gp.mean_function,
-                solver="newton",
+                (X, Y), gp.kernel, gp.likelihood, mean_function=gp.mean_function, solver="newton"
             )
             self._adopted.freeze((), trainable=True)  # for this fit only
             try:
@@ -191,12 +187,12 @@ class IterNCGP(GPHead):
         L = self.num_predictors
         return 2 if L == 1 else 2 + L
 
-    def _moments(self, X: tf.Tensor, training: bool) -> tf.Tensor:
+    def _moments(self, X: tf.Tensor, training: bool) -> tuple[tf.Tensor, None]:
         if self.num_predictors == 1:
-            return tf.stack(self.posterior().predict_f(X), axis=-1)
+            return tf.stack(self.posterior().predict_f(X), axis=-1), None
         mean, cov = self.posterior().predict_f(X, full_output_cov=True)
         both = tf.stack([mean, tf.linalg.diag_part(cov)], axis=-1)
-        return tf.concat([both, cov], axis=-1)
+        return tf.concat([both, cov], axis=-1), None
 
     def _state(self) -> dict[str, keras.Variable]:
         state = {**super()._state(), **{f"posterior.{k}": v for k, v in self._data.items()}}

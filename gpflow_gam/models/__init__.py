@@ -3,9 +3,4 @@
 from .additive import AdditiveModel, AdditiveSGPR, AdditiveSVGP
 from .iterncgp import IterNCGP
 
-__all__ = [
-    "AdditiveModel",
-    "AdditiveSGPR",
-    "AdditiveSVGP",
-    "IterNCGP",
-]
+__all__ = ["AdditiveModel", "AdditiveSGPR", "AdditiveSVGP", "IterNCGP"]

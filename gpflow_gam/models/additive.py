@@ -421,11 +421,7 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
         """KL[q(U) || p(U)], summed over the latent outputs."""
         return tf.cast(self.variational.kl(self.blocks.cholesky()), self.precision)
 
-    @check_shapes(
-        "data[0]: [N, D]",
-        "data[1]: [N, K]",
-        "return: []",
-    )
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, K]", "return: []")
     @as_written
     def elbo(self, data: RegressionData) -> tf.Tensor:
         """

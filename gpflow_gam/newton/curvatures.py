@@ -92,81 +92,72 @@ def _positive(x: tf.Tensor) -> tf.Tensor:
     )
 
 
-class DiagonalPrecision(Precision):
-    """Blocks diag(w_n), w [Q, N]: latent functions that the likelihood does not couple."""
+class _OfVectors(Precision):
+    """Blocks that are made of a vector [Q] each, all of them a tensor [Q, N]."""
 
-    def __init__(self, w: tf.Tensor) -> None:
-        self.w = self.tensor = w
-        self.num_latents = int(w.shape[0])
+    def __init__(self, tensor: tf.Tensor) -> None:
+        self.tensor = tensor
+        self.num_latents = int(tensor.shape[0])
 
-    def multiply(self, V: tf.Tensor) -> tf.Tensor:
-        return self.w[..., None] * V
-
-    def solve(self, V: tf.Tensor) -> tf.Tensor:
-        return V / _positive(self.w)[..., None]
-
-    def shrunk(self, noise: tf.Tensor) -> DiagonalPrecision:
-        return DiagonalPrecision(self.w / (1.0 + noise * self.w))
-
-    def gram(self, T: tf.Tensor) -> tf.Tensor:
-        return block_diagonal(tf.matmul(T, self.w[..., None] * T, transpose_a=True))
+    def shrunk(self, noise: tf.Tensor) -> Precision:
+        return type(self)(self.tensor / (1.0 + noise * self.tensor))
 
     def smallest(self) -> tf.Tensor:
-        return tf.reduce_min(self.w, axis=0)
+        return tf.reduce_min(self.tensor, axis=0)
 
-    def weighted(self, weights: tf.Tensor) -> DiagonalPrecision:
-        return DiagonalPrecision(self.w * weights)
+    def weighted(self, weights: tf.Tensor) -> Precision:
+        return type(self)(self.tensor * weights)
+
+
+class DiagonalPrecision(_OfVectors):
+    """Blocks diag(w_n), w [Q, N]: latent functions that the likelihood does not couple."""
+
+    def multiply(self, V: tf.Tensor) -> tf.Tensor:
+        return self.tensor[..., None] * V
+
+    def solve(self, V: tf.Tensor) -> tf.Tensor:
+        return V / _positive(self.tensor)[..., None]
+
+    def gram(self, T: tf.Tensor) -> tf.Tensor:
+        return block_diagonal(tf.matmul(T, self.tensor[..., None] * T, transpose_a=True))
 
     def blocks(self) -> tf.Tensor:
-        return tf.linalg.diag(tf.transpose(self.w))
+        return tf.linalg.diag(tf.transpose(self.tensor))
 
 
-class SoftmaxPrecision(Precision):
+class SoftmaxPrecision(_OfVectors):
     """
     Blocks ``diag(a) - a a' / sum(a)``, a [Q, N]: a common shift of the functions is free.
 
     The softmax has a = pi, its class probabilities.
     """
 
-    def __init__(self, a: tf.Tensor) -> None:
-        self.a = self.tensor = a
-        self.num_latents = int(a.shape[0])
-
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
-        shift = tf.reduce_sum(self.a[..., None] * V, axis=0) / self._sum()[:, None]
-        return self.a[..., None] * (V - shift)
+        shift = tf.reduce_sum(self.tensor[..., None] * V, axis=0) / self._sum()[:, None]
+        return self.tensor[..., None] * (V - shift)
 
     def solve(self, V: tf.Tensor) -> tf.Tensor:
         # W^+ = P diag(1/a) P, P = I - 11'/Q: diag(1/a) inverts W on differences of functions
-        inner = _without_shift(V) / _positive(self.a)[..., None]
+        inner = _without_shift(V) / _positive(self.tensor)[..., None]
         return _without_shift(inner)
 
     def _sum(self) -> tf.Tensor:
-        return _positive(tf.reduce_sum(self.a, axis=0))
-
-    def shrunk(self, noise: tf.Tensor) -> SoftmaxPrecision:
-        return SoftmaxPrecision(self.a / (1.0 + noise * self.a))
+        return _positive(tf.reduce_sum(self.tensor, axis=0))
 
     def gram(self, T: tf.Tensor) -> tf.Tensor:
-        aT = self.a[..., None] * T  # [Q, N, B]
+        aT = self.tensor[..., None] * T  # [Q, N, B]
         whole = block_diagonal(tf.matmul(T, aT, transpose_a=True))
         wide = tf.reshape(tf.transpose(aT, [1, 0, 2]), [tf.shape(aT)[1], -1])
         wide = wide / tf.sqrt(self._sum())[:, None]
         return whole - tf.matmul(wide, wide, transpose_a=True)
 
-    def smallest(self) -> tf.Tensor:
-        return tf.reduce_min(self.a, axis=0)
-
-    def weighted(self, weights: tf.Tensor) -> SoftmaxPrecision:
-        return SoftmaxPrecision(self.a * weights)
-
     def blocks(self) -> tf.Tensor:
-        a = tf.transpose(self.a)
+        a = tf.transpose(self.tensor)
         return tf.linalg.diag(a) - a[:, :, None] * a[:, None, :] / self._sum()[:, None, None]
 
     def summed(self, weights: tf.Tensor) -> tf.Tensor:
         # no block is made of a single point: the sums are those of a matrix product a datum
-        a = tf.reshape(tf.transpose(self.a), [tf.shape(weights)[0], -1, self.num_latents])
+        a = tf.reshape(tf.transpose(self.tensor), [tf.shape(weights)[0], -1, self.num_latents])
         share = weights[:, None] / tf.reshape(self._sum(), tf.shape(a)[:2])
         return tf.linalg.diag(tf.tensordot(weights, a, 1)) - tf.einsum(
             "snp,snq->npq", share[..., None] * a, a
@@ -177,30 +168,31 @@ class DensePrecision(Precision):
     """Blocks M [N, Q, Q] without structure."""
 
     def __init__(self, M: tf.Tensor) -> None:
-        self.M = self.tensor = 0.5 * (M + tf.linalg.matrix_transpose(M))
+        self.tensor = 0.5 * (M + tf.linalg.matrix_transpose(M))
         self.num_latents = int(M.shape[-1])
 
     @functools.cached_property
     def _inverse(self) -> tf.Tensor:
-        return tf.linalg.pinv(self.M)
+        return tf.linalg.pinv(self.tensor)
 
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
-        return tf.einsum("npq,qnr->pnr", self.M, V)
+        return tf.einsum("npq,qnr->pnr", self.tensor, V)
 
     def solve(self, V: tf.Tensor) -> tf.Tensor:
         return tf.einsum("npq,qnr->pnr", self._inverse, V)
 
     def shrunk(self, noise: tf.Tensor) -> DensePrecision:
-        noise = tf.transpose(tf.broadcast_to(noise, [self.num_latents, tf.shape(self.M)[0]]))
-        inner = tf.eye(self.num_latents, dtype=self.M.dtype) + self.M * noise[:, None, :]
-        return DensePrecision(tf.linalg.solve(inner, self.M))
+        noise = tf.transpose(tf.broadcast_to(noise, [self.num_latents, tf.shape(self.tensor)[0]]))
+        inner = tf.eye(self.num_latents, dtype=self.tensor.dtype) + self.tensor * noise[:, None, :]
+        return DensePrecision(tf.linalg.solve(inner, self.tensor))
 
     def gram(self, T: tf.Tensor) -> tf.Tensor:
         T = tf.convert_to_tensor(T)
         N, B = int(T.shape[1]), int(T.shape[2])
         some = max(1, _ENTRIES // max(1, self.num_latents * B))
         parts = [
-            self._lower(T[:, i : i + some], self.M[i : i + some]) for i in range(0, max(N, 1), some)
+            self._lower(T[:, i : i + some], self.tensor[i : i + some])
+            for i in range(0, max(N, 1), some)
         ]
         lower = parts[0] if len(parts) == 1 else tf.add_n(parts)
         blocks = range(0, self.num_latents * B, B) if B else ()
@@ -218,13 +210,13 @@ class DensePrecision(Precision):
         return tf.concat(rows, axis=0)
 
     def smallest(self) -> tf.Tensor:
-        return tf.reduce_min(tf.linalg.eigvalsh(self.M), axis=-1)
+        return tf.reduce_min(tf.linalg.eigvalsh(self.tensor), axis=-1)
 
     def weighted(self, weights: tf.Tensor) -> DensePrecision:
-        return DensePrecision(self.M * weights[:, None, None])
+        return DensePrecision(self.tensor * weights[:, None, None])
 
     def blocks(self) -> tf.Tensor:
-        return self.M
+        return self.tensor
 
 
 def _without_shift(V: tf.Tensor) -> tf.Tensor:

@@ -215,10 +215,7 @@ class KernelOperator:
     """
 
     def __init__(
-        self,
-        latents: LatentKernels,
-        X: tf.Tensor,
-        programs: Sequence[KernelProduct] | None = None,
+        self, latents: LatentKernels, X: tf.Tensor, programs: Sequence[KernelProduct] | None = None
     ) -> None:
         self.latents = latents
         self.X = X

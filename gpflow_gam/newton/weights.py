@@ -15,6 +15,7 @@ from gpflow.likelihoods import Likelihood, Softmax
 from ..likelihoods import Bernoulli, Weighted
 from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import at_nodes, is_joint, predictive_log_density
+from ..storage import blocks
 from .itergp import pairs
 from .operators import KernelOperator
 from .problem import ActionPosteriorState, LaplaceProblem, explained, noise_products
@@ -409,8 +410,7 @@ def left_out(
     target = (state.targets.numpy()[:, None] - seen.numpy()).T @ F  # [M, R]
     mean, cov = np.zeros((len(rows), Q)), np.zeros((len(rows), Q, Q))
     each = max(1, _AT_ONCE // max(1, 4 * Q * (Q + F.shape[1])))
-    for start in range(0, len(rows), each):
-        at = slice(start, start + each)
+    for at in blocks(len(rows), each):
         mean[at], cov[at] = _without(own[at], through[at], loud[at], target[at], prior[at])
     return mean + some.mean.numpy(), cov
 

@@ -4,12 +4,7 @@ Fitting: natural gradients in site form, L-BFGS, Adam, Newton, and the one funct
 
 from .binned.checkpoint import Checkpoint
 from .binned.cross_validation import fit_left_out
-from .binned.solution import (
-    Solution,
-    assign_posterior,
-    present_solution,
-    solution_of_sums,
-)
+from .binned.solution import Solution, assign_posterior, present_solution, solution_of_sums
 from .fits import fit, fit_rows, start_from_rows
 from .minimizers import FitProgress, FitResult, TimeBudget
 from .sites import NaturalGradient, SiteStep

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from scipy.linalg import solve_triangular
 
 from ..bijectors import restore_on_error, without_bijector_cache
 from ..errors import NotPositiveDefinite
-from ..kernels.correlation import Values
 from ..kernels.fixed_inputs import fixed_input_kernel
 from ..kernels.shaped import shaped_part
 from ..likelihoods.base import checked_data
@@ -28,7 +27,7 @@ from ..models.additive import check_precision
 from ..threads import SMALL, check_process, one_blas_thread
 from ..variational import OptimalPrecision, VariationalFamily
 from .binned.checkpoint import Checkpoint, Snapshot, fingerprint
-from .binned.evidence import PseudoData, RowComponent, encoded, features_at_bins, slices, times
+from .binned.evidence import PseudoData, encoded, features_at_bins, slices, times
 from .binned.passes import Rows
 from .binned.rounds import MANY_ROWS, Evaluation, FitState, Point, Rounds, StartError
 from .binned.solution import (
@@ -314,8 +313,9 @@ def fit_rows(
             result, solution = _fit_sites(model, rows, tracker, checkpoint, seed, start)
         if has_shapes(model):
             result, solution = learn_under_shapes(model, result, solution, tracker)
-        loss, parts = _interpolation_loss(model, solution)
-        shift = _interpolation_shift(model, solution) if loss > _MATTERS else math.sqrt(loss)
+        interpolation = _Interpolation(model, solution)
+        loss, parts = interpolation.loss()
+        shift = interpolation.shift() if loss > _MATTERS else math.sqrt(loss)
         result = dataclasses.replace(
             result,
             discretisation=_discretisation(model, solution),
@@ -496,92 +496,85 @@ def _discretisation(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> f
     return float(some.communicator.total([total])[0]) / some.number
 
 
-def _interpolation_loss(
-    model: AdditiveSGPR | AdditiveSVGP, solution: Solution
-) -> tuple[float, dict[str, float]]:
-    """About sum_n w_n E_q[(delta_n' v)^2] in nats, and of components; delta: errors of features."""
-    rows, names = solution.rows, model.kernel.names
-    between = _interpolated(rows)
-    parts = dict.fromkeys(names, 0.0)
-    if not between:
-        return 0.0, parts
-    some, q, total = rows.known(_MEASURED), solution.q, np.zeros(1 + len(between))
-    features = [phi for phi, _ in features_at_bins(some.components, solution.values, q.roots)]
-    components = [some.components[k] for k in between]
-    errors = [
-        _errors(rows.components[k], features[k], solution.values, q.roots[k]) for k in between
-    ]
-    blocks = slices([len(phi) for phi in features])
-    which = np.concatenate([np.arange(blocks[k].start, blocks[k].stop) for k in between])
-    places = [slice(None), *slices([len(d) for d in errors])]
-    for at, mean, var in some.marginals(solution.values, q):
-        _, w, _ = some.sites(model.likelihood, at, mean, var)
-        delta = [times(d[:, c], m) for d, c, m in zip(errors, *encoded(components, at))]
-        for i in range(w.shape[1]):
-            entered = [i in c.outputs_of(w.shape[1]) for c in components]
-            every = np.concatenate([d if e else 0.0 * d for d, e in zip(delta, entered)])
-            mu, cov = q.mean[which, i], q.covariance[i][np.ix_(which, which)]
-            for j, place in enumerate(places):
-                part = every[place]
-                square = np.square(part.T @ mu[place])
-                square += np.einsum("pn,pn->n", part, cov[place, place] @ part)
-                total[j] += float(w[:, i] @ square)
-    total = some.communicator.total([total])[0] * rows.number / some.number
-    parts |= zip([names[k] for k in between], total[1:].tolist(), strict=True)
-    return float(total[0]), parts
+class _Interpolation:
+    """Errors delta of features that are interpolated between nodes, and what they matter."""
 
+    def __init__(self, model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> None:
+        self._likelihood, self._names = model.likelihood, model.kernel.names
+        self._solution, q, values = solution, solution.q, solution.values
+        components = solution.rows.components
+        between = [  # splines of shapes are exact
+            k
+            for k, c in enumerate(components)
+            if c.interpolation.matrix is not None and shaped_part(c.kernel) is None
+        ]
+        at_bins = features_at_bins(components, values, q.roots) if between else []
+        self._features = [phi for phi, _ in at_bins]
+        self._places = slices([len(phi) for phi in self._features])
+        self._errors: dict[int, AnyNDArray] = {}  # by component, [M, G] at bins
+        for k in between:
+            _, K, _ = components[k].places.at_nodes.matrices(values)
+            at_nodes = solve_triangular(q.roots[k], K, lower=True)
+            matrix: Any = components[k].interpolation.matrix
+            self._errors[k] = np.asarray(self._features[k] - at_nodes @ matrix.T)
 
-def _interpolation_shift(model: AdditiveSGPR | AdditiveSVGP, solution: Solution) -> float:
-    """The largest shift of an effect by interpolation between nodes, in standard errors."""
-    # Sums are of features phi_n - delta_n, which moves E[v] by Cov[v] sum_n w_n phi_n
-    # delta_n' E[v]: much less than the loss, which bounds it, where errors change sign between
-    # nodes.
-    rows, q = solution.rows, solution.q
-    between, some = _interpolated(rows), rows.known(_SHIFTED)
-    features = [phi for phi, _ in features_at_bins(some.components, solution.values, q.roots)]
-    errors = {
-        k: _errors(rows.components[k], features[k], solution.values, q.roots[k]) for k in between
-    }
-    places = slices([len(phi) for phi in features])
-    slope = np.zeros_like(q.mean)
-    for at, mean, var in some.marginals(solution.values, q):
-        _, w, _ = some.sites(model.likelihood, at, mean, var)
-        codes, factors = some.encoded(at)
-        for i in range(w.shape[1]):
-            error = np.zeros(len(w))
-            for k in between:
-                if i in some.components[k].outputs_of(w.shape[1]):
-                    error += times((q.mean[places[k], i] @ errors[k])[codes[k]], factors[k])
-            for k, place in enumerate(places):
-                if i in some.components[k].outputs_of(w.shape[1]):
-                    phi = times(features[k][:, codes[k]], factors[k])
-                    slope[place, i] += phi @ (w[:, i] * error)
-    slope = some.communicator.total([slope])[0] * rows.number / some.number
-    largest = 0.0
-    for i, covariance in enumerate(q.covariance):
-        moved = covariance @ slope[:, i]
-        for phi, place in zip(features, places):
-            var = np.einsum("mg,mg->g", phi, covariance[place, place] @ phi)
-            shift = np.square(phi.T @ moved[place])
-            enters = var > 1e-12 * np.max(var, initial=0.0)
-            largest = max(largest, float(np.max(shift[enters] / var[enters], initial=0.0)))
-    return math.sqrt(largest)
+    def _weighed(self, some: Rows) -> Iterator[tuple[slice, AnyNDArray]]:
+        """Blocks of rows, and weights [n, L] of their sites."""
+        for at, mean, var in some.marginals(self._solution.values, self._solution.q):
+            yield at, some.sites(self._likelihood, at, mean, var)[1]
 
+    def loss(self) -> tuple[float, dict[str, float]]:
+        """About sum_n w_n E_q[(delta_n' v)^2] in nats, and of components."""
+        rows, q, parts = self._solution.rows, self._solution.q, dict.fromkeys(self._names, 0.0)
+        if not self._errors:
+            return 0.0, parts
+        some, total = rows.known(_MEASURED), np.zeros(1 + len(self._errors))
+        components = [some.components[k] for k in self._errors]
+        which = np.concatenate([np.r_[self._places[k]] for k in self._errors])
+        places = [slice(None), *slices([len(d) for d in self._errors.values()])]
+        for at, w in self._weighed(some):
+            there = encoded(components, at)
+            delta = [times(d[:, c], m) for d, c, m in zip(self._errors.values(), *there)]
+            for i in range(w.shape[1]):
+                entered = [i in c.outputs_of(w.shape[1]) for c in components]
+                every = np.concatenate([d if e else 0.0 * d for d, e in zip(delta, entered)])
+                mu, cov = q.mean[which, i], q.covariance[i][np.ix_(which, which)]
+                for j, place in enumerate(places):
+                    part = every[place]
+                    square = np.square(part.T @ mu[place])
+                    square += np.einsum("pn,pn->n", part, cov[place, place] @ part)
+                    total[j] += float(w[:, i] @ square)
+        total = some.communicator.total([total])[0] * rows.number / some.number
+        parts |= zip([self._names[k] for k in self._errors], total[1:].tolist(), strict=True)
+        return float(total[0]), parts
 
-def _interpolated(rows: Rows) -> list[int]:
-    """Components that are interpolated; splines of shapes are exact."""
-    return [
-        k
-        for k, c in enumerate(rows.components)
-        if c.interpolation.matrix is not None and shaped_part(c.kernel) is None
-    ]
-
-
-def _errors(
-    component: RowComponent, phi: AnyNDArray, values: Values, root: AnyNDArray
-) -> AnyNDArray:
-    """Interpolation errors of features [M, G] at bins."""
-    _, K, _ = component.places.at_nodes.matrices(values)
-    matrix = component.interpolation.matrix
-    assert matrix is not None
-    return np.asarray(phi - solve_triangular(root, K, lower=True) @ matrix.T)
+    def shift(self) -> float:
+        """The largest shift of an effect, in standard errors."""
+        # Sums are of features phi_n - delta_n, which moves E[v] by Cov[v] sum_n w_n phi_n
+        # delta_n' E[v]: much less than the loss, which bounds it, where errors change sign between
+        # nodes.
+        rows, q = self._solution.rows, self._solution.q
+        some, slope = rows.known(_SHIFTED), np.zeros_like(q.mean)
+        pairs = list(zip(self._features, self._places))
+        for at, w in self._weighed(some):
+            codes, factors = some.encoded(at)
+            for i in range(w.shape[1]):
+                enters = [i in c.outputs_of(w.shape[1]) for c in some.components]
+                error = np.zeros(len(w))
+                for k, d in self._errors.items():
+                    if enters[k]:
+                        error += times((q.mean[self._places[k], i] @ d)[codes[k]], factors[k])
+                for k, (phi, place) in enumerate(pairs):
+                    if enters[k]:
+                        own = times(phi[:, codes[k]], factors[k])
+                        slope[place, i] += own @ (w[:, i] * error)
+        slope = some.communicator.total([slope])[0] * rows.number / some.number
+        largest = 0.0
+        for i, covariance in enumerate(q.covariance):
+            moved = covariance @ slope[:, i]
+            for phi, place in pairs:
+                var = np.einsum("mg,mg->g", phi, covariance[place, place] @ phi)
+                shift = np.square(phi.T @ moved[place])
+                there = var > 1e-12 * np.max(var, initial=0.0)
+                largest = max(largest, float(np.max(shift[there] / var[there], initial=0.0)))
+        return math.sqrt(largest)

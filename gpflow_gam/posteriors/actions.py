@@ -225,11 +225,7 @@ class ActionPosterior(AdditivePosterior):
         return tf.transpose(h[..., 0]), prior, h[..., 1:]
 
     def _sample_components(
-        self,
-        cache: Cache,
-        X: tf.Tensor,
-        num_samples: int | tf.Tensor,
-        seed: int | tf.Tensor | None,
+        self, cache: Cache, X: tf.Tensor, num_samples: int | tf.Tensor, seed: int | tf.Tensor | None
     ) -> tf.Tensor:
         """Prior draws A z changed by actions, ``A (I - B B')^(1/2) z`` with B = A^-1 h."""
         v, E, _ = cache

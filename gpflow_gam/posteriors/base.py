@@ -95,11 +95,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
 
     @abc.abstractmethod
     def _sample_components(
-        self,
-        cache: Cache,
-        X: tf.Tensor,
-        num_samples: int | tf.Tensor,
-        seed: int | tf.Tensor | None,
+        self, cache: Cache, X: tf.Tensor, num_samples: int | tf.Tensor, seed: int | tf.Tensor | None
     ) -> tf.Tensor:
         """Joint draws [S, C, N, L]."""
 
@@ -129,11 +125,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
     @inherit_check_shapes
     @as_written
     def _conditional_with_precompute(
-        self,
-        cache: Cache,
-        Xnew: TensorType,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
+        self, cache: Cache, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
         if Xnew.shape.rank == 2:
             return self._total(cache, Xnew, full_cov, full_output_cov)
@@ -181,10 +173,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
             return mean[..., 0], cov[:, 0] if full_cov else cov[..., 0]
         return mean, cov
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "return: [N, C, C, any...]",
-    )
+    @check_shapes("Xnew: [N, D]", "return: [N, C, C, any...]")
     @as_written
     def predict_component_covariance(self, Xnew: TensorType) -> tf.Tensor:
         """
@@ -200,10 +189,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
 
     # --- draws -------------------------------------------------------------------------------
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "return: [S, N, C, any...]",
-    )
+    @check_shapes("Xnew: [N, D]", "return: [S, N, C, any...]")
     @as_written
     def sample_components(
         self,
@@ -227,10 +213,7 @@ class AdditivePosterior(AbstractPosterior, abc.ABC):
         draws = tf.transpose(draws, [0, 2, 1, 3])
         return draws[..., 0] if self.num_latent_gps == 1 else draws
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "return: [S, N, L]",
-    )
+    @check_shapes("Xnew: [N, D]", "return: [S, N, L]")
     @as_written
     def sample_f(
         self,
@@ -384,11 +367,7 @@ class SparseAdditivePosterior(AdditivePosterior):
         return tf.cast(cov, X.dtype)
 
     def _sample_components(
-        self,
-        cache: Cache,
-        X: tf.Tensor,
-        num_samples: int | tf.Tensor,
-        seed: int | tf.Tensor | None,
+        self, cache: Cache, X: tf.Tensor, num_samples: int | tf.Tensor, seed: int | tf.Tensor | None
     ) -> tf.Tensor:
         # Given V the components are independent, so that a joint draw needs a draw of V and C
         # square roots of [N, N], not one of [C N, C N].
@@ -415,12 +394,8 @@ class SparseAdditivePosterior(AdditivePosterior):
         prior = self.blocks.prior_components(X)  # [C, N, N]
         # beside the prior, not what it leaves: that may be rounding, which grows with the prior
         covariance = prior - gram
-        return sampling_root(
-            covariance,
-            open_variances(*(tf.linalg.diag_part(K) for K in (prior, covariance))),
-            "the conditional covariance of a component is not positive definite at Xnew; "
-            "raise gpflow's default_jitter",
-        )
+        size = open_variances(*(tf.linalg.diag_part(K) for K in (prior, covariance)))
+        return sampling_root(covariance, size)
 
 
 @prior_kl.register(AdditiveInducingVariables, AdditiveKernel, object, object)

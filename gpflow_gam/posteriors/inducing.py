@@ -97,9 +97,7 @@ class InducingMoments:
 
     @classmethod
     def of_values(
-        cls,
-        posterior: ActionPosterior,
-        inducing_variable: AdditiveInducingVariables,
+        cls, posterior: ActionPosterior, inducing_variable: AdditiveInducingVariables
     ) -> InducingMoments:
         """Moments of a posterior without inducing values, as far as inputs pin it down."""
         kernel = posterior.kernel

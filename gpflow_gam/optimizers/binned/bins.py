@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ...storage import ALONE, Communicator, Inputs, RowArray, Stored
+from ...storage import ALONE, Communicator, Inputs, RowArray, Stored, blocks
 
 KEPT_ROWS = 2**16  # largest number of rows of a sample; one of more rows has more than half as many
 _SPARE = 64  # number of rows by which the sample of a part may differ from its share of all
@@ -311,11 +311,6 @@ class BinSums:
 _BLOCK = 2**20  # number of rows that are counted or translated at a time
 
 
-def _slices(number: int) -> Iterator[slice]:
-    for start in range(0, number, _BLOCK):
-        yield slice(start, min(start + _BLOCK, number))
-
-
 @dataclasses.dataclass(frozen=True)
 class Bins:
     """The bin of each row, by the values of one or several columns."""
@@ -334,7 +329,7 @@ class Bins:
         if weights is None and self.counts is not None:
             return self.counts.astype(np.float64)
         mass = np.zeros(self.number)
-        for at in _slices(len(self.codes)):  # bincount copies what it counts
+        for at in blocks(len(self.codes), _BLOCK):  # bincount copies what it counts
             part = None if weights is None else weights[at]
             mass += np.bincount(self.codes[at], part, minlength=self.number)
         return mass
@@ -398,7 +393,7 @@ class Coder:
             kind = code_type(number)
             new = np.minimum(place, max(number - 1, 0)).astype(kind)  # empty cells have no rows
             translated = codes if kind == codes.dtype else np.empty(len(codes), dtype=kind)
-            for at in _slices(len(codes)):
+            for at in blocks(len(codes), _BLOCK):
                 translated[at] = new[codes[at]]
             codes = translated
         counts = np.zeros(number, dtype=np.int64)
@@ -511,13 +506,13 @@ class Columns(abc.ABC):
         column, code = level
         bins = self.bins((column,))
         there = bins.points[:, 0] == code
-        for at in _slices(self.number):
+        for at in blocks(self.number, _BLOCK):
             yield at, there[bins.codes[at]]
 
     def size(self, column: int) -> float:
         """The (weighted) root mean square of a column over all rows."""
         values, squares, total = self.values(column), 0.0, 0.0
-        for at in _slices(self.number):
+        for at in blocks(self.number, _BLOCK):
             v = values[at]
             w = np.ones(len(v)) if self.weights is None else self.weights[at]
             squares += float(np.sum(w * v**2))

@@ -18,6 +18,7 @@ from scipy.linalg import cholesky, lapack, solve_triangular
 from ...kernels.correlation import Values
 from ...likelihoods.expectations import mean_curvature
 from ...posteriors.inducing import covariance_root
+from ...storage import blocks
 from .evidence import GaussianPosterior, features_at_bins, slices, times
 from .passes import Rows
 
@@ -253,9 +254,9 @@ class CoupledMeans:
         """Means [n, L] of rows with features ``phi`` [P, n], each without itself, or NaN."""
         G = np.empty((len(which), self._L, self._L))
         step = max(1, _ENTRIES_OF_STEP // (self._L**2 * self._P))
-        for start in range(0, len(which), step):
-            T = self._whitened(phi[:, start : start + step])
-            G[start : start + step] = np.einsum("ipn,jpn->nij", T, T, optimize=True)
+        for at in blocks(len(which), step):
+            T = self._whitened(phi[:, at])
+            G[at] = np.einsum("ipn,jpn->nij", T, T, optimize=True)
         g, C = self._slopes[which], self._curvature[which]
         pull = np.einsum("nij,nj->ni", G, g)
         A = np.eye(self._L) - np.einsum("nij,njk->nik", G, C)
@@ -371,8 +372,8 @@ class RowPosterior:
         """Blocks of rows by number, and the cavity of each without its own site."""
         number, L = sites.weight.shape
         coupled = self._coupled(sites)
-        for start in range(0, number, _BLOCK):
-            which = np.arange(start, min(start + _BLOCK, number))
+        for at in blocks(number, _BLOCK):
+            which = np.r_[at]
             phi, residual = self.features(which)
             mean, var, posterior = (np.zeros((len(which), L)) for _ in range(3))
             for i, (root, u) in enumerate(zip(self._roots, self._u)):
@@ -463,7 +464,7 @@ class RowPosterior:
             return None
         number = len(sites.weight)
         means = np.zeros_like(sites.weight)
-        parts = [np.arange(i, min(i + _BLOCK, number)) for i in range(0, number, _BLOCK)]
+        parts = [np.r_[at] for at in blocks(number, _BLOCK)]
         for which in parts:
             phi, _ = self.features(which)
             for i, (root, u) in enumerate(zip(self._roots, self._u)):
@@ -549,9 +550,8 @@ def between_predictors(
     if np.all(shared):
         return None
     means = CoupledMeans(posterior.enters, np.zeros((some.number, L)), curvature)
-    for start in range(0, some.number, _BLOCK):
-        which = np.arange(start, min(start + _BLOCK, some.number))
-        means.add(which, posterior.features(which)[0])
+    for at in blocks(some.number, _BLOCK):
+        means.add(np.r_[at], posterior.features(np.r_[at])[0])
     if not means.factorise():
         return None
     excess = means.excess_covariance()

@@ -429,21 +429,18 @@ class _Search:
         except (StopFit, KeyboardInterrupt) as error:
             converged, message = False, self.tracker.why(error)
         hessian = differenced(lambda u: target.loss(u)[1], x) if len(x) else None
-        u, phi = rounds.split(x)
+        rounds.set(x)  # after the differences
         result = Solution(now.point.data, now.q, x, rounds, hessian=hessian)
         sites = target.sites
         assert sites is not None
         beyond = _beyond(result, model.likelihood, sites, self.neighbourhoods)
         result = dataclasses.replace(result, between=beyond)
         result.assign(model)
-        elbo = now.elbo + rounds.log_prior(u, phi)
+        elbo = now.elbo + rounds.log_prior(*rounds.split(x))
         return self.tracker.result(converged, message, elbo), result
 
     def _begin(
-        self,
-        target: LeftOutDensity,
-        starts: list[AnyNDArray],
-        best: Best,
+        self, target: LeftOutDensity, starts: list[AnyNDArray], best: Best
     ) -> Callable[[AnyNDArray], AnyNDArray | None]:
         """Set the best of rough searches from several starts by some folds; second derivatives."""
         rows = sum(map(len, self.neighbourhoods.predicted)) / len(self.neighbourhoods)

@@ -15,7 +15,7 @@ from gpflow.likelihoods import Likelihood
 
 from ...kernels.correlation import Values
 from ...likelihoods.expectations import Expectations, expectations
-from ...storage import ALONE, Communicator, RowArray
+from ...storage import ALONE, Communicator, RowArray, blocks
 from ...threads import each
 from .evidence import (
     Encoded,
@@ -185,8 +185,7 @@ class Tables:
         n = len(rows.codes[0])
         var = np.zeros((n, self._L))
 
-        def part(start: int) -> None:
-            at = slice(start, min(start + _GATHERED, n))
+        def part(at: slice) -> None:
             F = np.concatenate(
                 [
                     times(phi[:, code[at]], None if m is None else m[at])
@@ -199,7 +198,7 @@ class Tables:
             for i in range(self._L):
                 var[at, i] = np.einsum("pn,pn->n", F, self._S[i] @ F) + residual[:, i]
 
-        each(part, range(0, n, _GATHERED))
+        each(part, list(blocks(n, _GATHERED)))
         return var
 
     def _looked_up(self, rows: Encoded) -> AnyNDArray:
@@ -447,8 +446,7 @@ class Rows:
         return (which >= self.start) & (which < self.start + len(self.Y))
 
     def blocks(self) -> Iterator[slice]:
-        for start in range(0, len(self.Y), BLOCK):
-            yield slice(start, min(start + BLOCK, len(self.Y)))
+        return blocks(len(self.Y), BLOCK)
 
     def encoded(self, at: slice) -> Encoded:
         """Codes and multipliers of a block."""
@@ -563,11 +561,7 @@ class Rows:
         return self._reduced(sums.zero() if data is None else data)[1]
 
     def gather_neighbours(
-        self,
-        before: AnyNDArray,
-        weight: AnyNDArray,
-        shift: AnyNDArray,
-        sums: Sums | None = None,
+        self, before: AnyNDArray, weight: AnyNDArray, shift: AnyNDArray, sums: Sums | None = None
     ) -> PseudoData:
         """Sums of pairs of rows, ``before`` [n] having the first or -1, and of all rows' shifts."""
         sums = self._sums() if sums is None else sums
