@@ -240,9 +240,10 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         return fit_gam(self._request(response), source, **options)
 
     def _request(self, response: Any) -> Request:
-        columns = {"offset": self.offset, "weights": self.weights, "trials": self.trials}
-        columns["ar1"] = self.ar1
-        return Request.of(response, self.family, terms=self.terms, **columns, **self._options())
+        own = {
+            name: getattr(self, name) for name in ("terms", "offset", "weights", "trials", "ar1")
+        }
+        return Request.of(response, self.family, **own, **self._options())
 
     def refit(self, data: Any = None, y: Any = None, **options: Any) -> GAM:
         """
@@ -368,33 +369,22 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
 
     def __getstate__(self) -> dict[str, Any]:
         """State to save, without caches, which cannot be pickled."""
-        state = dict(self.__dict__)
-        fit = state.pop("_fit")
+        state, fit = dict(self.__dict__), self._fit
         if fit is not None:
             # workers' shares of the rows are not here
             data = fit.data.available and not fit.data.shared
-            spec = fit.spec
-            header, arrays = saving.parts(fit, data)
-            state["_parts"] = header, arrays, spec.terms, spec.family
+            state["_fit"] = *saving.parts(fit, data), fit.spec.terms, fit.spec.family
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        parts = state.pop("_parts", None)
         self.__dict__.update(state)
-        self._fit = None
-        if parts is not None:
-            header, arrays, terms, family = parts
+        if state["_fit"] is not None:
+            header, arrays, terms, family = state["_fit"]
             self._fit = saving.from_parts(header, arrays, terms, family, "the pickle")
 
     def _options(self) -> dict[str, Any]:
         """Options of every fit, which a file holds."""
-        return {
-            "missing": self.missing,
-            "engine": self.engine,
-            "variational": self.variational,
-            "seed": self.seed,
-        }
+        return {name: getattr(self, name) for name in ("missing", "engine", "variational", "seed")}
 
     # --- the model inside --------------------------------------------------------------------
 

@@ -173,11 +173,7 @@ def build_kernel(
     units: Sequence[float] | AnyNDArray = (),
     information: Sequence[float] = (),
 ) -> AdditiveKernel:
-    """
-    The additive kernel of the components of terms.
-
-    ``units`` and ``information`` are those of :class:`Stated`, one a predictor.
-    """
+    """The kernel of components; ``units`` and ``information`` are of :class:`Stated`, [L] each."""
     known = {term.label: term for term in terms}
     kernels: dict[str, Kernel] = {}
     firsts: dict[str, Kernel] = {}

@@ -362,11 +362,7 @@ class Averaging:
     def averages(
         self, settings: Sequence[AnyNDArray], weights: Any, smooth: bool = False
     ) -> AnyNDArray:
-        """
-        Averages of K quantities in G settings of columns, rows [N, D] each, over B groups of rows.
-
-        The estimates, and S draws after them, [1 + S, G, B, K]. ``weights`` of rows are [B, N].
-        """
+        """Estimates and S draws in G settings of rows [N, D], over B groups, [1 + S, G, B, K]."""
         fit, shares = self.fit, weights
         if not scipy.sparse.issparse(weights):
             shares = scipy.sparse.csr_matrix(weights / weights.sum(axis=1, keepdims=True))

@@ -210,11 +210,7 @@ def reader_of(fit: FittedGAM, margin: Margin) -> NumericColumn | LevelColumn:
 
 
 def _sums(fit: FittedGAM, component: Component, grid: Any) -> Grid | None:
-    """
-    Sums over evaluations: at arrays, as of rows of data, or at values that all evaluations share.
-
-    None where a grid has points of the function itself.
-    """
+    """Sums over evaluations, at arrays or values that all share; None at points of the function."""
     if not isinstance(grid, Mapping) and not hasattr(grid, "columns"):
         return None
     table, encoder = Table(grid), fit.spec.encoder
@@ -775,14 +771,8 @@ class Effects(Inspected):
         if reference is not None and (term is None or scale == "response"):
             raise ValueError("reference is of one effect, on scale='link'; name the effect.")
         if term is None:
-            return self._every_effect(
-                grid,
-                level=level,
-                num_points=num_points,
-                unconditional=unconditional,
-                fun=fun,
-                scale=scale,
-            )
+            options = {"level": level, "num_points": num_points, "unconditional": unconditional}
+            return self._every_effect(grid, fun=fun, scale=scale, **options)
         asked = term, grid, level, num_points, self.seed, unconditional
         check_choice("scale", scale, ("link", "response"))
         if scale == "response":

@@ -216,16 +216,11 @@ _SPREAD = 10.0
 
 
 class _Carrier(NamedTuple):
-    """
-    The features that stand for a component's at all hyperparameters.
-
-    What takes V of the fit and of each draw to V for them, and how prior variances that inducing
-    inputs leave open compare, on average over draws.
-    """
+    """The features that stand for a component's at all hyperparameters."""
 
     moments: InducingMoments
-    maps: list[AnyNDArray]
-    ratio: float = 1.0
+    maps: list[AnyNDArray]  # what takes V of the fit and of each draw to V for them
+    ratio: float = 1.0  # of prior variances that inducing inputs leave open, averaged over draws
 
 
 class Averaged:

@@ -55,7 +55,7 @@ def functional_anova(
     replicates = []
     if bootstrap:
         nodes = {c: result for c, result in grid.margins.items() if c not in given}
-        drawn = _bootstrapped(fit, nodes, REPLICATES, seed)
+        drawn = bootstrapped_nodes(nodes, fit.X, fit.weights, REPLICATES, seed, fit.number)
         replicates = [grid.reweighted(weights) for weights in drawn]
     return FunctionalANOVA(
         moments,
@@ -65,15 +65,6 @@ def functional_anova(
         names={i: str(name) for i, (name, _) in enumerate(fit.spec.encoder.columns)},
         predictors=fit.spec.predictor_names,
     )
-
-
-def _bootstrapped(
-    fit: FittedGAM,
-    nodes: Mapping[int, tuple[AnyNDArray, AnyNDArray]],
-    number: int,
-    seed: int,
-) -> list[dict[int, AnyNDArray]]:
-    return bootstrapped_nodes(nodes, fit.X, fit.weights, number, seed, fit.number)
 
 
 def given_measures(fit: FittedGAM, measures: Mapping[str, Measure] | None) -> dict[int, Measure]:
@@ -237,15 +228,8 @@ class SobolIndices(Inspected):
             rows = fit.even_rows(_ROWS)
             weights = fit.weights[rows]
             drawn = bootstrapped_weights(weights, REPLICATES, seed, fit.number) if bootstrap else ()
-            draws = draw_covariances(
-                [m for m, _ in members],
-                fit.X[rows],
-                weights,
-                fit.spec.effect_names,
-                num_samples,
-                seed,
-                list(drawn),
-            )
+            at = [m for m, _ in members], fit.X[rows], weights, fit.spec.effect_names
+            draws = draw_covariances(*at, num_samples, seed, list(drawn))
             return _in_units(fit, covariance_table(draws, level, fit.spec.predictor_names))
         anova = functional_anova(fit, members, given, bootstrap, seed)
         if scale == "link":
@@ -258,9 +242,10 @@ class SobolIndices(Inspected):
             nodes = {c: m.nodes() for c, m in known.items() if c not in given}
             pairs = {c: (np.asarray(x)[:, 0], np.asarray(w)) for c, (x, w) in nodes.items()}
             response *= -(-_RESAMPLED // len(response))
+            of = fit.X, fit.weights, len(response), seed, fit.number
             each = [
                 known | {c: Discrete(pairs[c][0], w) for c, w in weights.items()}
-                for weights in _bootstrapped(fit, pairs, len(response), seed)
+                for weights in bootstrapped_nodes(pairs, *of)
             ]
         result = pick_freeze(response, each, num_points, min(num_samples, 128), seed)
         classes = tuple(map(str, fit.spec.levels or ())) if result.total.shape[1] > 1 else ("",)

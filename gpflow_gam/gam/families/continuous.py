@@ -272,14 +272,7 @@ class Cox(Family):
         return float(base_of(likelihood).edges.numpy()[-1])
 
     def survival(self, likelihood: Likelihood, times: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """
-        P(y > t | F).
-
-        :param likelihood: of the fit.
-        :param times: t, [...].
-        :param F: [..., 1].
-        :return: [...], of both broadcast.
-        """
+        """P(y > t | F) at ``times`` t [...], ``F`` [..., 1] and a ``likelihood``, broadcast."""
         return np.exp(-self._cumulative(likelihood, np.asarray(times)) * np.exp(first(F)))
 
     def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:

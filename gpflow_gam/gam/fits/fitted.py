@@ -40,7 +40,7 @@ from ...posteriors.inducing import InducingMoments, ShapedMoments, ShapedPosteri
 from ...threads import check_process, each, one_blas_thread
 from ...variational import DenseGaussian
 from ..components.kernels import build_inducing
-from ..components.plan import Component, shaped_term
+from ..components.plan import Component, Margin, shaped_term
 from ..families import Family
 from ..frames.encoding import Key, NumericColumn, check_complete, filled
 from ..frames.table import Table
@@ -89,13 +89,11 @@ class FittedGAM:
     model: Model = dataclasses.field(init=False)
     """The model as it was fitted."""
 
+    warned: set[Any] = dataclasses.field(default_factory=set, init=False)
+    """The columns of X far outside of which predictions were, and ``"tails"``."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "model", _snapshot(self.trained))
-
-    @functools.cached_property
-    def warned(self) -> set[Any]:
-        """The columns of X far outside of which predictions were, and ``"tails"``."""
-        return set()
 
     # --- the data -------------------------------------------------------------------------------
 
@@ -669,35 +667,27 @@ def warn_if_far(fit: FittedGAM, X: AnyNDArray, names: Collection[str] | None = N
             outside = values[(values < low - far) | (values > high + far)]
             if len(outside):
                 fit.warned.add(margin.column)
-                _warn(fit, component, margin.column, margin.ends, outside)
+                _warn(fit, component, margin, outside)
 
 
-def _warn(
-    fit: FittedGAM,
-    component: Component,
-    column: int,
-    ends: tuple[float, float],
-    outside: AnyNDArray,
-) -> None:
-    reader = fit.spec.encoder.readers[column]
+def _warn(fit: FittedGAM, component: Component, margin: Margin, outside: AnyNDArray) -> None:
+    reader = fit.spec.encoder.readers[margin.column]
     assert isinstance(reader, NumericColumn)
-    farthest = outside[np.argmax(np.abs(outside - 0.5 * (ends[0] + ends[1])))]
-    shown = reader.shown(np.array([farthest, *ends]))
+    farthest = outside[np.argmax(np.abs(outside - np.mean(margin.ends)))]
+    shown = reader.shown(np.array([farthest, *margin.ends]))
     at, low, high = (str(v).split(".")[0] if reader.time else f"{v:g}" for v in shown)
-    there = _beyond(component, column)
     warn_caller(
-        f"column {reader.name!r} is predicted at {at}, far outside the data of the fit, "
-        f"{low} to {high} for {component.name}: {there}. Check the column's unit, or "
+        f"column {reader.name!r} is predicted at {at}, far outside the data of the fit, {low} to "
+        f"{high} for {component.name}: {_beyond(component, margin)}. Check the column's unit, or "
         "fit to data that reach there.",
         ExtrapolationWarning,
     )
 
 
-def _beyond(component: Component, column: int) -> str:
+def _beyond(component: Component, margin: Margin) -> str:
     """Description of a component's extrapolation along a column."""
-    shaped = {m.column: bool(m.shape) for m in component.margins if m.breaks}
-    if column in shaped:  # splines
-        return "the function goes on as a straight line" if shaped[column] else "it stays there"
+    if margin.breaks:  # splines
+        return "the function goes on as a straight line" if margin.shape else "it stays there"
     kind = component.margins[0].kind
     if component.form == "line":
         return "the line goes on as if nothing changed"

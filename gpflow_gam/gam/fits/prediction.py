@@ -313,11 +313,7 @@ class Prediction:
         return mean[:, 0] if fit.num_predictors == 1 else mean
 
     def response(self, X: AnyNDArray, offset: AnyNDArray | None = None) -> Summaries:
-        """
-        The expected response mu(rho(x)): its posterior mean, deviation and interval.
-
-        With ``offset`` [L] that is the known part of the predictor, in place of that of rows.
-        """
+        """The expected response mu(rho(x)); ``offset`` [L] is in place of rows' known part."""
         # the mean is at the fitted hyperparameters, whatever is known of them, as of predict_y
         fit, likelihood, seed = self.fit, self.fit.likelihood, self.seed
         # of classes the parameters that the predictor goes with are part of the response, too

@@ -94,12 +94,9 @@ def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, 
             )
         return data, y
     table = Table(data)
-    if isinstance(y, Surv):
-        for column in y.columns:
-            table.raw(column)  # raises where there is none
-        return table, y
     if named:
-        table.raw(y)  # raises where there is none
+        for column in y.columns if isinstance(y, Surv) else (y,):
+            table.raw(column)  # raises where there is none
         return table, y
     shape, rows = np.shape(y), table.num_rows
     if shape not in ((rows,), (rows, 1)):
@@ -108,12 +105,11 @@ def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, 
     values = Table({"y": y}).raw("y")  # as a column is read: with its categories, or its mask
     name: Any = getattr(y, "name", None)
     known = pd.Series(np.asarray(table.raw(name))) if name in table else None
-    if known is not None and known.equals(pd.Series(np.asarray(values))):
-        # that column, which "." leaves out then, in the order that its categories have in y
-        return Table({**{n: table.raw(n) for n in table.names}, name: values}), name
-    name = "y" if not isinstance(name, str) or not name or name in table else name
-    while name in table:
-        name += "_"
+    # that column, which "." leaves out then, in the order that its categories have in y
+    if known is None or not known.equals(pd.Series(np.asarray(values))):
+        name = "y" if not isinstance(name, str) or not name or name in table else name
+        while name in table:
+            name += "_"
     return Table({**{n: table.raw(n) for n in table.names}, name: values}), name
 
 

@@ -103,11 +103,7 @@ class Expression(str):
         return _evaluated(node, column, function)
 
     def tree(self, column: Callable[[str], Any]) -> Any:
-        """
-        The arithmetic as lists of a sign or function and its arguments, for files.
-
-        :raises KeyError: an operator that other programs lack.
-        """
+        """The arithmetic as lists of a sign or function and its arguments; KeyError of others."""
 
         def applied(name: str) -> Callable[..., Any]:
             return _BY_OTHERS.get(name, lambda *arguments: [name, *arguments])
@@ -118,15 +114,11 @@ class Expression(str):
 
 
 class Lags(Expression):
-    """
-    A column's values in earlier rows, of which a table makes an array a row.
-
-    ``over`` is the column, ``first`` and ``last`` are the lags; the others are of :func:`lag`.
-    """
+    """A column's values in earlier rows, of which a table makes an array a row."""
 
     over: Column
     first: int
-    last: int
+    last: int  # lag
     group: Column | None
     time: Column | None
     step: float | str | None
