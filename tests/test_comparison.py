@@ -16,7 +16,7 @@ from gpflow_gam import factor, linear, s
 from gpflow_gam.gam.comparison import total
 from gpflow_gam.likelihoods.base import checked_observations, unwrapped
 from gpflow_gam.likelihoods.expectations import expectations
-from gpflow_gam.optimizers.binned import bins, cavities
+from gpflow_gam.optimizers.binned import bins, cavities, cross_validation
 from gpflow_gam.optimizers.binned.cavities import Neighbourhoods, RowPosterior, sites_of
 from gpflow_gam.optimizers.binned.cross_validation import LeftOutDensity
 
@@ -658,6 +658,21 @@ def test_standard_errors_allow_for_the_mean_product_of_neighbours_residuals(fami
     G = (vectors * np.maximum(values, 0.0)) @ vectors.T
     expected = S @ (np.eye(len(S)) + G) @ S - S  # of sites that have nearly converged
     np.testing.assert_allclose(solution.between[0], expected, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
+def test_neighbours_residuals_are_those_of_the_likelihood_found(monkeypatch):
+    seen, beyond = [], cross_validation._beyond
+
+    def watched(solution, likelihood, *rest):
+        seen.extend(p.numpy() for p in likelihood.trainable_parameters)
+        return beyond(solution, likelihood, *rest)
+
+    monkeypatch.setattr(cross_validation, "_beyond", watched)
+    gam = gg.GAM(s("x", k=5), "negative_binomial")
+    gam.fit(table(60), "poisson", criterion="ncv", groups=windows(60, 3), max_iterations=2)
+    found = [p.numpy() for p in gam.fitted.model.likelihood.trainable_parameters]
+    np.testing.assert_allclose(seen, found, rtol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")

@@ -35,18 +35,12 @@ class ActionWeights(NamedTuple):
     @classmethod
     def of_fit(cls, state: ActionPosteriorState) -> ActionWeights:
         """At the fit's own parameters, where v need not be in the span of the actions."""
-        result = cls._of(state.actions, state.prior, state.factor, state.targets)
+        result = cls.of(state.actions, state.prior, state.factor, state.targets)
         return result._replace(v=state.weights)
 
     @classmethod
-    def under(
-        cls, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor, targets: tf.Tensor
-    ) -> ActionWeights:
-        """Under another kernel. Shapes: S [B, Q, N], prior and noise [B, B], targets [B]."""
-        return cls._of(S, prior, explained(prior + noise), targets)
-
-    @classmethod
-    def _of(cls, S: tf.Tensor, prior: tf.Tensor, F: tf.Tensor, targets: tf.Tensor) -> ActionWeights:
+    def of(cls, S: tf.Tensor, prior: tf.Tensor, F: tf.Tensor, targets: tf.Tensor) -> ActionWeights:
+        """Shapes: S [B, Q, N], prior (S'KS) and F [B, B], targets S'(yhat - m) [B]."""
         w = tf.linalg.matvec(F, tf.linalg.matvec(F, targets, transpose_a=True))
         F0 = explained(prior)
         E, E0 = tf.tensordot(F, S, [[0], [0]]), tf.tensordot(F0, S, [[0], [0]])
@@ -132,7 +126,7 @@ class FixedActions:
     def _under(self, S: tf.Tensor, noise: tf.Tensor, targets: tf.Tensor) -> ActionWeights:
         S = tf.convert_to_tensor(S)
         prior = pairs(S, self._product(S))
-        result = ActionWeights.under(S, prior, noise, targets)
+        result = ActionWeights.of(S, prior, explained(prior + noise), targets)
         return ActionWeights(*(tf.stop_gradient(t) for t in result))
 
     def _product(self, S: tf.Tensor) -> tf.Tensor:
