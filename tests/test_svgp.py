@@ -18,7 +18,7 @@ from gpflow_gam import optimizers
 from gpflow_gam.bijectors import exponential, softplus
 from gpflow_gam.inducing_variables import AdditiveInducingVariables
 from gpflow_gam.kernels import AdditiveKernel
-from gpflow_gam.likelihoods import Heteroskedastic, support
+from gpflow_gam.likelihoods import Heteroskedastic, base
 from gpflow_gam.models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from gpflow_gam.models.additive import log_prior_density
 from gpflow_gam.optimizers.binned.rounds import Hyperparameters
@@ -243,8 +243,8 @@ def test_a_likelihood_that_tensorflow_cannot_compute_is_named(monkeypatch):
     ordinal = gpflow.likelihoods.Ordinal(np.array([0.0, 1.0]))
     model = gg.models.AdditiveSVGP(kernel(), ordinal, inducing())
     broken = bool(np.isnan(tf.math.erf(tf.constant([np.inf], tf.float64)).numpy()[0]))
-    assert support._erf_ends_in_nan(tf.float64) == broken
-    monkeypatch.setattr(support, "_erf_ends_in_nan", lambda dtype: True)
+    assert base._erf_ends_in_nan(tf.float64) == broken
+    monkeypatch.setattr(base, "_erf_ends_in_nan", lambda dtype: True)
     for elbo in (model.elbo, tf.function(model.elbo)):
         with pytest.raises(ValueError, match=r"erf\(inf\) is NaN.*Ordered\(3\)"):
             elbo((X, Y))
