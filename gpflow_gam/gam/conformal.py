@@ -54,7 +54,7 @@ def conformal(gam: Any, calibration: Any = None) -> Conformal:
         table = in_memory(calibration)
         X = encoded(fit, table)
         Y = spec.encoded(table, None).Y
-        mean, sd = _summarised(fit, X, *_variances(fit, X))
+        mean, sd = _summarised(fit, X, *fit.predictive(X))
         return Conformal(fit, np.abs(spec.family.observed(Y) - mean) / sd)
     known = {
         "several predictors": fit.num_predictors > 1,
@@ -135,7 +135,7 @@ class Conformal:
                 f"interval={interval:g} needs at least {needed} rows; there are {number}."
             )
         X = encoded(self.fit, in_memory(data))
-        mean, var = _variances(self.fit, X)
+        mean, var = self.fit.predictive(X)
         estimate, sd = _summarised(self.fit, X, mean, var)
         if self._without is None:
             half = np.sort(self.scores)[rank - 1] * sd
@@ -162,12 +162,6 @@ class Conformal:
         lower = np.partition(estimate - half, number - rank, axis=1)[:, number - rank]
         upper = np.partition(estimate + half, rank - 1, axis=1)[:, rank - 1]
         return lower, upper
-
-
-def _variances(fit: FittedGAM, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """Mean and variance of the predictor, [N, L]."""
-    mean, var = fit.predict_joint(X)
-    return mean, fit.predictive_share * var
 
 
 def _summarised(

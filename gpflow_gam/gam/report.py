@@ -24,7 +24,7 @@ from .frames.encoding import LevelColumn
 from .plotting import styled
 from .summaries.checks import problems
 from .terms.base import Column
-from .terms.smooth import Smooth, Tensor
+from .terms.smooth import KINDS, Smooth, Tensor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,19 +48,6 @@ svg { width: 100%; height: auto; display: block; }
 pre { font-size: .8rem; overflow-x: auto; }
 li.warning { margin: .4rem 0; }
 """
-_KERNELS = {
-    "se": "squared exponential",
-    "matern12": "Matern-1/2",
-    "matern32": "Matern-3/2",
-    "matern52": "Matern-5/2",
-    "cyclic": "periodic",
-    "linear": "linear",
-    "ou": "Ornstein-Uhlenbeck",
-    "sos": "Matern-5/2 on the sphere",
-    "rw": "random walk",
-    "iou": "integrated Ornstein-Uhlenbeck",
-    "ad": "squared exponential with a varying lengthscale",
-}
 _PAPERS = {
     "exact": "Titsias, M. (2009). Variational learning of inducing variables in sparse Gaussian "
     "processes. AISTATS.",
@@ -202,9 +189,9 @@ def _methods(fit: FittedGAM, compared: bool) -> str:
     kinds: set[str] = set()
     for term in spec.terms:
         if isinstance(term, Tensor):
-            kinds |= {_KERNELS[kind] for kind in term.kinds}
+            kinds |= {KINDS[kind].words for kind in term.kinds}
         elif isinstance(term, Smooth):
-            kinds.add(_KERNELS[term.kind] if term.kernel is None else type(term.kernel).__name__)
+            kinds.add(KINDS[term.kind].words if term.kernel is None else type(term.kernel).__name__)
     kernels = ", ".join(sorted(kinds))
     left = f" ({fit.dropped:,} with missing values were left out)" if fit.dropped else ""
     link = getattr(spec.family, "link", "")
@@ -232,15 +219,11 @@ def _methods(fit: FittedGAM, compared: bool) -> str:
             "The posterior was found by sparse variational inference with inducing points for each "
             f"effect and {joint} the effects{exactly} (Adam et al., 2018). "
         )
-    by = (
-        "neighbourhood cross-validation"
-        if fit.solution is not None and fit.solution.hessian is not None
-        else "the marginal likelihood"
-    )
+    chosen = {"elbo": "the marginal likelihood", "ncv": "neighbourhood cross-validation"}
     text += (
-        f"Variances and lengthscales were chosen by {by}. Intervals are 95 % credible intervals. "
-        "P-values test that an effect is zero (Wald tests of parametric terms; Wood, 2013, of "
-        "smooths and random effects). "
+        f"Variances and lengthscales were chosen by {chosen[fit.criterion]}. Intervals are 95 % "
+        "credible intervals. P-values test that an effect is zero (Wald tests of parametric terms; "
+        "Wood, 2013, of smooths and random effects). "
     )
     if _has_residuals(fit):
         text += "Fit was checked by randomised quantile residuals (Dunn and Smyth, 1996). "

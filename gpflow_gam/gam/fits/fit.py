@@ -289,10 +289,9 @@ def with_chains(fit: FittedGAM, seed: int) -> FittedGAM:
 def check_same_criterion(fit: FittedGAM, options: dict[str, Any], asked: str = "") -> None:
     """Check that a fit does not go on by another criterion without a word."""
     criterion = options.get("criterion")
-    last = "elbo" if fit.solution is None or fit.solution.hessian is None else "ncv"
     if asked and criterion == "ncv":
         raise ValueError(f"criterion='ncv': {asked} has no rows to leave out; pass {_ALL}")
-    if criterion is None and last == "ncv":
+    if criterion is None and fit.criterion == "ncv":
         raise ValueError(
             f"criterion: the last fit was by 'ncv'; pass {_ALL} For the ELBO, which explains rows "
             "that depend on each other by rougher effects, pass criterion='elbo'."

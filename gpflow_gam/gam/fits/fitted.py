@@ -132,6 +132,11 @@ class FittedGAM:
             return solution_from_parts(self.stored, model, rows)
         return present_solution(model, rows, self.spec.variational == "exact")
 
+    @property
+    def criterion(self) -> str:
+        """What chose hyperparameters, as ``GAM.fit`` names it."""
+        return "elbo" if self.solution is None or self.solution.hessian is None else "ncv"
+
     @functools.cached_property
     def free_moments(self) -> InducingMoments | None:
         """Moments of the inducing values before shapes; None without :attr:`solution`."""
@@ -323,6 +328,11 @@ class FittedGAM:
         """Share of the predictor's variance that predictions of classes count; else 1."""
         model = self.model
         return model.predictive_share() if isinstance(model, IterNCGP) else 1.0
+
+    def predictive(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """As :meth:`predict_joint`, as far as predictions of responses count variances."""
+        mean, var = self.predict_joint(X)
+        return mean, self.predictive_share * var
 
     def predict_components(
         self, X: AnyNDArray, names: Sequence[str]

@@ -675,8 +675,7 @@ def _by_column(fit: FittedGAM, values: AnyNDArray, names: Sequence[str]) -> pd.D
 
 def density_of_rows(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     """log E_q[p(y | rho(x))] of each row, [N]: held-out rows measure the whole prediction."""
-    mean, var = fit.predict_joint(X)
-    given = mean, fit.predictive_share * var, checked_observations(Y, fit.likelihood)
+    given = *fit.predictive(X), checked_observations(Y, fit.likelihood)
     return np.asarray(predictive_log_density(fit.likelihood, X, *given))
 
 

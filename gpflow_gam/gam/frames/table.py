@@ -454,9 +454,7 @@ class Table:
         if not pd.api.types.is_numeric_dtype(series):
             series = (pd.to_datetime(series) - pd.Timestamp(0)) / pd.Timedelta("1s")
         times = series.to_numpy(np.float64)
-        codes: AnyNDArray = np.zeros(len(times), dtype=np.int64)
-        if group is not None:
-            codes = np.asarray(pd.factorize(self.values(group))[0])
+        codes = self._series(group)
         missing = np.flatnonzero(~np.isfinite(times) | (codes < 0))
         if len(missing):
             raise ValueError(f"ar1: row {missing[0]} has no {time!r}, or no series; drop it.")
@@ -479,6 +477,11 @@ class Table:
         places[order] = np.cumsum(np.concatenate([[0.0], np.where(follows, 1.0, 2.0)]))
         return places
 
+    def _series(self, group: Column | None) -> AnyNDArray:
+        """Number of the series of each row, [N]; -1 for none."""
+        values = np.zeros(self.num_rows) if group is None else self.values(group)
+        return np.asarray(pd.factorize(values)[0])
+
     def _has_lags(self, name: Column) -> bool:
         """True if a column holds the lags that are asked for, as arrays."""
         return isinstance(name, Lags) and self.width(name.over) is not None
@@ -497,9 +500,7 @@ class Table:
             return np.asarray(table.array(lags)[rows])
         values = np.asarray(pd.to_numeric(pd.Series(self.values(lags.over)))).astype(np.float64)
         number = len(values)
-        codes: AnyNDArray = np.zeros(number, dtype=np.int64)
-        if lags.group is not None:
-            codes = np.asarray(pd.factorize(self.values(lags.group))[0])
+        codes = self._series(lags.group)
         steps = _steps(lags, codes, None if lags.time is None else self.values(lags.time))
         here = np.flatnonzero((steps >= 0) & (codes >= 0))
         # so far apart that no lag of a series is in another one

@@ -530,8 +530,7 @@ def _outcome(fit: FittedGAM) -> Warned:
         )
     chance = _CLEARLY / np.sqrt(fit.number)
     # standard errors by neighbourhood cross-validation allow for it
-    by_neighbours = fit.solution is not None and fit.solution.hessian is not None
-    for name, r in () if by_neighbours else autocorrelations(fit).items():
+    for name, r in () if fit.criterion == "ncv" else autocorrelations(fit).items():
         if r > max(_REMEMBERED, chance):
             yield (
                 f"residuals of neighbouring rows along {name!r} are alike (correlation {r:.2f}): "

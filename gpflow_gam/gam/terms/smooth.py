@@ -32,6 +32,7 @@ class SmoothKind:
     """A kernel that ``bs=`` names, and what functions drawn from it are like."""
 
     name: str
+    words: str  # as an article says it
     kernel: type[Kernel] | None = None
     """A stationary kernel with a variance and lengthscales; None where it is built otherwise."""
     tensor: bool = True  # true if te and ti take it, too, and not s alone
@@ -48,30 +49,29 @@ class SmoothKind:
 
 _GPFLOW = gpflow.kernels
 _WALKS = "the walk goes on from where it was, and says less and less"
+_WARPED = "squared exponential with a varying lengthscale"
 _GLIDES = "the curve goes on along its slope, and says less and less"
+_CURVE: dict[str, Any] = {"has_line": True, "shapeable": True}
+_ALONE: dict[str, Any] = {"tensor": False, "one_column": True}
+_LINED = _ALONE | {"has_line": True}
 _EACH: dict[str, Any] = {"has_slope": False, "rough": True, "num_inducing": 300}
 
 KINDS = {
     kind.name: kind
     for kind in (
-        SmoothKind("se", _GPFLOW.SquaredExponential, has_line=True, shapeable=True),
-        SmoothKind("matern12", _GPFLOW.Matern12, has_line=True, has_slope=False, shapeable=True),
-        SmoothKind("matern32", _GPFLOW.Matern32, has_line=True, shapeable=True),
-        SmoothKind("matern52", _GPFLOW.Matern52, has_line=True, shapeable=True),
-        SmoothKind("cyclic", one_column=True),
-        SmoothKind("linear", one_column=True),
-        SmoothKind("ou", _GPFLOW.Matern12, one_column=True, **_EACH),
-        SmoothKind("sos", _GPFLOW.Matern52, tensor=False, num_inducing=60),
-        SmoothKind("rw", tensor=False, one_column=True, outside=_WALKS, **_EACH),
-        SmoothKind("iou", tensor=False, one_column=True, has_line=True, outside=_GLIDES),
+        SmoothKind("se", "squared exponential", _GPFLOW.SquaredExponential, **_CURVE),
+        SmoothKind("matern12", "Matern-1/2", _GPFLOW.Matern12, has_slope=False, **_CURVE),
+        SmoothKind("matern32", "Matern-3/2", _GPFLOW.Matern32, **_CURVE),
+        SmoothKind("matern52", "Matern-5/2", _GPFLOW.Matern52, **_CURVE),
+        SmoothKind("cyclic", "periodic", one_column=True),
+        SmoothKind("linear", "linear", one_column=True),
+        SmoothKind("ou", "Ornstein-Uhlenbeck", _GPFLOW.Matern12, one_column=True, **_EACH),
         SmoothKind(
-            "ad",
-            _GPFLOW.SquaredExponential,
-            tensor=False,
-            one_column=True,
-            has_line=True,
-            num_inducing=60,
+            "sos", "Matern-5/2 on the sphere", _GPFLOW.Matern52, tensor=False, num_inducing=60
         ),
+        SmoothKind("rw", "random walk", outside=_WALKS, **_ALONE, **_EACH),
+        SmoothKind("iou", "integrated Ornstein-Uhlenbeck", outside=_GLIDES, **_LINED),
+        SmoothKind("ad", _WARPED, _GPFLOW.SquaredExponential, num_inducing=60, **_LINED),
     )
 }
 """Kinds of smooths that ``bs`` names."""
