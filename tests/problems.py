@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import pandas as pd
+import tensorflow as tf
 from gpflow.kernels import (
     Constant,
     Kernel,
@@ -150,6 +152,16 @@ def assert_close(results: Any, expected: Any, **tolerances: Any) -> None:
     """Of each of several arrays, of whatever shapes."""
     for result, wanted in zip(results, expected, strict=True):
         np.testing.assert_allclose(result, wanted, **tolerances)
+
+
+def slope(value: Callable[[], Any], variable: tf.Variable, along: Any = 1.0) -> float:
+    """Of a number in a variable, by central differences in a direction."""
+    start, ends = variable.numpy(), []
+    for step in (1e-5, -1e-5):
+        variable.assign(start + step * along)
+        ends.append(float(value()))
+    variable.assign(start)
+    return (ends[0] - ends[1]) / 2e-5
 
 
 def reloaded(gam: gg.GAM, path: Path, **options: bool) -> gg.GAM:

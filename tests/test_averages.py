@@ -17,69 +17,67 @@ QUICK = {"max_iterations": 12}
 GRID = [0.1, 0.5, 0.9]
 
 
-@pytest.fixture(scope="module")
-def data():
-    return problems.table(90, 11)
+DATA = problems.table(90, 11)
 
 
 TERMS = s("x", k=8) + linear("z") + factor("g")
 
 
 @pytest.fixture(scope="module")
-def gaussian(data):
-    return gg.GAM(TERMS + ti("x", "z", k=6)).fit(data, y="y", **QUICK)
+def gaussian():
+    return gg.GAM(TERMS + ti("x", "z", k=6)).fit(DATA, y="y", **QUICK)
 
 
 @pytest.fixture(scope="module")
-def poisson(data):
-    return gg.GAM(TERMS, family="poisson", offset="log_e", weights="w").fit(data, y="count")
+def poisson():
+    return gg.GAM(TERMS, family="poisson", offset="log_e", weights="w").fit(DATA, y="count")
 
 
 @pytest.fixture(scope="module")
-def softmax(data):
-    return gg.GAM(s("x", k=6) + factor("g"), family="categorical").fit(data, y="kind", **QUICK)
+def softmax():
+    return gg.GAM(s("x", k=6) + factor("g"), family="categorical").fit(DATA, y="kind", **QUICK)
 
 
 # --- estimates -----------------------------------------------------------------------------------
 
 
-def test_partial_dependence_is_the_mean_prediction(gaussian, poisson, data):
-    for gam, weights in ((gaussian, np.ones(90)), (poisson, data["w"])):
+def test_partial_dependence_is_the_mean_prediction(gaussian, poisson):
+    for gam, weights in ((gaussian, np.ones(90)), (poisson, DATA["w"])):
         result = gam.partial_dependence("x", GRID, num_samples=64)
-        expected = [np.average(gam.predict(data.assign(x=v)), weights=weights) for v in GRID]
+        expected = [np.average(gam.predict(DATA.assign(x=v)), weights=weights) for v in GRID]
         np.testing.assert_allclose(result["estimate"], expected, rtol=1e-6)
         assert list(result["x"]) == GRID
-        few = data.head(20).drop(columns=["x", "w"])
+        few = DATA.head(20).drop(columns=["x", "w"])
         result = gam.partial_dependence("x", GRID, data=few, num_samples=64)
-        expected = [gam.predict(data.head(20).assign(x=v)).mean() for v in GRID]
+        expected = [gam.predict(DATA.head(20).assign(x=v)).mean() for v in GRID]
         np.testing.assert_allclose(result["estimate"], expected, rtol=1e-6)
 
 
-def test_classes_have_averages_each(softmax, data):
+def test_classes_have_averages_each(softmax):
     result = softmax.avg_predictions(at={"g": ["a", "c"]}, num_samples=64)
     for label, own in result.groupby("class"):
         expected = [
-            softmax.predict(data.assign(g=v), interval=0.9)[label]["estimate"].mean() for v in "ac"
+            softmax.predict(DATA.assign(g=v), interval=0.9)[label]["estimate"].mean() for v in "ac"
         ]
         np.testing.assert_allclose(own["estimate"], expected, rtol=1e-6)
     np.testing.assert_allclose(result.groupby("g")["estimate"].sum(), 1.0, atol=1e-9)
     link = softmax.avg_predictions(scale="link", num_samples=64)
     assert list(link["predictor"]) == ["u", "v", "w"]
-    np.testing.assert_allclose(link["estimate"], softmax.predict(data, "link").mean(axis=0))
+    np.testing.assert_allclose(link["estimate"], softmax.predict(DATA, "link").mean(axis=0))
     curve = softmax.partial_dependence("x", num_points=5, num_samples=64)
     assert len(curve) == 15
 
 
-def test_groups_and_settings(poisson, data):
+def test_groups_and_settings(poisson):
     result = poisson.avg_predictions(by="g", at={"x": [0.2, 0.7], "log_e": 0.0}, num_samples=64)
     assert list(result.columns[:3]) == ["x", "log_e", "g"]
-    rows = data.assign(log_e=0.0)
+    rows = DATA.assign(log_e=0.0)
     for _, row in result.iterrows():
         own = rows.assign(x=row["x"])[rows["g"] == row["g"]]
         expected = np.average(poisson.predict(own), weights=own["w"])
         assert row["estimate"] == pytest.approx(expected, rel=1e-6)
     # any column of the data makes groups, and rows that lack their value are one
-    half = data.assign(half=np.where(np.arange(90) < 45, "one", "two"))
+    half = DATA.assign(half=np.where(np.arange(90) < 45, "one", "two"))
     result = poisson.avg_predictions(half, by=["half", "g"], num_samples=64)
     assert len(result) == 6
     blocks = poisson.avg_predictions(
@@ -92,9 +90,9 @@ def test_groups_and_settings(poisson, data):
 
 
 @pytest.mark.parametrize("unconditional", [False, True])
-def test_deviations_are_those_of_the_mean_of_functions(gaussian, data, unconditional):
+def test_deviations_are_those_of_the_mean_of_functions(gaussian, unconditional):
     """Of a mean over rows, a'Ca with the covariance of all components at all rows."""
-    few = data.head(25)
+    few = DATA.head(25)
     result = gaussian.partial_dependence(
         "x", GRID, data=few, num_samples=20_000, unconditional=unconditional, scale="link"
     )
@@ -105,9 +103,9 @@ def test_deviations_are_those_of_the_mean_of_functions(gaussian, data, unconditi
         assert se == pytest.approx(np.sqrt(cov[0].sum()) / 25, rel=0.03)
 
 
-def test_an_average_of_one_row_is_its_prediction(poisson, data):
+def test_an_average_of_one_row_is_its_prediction(poisson):
     """Inside the data and far outside, where functions are what their priors are."""
-    gam = gg.GAM(s("x", k=8) + random_effect("g"), family="poisson").fit(data, y="count", **QUICK)
+    gam = gg.GAM(s("x", k=8) + random_effect("g"), family="poisson").fit(DATA, y="count", **QUICK)
     rows = pd.DataFrame({"x": [0.4, 1.2], "g": ["a", "new"]})
     for i in range(2):
         row = rows.iloc[[i]]
@@ -120,9 +118,9 @@ def test_an_average_of_one_row_is_its_prediction(poisson, data):
         assert result["estimate"].item() == pytest.approx(expected["estimate"].item())
 
 
-def test_each_parameter_has_the_uncertainty_of_its_own_terms(data):
+def test_each_parameter_has_the_uncertainty_of_its_own_terms():
     """At a row far outside, where a term of one parameter leaves nothing open in the other."""
-    gam = gg.GAM({"mean": s("x", k=6), "scale": s("z", k=6)}).fit(data, y="y", **QUICK)
+    gam = gg.GAM({"mean": s("x", k=6), "scale": s("z", k=6)}).fit(DATA, y="y", **QUICK)
     options = {"unconditional": False, "num_samples": 20_000, "scale": "link"}
     for row in ({"x": [1.2], "z": [0.5]}, {"x": [0.5], "z": [3.5]}):
         result = gam.avg_predictions(pd.DataFrame(row), **options)
@@ -131,7 +129,7 @@ def test_each_parameter_has_the_uncertainty_of_its_own_terms(data):
         np.testing.assert_allclose(result["se"], se[0], rtol=0.03)
     again = gam.update(problems.table(30))
     assert again.fitted.number == 120
-    part = gam.predict(data[["z"]], "terms", terms="scale:s(z)", intercept=False)
+    part = gam.predict(DATA[["z"]], "terms", terms="scale:s(z)", intercept=False)
     assert list(part.columns) == [("scale:s(z)", "log scale")]
 
 
@@ -161,10 +159,10 @@ def test_a_ratio_behind_a_log_link_is_the_slopes_exponential(poisson):
     assert result.loc[0, "estimate"] == pytest.approx(np.exp(2.0 * slope["estimate"]), rel=0.1)
 
 
-def test_levels_are_compared_with_the_first(gaussian, data):
+def test_levels_are_compared_with_the_first(gaussian):
     result = gaussian.avg_comparisons("g")
     assert list(result["contrast"]) == ["b - a", "c - a"]
-    means = [gaussian.predict(data.assign(g=v)).mean() for v in "abc"]
+    means = [gaussian.predict(DATA.assign(g=v)).mean() for v in "abc"]
     np.testing.assert_allclose(result["estimate"], [means[1] - means[0], means[2] - means[0]])
     # in a sum of terms it is the coefficients' difference, with their covariance
     own = gaussian.coefficients(reference="a").query("term == 'factor(g)'").iloc[1:]
@@ -224,9 +222,6 @@ def test_totals_are_sums_of_joint_draws():
     assert plain == pytest.approx(gam.predict(grid).sum())
 
 
-# --- pictures ------------------------------------------------------------------------------------
-
-
 def test_curves_and_levels_are_drawn(softmax, gaussian):
     table = softmax.partial_dependence("x", num_points=5, num_samples=64)
     (ax,) = gg.plotting.draw_partial_dependence(table).axes
@@ -255,12 +250,12 @@ def test_curves_and_levels_are_drawn(softmax, gaussian):
 # --- files and errors ----------------------------------------------------------------------------
 
 
-def test_a_gam_without_its_data_averages_over_others(poisson, data, tmp_path):
+def test_a_gam_without_its_data_averages_over_others(poisson, tmp_path):
     poisson.save(tmp_path / "bare.gam", data=False)
     again = gg.GAM.load(tmp_path / "bare.gam")
     pd.testing.assert_frame_equal(
-        again.partial_dependence("x", num_points=3, data=data, num_samples=64),
-        poisson.partial_dependence("x", num_points=3, data=data, num_samples=64),
+        again.partial_dependence("x", num_points=3, data=DATA, num_samples=64),
+        poisson.partial_dependence("x", num_points=3, data=DATA, num_samples=64),
     )
     with pytest.raises(ValueError, match="without its data"):
         again.partial_dependence("x")
@@ -333,25 +328,25 @@ def _difference(gam, rows, name, h=1e-3, **options):
     return (ends[1] - ends[0]) / (2.0 * h)
 
 
-def test_slopes_are_differences_of_predictions(gaussian, poisson, softmax, data):
-    for gam, weights in ((gaussian, np.ones(90)), (poisson, data["w"])):
+def test_slopes_are_differences_of_predictions(gaussian, poisson, softmax):
+    for gam, weights in ((gaussian, np.ones(90)), (poisson, DATA["w"])):
         result = gam.avg_slopes(num_samples=64)
         assert list(result["column"]) == ["x", "z"]
-        expected = [np.average(_difference(gam, data, c), weights=weights) for c in "xz"]
+        expected = [np.average(_difference(gam, DATA, c), weights=weights) for c in "xz"]
         np.testing.assert_allclose(result["estimate"], expected, rtol=1e-4, atol=1e-6)
-    by = poisson.avg_slopes("x", data, by="g", num_samples=64).set_index("g")["estimate"]
-    for level, rows in data.groupby("g"):
+    by = poisson.avg_slopes("x", DATA, by="g", num_samples=64).set_index("g")["estimate"]
+    for level, rows in DATA.groupby("g"):
         expected = np.average(_difference(poisson, rows, "x"), weights=rows["w"])
         assert by[level] == pytest.approx(expected, rel=1e-4)
-    each = poisson.slopes("x", data, num_samples=64)
+    each = poisson.slopes("x", DATA, num_samples=64)
     assert list(each["row"]) == list(range(90))
-    exact = _difference(poisson, data, "x")
+    exact = _difference(poisson, DATA, "x")
     np.testing.assert_allclose(each["estimate"], exact, rtol=0.0, atol=1e-3 * np.max(exact))
     classes = softmax.avg_slopes("x", num_samples=64)
     np.testing.assert_allclose(
-        classes["estimate"], _difference(softmax, data, "x").mean(axis=0), rtol=1e-3, atol=1e-5
+        classes["estimate"], _difference(softmax, DATA, "x").mean(axis=0), rtol=1e-3, atol=1e-5
     )
-    rough = gg.GAM(s("x", bs="ou", k=6)).fit(data, y="y", **QUICK)
+    rough = gg.GAM(s("x", bs="ou", k=6)).fit(DATA, y="y", **QUICK)
     with pytest.raises(ValueError, match="bs='ou', whose draws have no slope"):
         rough.avg_slopes("x")
 

@@ -16,8 +16,9 @@ from gpflow_gam import factor, linear, random_effect, s, te
 from gpflow_gam.gam.terms import parse_formula
 
 
-def make(n=150):
-    rng = np.random.default_rng(4)
+@pytest.fixture(scope="module")
+def data():
+    rng, n = np.random.default_rng(4), 150
     data = pd.DataFrame({"x": rng.uniform(2.0, 3.0, n), "z": 1e-6 * rng.normal(size=n)})
     data["g"] = rng.choice(["low", "mid", "top"], n)
     data["r"] = [f"r{i}" for i in rng.integers(0, 30, n)]
@@ -29,11 +30,6 @@ def make(n=150):
     ]
     data["wave"] = np.sin(20.0 * data["x"]) + 0.1 * rng.normal(size=n)
     return data
-
-
-@pytest.fixture(scope="module")
-def data():
-    return make()
 
 
 @pytest.fixture(scope="module")
@@ -528,11 +524,7 @@ QUICK = {"max_iterations": 15}
 
 @pytest.fixture(scope="module")
 def bent():
-    return made(200)
-
-
-def made(number):
-    rng = np.random.default_rng(1)
+    rng, number = np.random.default_rng(1), 200
     df = pd.DataFrame({"x": rng.uniform(size=number), "free": rng.uniform(size=number)})
     df["bent"] = (df["x"] - 0.4) ** 2  # a function of x, of which x is none
     df["g"] = np.where(df["x"] > 0.5, "high", "low")

@@ -498,9 +498,6 @@ def test_the_steps_of_an_epoch() -> None:
     np.testing.assert_allclose(one.epochs["loss"], one.history.reshape(2, 2).mean(1))
 
 
-# --- GAMs of shares of rows ----------------------------------------------------------------------
-
-
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bins, "KEPT_ROWS", 1500)
@@ -590,9 +587,6 @@ def test_a_fit_that_begins_on_a_part_of_the_rows(few, monkeypatch):
     data = distributed_gam.table()
     one = distributed_gam.gam().fit(data, "count")
     assert_same(fits(distributed_gam.gam, shares(data, 2), "count"), one, data, 1e-8)
-
-
-# --- workers ----------------------------------------------------------------------------------
 
 
 def test_one_worker_is_the_fit_of_a_gam() -> None:

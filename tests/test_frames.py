@@ -258,33 +258,26 @@ def arrow_table():
     return table
 
 
-def arrow_batch():
-    return arrow_table().combine_chunks().to_batches()[0]
-
-
-def arrow_chunks():
-    table = arrow_table()
-    return pa.concat_tables([table.slice(0, 13), table.slice(13, 9), table.slice(22)])
-
-
 def polars_frame():
     enum = pl.Enum(GROUPS)
     return pl.DataFrame(reference(), schema_overrides={"group": enum, "group gaps": enum})
 
 
-def dict_of_arrow():
-    table = arrow_table()
-    return {name: table.column(name) for name in table.column_names}
+def in_chunks(table):
+    return pa.concat_tables([table.slice(0, 13), table.slice(13, 9), table.slice(22)])
 
 
-def dict_of_polars():
-    return {column.name: column for column in polars_frame().get_columns()}
+SOURCES = {
+    "arrow": arrow_table,
+    "arrow batch": lambda: arrow_table().combine_chunks().to_batches()[0],
+    "arrow chunks": lambda: in_chunks(arrow_table()),
+    "polars": polars_frame,
+    "dict of arrow": lambda: dict(zip(arrow_table().column_names, arrow_table().columns)),
+    "dict of polars": lambda: {c.name: c for c in polars_frame().get_columns()},
+}
 
 
-SOURCES = [arrow_table, arrow_batch, arrow_chunks, polars_frame, dict_of_arrow, dict_of_polars]
-
-
-@pytest.mark.parametrize("make", SOURCES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
 def test_foreign_tables_are_read_as_pandas_ones(make):
     data = reference()
     frame = pd.DataFrame(data)

@@ -14,38 +14,36 @@ from gpflow_gam import factor, linear, random_effect, s, te, ti
 QUICK = {"max_iterations": 12}
 
 
-@pytest.fixture(scope="module")
-def data():
-    return problems.table()
+DATA = problems.table()
 
 
 TERMS = s("x", k=8) + linear("z") + factor("g")
 
 
 @pytest.fixture(scope="module")
-def gaussian(data):
-    return gg.GAM(TERMS).fit(data, y="y")
+def gaussian():
+    return gg.GAM(TERMS).fit(DATA, y="y")
 
 
 @pytest.fixture(scope="module")
-def poisson(data):
-    return gg.GAM(TERMS, family="poisson", offset="log_e").fit(data, y="count")
+def poisson():
+    return gg.GAM(TERMS, family="poisson", offset="log_e").fit(DATA, y="count")
 
 
 @pytest.fixture(scope="module")
-def softmax(data):
+def softmax():
     terms = s("x", k=6) + linear("z") + factor("g")
-    return gg.GAM(terms, family="categorical").fit(data, y="kind", **QUICK)
+    return gg.GAM(terms, family="categorical").fit(DATA, y="kind", **QUICK)
 
 
 # --- predictions ---------------------------------------------------------------------------------
 
 
-def test_link_interval_is_normal_and_response_interval_its_image(poisson, data):
-    link = poisson.predict(data, type="link", interval=0.9, unconditional=False)
+def test_link_interval_is_normal_and_response_interval_its_image(poisson):
+    link = poisson.predict(DATA, type="link", interval=0.9, unconditional=False)
     half = norm.ppf(0.95) * link["se"]
     np.testing.assert_allclose(link["upper"], link["estimate"] + half)
-    response = poisson.predict(data, interval=0.9, unconditional=False)
+    response = poisson.predict(DATA, interval=0.9, unconditional=False)
     np.testing.assert_allclose(response["lower"], np.exp(link["lower"]))
     np.testing.assert_allclose(response["upper"], np.exp(link["upper"]))
     # the mean and variance of a log-normal variable
@@ -55,50 +53,50 @@ def test_link_interval_is_normal_and_response_interval_its_image(poisson, data):
     np.testing.assert_allclose(response["se"], mean * np.sqrt(np.expm1(v)), rtol=1e-6)
 
 
-def test_gaussian_predictions_are_the_models(gaussian, data):
+def test_gaussian_predictions_are_the_models(gaussian):
     mean, var = gaussian.model.predict_y(gaussian.fitted.X)
-    np.testing.assert_allclose(gaussian.predict(data), mean.numpy()[:, 0])
-    observed = gaussian.predict(data.head(4), type="observation", interval=0.8, unconditional=False)
+    np.testing.assert_allclose(gaussian.predict(DATA), mean.numpy()[:, 0])
+    observed = gaussian.predict(DATA.head(4), type="observation", interval=0.8, unconditional=False)
     sd = np.sqrt(var.numpy()[:4, 0])
     np.testing.assert_allclose(observed["se"], sd, rtol=0.1)
     half = norm.ppf(0.9) * sd
     np.testing.assert_allclose(observed["upper"] - observed["lower"], 2 * half, rtol=0.12)
 
 
-def test_log_density_is_the_predictive_one(gaussian, data):
+def test_log_density_is_the_predictive_one(gaussian):
     mean, var = gaussian.model.predict_y(gaussian.fitted.X)
-    expected = norm.logpdf(data["y"], mean.numpy()[:, 0], np.sqrt(var.numpy()[:, 0]))
-    np.testing.assert_allclose(gaussian.log_density(data), expected)
+    expected = norm.logpdf(DATA["y"], mean.numpy()[:, 0], np.sqrt(var.numpy()[:, 0]))
+    np.testing.assert_allclose(gaussian.log_density(DATA), expected)
 
 
-def test_class_probabilities(softmax, data):
-    p, se = softmax.predict(data, se=True)
+def test_class_probabilities(softmax):
+    p, se = softmax.predict(DATA, se=True)
     assert p.shape == se.shape == (120, 3)
     np.testing.assert_allclose(p.sum(axis=1), 1.0)
-    frame = softmax.predict(data, interval=0.5)
+    frame = softmax.predict(DATA, interval=0.5)
     assert list(frame.columns.get_level_values(0).unique()) == ["u", "v", "w"]
     assert np.all(frame["v"]["lower"] <= frame["v"]["upper"])
-    classes = softmax.predict(data, type="class")
+    classes = softmax.predict(DATA, type="class")
     np.testing.assert_array_equal(classes, np.array(["u", "v", "w"])[p.argmax(axis=1)])
-    own = p[np.arange(120), pd.factorize(data["kind"], sort=True)[0]]
-    shares = data["kind"].value_counts(normalize=True)
+    own = p[np.arange(120), pd.factorize(DATA["kind"], sort=True)[0]]
+    shares = DATA["kind"].value_counts(normalize=True)
     assert np.mean(np.log(own)) > np.sum(shares * np.log(shares)) + 0.05  # the null model's
-    assert softmax.predict(data.head(2), type="terms").shape == (2, 12)
+    assert softmax.predict(DATA.head(2), type="terms").shape == (2, 12)
 
 
 @pytest.mark.parametrize("unconditional", [True, False])
-def test_draws_have_the_posteriors_moments(poisson, data, unconditional):
+def test_draws_have_the_posteriors_moments(poisson, unconditional):
     options = {"type": "link", "unconditional": unconditional}
-    draws = poisson.sample(data.head(5), 4000, **options)
-    mean, se = poisson.predict(data.head(5), se=True, **options)
+    draws = poisson.sample(DATA.head(5), 4000, **options)
+    mean, se = poisson.predict(DATA.head(5), se=True, **options)
     # estimates are at the fitted hyperparameters, draws around their mean over these
     away = (0.15 if unconditional else 0.0) + 4 / np.sqrt(4000)
     np.testing.assert_allclose(draws.mean(axis=0), mean, atol=away * se.max())
     np.testing.assert_allclose(draws.std(axis=0), se, rtol=0.06)
-    np.testing.assert_array_equal(poisson.sample(data, 3), poisson.sample(data, 3))
-    counts = poisson.sample(data.head(5), 20, type="observation")
+    np.testing.assert_array_equal(poisson.sample(DATA, 3), poisson.sample(DATA, 3))
+    counts = poisson.sample(DATA.head(5), 20, type="observation")
     assert counts.shape == (20, 5)
-    assert poisson.sample(data.head(5), 1, "observation").shape == (1, 5)
+    assert poisson.sample(DATA.head(5), 1, "observation").shape == (1, 5)
     assert np.all(counts == np.round(counts))
 
 
@@ -116,9 +114,9 @@ def test_draws_are_joint(bs):
     np.testing.assert_allclose(np.cov(draws.T), expected, atol=0.04 * np.max(expected))
 
 
-def test_frames_have_the_labels_of_the_data(gaussian, softmax, data):
+def test_frames_have_the_labels_of_the_data(gaussian, softmax):
     """Pandas puts a column of them beside others by labels: rows of another order would mix."""
-    rows = data.sample(12, random_state=1)
+    rows = DATA.sample(12, random_state=1)
     table = rows.assign(estimate=gaussian.predict(rows, interval=0.9)["estimate"])
     np.testing.assert_allclose(table["estimate"], gaussian.predict(rows), atol=1e-12)
     for type in ("link", "terms", "observation", "response"):
@@ -130,31 +128,31 @@ def test_frames_have_the_labels_of_the_data(gaussian, softmax, data):
     assert plain.index.equals(pd.RangeIndex(12))
 
 
-def test_no_rows(gaussian, data):
-    assert gaussian.predict(data.head(0)).shape == (0,)
-    assert gaussian.predict(data.head(0), type="terms").shape == (0, 5 - 1)
+def test_no_rows(gaussian):
+    assert gaussian.predict(DATA.head(0)).shape == (0,)
+    assert gaussian.predict(DATA.head(0), type="terms").shape == (0, 5 - 1)
 
 
 # --- two routes, one answer ----------------------------------------------------------------------
 
 
-def test_objects_and_formula_are_the_same_model(gaussian, data):
-    formula = gg.GAM("y ~ s(x, k=8) + z + factor(g)").fit(data)
-    np.testing.assert_array_equal(formula.predict(data), gaussian.predict(data))
+def test_objects_and_formula_are_the_same_model(gaussian):
+    formula = gg.GAM("y ~ s(x, k=8) + z + factor(g)").fit(DATA)
+    np.testing.assert_array_equal(formula.predict(DATA), gaussian.predict(DATA))
 
 
-def test_every_kind_of_table_gives_the_same_model(gaussian, data):
-    columns = {name: data[name].to_numpy() for name in data}
+def test_every_kind_of_table_gives_the_same_model(gaussian):
+    columns = {name: DATA[name].to_numpy() for name in DATA}
     mapping = gg.GAM(TERMS).fit(columns, y="y")
-    np.testing.assert_array_equal(mapping.predict(columns), gaussian.predict(data))
-    codes = data["g"].map({"a": 0, "b": 1, "c": 2})
-    X = np.column_stack([data["x"], data["z"], codes])
-    matrix = gg.GAM(s(0, k=8) + linear(1) + factor(2)).fit(X, data["y"])
-    np.testing.assert_array_equal(matrix.predict(X), gaussian.predict(data))
+    np.testing.assert_array_equal(mapping.predict(columns), gaussian.predict(DATA))
+    codes = DATA["g"].map({"a": 0, "b": 1, "c": 2})
+    X = np.column_stack([DATA["x"], DATA["z"], codes])
+    matrix = gg.GAM(s(0, k=8) + linear(1) + factor(2)).fit(X, DATA["y"])
+    np.testing.assert_array_equal(matrix.predict(X), gaussian.predict(DATA))
     assert matrix.names == ("s(0)", "linear(1)", "factor(2)")
 
 
-def test_offset_is_exposure(data):
+def test_offset_is_exposure():
     """Counts over exposures 2 and 3 are sums of as many counts over exposure 1."""
     rng = np.random.default_rng(3)
     x = rng.uniform(size=60)
@@ -179,13 +177,13 @@ def _equal_curves(a, b):
     np.testing.assert_allclose(one[1], other[1], rtol=0.03)
 
 
-def test_dropping_rows_is_missing_drop(gaussian, data):
-    holes = data.copy()
+def test_dropping_rows_is_missing_drop(gaussian):
+    holes = DATA.copy()
     holes.loc[[3, 50], "x"] = np.nan
     holes.loc[[7], "g"] = None
     kept = gg.GAM(TERMS, missing="drop").fit(holes, y="y")
     by_hand = gg.GAM(TERMS).fit(holes.drop(index=[3, 7, 50]), y="y")
-    np.testing.assert_array_equal(kept.predict(data), by_hand.predict(data))
+    np.testing.assert_array_equal(kept.predict(DATA), by_hand.predict(DATA))
     assert kept.summary().dropped == 3
     with pytest.raises(ValueError, match=r"2 in 'x', 1 in 'g' \(3 of 120 rows\)"):
         gg.GAM(TERMS).fit(holes, y="y")
@@ -205,8 +203,8 @@ def test_many_inducing_inputs_find_what_varies_quickly():
     assert np.corrcoef(effect, 0.3 * season + 0.4 * quick)[0, 1] > 0.95
 
 
-def test_imputing_is_filling_in_by_hand(data, tmp_path):
-    holes = data.copy()
+def test_imputing_is_filling_in_by_hand(tmp_path):
+    holes = DATA.copy()
     holes.loc[[3, 50], "x"] = np.nan
     holes.loc[[7], "g"] = None
     x, g = np.sort(holes["x"].dropna())[58], holes["g"].value_counts().idxmax()  # 118 are left
@@ -229,30 +227,30 @@ def test_imputing_is_filling_in_by_hand(data, tmp_path):
         gg.GAM(TERMS, missing="impute").fit(holes, y="y")
 
 
-def test_varying_coefficient_is_the_function_times_the_number(data):
-    gam = gg.GAM(s("x", k=8, by="z")).fit(data, y="y", **QUICK)
-    one = gam.predict({"x": data["x"], "z": np.ones(120)}, "terms")["s(x):z"]
-    twice = gam.predict({"x": data["x"], "z": np.full(120, -2.0)}, "terms")["s(x):z"]
+def test_varying_coefficient_is_the_function_times_the_number():
+    gam = gg.GAM(s("x", k=8, by="z")).fit(DATA, y="y", **QUICK)
+    one = gam.predict({"x": DATA["x"], "z": np.ones(120)}, "terms")["s(x):z"]
+    twice = gam.predict({"x": DATA["x"], "z": np.full(120, -2.0)}, "terms")["s(x):z"]
     np.testing.assert_allclose(twice, -2.0 * one)
-    np.testing.assert_allclose(gam.effects("s(x):z", data["x"])["estimate"], one)
+    np.testing.assert_allclose(gam.effects("s(x):z", DATA["x"])["estimate"], one)
 
 
 # --- kinds of terms ------------------------------------------------------------------------------
 
 
-def test_effects_average_to_zero_over_the_data(data):
+def test_effects_average_to_zero_over_the_data():
     terms = s("x", k=8) + s("z", bs="matern52", k=8) + te("x", "z", k=10)
     terms += factor("g") + linear("log_e") + te("x", "g", k=10)
-    gam = gg.GAM(terms).fit(data, y="y", **QUICK)
-    effects = gam.predict(data, type="terms").drop(columns="intercept")
+    gam = gg.GAM(terms).fit(DATA, y="y", **QUICK)
+    effects = gam.predict(DATA, type="terms").drop(columns="intercept")
     size = effects.std() + 1e-3
     assert np.all(np.abs(effects.mean()) < 0.05 * size)
     assert abs(effects["factor(g)"].mean()) < 1e-8
     assert abs(effects["linear(log_e)"].mean()) < 1e-8
 
 
-def test_interaction_averages_to_zero_over_each_column(data):
-    gam = gg.GAM(ti("x", "z", k=20)).fit(data, y="y", **QUICK)
+def test_interaction_averages_to_zero_over_each_column():
+    gam = gg.GAM(ti("x", "z", k=20)).fit(DATA, y="y", **QUICK)
     component = gam.fitted.spec.component("ti(x,z)")
     nodes, weights = np.array(component.margins[0].nodes), np.array(component.margins[0].weights)
     for z in (-1.0, 0.5):
@@ -260,18 +258,18 @@ def test_interaction_averages_to_zero_over_each_column(data):
         assert abs(weights @ effect["estimate"]) < 1e-6 * np.abs(effect["estimate"]).max()
 
 
-def test_cyclic_curve_joins(data):
-    gam = gg.GAM(s("x", bs="cyclic", period=0.8, k=10)).fit(data, y="y", **QUICK)
+def test_cyclic_curve_joins():
+    gam = gg.GAM(s("x", bs="cyclic", period=0.8, k=10)).fit(DATA, y="y", **QUICK)
     effect = gam.effects("s(x)", [0.0, 0.8, 0.3, 1.1])
     np.testing.assert_allclose(effect["estimate"][0], effect["estimate"][1], atol=1e-8)
     np.testing.assert_allclose(effect["se"][2], effect["se"][3], atol=1e-8)
 
 
-def test_unseen_levels(gaussian, data):
-    new = data.head(3).assign(g=["new", "a", "other"])
+def test_unseen_levels(gaussian):
+    new = DATA.head(3).assign(g=["new", "a", "other"])
     with pytest.raises(ValueError, match="level 'new' in row 0, never seen in the fit; .* 'a'"):
         gaussian.predict(new)
-    gam = gg.GAM(random_effect("g")).fit(data, y="y", **QUICK)
+    gam = gg.GAM(random_effect("g")).fit(DATA, y="y", **QUICK)
     mean, se = gam.predict(new, "terms", se=True, unconditional=False)
     np.testing.assert_allclose(mean["random_effect(g)"][[0, 2]], 0.0, atol=1e-12)
     prior = np.sqrt(gam.model.kernel["random_effect(g)"].variance.numpy())
@@ -279,11 +277,11 @@ def test_unseen_levels(gaussian, data):
     assert se["random_effect(g)"][1] < 0.8 * prior
 
 
-def test_levels_keep_the_order_of_a_category(data):
-    ordered = data.assign(g=pd.Categorical(data["g"], ["c", "b", "a"]))
+def test_levels_keep_the_order_of_a_category():
+    ordered = DATA.assign(g=pd.Categorical(DATA["g"], ["c", "b", "a"]))
     gam = gg.GAM(factor("g")).fit(ordered, y="y", **QUICK)
     assert list(gam.effects("factor(g)")["g"]) == ["c", "b", "a"]
-    numbers = gg.GAM(factor("code")).fit(data.assign(code=data["x"].round()), y="y", **QUICK)
+    numbers = gg.GAM(factor("code")).fit(DATA.assign(code=DATA["x"].round()), y="y", **QUICK)
     assert list(numbers.effects("factor(code)")["code"]) == [0, 1]
     assert numbers.predict({"code": [1, 0]}).shape == (2,)
 
@@ -305,17 +303,17 @@ def test_a_class_that_no_row_has_may_yet_come():
 
 
 @pytest.mark.slow
-def test_other_families_begin_where_sums_over_rows_end(data):
+def test_other_families_begin_where_sums_over_rows_end():
     """At the dense optimum, which block precision holds: L-BFGS has next to nothing to do."""
-    dense = gg.GAM(s("x", k=6), family="poisson").fit(data, y="count")
-    block = gg.GAM(s("x", k=6), family="poisson", variational="block").fit(data, y="count")
+    dense = gg.GAM(s("x", k=6), family="poisson").fit(DATA, y="count")
+    block = gg.GAM(s("x", k=6), family="poisson", variational="block").fit(DATA, y="count")
     assert block.fitted.result.method == "L-BFGS"
     assert block.fitted.result.num_iterations <= 5
     assert block.fitted.result.elbo == pytest.approx(dense.fitted.result.elbo, abs=1e-3)
-    np.testing.assert_allclose(block.predict(data), dense.predict(data), rtol=1e-3)
+    np.testing.assert_allclose(block.predict(DATA), dense.predict(DATA), rtol=1e-3)
 
     early = gg.GAM(s("x", k=6), family="poisson", variational="block")
-    early.fit(data, y="count", max_seconds=1e-6)
+    early.fit(DATA, y="count", max_seconds=1e-6)
     assert not early.fitted.result.converged
     assert early.fitted.result.ended
     bound = -float(early.model.training_loss((early.fitted.X, early.fitted.Y)))
@@ -323,25 +321,25 @@ def test_other_families_begin_where_sums_over_rows_end(data):
 
 
 @pytest.mark.slow
-def test_minibatches_and_variational_families(data):
+def test_minibatches_and_variational_families():
     gam = gg.GAM(s("x", k=6), family="poisson", variational="block")
-    gam.fit(data, y="count", batch_size=40, max_iterations=3)
+    gam.fit(DATA, y="count", batch_size=40, max_iterations=3)
     assert isinstance(gam.model.variational, gg.variational.BlockPrecision)
     assert gam.fitted.result.method == "minibatch"
-    gaussian = gg.GAM(s("x", k=6), variational="sites").fit(data, y="y")
-    exact = gg.GAM(s("x", k=6)).fit(data, y="y")
+    gaussian = gg.GAM(s("x", k=6), variational="sites").fit(DATA, y="y")
+    exact = gg.GAM(s("x", k=6)).fit(DATA, y="y")
     assert gaussian.fitted.result.elbo == pytest.approx(exact.fitted.result.elbo, abs=5e-3)
-    np.testing.assert_allclose(gaussian.predict(data), exact.predict(data), atol=5e-3)
+    np.testing.assert_allclose(gaussian.predict(DATA), exact.predict(DATA), atol=5e-3)
 
 
-def test_refused_fit_leaves_the_last_one(data):
-    gam = gg.GAM(s("x", k=6)).fit(data, y="y", **QUICK)
-    before = gam.predict(data)
+def test_refused_fit_leaves_the_last_one():
+    gam = gg.GAM(s("x", k=6)).fit(DATA, y="y", **QUICK)
+    before = gam.predict(DATA)
     with pytest.raises(ValueError, match="no column 'y_'"):
-        gam.fit(data, y="y_")
-    np.testing.assert_array_equal(gam.predict(data), before)
+        gam.fit(DATA, y="y_")
+    np.testing.assert_array_equal(gam.predict(DATA), before)
     with pytest.raises(ValueError, match="not fitted yet"):
-        gg.GAM(s("x")).predict(data)
+        gg.GAM(s("x")).predict(DATA)
 
 
 def test_numbers_are_names_before_they_are_places(rng):

@@ -29,9 +29,6 @@ def head(terms: Any = None, **options: Any) -> AdditiveGP:
     return result
 
 
-# --- as Keras and TensorFlow write them ----------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_keras_and_tensorflow_write_heads(tmp_path: Path) -> None:
     """Names such as ``te(0,1)`` are none that a SavedModel takes for a variable."""
@@ -218,12 +215,8 @@ def test_heads_that_are_called_again() -> None:
             servable(keras.Model(inputs, outputs))
     with pytest.raises(ValueError, match="is called 2 times"):
         servable(keras.Model(inputs, [moments, moments]))
-    assert moments_are_predictions(one)
-
-
-def moments_are_predictions(one: AdditiveGP) -> bool:
-    """Whatever was asked of it before."""
-    return isinstance(one(X), tf.Tensor) and isinstance(tf.function(one)(X), tf.Tensor)
+    for call in (one, tf.function(one)):  # whatever was asked of it before
+        assert isinstance(call(X), tf.Tensor)
 
 
 @pytest.mark.slow

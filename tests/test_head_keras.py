@@ -88,9 +88,6 @@ def test_labels_of_several_shapes_one_after_the_other() -> None:
         model.evaluate(X, np.column_stack([Y, Y]), batch_size=N, verbose=0)
 
 
-# --- weights -------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow_but_first
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("one_hot", [False, True])
@@ -110,9 +107,6 @@ def test_weights_of_classes_are_those_of_their_rows(one_hot: bool) -> None:
     result = model.fit(X, y, class_weight=by_class, **options).history["loss"][0]
     assert result == pytest.approx(want, rel=1e-6)
     assert model.evaluate(X, y, sample_weight=weights, **options) == pytest.approx(want, rel=1e-6)
-
-
-# --- copies and files ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -142,9 +136,6 @@ def test_files_of_several_heads_go_on_training(tmp_path: Path) -> None:
         np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-12, err_msg=left.path)
 
 
-# --- ways to run ---------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_ways_to_run_are_one() -> None:
     losses = []
@@ -158,9 +149,6 @@ def test_ways_to_run_are_one() -> None:
         losses.append(result.history["loss"])
     assert losses[0][-1] < losses[0][0]
     np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-5)
-
-
-# --- state that no file loses --------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -284,9 +272,6 @@ def test_one_place_for_flags() -> None:
     assert parameters["likelihood.variance"].trainable
     with pytest.raises(ValueError, match="no parameter's path begins with 'kernels'"):
         head.frozen = ("kernels",)
-
-
-# --- serving -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -211,9 +211,6 @@ def test_tempered_natural_gradients_are_those_of_rows_that_count_more(weight: fl
     np.testing.assert_allclose(both[0], both[1], rtol=1e-9, atol=1e-12)
 
 
-# --- beside other losses, under other optimisers, in other threads --------------------------------
-
-
 @pytest.mark.usefixtures("eagerly")
 def test_a_heads_weight_is_that_of_its_kl_too() -> None:
     def compiled(weight: float, **options: Any) -> tuple[keras.Model, AdditiveGP]:

@@ -199,9 +199,6 @@ def test_parameters_read_together_are_those_read_one_by_one(transform, mixed):
         np.testing.assert_allclose(*slopes, rtol=1e-14)
 
 
-# --- transforms ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
@@ -522,9 +519,6 @@ def test_between_splines_and_a_parabola():
         expected *= 1.7 / (p @ np.diag(expected)[len(x) :])
         result = np.asarray(curve(lengthscale=lengthscale)(x[:, None]))
         np.testing.assert_allclose(result, expected[:6, :6], atol=1e-4 * np.abs(expected).max())
-
-
-# --- warped lines --------------------------------------------------------------------------------
 
 
 def test_warp_is_the_integral_of_its_slope():

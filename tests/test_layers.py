@@ -363,9 +363,6 @@ def test_counts_at_outlying_features_do_not_stall_adam() -> None:
     assert history["nlpd"][-1] < 2.45  # 2.75 without limits
 
 
-# --- IterNCGP as a layer -------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_iterncgp_learns_its_hyperparameters() -> None:
     head = IterNCGP(gg.s(0) + gg.s(1), "bernoulli")

@@ -326,9 +326,6 @@ def test_weighted_says_what_is_wrong():
         svgp(lk.Weighted(base, 0)).elbo((X, Y - 0.5))
 
 
-# --- support -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("likelihood", "row", "message"),
     [

@@ -258,8 +258,6 @@ def test_a_fit_goes_on_where_it_stopped(rows: dict[str, tf.data.Dataset], tmp_pa
     np.testing.assert_array_equal(result.history, whole.history)
 
 
-# --- the recipe for MLflow, where it is installed ------------------------------------------------
-
 ALONE = """
 import sys
 for name in ("gpflow", "gpflow_gam", "mlflow_recipe"):

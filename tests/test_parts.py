@@ -20,19 +20,17 @@ QUICK = {"max_iterations": 12}
 TERMS = s("x", k=8) + linear("z") + factor("g")
 
 
-@pytest.fixture(scope="module")
-def data():
-    return problems.table()
+DATA = problems.table()
 
 
 @pytest.fixture(scope="module")
-def poisson(data):
-    return gg.GAM(TERMS, family="poisson", offset="log_e").fit(data, y="count")
+def poisson():
+    return gg.GAM(TERMS, family="poisson", offset="log_e").fit(DATA, y="count")
 
 
 @pytest.fixture(scope="module")
-def softmax(data):
-    return gg.GAM(s("x") + linear("z", shrink=True), family="categorical").fit(data, y="kind")
+def softmax():
+    return gg.GAM(s("x") + linear("z", shrink=True), family="categorical").fit(DATA, y="kind")
 
 
 def joint_variance(gam, names, row, unconditional):
@@ -43,9 +41,9 @@ def joint_variance(gam, names, row, unconditional):
 
 @pytest.mark.parametrize("unconditional", [False, True])
 @pytest.mark.parametrize("which", ["poisson", "softmax"])
-def test_the_variance_of_some_terms_is_that_of_their_sum(request, data, which, unconditional):
+def test_the_variance_of_some_terms_is_that_of_their_sum(request, which, unconditional):
     gam = request.getfixturevalue(which)
-    few = data.head(6)
+    few = DATA.head(6)
     names = ["intercept", "s(x)", "linear(z)"]
     _, se = gam.predict(
         few, type="link", se=True, terms=["s(x)", "linear(z)"], unconditional=unconditional
@@ -59,19 +57,19 @@ def test_the_variance_of_some_terms_is_that_of_their_sum(request, data, which, u
     assert np.max(np.abs(result / apart - 1.0)) > 0.05
 
 
-def test_parts_make_the_whole(poisson, data):
-    whole = poisson.predict(data, type="link")
-    one = poisson.predict(data, type="link", terms="s(x)")
-    rest = poisson.predict(data, type="link", exclude=s("x"), intercept=False)
-    np.testing.assert_allclose(one + rest, whole + data["log_e"], atol=1e-9)
-    every = poisson.predict(data, type="link", terms=["s(x)", "linear(z)", "factor(g)"])
+def test_parts_make_the_whole(poisson):
+    whole = poisson.predict(DATA, type="link")
+    one = poisson.predict(DATA, type="link", terms="s(x)")
+    rest = poisson.predict(DATA, type="link", exclude=s("x"), intercept=False)
+    np.testing.assert_allclose(one + rest, whole + DATA["log_e"], atol=1e-9)
+    every = poisson.predict(DATA, type="link", terms=["s(x)", "linear(z)", "factor(g)"])
     np.testing.assert_allclose(every, whole, atol=1e-9)
-    none = poisson.predict(data, type="link", terms=[], intercept=False, se=True)
-    np.testing.assert_allclose(none[0], data["log_e"], atol=1e-12)
+    none = poisson.predict(DATA, type="link", terms=[], intercept=False, se=True)
+    np.testing.assert_allclose(none[0], DATA["log_e"], atol=1e-12)
     np.testing.assert_array_equal(none[1], 0.0)
-    effects = poisson.predict(data, type="terms", intercept=False).sum(axis=1)
+    effects = poisson.predict(DATA, type="terms", intercept=False).sum(axis=1)
     np.testing.assert_allclose(
-        poisson.predict(data, type="link", intercept=False), effects, atol=1e-9
+        poisson.predict(DATA, type="link", intercept=False), effects, atol=1e-9
     )
 
 
@@ -100,51 +98,51 @@ SUMS = {
 
 @pytest.mark.slow_but_first
 @pytest.mark.parametrize("case", list(SUMS))
-def test_terms_add_up_to_the_link(data, case, tmp_path):
+def test_terms_add_up_to_the_link(case, tmp_path):
     family, terms, y, offset = SUMS[case]
-    data = data.assign(far=50.0 * data["y"])
-    gam = gg.GAM(terms, family=family, offset=offset).fit(data, y=y, **QUICK)
-    whole = check_sums(gam, data)
+    rows = DATA.assign(far=50.0 * DATA["y"])
+    gam = gg.GAM(terms, family=family, offset=offset).fit(rows, y=y, **QUICK)
+    whole = check_sums(gam, rows)
     assert ("offset" in whole.columns.get_level_values(0)) == (offset is not None)
     for options in ({"terms": "s(x)"}, {"exclude": "s(x)"}, {"intercept": False}):
-        check_sums(gam, data, **options)
+        check_sums(gam, rows, **options)
     again = reloaded(gam, tmp_path / "gam")
-    pd.testing.assert_frame_equal(check_sums(again, data), whole)
+    pd.testing.assert_frame_equal(check_sums(again, rows), whole)
 
 
-def test_the_intercept_among_terms_is_that_of_the_summary(poisson, data):
-    frame = poisson.predict(data.head(3), type="terms", interval=0.95)
+def test_the_intercept_among_terms_is_that_of_the_summary(poisson):
+    frame = poisson.predict(DATA.head(3), type="terms", interval=0.95)
     (row,) = poisson.coefficients().query("term == 'intercept'").to_dict("records")
     for what in ("estimate", "se", "lower", "upper"):
         np.testing.assert_allclose(frame["intercept"][what], row[what], rtol=1e-4)
-    np.testing.assert_array_equal(frame["offset"]["estimate"], data["log_e"].head(3))
+    np.testing.assert_array_equal(frame["offset"]["estimate"], DATA["log_e"].head(3))
     for end in ("lower", "upper"):
-        np.testing.assert_array_equal(frame["offset"][end], data["log_e"].head(3))
+        np.testing.assert_array_equal(frame["offset"][end], DATA["log_e"].head(3))
     np.testing.assert_array_equal(frame["offset"]["se"], 0.0)
     # effects, a column each
-    x = data["x"].head(3)
+    x = DATA["x"].head(3)
     np.testing.assert_allclose(frame["s(x)"]["estimate"], poisson.effects("s(x)", x)["estimate"])
 
 
 @pytest.mark.parametrize("engine", ["variational", "iterncgp"])
-def test_all_terms_are_the_prediction(data, engine):
+def test_all_terms_are_the_prediction(engine):
     gam = gg.GAM(TERMS, family="poisson", engine=engine)
     more = {"hyperparameters": False} if engine == "iterncgp" else {}
-    gam.fit(data, y="count", **QUICK, **more)
+    gam.fit(DATA, y="count", **QUICK, **more)
     options = {"interval": 0.9, "unconditional": False}
     pd.testing.assert_frame_equal(
-        gam.predict(data, terms=list(gam.names), **options),
-        gam.predict(data, **options),
+        gam.predict(DATA, terms=list(gam.names), **options),
+        gam.predict(DATA, **options),
         rtol=1e-5,
     )
-    check_sums(gam, data, rtol=1e-5)
-    narrow, wide = (gam.predict(data, exclude=e, **options)["se"] for e in (["linear(z)"], []))
+    check_sums(gam, DATA, rtol=1e-5)
+    narrow, wide = (gam.predict(DATA, exclude=e, **options)["se"] for e in (["linear(z)"], []))
     assert (narrow != wide).all()
 
 
-def test_columns_of_what_is_excluded_need_not_be_there(poisson, data):
-    few = data[["x", "log_e"]]
-    whole = poisson.predict(data, exclude=["linear(z)", "factor(g)"], interval=0.9)
+def test_columns_of_what_is_excluded_need_not_be_there(poisson):
+    few = DATA[["x", "log_e"]]
+    whole = poisson.predict(DATA, exclude=["linear(z)", "factor(g)"], interval=0.9)
     part = poisson.predict(few, exclude=["linear(z)", "factor(g)"], interval=0.9)
     pd.testing.assert_frame_equal(part, whole)
     blocks = poisson.predict([few.head(50), few.tail(70)], terms="s(x)", interval=0.9)
@@ -152,16 +150,16 @@ def test_columns_of_what_is_excluded_need_not_be_there(poisson, data):
     with pytest.raises(ValueError, match="no column 'z'"):
         poisson.predict(few, exclude="factor(g)")
     # nor need their values
-    holes = data.assign(z=np.nan)
+    holes = DATA.assign(z=np.nan)
     np.testing.assert_allclose(poisson.predict(holes, terms="s(x)"), whole["estimate"], rtol=1e-6)
-    dropping = gg.GAM(s("x", k=5) + linear("z"), missing="drop").fit(data, y="y", **QUICK)
+    dropping = gg.GAM(s("x", k=5) + linear("z"), missing="drop").fit(DATA, y="y", **QUICK)
     assert np.isfinite(dropping.predict(holes, exclude="linear(z)")).all()
     assert np.isnan(dropping.predict(holes, exclude="s(x)")).all()
 
 
 @pytest.mark.parametrize("type_", ["response", "link", "terms", "observation", "class"])
-def test_every_type_takes_a_part(softmax, data, type_):
-    result = softmax.predict(data.head(9)[["z"]], type=type_, terms="linear(z)")
+def test_every_type_takes_a_part(softmax, type_):
+    result = softmax.predict(DATA.head(9)[["z"]], type=type_, terms="linear(z)")
     assert len(result) == 9
     if type_ == "response":
         np.testing.assert_allclose(result.sum(axis=1), 1.0, atol=1e-9)
@@ -169,18 +167,18 @@ def test_every_type_takes_a_part(softmax, data, type_):
         assert set(result.columns.get_level_values(0)) == {"intercept", "linear(z)"}
 
 
-def test_levels_of_a_term_go_together(data):
-    gam = gg.GAM(s("x", by="g", k=5) + factor("g") + ti("x", "z", k=6)).fit(data, y="y", **QUICK)
-    both = gam.predict(data, type="terms", terms="s(x):g", intercept=False)
+def test_levels_of_a_term_go_together():
+    gam = gg.GAM(s("x", by="g", k=5) + factor("g") + ti("x", "z", k=6)).fit(DATA, y="y", **QUICK)
+    both = gam.predict(DATA, type="terms", terms="s(x):g", intercept=False)
     assert list(both.columns) == ["s(x):g=a", "s(x):g=b", "s(x):g=c"]
     np.testing.assert_array_equal(
-        gam.predict(data, exclude=s("x", by="g")),
-        gam.predict(data, exclude=["s(x):g=a", "s(x):g=b", "s(x):g=c"]),
+        gam.predict(DATA, exclude=s("x", by="g")),
+        gam.predict(DATA, exclude=["s(x):g=a", "s(x):g=b", "s(x):g=c"]),
     )
 
 
-def test_draws_of_a_part_have_its_moments(poisson, data):
-    few = data.head(4)
+def test_draws_of_a_part_have_its_moments(poisson):
+    few = DATA.head(4)
     draws = poisson.sample(few[["z", "log_e"]], 8000, "link", terms="linear(z)")
     mean, se = poisson.predict(few, type="link", se=True, terms="linear(z)", unconditional=False)
     np.testing.assert_allclose(draws.mean(axis=0), mean, atol=4 * se.max() / np.sqrt(8000))
@@ -198,9 +196,9 @@ def test_draws_of_a_part_have_its_moments(poisson, data):
         ({"intercept": "no"}, TypeError, "intercept must be True or False"),
     ],
 )
-def test_bad_terms_are_refused(poisson, data, arguments, error, message):
+def test_bad_terms_are_refused(poisson, arguments, error, message):
     with pytest.raises(error, match=message):
-        poisson.predict(data, **arguments)
+        poisson.predict(DATA, **arguments)
 
 
 def test_many_rows_have_what_few_have():

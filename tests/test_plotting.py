@@ -104,10 +104,6 @@ def categorical() -> GAM:
     return GAM(formula, family="categorical").fit(DATA)
 
 
-def with_response(fit, Y):
-    return dataclasses.replace(fit, data=dataclasses.replace(fit.data, Y=Y))
-
-
 @pytest.fixture(autouse=True)
 def _closed():
     yield
@@ -374,15 +370,13 @@ def test_without_matplotlib_says_what_to_install(monkeypatch):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-# --- residuals -----------------------------------------------------------------------------------
-
-
 def test_working_residuals_of_binomial_are_of_shares(bernoulli):
     fit = bernoulli.fitted
     trials = np.arange(N) % 5 + 1.0
     hits = np.minimum(np.arange(N) % 3, trials)
     spec = dataclasses.replace(fit.spec, family=Binomial(), trials="n")
-    fit = dataclasses.replace(with_response(fit, np.stack([hits, trials], axis=1)), spec=spec)
+    data = dataclasses.replace(fit.data, Y=np.stack([hits, trials], axis=1))
+    fit = dataclasses.replace(fit, data=data, spec=spec)
     p = 1.0 / (1.0 + np.exp(-fit.predict_link(fit.X)[0][:, 0]))
     want = (hits / trials - p) / (p * (1.0 - p))
     np.testing.assert_allclose(plotting.working_residuals(fit), want, rtol=1e-6, atol=1e-8)

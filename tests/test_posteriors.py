@@ -223,8 +223,6 @@ def test_every_posterior_class_is_tested_here():
     assert {c for c in leaves(AdditivePosterior) if c.__module__.startswith("gpflow_gam")} <= tested
 
 
-# --- copies --------------------------------------------------------------------------------------
-
 HOW = {
     "deepcopy": copy.deepcopy,
     "gpflow's": gpflow.utilities.deepcopy,

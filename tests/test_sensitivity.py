@@ -107,9 +107,6 @@ def test_effects_of_zero_mean_components_are_the_components(model):
         anova.effect((0, 2), X)
 
 
-# --- the decomposition ---------------------------------------------------------------------------
-
-
 def test_effects_of_any_component_have_zero_mean_and_add_up():
     """A function of two columns and one of one, taken apart and put together again."""
     model = sgpr(whole_kernel())
@@ -564,9 +561,6 @@ def test_columns_are_uncertain_together():
     known = first_of_a(gam.sobol(unconditional=False, bootstrap=False))
     own = known["upper"] - known["lower"]
     assert row["upper"] - row["lower"] < own + 0.3 * 2.0 * 1.96 * APART
-
-
-# --- pictures ------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

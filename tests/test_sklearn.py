@@ -160,9 +160,6 @@ def test_missing_values():
     np.testing.assert_array_equal(imputed.predict(holes), imputed.predict(by_hand))
 
 
-# --- weights -------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("eagerly")
 def test_fractions_of_weights_and_classes_without_any():
     X, mean, y = wave(40)

@@ -333,18 +333,14 @@ def deviation(x, g):
     return 0.5 * a[g] + 0.8 * b[g] * np.sin(2.0 * np.pi * x)
 
 
-def make(seed=0):
-    rng = np.random.default_rng(seed)
+@pytest.fixture(scope="module")
+def levels():
+    rng = np.random.default_rng(0)
     g = np.repeat(np.arange(LEVELS), EACH)
     x = rng.uniform(size=len(g))
     f = 2.0 * x + deviation(x, g)
     data = pd.DataFrame({"x": x, "g": [f"level {i}" for i in g], "code": g, "f": f})
     return data.assign(y=f + NOISE * rng.normal(size=len(g)))
-
-
-@pytest.fixture(scope="module")
-def levels():
-    return make()
 
 
 @pytest.fixture(scope="module")
@@ -501,8 +497,6 @@ def test_several_columns_with_a_scale_each():
     lengths = each.summary().table.loc["s(a,b)", "lengthscale"]
     assert 100.0 < lengths[1] / lengths[0] < 10_000.0
 
-
-# --- effects of areas that are like those of their neighbours ------------------------------------
 
 SIDE, AREA_NOISE = 6, 0.4
 AREAS = [f"{i}{j}" for i, j in itertools.product(range(SIDE), range(SIDE))]

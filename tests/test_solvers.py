@@ -270,9 +270,6 @@ def test_a_warm_start_saves_sweeps(rng):
     assert warm[0].log_posterior == pytest.approx(reports[-1].log_posterior, abs=1e-6)
 
 
-# --- policies ------------------------------------------------------------------------------------
-
-
 def test_informative_actions_explain_more_than_any_unit_vectors(rng):
     of, K = problem("poisson", rng)
     left = {}

@@ -37,8 +37,6 @@ from gpflow_gam.optimizers.binned.solution import CollapsedBound, present_poster
 from gpflow_gam.optimizers.sites import sweep
 from gpflow_gam.threads import each
 
-# --- bins ----------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(("shift", "skew"), [(0.0, 1.5), (1e9, 0.0)])
 def test_bins_stand_for_their_rows(shift, skew, rng):
@@ -275,14 +273,10 @@ def test_threads_have_the_callers_floating_point_errors():
             each(overflow, range(4))
 
 
-# --- second derivatives in hyperparameters -------------------------------------------------------
-
 STEP = 1e-5
 
 
-@pytest.fixture(scope="module")
-def frame():
-    return problems.table(90)
+FRAME = problems.table(90)
 
 
 DERIVED = {
@@ -296,9 +290,9 @@ DERIVED = {
 
 
 @pytest.mark.parametrize("case", DERIVED)
-def test_second_derivatives_are_the_differences_of_first_ones(case, frame):
+def test_second_derivatives_are_the_differences_of_first_ones(case):
     terms, family, response = DERIVED[case]
-    gam = gg.GAM(terms, family).fit(frame, response, max_iterations=2)
+    gam = gg.GAM(terms, family).fit(FRAME, response, max_iterations=2)
     solution = gam.fitted.solution
     # away from the optimum, where no first derivative vanishes
     if solution.bound is not None:

@@ -346,9 +346,6 @@ def test_numbers_are_stored_to_the_last_bit(rng):
     np.testing.assert_array_equal(np.asarray(store.done())[:, 0], np.ravel(blocks))
 
 
-# --- progress ------------------------------------------------------------------------------------
-
-
 def test_the_bar_tells_passes_and_rows(few, capsys, monkeypatch):
     data = table()
     gg.GAM(s("x", k=5), "poisson").fit(data, "count", max_iterations=2)

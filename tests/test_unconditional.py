@@ -21,8 +21,9 @@ from gpflow_gam.optimizers.binned.cavities import between_predictors
 from gpflow_gam.optimizers.laplace import Steps
 
 
-def make(n=120):
-    rng = np.random.default_rng(5)
+@pytest.fixture(scope="module")
+def data():
+    rng, n = np.random.default_rng(5), 120
     data = pd.DataFrame({"x": rng.uniform(size=n), "z": rng.normal(size=n)})
     data["w"] = 0.7 * data["z"] + 0.5 * rng.normal(size=n)
     data["h"] = rng.integers(0, 24, n)
@@ -42,11 +43,6 @@ TERMS = (
     + factor("g")
     + random_effect("r")
 )
-
-
-@pytest.fixture(scope="module")
-def data():
-    return make()
 
 
 @pytest.fixture(scope="module", params=["gaussian", "poisson"])
@@ -251,12 +247,6 @@ def fixed(classes):
     return gg.GAM({"b": linear("x"), "c": linear("x")}, "categorical").fit(classes, "y")
 
 
-def without_draws(monkeypatch):
-    """Hyperparameters are taken as known, predictors not."""
-    module = importlib.import_module("gpflow_gam.gam.effects.posterior")
-    monkeypatch.setattr(module, "hyperparameter_draws", lambda fit: [])
-
-
 def exact(fit, classes, points):
     """Standard deviations of the predictors' slopes at points by importance sampling, [L, n]."""
     moments, X = fit.free_moments, fit.encode(classes)
@@ -295,7 +285,9 @@ def exact(fit, classes, points):
 
 
 def test_credible_intervals_of_logits_account_for_each_other(each, classes, monkeypatch):
-    without_draws(monkeypatch)
+    # hyperparameters are taken as known, predictors not
+    module = importlib.import_module("gpflow_gam.gam.effects.posterior")
+    monkeypatch.setattr(module, "hyperparameter_draws", lambda fit: [])
     grid = pd.DataFrame({"x": [-0.9, 0.7]})
     points = each.fitted.encode(pd.concat([grid.assign(z=0.5, y="a")]))
     want = exact(each.fitted, classes, points)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -151,13 +152,11 @@ MODELS: dict[str, Callable[[Units], Model]] = {
     "SVGP": sparse,
     "IterNCGP": newton,
 }
-_KNOWN: dict[str, Model] = {}
 
 
+@functools.cache
 def reference(name: str) -> Model:
-    if name not in _KNOWN:
-        _KNOWN[name] = MODELS[name](Units())
-    return _KNOWN[name]
+    return MODELS[name](Units())
 
 
 @pytest.mark.slow_but_first
@@ -343,9 +342,7 @@ def test_numeric_by(unit):
         same(got, want, 1.0)
 
 
-_FITTED: dict[str, gg.GAM] = {}
-
-
+@functools.cache
 def fitted(family: str, units: Units) -> gg.GAM:
     return gg.GAM(s("x", k=10) + linear("z"), family=family).fit(table(family, units), y="y")
 
@@ -354,9 +351,7 @@ def fitted(family: str, units: Units) -> gg.GAM:
 @pytest.mark.parametrize("units", OTHERS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gams(family, units):
-    if family not in _FITTED:
-        _FITTED[family] = fitted(family, Units())
-    gam, other = _FITTED[family], fitted(family, units)
+    gam, other = fitted(family, Units()), fitted(family, units)
     rows, rows2 = (table(family, u).iloc[:20] for u in (Units(), units))
     for got, want in zip(
         other.predict(rows2, type="response", se=True), gam.predict(rows, type="response", se=True)

@@ -223,8 +223,6 @@ def test_factor_analysis_finds_all_its_columns_where_eigenvalues_are_equal():
     assert 0.5 * (np.trace(A_S) - 30 - np.linalg.slogdet(A_S)[1]) < 1e-3
 
 
-# --- how far each family is from the exact posterior ---------------------------------------------
-
 families = script("benchmarks/families.py")
 
 

@@ -86,30 +86,16 @@ CONTAINERS = ("pandas", "pandas", "dict", "polars", "arrow", "twice")
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """
-    A GAM and its data, all from a few choices.
-
-    :param rows: N.
-    :param seed: of all numbers.
-    :param columns: kinds of the inputs' columns, of :data:`NUMBERS` or :data:`LEVELS`; ``"copy"``
-        and ``"collinear"`` are of the first one.
-    :param terms: what is made of each column in turn.
-    :param pair: of what kind a term of the first two columns is; empty for none.
-    :param family: of the response.
-    :param response: how nasty it is.
-    :param container: what the data come in.
-    :param weighted: whether rows have weights.
-    :param missing: the policy.
-    """
+    """A GAM and its data, all from a few choices."""
 
     rows: int
-    seed: int
-    columns: tuple[str, ...]
-    terms: tuple[str, ...]
-    pair: str
+    seed: int  # of all numbers
+    columns: tuple[str, ...]  # of NUMBERS or LEVELS; "copy" and "collinear" are of the first one
+    terms: tuple[str, ...]  # what is made of each column in turn
+    pair: str  # the kind of a term of the first two columns, or empty
     family: str
-    response: str
-    container: str
+    response: str  # how nasty it is
+    container: str  # what the data come in
     weighted: bool
     missing: str
 
@@ -250,22 +236,14 @@ def held(case: Case, table: pd.DataFrame) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """
-    How a case ended.
-
-    :param kind: as they should be are ``refused``, ``fitted``, and ``fitted, tails``: the mean
-        of an exponential of which next to nothing is known, with the warning that says so. Not so
-        are ``raw error``, ``unnamed`` (an error of ours that names nothing), ``not finite``,
-        or ``insane``.
-    :param text: an error, or what was seen.
-    """
+    """How a case ended: as it should, or with a bare error, one that names nothing, or nonsense."""
 
     kind: str
-    text: str = ""
+    text: str = ""  # an error, or what was seen
 
     @property
     def good(self) -> bool:
-        """Whether that is as it should be."""
+        # tails: the mean of an exponential of which next to nothing is known, with its warning
         return self.kind in ("fitted", "fitted, tails", "refused", "not built")
 
 
