@@ -690,8 +690,9 @@ def _fit_by_sums(
         rows.rebin(number)
 
     number = rows.data.number
-    exactly = complete and number <= _MAX_EXACT
-    finer = [n for n in finer_bins(number) if n is not None or exactly] if rows.encode else []
+    finer = [FINE_BINS] if number > FEW_ROWS else list[int | None]()
+    finer += [None] if complete and number <= _MAX_EXACT else []  # a bin a value
+    finer = finer if rows.encode else []
     return fit_refined(attempt, rebin, spec.refined, finer, options["max_seconds"])
 
 
@@ -738,11 +739,6 @@ def _check_finite(result: Attempt) -> None:
         over += int(np.sum(~(f + 0.5 * factor[0] ** 2 * var[:, 0] < _OVERFLOW)))
     if rows.communicator.total([float(over)])[0] > 0.0:
         raise NotPositiveDefinite
-
-
-def finer_bins(rows: int) -> tuple[int | None, ...]:
-    """Bins of a column where the usual ones of as many rows lose too much; None for one a value."""
-    return (None,) if rows <= FEW_ROWS else (FINE_BINS, None)
 
 
 def _rough(result: FitResult, refined: tuple[str, ...]) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ...optimizers import TimeBudget
 from ...optimizers.binned import bins
 from ...optimizers.binned.bins import (
     NUM_BINS,
@@ -541,20 +540,16 @@ def reading(
     seen = 0
     with progress_bar(what, " rows", request.progress, total, unit_scale=True) as bar:
         for block in blocks:
-            of = "" if total is None else f" of {total:,}"
-            check_time(request.budget, f"{what}, after {seen:,}{of} rows")
+            if request.budget is not None and request.budget.spent:
+                of = "" if total is None else f" of {total:,}"
+                raise TimeoutError(
+                    f"max_seconds={request.budget.max_seconds:g} was used up {what}, after "
+                    f"{seen:,}{of} rows; nothing was fitted. Give the fit more time, or fewer rows "
+                    "or columns."
+                )
             yield block
             seen += block.num_rows
             bar.update(block.num_rows)
-
-
-def check_time(budget: TimeBudget | None, what: str) -> None:
-    """Raise TimeoutError if time is up."""
-    if budget is not None and budget.spent:
-        raise TimeoutError(
-            f"max_seconds={budget.max_seconds:g} was used up {what}; nothing was fitted. Give the "
-            "fit more time, or fewer rows or columns."
-        )
 
 
 class PartialSummary:

@@ -377,7 +377,11 @@ def terms_from_json(
 
 
 def _term_from_json(value: Any, kernels: Mapping[str, Kernel]) -> Term:
-    known = {**FUNCTIONS, Transformed.function: Transformed, AllColumns.function: _all_columns}
+    known = {
+        **FUNCTIONS,
+        Transformed.function: Transformed,
+        AllColumns.function: lambda *without: AllColumns(without),
+    }
     if not isinstance(value, dict) or value.get("term") not in known:
         raise ValueError(f"no term can be read from {value!r}.")
     options: dict[str, Any] = {
@@ -403,7 +407,3 @@ def _term_from_json(value: Any, kernels: Mapping[str, Kernel]) -> Term:
             f"kernels={{{label!r}: ...}}."
         )
     return made(kernel=kernels[label])
-
-
-def _all_columns(*without: Column) -> AllColumns:
-    return AllColumns(without)

@@ -302,18 +302,16 @@ def _names(expression: str, text: str) -> tuple[list[str], set[str]]:
             raise ValueError(f"formula {text!r}: {expression!r} is not understood.")
         if isinstance(node, ast.Call):
             name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
+            if name in _SPLINES:
+                raise ValueError(
+                    f"formula {text!r}: {name}() is a spline's basis; for a smooth curve write s()."
+                )
             if name not in FUNCTIONS:
-                raise ValueError(f"formula {text!r}: {no_transform(name)}")
+                known = ", ".join(FUNCTIONS)
+                raise ValueError(f"formula {text!r}: {name}() is no transform; there are {known}.")
             if name == "C" and (len(node.args) != 1 or not isinstance(node.args[0], ast.Name)):
                 raise ValueError(f"formula {text!r}: C() takes a column; got {expression!r}.")
             called.add(id(node.func))
             functions.add(name)
     names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called]
     return [named.get(name, name) for name in names], functions
-
-
-def no_transform(name: str) -> str:
-    """Error message for a call of a function that is no transform."""
-    if name in _SPLINES:
-        return f"{name}() is a spline's basis; for a smooth curve write s()."
-    return f"{name}() is no transform; there are {', '.join(FUNCTIONS)}."
