@@ -15,7 +15,7 @@ from gpflow_gam import factor, s, te
 from gpflow_gam.optimizers.binned import bins
 
 N, CUT = 3000, 1000
-TERMS = s("x", k=8) + s("z", k=6, by=factor("g")) + te("x", "z", k=9)
+TERMS = s("x", k=8, bs="se") + s("z", k=6, bs="se", by=factor("g")) + te("x", "z", k=9)
 
 
 def few_kept() -> None:

@@ -108,7 +108,11 @@ def narrow(number: int, family: str) -> pd.DataFrame:
 @pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("family", "terms"),
-    [("poisson", "s(x) + s(z, k=8)"), ("gaussian", "s(x) + s(z, k=8)"), ("gaussian", "te(x, z)")],
+    [
+        ("poisson", "s(x) + s(z, k=8)"),
+        ("gaussian", "s(x, bs='se') + s(z, k=8)"),
+        ("gaussian", "te(x, z)"),
+    ],
 )
 def test_rough_curves_are_those_of_a_node_at_every_value(monkeypatch, family, terms):
     """Counts of hundreds had been fitted some hundred nats below the best, and said converged."""
@@ -129,7 +133,7 @@ def test_rough_curves_are_those_of_a_node_at_every_value(monkeypatch, family, te
 @pytest.mark.slow
 def test_fine_nodes_are_kept_in_files_and_where_a_fit_goes_on(tmp_path):
     data = narrow(300, "poisson")
-    gam = gg.GAM("s(x) + s(z, k=8)", family="poisson").fit(data, y="y")
+    gam = gg.GAM("s(x, bs='se') + s(z, k=8)", family="poisson").fit(data, y="y")
     effects, number = gam.effects("s(x)"), gam.fitted.result.num_iterations
     for keep in (True, False):
         gam.save(tmp_path / str(keep), data=keep)

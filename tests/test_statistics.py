@@ -211,6 +211,7 @@ def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
         return seen
 
     seen = converged(begin)
+    assert not seen.sweep.negative  # which would count as zero, and the gradient be another
     at = dataclasses.replace(begin, data=seen.sweep.data)
     _, gradient = rounds.loss(seen.sweep.data)(begin.u)
     h = 1e-3

@@ -335,7 +335,6 @@ def test_lives_over_many_orders_of_magnitude_are_fitted(table):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 @pytest.mark.parametrize("blocks", [False, True], ids=["memory", "blocks"])
 def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
     """Whose likelihood has a closed form; little noise makes its slope explode."""
@@ -344,7 +343,7 @@ def test_the_null_model_is_the_best_constant(monkeypatch, blocks):
     data["time"] = np.exp(5.0 * data["x"] + 0.05 * np.log(rng.exponential(size=300)))
     if blocks:
         monkeypatch.setattr(bins, "KEPT_ROWS", 150)
-    gam = gg.GAM(s("x", k=6), "weibull").fit(data, Surv("time", "event"), max_iterations=4)
+    gam = gg.GAM(linear("x"), "weibull").fit(data, Surv("time", "event"))
     assert (not gam.fitted.data.complete) == blocks
     scale, event = float(gam.fitted.likelihood.scale.numpy()), data["event"].to_numpy()
     z = np.log(data["time"].to_numpy()) / scale
