@@ -501,5 +501,4 @@ def draw_covariances(
 
 def _products(left: AnyNDArray, Q: AnyNDArray, right: AnyNDArray) -> AnyNDArray:
     """``left' Q right`` of each draw, [S, L], from [S, P, L], [P, R] and [S, R, L]."""
-    outputs = range(left.shape[2])
-    return np.stack([np.sum((left[:, :, i] @ Q) * right[:, :, i], axis=1) for i in outputs], axis=1)
+    return np.einsum("spl,pr,srl->sl", left, Q, right, optimize=True)

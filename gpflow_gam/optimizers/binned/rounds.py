@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray, Parameter, PriorOn
@@ -932,9 +933,9 @@ class Rounds:
                 change[at_data.nodes[c]] = (new - here[c]) / _STEP
         H = np.zeros((len(moved), len(moved)))
         for i, precision in enumerate(data.precision):
-            D = changes[:, :, i]
+            D = scipy.sparse.csr_array(changes[:, :, i])  # of each, its components' nodes
             half = D @ at_data.half[i].T
-            H += 0.5 * (scale * (D @ precision @ D.T) - half @ q.covariance[i] @ half.T)
+            H += 0.5 * (scale * (D @ (D @ precision).T) - half @ q.covariance[i] @ half.T)
         return H
 
     def hessian(self, data: PseudoData, u: AnyNDArray, scale: float = 1.0) -> AnyNDArray:
