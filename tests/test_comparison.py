@@ -560,6 +560,16 @@ def windows(n: int, reach: int) -> list[range]:
     return [range(max(0, i - reach), min(n, i + reach + 1)) for i in range(n)]
 
 
+@pytest.mark.slow
+def test_classes_choose_their_smoothness_by_left_out_groups():
+    data, terms = table(60), s("x", k=5)
+    elbo, ncv = (
+        gg.GAM(terms, "categorical").fit(data, "g", criterion=criterion, groups=groups)
+        for criterion, groups in (("elbo", None), ("ncv", "trials"))
+    )
+    assert ncv.loo("trials").elpd > elbo.loo("trials").elpd - 0.1
+
+
 TERMS = s("x", k=5) + factor("g") + s("x", by="z", k=4)
 
 

@@ -278,6 +278,16 @@ def test_files_and_pickles_answer_alike(broken, tmp_path) -> None:
         again.refit()
 
 
+def test_times_may_be_the_first_column_of_an_array(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    X = np.stack([np.arange(60.0), rng.uniform(size=60)], axis=1)
+    gam = gg.GAM("linear(1)", ar1=0).fit(X, X[:, 1] + rng.normal(size=60))
+    gam.save(tmp_path / "fit.gam")
+    loaded = gg.GAM.load(tmp_path / "fit.gam")
+    assert loaded.ar1 == 0
+    np.testing.assert_array_equal(loaded.predict(X), gam.predict(X))
+
+
 def test_refits_end_where_the_fit_did(broken) -> None:
     data, gam = broken
     again = fitted(data).refit()

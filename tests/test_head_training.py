@@ -271,6 +271,10 @@ def test_a_head_is_not_trained_by_another_loss(loss: str | None) -> None:
         model.fit(X, Y, verbose=0)
     model.compile("adam", model.layers[0].loss)
     assert np.isfinite(model.fit(X, Y, verbose=0).history["loss"]).all()
+    held = AdditiveGP(gg.s(0), num_data=N, num_inducing=4, frozen=("variational",))
+    model = keras.Sequential([held, keras.layers.Reshape((2,))])
+    model.compile("adam", "mse")  # q is not to learn
+    model.fit(X, np.repeat(np.reshape(Y, [-1, 1]), 2, axis=1), verbose=0)
 
 
 # --- layers that do not stretch distances --------------------------------------------------------

@@ -357,6 +357,17 @@ def test_impossible_observations_are_refused(likelihood, row, message):
             tf.function(model.elbo)(data)
 
 
+def test_names_of_attributes_say_nothing_of_a_users_likelihood():
+    class Counts(gpflow.likelihoods.Poisson):
+        def __init__(self):
+            super().__init__()
+            self.num_classes, self.base = 3, gpflow.likelihoods.Bernoulli()
+
+    data = np.full((1, 1), 0.5), np.array([[7.0]])
+    expected = svgp(gpflow.likelihoods.Poisson()).elbo(data)
+    np.testing.assert_allclose(svgp(Counts()).elbo(data), expected)
+
+
 # --- what likelihoods say at rows whose predictor is normal --------------------------------------
 
 N = 60

@@ -8,9 +8,9 @@ import pandas as pd
 
 __all__ = ["bikeshare"]
 
-MONTHS = ["Jan", "Feb", "March", "April", "May", "June", "July", "Aug", "Sept", "Oct", "Nov", "Dec"]
+_MNTH = ["Jan", "Feb", "March", "April", "May", "June", "July", "Aug", "Sept", "Oct", "Nov", "Dec"]
 _ORDERED = {
-    "mnth": MONTHS,
+    "mnth": _MNTH,
     "weathersit": ["clear", "cloudy/misty", "light rain/snow", "heavy rain/snow"],
 }
 

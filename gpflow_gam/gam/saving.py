@@ -145,8 +145,10 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         "result": {name: getattr(fit.result, name) for name in _RESULT},
     }
     for field in _FIELDS:
-        if field not in _OPTIONAL or getattr(spec, field):
-            header[_NAMES.get(field, field)] = _to_json(getattr(spec, field))
+        value = getattr(spec, field)
+        empty = value is None if field == "ar1" else not value  # a column may be called 0
+        if field not in _OPTIONAL or not empty:
+            header[_NAMES.get(field, field)] = _to_json(value)
     arrays: dict[str, Any] = {"history": fit.result.history}
     own: dict[str, Any] = {"X": fit.X, "Y": fit.Y} if data else {}
     if not data:

@@ -663,7 +663,8 @@ class AdditiveGP(GPHead):
 
     def check_learns(self) -> None:
         """:raises ValueError: the present graph trains the layer, and its loss was not asked."""
-        if self.has_trained_here() and self._learnt_in() is not self._trained_in():
+        learns = not is_below("variational.site_shift", self.frozen)
+        if learns and self.has_trained_here() and self._learnt_in() is not self._trained_in():
             raise ValueError(
                 f"{self.name} learns in head.loss, and this training step has another loss or none "
                 "(or asks for model.losses before it): compile with loss=head.loss."

@@ -293,6 +293,7 @@ def is_scalar(likelihood: Likelihood) -> bool:
 # --- checks of data -------------------------------------------------------------------------------
 
 
+_CLASSES = (gpl.Softmax, gpl.MultiClass)
 _OF_GPFLOW: dict[type[Likelihood], Support] = {
     gpl.Poisson: COUNTS,
     gpl.Bernoulli: BINARY,
@@ -305,7 +306,7 @@ _OF_GPFLOW: dict[type[Likelihood], Support] = {
 def _support(likelihood: Likelihood, Y: tf.Tensor) -> tuple[tf.Tensor, str] | None:
     """None where all numbers are possible."""
     base: Any = likelihood
-    while hasattr(base, "base"):
+    while isinstance(base, Quasi) or hasattr(base, "_links_base"):
         base = base.base
     if isinstance(likelihood, Quasi):  # which has no use for whole numbers
         if hasattr(base, "_support_of_shares"):
@@ -335,17 +336,17 @@ def _erf_ends_in_nan(dtype: tf.DType) -> bool:
 
 def num_labels(likelihood: Likelihood) -> int | None:
     """K, where observations are labels 0 to K - 1; else None."""
-    likelihood = unwrapped(likelihood)
-    if isinstance(likelihood, gpl.Ordinal):
-        return int(likelihood.num_bins)
-    number = getattr(likelihood, "num_classes", None)
-    return None if number is None else int(number)
+    base: Any = unwrapped(likelihood)
+    if isinstance(base, gpl.Ordinal):
+        return int(base.num_bins)
+    ours = hasattr(base, "_has_labels")
+    return int(base.num_classes) if ours or isinstance(base, _CLASSES) else None
 
 
 def observation_width(likelihood: Likelihood, num_predictors: int) -> int | None:
     """The number of columns of Y, which GPflow would broadcast; None if unknown."""
     likelihood = unwrapped(likelihood)
-    if isinstance(likelihood, (gpl.Softmax, gpl.MultiClass)):
+    if isinstance(likelihood, _CLASSES):
         return 1
     if is_scalar(likelihood):
         return num_predictors

@@ -431,6 +431,8 @@ class Ordered(ScalarLikelihood):
     :raises ValueError: fewer than two classes, another link, or increments of another shape.
     """
 
+    _has_labels: ClassVar[bool] = True
+
     def __init__(
         self,
         num_classes: int,

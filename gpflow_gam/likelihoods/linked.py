@@ -53,6 +53,7 @@ class MeanLink(ScalarLikelihood):
     """
 
     mean_of_first: ClassVar[bool] = True
+    _links_base: ClassVar[bool] = True
 
     def __init__(
         self,

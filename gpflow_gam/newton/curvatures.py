@@ -286,7 +286,7 @@ def automatic_curvature(
                 f"likelihood {type(likelihood).__name__} has no gradient in f, so Newton's method "
                 "cannot use it; use a variational model (AdditiveSVGP)."
             )
-    separate = is_scalar(likelihood)
+    separate = is_scalar(likelihood) or len(columns) == 1
     rows = []
     for q, g in enumerate(gradient):
         sources = [columns[q]] if separate else columns

@@ -22,7 +22,7 @@ from ..fits.prediction import Part, Selection, known_part, part_of
 from ..fits.reading import in_memory
 from ..frames.encoding import Element, Holes, LevelColumn, NumericColumn, filled
 from ..frames.table import Table
-from ..terms.base import Column, as_columns, variables_of
+from ..terms.base import Column, as_column, as_columns, variables_of
 from ..terms.smooth import KINDS
 from .effect import STEP, as_table, equal_tailed, simultaneous_bands, stacked_frame
 from .posterior import places_of, predictor_draws
@@ -553,6 +553,8 @@ class Averager(Inspected):
         over = Averaging(self, scale, level, unconditional, num_samples, seed)
         if data is None and (total or weights is not None):
             raise ValueError("weights and total are of the rows of data, which must be given.")
+        if weights is not None and as_column(weights) is None:
+            raise TypeError(f"weights must name a column of data; got {weights!r}.")
         if at is not None and not isinstance(at, Mapping):
             raise TypeError(f"at must map columns to values, as {{'x': [0, 1]}}; got {at!r}.")
         points, fit = combined({n: listed(values) for n, values in (at or {}).items()}), over.fit

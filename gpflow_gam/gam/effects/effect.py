@@ -794,6 +794,11 @@ class Effects(Inspected):
         frames = []
         for name in self.fitted.spec.effect_names:
             frame = self.effects(name, grid, **options)
+            if "term" in frame:
+                raise ValueError(
+                    f"effects(): {name} is of a column 'term', which is what the table calls "
+                    "effects; ask for one effect at a time."
+                )
             frame.insert(0, "term", name)
             frames.append(frame)
         if not frames:

@@ -66,8 +66,8 @@ def draw_bins(ax: Axes, bins: Bins, color: str = "C0", label: str | None = None)
     )  # fmt: skip
 
 
-def _draw_identity(ax: Axes, start: float = 0.0) -> None:
-    ax.axline((start, start), slope=1.0, color="0.6", linewidth=0.8, zorder=0)
+def _draw_identity(ax: Axes, start: float = 0.0, zorder: float = 0.0) -> None:
+    ax.axline((start, start), slope=1.0, color="0.6", linewidth=0.8, zorder=zorder)
 
 
 def draw_reliability(
@@ -105,7 +105,7 @@ def draw_qq(ax: Axes, residuals: AnyNDArray) -> None:
     quantiles = ndtri((np.arange(1, number + 1) - 0.5) / number)
     lower, upper = order_statistics(number)
     ax.fill_between(quantiles, lower, upper, color="0.85", linewidth=0.0, gid="reference")
-    _draw_identity(ax)
+    _draw_identity(ax, zorder=2.0)
     values = np.sort(residuals)
     exact = np.abs(values) < LARGEST
     ax.plot(quantiles[exact], values[exact], ".", color="C0", markersize=4.0, gid="data")
@@ -158,7 +158,7 @@ def draw_observed(ax: Axes, fitted: AnyNDArray, observed: AnyNDArray) -> None:
     known = ~np.isnan(observed)
     fitted, observed = fitted[known], observed[known]
     if known.any():
-        _draw_identity(ax, float(np.median(fitted)))
+        _draw_identity(ax, float(np.median(fitted)), zorder=2.0)
         _scatter(ax, fitted, observed)
         ends = np.quantile(observed, [0.001, 0.999])
         clip_to(ax, float(min(ends[0], fitted.min())), float(max(ends[1], fitted.max())))

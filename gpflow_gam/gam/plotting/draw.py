@@ -716,6 +716,8 @@ def draw(
 def _components(fit: FittedGAM, terms: str | Iterable[str] | None) -> list[Component]:
     """Components by their names or by their terms' labels."""
     names = fit.spec.effect_names if terms is None else terms
+    if not isinstance(names, Iterable):
+        raise TypeError(f"terms must be names of effects; got {type(names).__name__}.")
     names = [names] if isinstance(names, str) else list(names)
     if not names:
         raise ValueError("terms names no effect, or the GAM has none; there is nothing to draw.")

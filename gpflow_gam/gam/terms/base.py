@@ -118,7 +118,7 @@ class Lags(Expression):
 
     over: Column
     first: int
-    last: int  # lag
+    last: int
     group: Column | None
     time: Column | None
     step: float | str | None

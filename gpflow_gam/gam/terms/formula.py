@@ -243,6 +243,8 @@ def _transforms(piece: str) -> bool:
 
 
 def _expression(part: str) -> ast.expr:
+    if not part:
+        raise ValueError("it has an empty side.")
     try:
         return ast.parse(hidden(part), mode="eval").body
     except SyntaxError as error:
@@ -277,6 +279,8 @@ def _term(node: ast.expr) -> Term:
         hint = f"; did you mean {near[0]}()?" if near else ""
         raise ValueError(f"{function}() is no term; there are {', '.join(FUNCTIONS)}{hint}")
     columns = [_column(argument) for argument in node.args]
+    if any(k.arg is None for k in node.keywords):
+        raise ValueError("** is not understood.")
     options = {str(k.arg): _option(str(k.arg), k.value) for k in node.keywords}
     term: Term = FUNCTIONS[function](*columns, **options)
     return term

@@ -448,11 +448,14 @@ class Smooth(SmoothTerm):
             raise TypeError(f"s(): kernel must be a gpflow kernel; got {self.kernel!r}.")
         if self.kernel is not None and kind is not None:
             raise ValueError(f"s(): give bs={kind!r} or kernel=..., not both.")
+        if not isinstance(self.isotropic, bool):
+            raise TypeError(f"s(): isotropic must be True or False; got {self.isotropic!r}.")
         if not self.isotropic and (len(self.over) == 1 or self.kernel is not None):
             raise ValueError(
                 "s(): isotropic=False gives several columns a lengthscale each; "
                 + ("a kernel of your own has its own." if self.kernel else "there is one column.")
             )
+        check_choice("s(): shape", self.shape, (*SHAPES, None))
         if self.shape is None:
             return
         self._check_shapes()
@@ -658,6 +661,8 @@ def s(
         included; the data do not choose its smoothness then, and bands take it as known.
     :raises TypeError, ValueError: naming the argument.
     """
+    if id is not None and not isinstance(id, str):
+        raise TypeError(f"s(): id must be a name, text; got {id!r}.")
     priors = checked_priors("s", prior)
     if priors and kernel is not None:
         raise ValueError("s(): a kernel of your own has its own priors; leave prior out.")

@@ -19,7 +19,7 @@ from ...bijectors import restore_on_error
 from ...covariances import relative_jitter
 from ...errors import NotPositiveDefinite
 from ...likelihoods import Weighted
-from ...likelihoods.base import checked_observations, unwrapped
+from ...likelihoods.base import checked_observations, in_dtype_of, unwrapped
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
 from ..minimizers import (
@@ -217,6 +217,7 @@ class LeftOutDensity:
         variables = [p.unconstrained_variable for p in self.rounds.family.parameters]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([F, var, *variables])
+            Y = in_dtype_of(self._likelihood, Y)
             density = self._likelihood.predict_log_density(X, F, var, Y)
             value = tf.reduce_sum(tf.where(counts > 0.0, counts * density, 0.0))
         gradients = tape.gradient(value, [F, var, *variables], unconnected_gradients="zero")
