@@ -312,9 +312,10 @@ SPLINES = ("tp", "cr", "ps", "ds", "bs", *_SHRINKING)
 """Bases of mgcv, which ask for a smooth curve; those that shrink for one that may vanish."""
 DEFAULT = "matern52"
 """
-The kind of kernel of smooths that name none. Curves in data are seldom analytic, as draws of the
+The kind of kernel of curves that name none. Curves in data are seldom analytic, as draws of the
 squared exponential are: its bands are too narrow, and its predictions a little worse.
 """
+_OF_SEVERAL = "se"  # of smooths of several columns, which would take four times as many nodes
 
 
 def checked_kind(function: str, bs: object) -> str | None:
@@ -333,8 +334,10 @@ def checked_kind(function: str, bs: object) -> str | None:
     return str(kind)
 
 
-def _kernel_of(bs: str | None) -> str:
-    return DEFAULT if bs is None or bs in SPLINES else bs
+def _kernel_of(bs: str | None, columns: int) -> str:
+    if bs is not None and bs not in SPLINES:
+        return bs
+    return DEFAULT if columns == 1 else _OF_SEVERAL
 
 
 def _checked_period(function: str, kind: str, period: object) -> None:
@@ -392,7 +395,7 @@ class SmoothTerm(FunctionOf):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of kernel on each column."""
-        return tuple(map(_kernel_of, self.bases))
+        return tuple(_kernel_of(bs, len(self.over)) for bs in self.bases)
 
     @property
     def periods(self) -> tuple[float | None, ...]:
@@ -491,7 +494,7 @@ class Smooth(SmoothTerm):
 
     @property
     def kind(self) -> str:
-        return _kernel_of(self.bs)
+        return _kernel_of(self.bs, len(self.over))
 
     @property
     def label(self) -> str:
@@ -618,12 +621,12 @@ def s(
 
     :param columns: one column; several share one lengthscale, so have them in one unit, or learn a
         lengthscale for each by ``isotropic=False``.
-    :param bs: the kernel: ``"matern52"``, the default but of Keras heads, which have ``"se"``
-        (squared exponential); ``"matern12"``, ``"matern32"``, ``"cyclic"`` (periodic; also
-        ``"cc"``), ``"linear"``; ``"re"`` gives :func:`random_effect`; of a number and a column of
-        levels ``"fs"`` a random curve for each level and ``"sz"`` what each adds to the curve of
-        all (:class:`FactorSmooth`); of areas ``"mrf"`` effects that are like those of neighbours
-        (:class:`MarkovField`).
+    :param bs: the kernel: ``"matern52"``, the default of one column; ``"se"`` (squared
+        exponential), that of several and of Keras heads; ``"matern12"``, ``"matern32"``,
+        ``"cyclic"`` (periodic; also ``"cc"``), ``"linear"``; ``"re"`` gives
+        :func:`random_effect`; of a number and a column of levels ``"fs"`` a random curve for each
+        level and ``"sz"`` what each adds to the curve of all (:class:`FactorSmooth`); of areas
+        ``"mrf"`` effects that are like those of neighbours (:class:`MarkovField`).
         On the globe ``"sos"``, of latitude and longitude in degrees: a Matern-5/2 kernel of the
         distance through it. Of what is left in time ``"ou"``, an Ornstein-Uhlenbeck process
         (autoregressive of order one) whose prior has it forget within some values, and ``"rw"``, a
