@@ -201,7 +201,7 @@ class _Penalty(keras.regularizers.Regularizer):
     def __call__(self, variable: Any) -> tf.Tensor:
         head = self._head()
         assert head is not None  # it owns the variable
-        head.check_learns()
+        head._check_learns()
         penalty = head.penalty()
         if variable.shape[0] == 0:  # of a head without hyperparameters; Keras asks for a gradient
             penalty += tf.cast(tf.reduce_sum(variable), penalty.dtype)
@@ -661,8 +661,8 @@ class AdditiveGP(GPHead):
             gp.variational.assign_sites(gp.blocks.cholesky(), *zeros)
         self._steps.assign(tf.zeros_like(self._steps))
 
-    def check_learns(self) -> None:
-        """:raises ValueError: the present graph trains the layer, and its loss was not asked."""
+    def _check_learns(self) -> None:
+        """ValueError if the present graph trains the layer, and its loss was not asked."""
         learns = not is_below("variational.site_shift", self.frozen)
         if learns and self.has_trained_here() and self._learnt_in() is not self._trained_in():
             raise ValueError(
