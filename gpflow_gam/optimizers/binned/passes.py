@@ -32,7 +32,8 @@ from .evidence import (
 FLOPS = 2e10  # floating-point operations a second, in products of matrices
 LOOKUP = 3e-9  # seconds for reading or adding to one number at an index
 CALL = 3e-4  # seconds for the table of a pair of components, beside those for its entries
-MAX_TABLE = 2**21  # largest number of entries of a pair's table; beyond, tables are sparse
+MAX_TABLE = 2**21  # largest number of entries of a table of covariances
+_SPARSE = 16  # entries a row beyond which a table of sums is quicker by the pairs that occur
 BLOCK = 2**18  # number of rows of a block of a pass
 _GATHERED = 2**13  # number of rows whose features are gathered at a time
 _LOOKED_UP = 2**16  # rows looked up in one table after the other: many, as tables come from far
@@ -338,8 +339,7 @@ class Sums:
     ) -> AnyNDArray:
         """Sums of weights by pairs of codes of two components, in their bases."""
         shape = self._components[a].bins.number, self._components[b].bins.number
-        # a table of few bins is filled fastest; of many, only pairs that occur are kept
-        if (entries := shape[0] * shape[1]) <= MAX_TABLE:
+        if (entries := shape[0] * shape[1]) <= _SPARSE * len(w):
             table: Any = np.bincount(joint(left, right, shape[1]), w, entries).reshape(shape)
         else:
             table = scipy.sparse.coo_matrix((w, (left, right)), shape=shape).tocsr()
