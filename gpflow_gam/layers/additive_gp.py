@@ -434,8 +434,9 @@ class AdditiveGP(GPHead):
         """
         if not self.trainable:  # there is no KL, which num_data scales
             return super()._observe(forward, y, moments, weight)
-        if not tf.executing_eagerly():
-            self._learnt_in = weakref.ref(tf.compat.v1.get_default_graph())
+        eagerly = tf.executing_eagerly()
+        here = _kept_kl().get(self, self) if eagerly else tf.compat.v1.get_default_graph()
+        self._learnt_in = weakref.ref(here)
         fits = forward.num_rows <= self.num_data
         message = f"num_data={self.num_data} of {self.name} is smaller than the batch:"
         moments = asserted(moments, fits, [message, forward.num_rows])
@@ -662,9 +663,13 @@ class AdditiveGP(GPHead):
         self._steps.assign(tf.zeros_like(self._steps))
 
     def _check_learns(self) -> None:
-        """ValueError if the present graph trains the layer, and its loss was not asked."""
-        learns = not is_below("variational.site_shift", self.frozen)
-        if learns and self.has_trained_here() and self._learnt_in() is not self._trained_in():
+        """ValueError if the present training step has the layer, and its loss was not asked."""
+        if is_below("variational.site_shift", self.frozen):
+            return
+        trained = self._trained_in() if self.has_trained_here() else None
+        if tf.executing_eagerly():
+            trained = _kept_kl().get(self)
+        if trained is not None and self._learnt_in() is not trained:
             raise ValueError(
                 f"{self.name} learns in head.loss, and this training step has another loss or none "
                 "(or asks for model.losses before it): compile with loss=head.loss."
