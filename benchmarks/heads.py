@@ -59,24 +59,14 @@ NUM_MEMBERS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """
-    :param X: training inputs, [N, ...].
-    :param y: codes of classes, [N].
-    :param Xt: held-out inputs of the same classes.
-    :param yt: theirs.
-    :param away: inputs that are of no class, by what they are.
-    :param layer: what networks are made of, given a constraint of its kernel or None.
-    :param bound: of that constraint, where there is one.
-    :param epochs: of training.
-    """
-
-    X: AnyNDArray
-    y: AnyNDArray
-    Xt: AnyNDArray
+    X: AnyNDArray  # [N, ...]
+    y: AnyNDArray  # codes of classes, [N]
+    Xt: AnyNDArray  # held-out inputs of the same classes
     yt: AnyNDArray
-    away: dict[str, AnyNDArray]
+    away: dict[str, AnyNDArray]  # inputs that are of no class, by what they are
+    # what networks are made of, given a constraint of its kernel or None
     layer: Callable[[keras.constraints.Constraint | None], keras.Layer]
-    bound: float
+    bound: float  # of that constraint, where there is one
     epochs: int
 
     @property
@@ -158,12 +148,7 @@ PROBLEMS: dict[str, Callable[[int], Problem]] = {
 
 
 class RandomFeatures(keras.Layer):
-    """
-    Cosines of random projections of normalised features (Rahimi & Recht 2007).
-
-    :param number: of cosines.
-    :param lengthscale: of the squared exponential kernel that they approximate.
-    """
+    """Cosines of random projections of normalised features (Rahimi & Recht 2007)."""
 
     def __init__(self, number: int, lengthscale: float = 2.0, **options: object) -> None:
         super().__init__(**options)
@@ -188,11 +173,7 @@ def laplace_factors(features: AnyNDArray, probabilities: AnyNDArray, ridge: floa
     """
     Cholesky factors [K, D, D] of the precision of each class's coefficients (Liu et al. 2020,
     "Simple and Principled Uncertainty Estimation with Deterministic Deep Learning via Distance
-    Awareness", equation 9).
-
-    :param features: of all training rows, [N, D].
-    :param probabilities: fitted, [N, K].
-    :param ridge: the prior's precision.
+    Awareness", equation 9), from features [N, D] and probabilities [N, K].
     """
     eye = ridge * np.eye(features.shape[1])
     weights = probabilities * (1.0 - probabilities)
@@ -215,39 +196,23 @@ def mean_field(scores: AnyNDArray, variance: AnyNDArray) -> AnyNDArray:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """
-    :param probabilities: of classes, [N, K].
-    :param variance: of them, added up over classes, [N]; None where the method has none.
-    :param score: the variance of the likeliest class's score, [N]; None as well.
-    """
-
-    probabilities: AnyNDArray
-    variance: AnyNDArray | None = None
-    score: AnyNDArray | None = None
+    probabilities: AnyNDArray  # of classes, [N, K]
+    variance: AnyNDArray | None = None  # of them, added up over classes, [N], if there is one
+    score: AnyNDArray | None = None  # the variance of the likeliest class's score, [N]
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """
-    :param predict: at inputs.
-    :param parameters: that training moves.
-    """
-
     predict: Callable[[AnyNDArray], Prediction]
-    parameters: int
+    parameters: int  # that training moves
 
 
 def network(
     problem: Problem, *, spectral: bool = False, dropout: bool = False
 ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-    """
-    Inputs and 64 features, by residual blocks.
-
-    :param spectral: every layer's largest singular value is bounded (Miyato et al. 2018), which
-        with residual blocks keeps distances within bounds (Liu et al. 2020).
-    :param dropout: before the features and in every block.
-    """
-
+    """Inputs and 64 features, by residual blocks."""
+    # bounded singular values (Miyato et al. 2018) of residual blocks keep distances within bounds
+    # (Liu et al. 2020)
     bound = gg.layers.SpectralBound(problem.bound) if spectral else None
     inputs = keras.Input(problem.X.shape[1:])
     x = problem.layer(bound)(inputs)
@@ -351,11 +316,7 @@ def additive_terms() -> gg.terms.Terms:
 
 
 def gp_head(problem: Problem, *, spectral: bool = False, distance_aware: bool = False) -> Trained:
-    """
-    Adam, Durrande & John 2018, behind a bottleneck of eight features.
-
-    :param distance_aware: a smooth of all 64 features of a bounded network instead.
-    """
+    """Adam, Durrande & John 2018, of eight features, or of all 64 of a bounded network."""
     inputs, x = network(problem, spectral=spectral or distance_aware)
     features = x if distance_aware else keras.layers.Dense(NUM_FEATURES)(x)
     head = gg.layers.AdditiveGP(

@@ -41,25 +41,15 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """
-    A response.
+    """A response."""
 
-    :param peer: the package of R; None where none that we know of is packaged.
-    :param draw: the response, or columns by name, of x, of both predictors and of a generator.
-    :param family: ours.
-    :param second: the parameter with the second predictor, where it has terms.
-    :param first: what the first one is then.
-    :param y: of ``GAM.fit``.
-    :param trials: of ``GAM``.
-    """
-
-    peer: str | None
-    draw: Draw
-    family: Any
-    second: str | None = None
-    first: str = "mean"
-    y: Any = "y"
-    trials: str | None = None
+    peer: str | None  # the package of R; None where none that we know of is packaged
+    draw: Draw  # the response, or columns by name, of x, of both predictors and of a generator
+    family: Any  # ours
+    second: str | None = None  # the parameter with the second predictor, where it has terms
+    first: str = "mean"  # what the first one is then
+    y: Any = "y"  # of GAM.fit
+    trials: str | None = None  # of GAM
 
     @property
     def parameters(self) -> list[str]:

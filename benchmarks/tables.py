@@ -68,15 +68,10 @@ FEW = 3
 
 @dataclass(frozen=True)
 class Table:
-    """
-    A data set.
+    """A data set."""
 
-    :param frame: covariates, numbers or text, and the response ``y``; no value is missing.
-    :param family: ``"gaussian"``, ``"bernoulli"`` (0 or 1) or ``"count"``.
-    """
-
-    frame: pd.DataFrame
-    family: str
+    frame: pd.DataFrame  # covariates, numbers or text, and the response y; no value is missing
+    family: str  # "gaussian", "bernoulli" (0 or 1) or "count"
 
     @property
     def covariates(self) -> list[str]:
@@ -187,23 +182,14 @@ DATASETS: dict[str, Callable[[], Table]] = {
 
 @dataclass(frozen=True)
 class Prediction:
-    """
-    Of one fold's test rows.
+    """Of one fold's n test rows."""
 
-    :param mean: of responses, or the probability of a one, [n].
-    :param seconds: to choose, fit and predict.
-    :param log_density: of the responses, [n], where the method has one.
-    :param sd: of normal responses, [n].
-    :param size: of negative binomial ones, [n]; Poisson without.
-    :param interval: lower and upper ends of 90 % intervals of responses, [n] each; of ``sd``
-        without.
-    """
-
-    mean: np.ndarray
-    seconds: float
-    log_density: np.ndarray | None = None
-    sd: np.ndarray | None = None
-    size: np.ndarray | None = None
+    mean: np.ndarray  # of responses, or the probability of a one
+    seconds: float  # to choose, fit and predict
+    log_density: np.ndarray | None = None  # of the responses, where the method has one
+    sd: np.ndarray | None = None  # of normal responses
+    size: np.ndarray | None = None  # of negative binomial ones; Poisson without
+    # lower and upper ends of 90 % intervals of responses; of sd without
     interval: tuple[np.ndarray, np.ndarray] | None = None
 
 
