@@ -262,7 +262,7 @@ def test_a_loss_finds_the_head_whose_output_it_is_given() -> None:
         fresh(Y, np.array(one(X)))
 
 
-@pytest.mark.parametrize("loss, eagerly", [(None, False), ("mse", False), (None, True)])
+@pytest.mark.parametrize(("loss", "eagerly"), [(None, False), ("mse", False), (None, True)])
 def test_a_head_is_not_trained_by_another_loss(loss: str | None, eagerly: bool) -> None:
     """It would learn its prior, or its variance as another response."""
     model = keras.Sequential([AdditiveGP(gg.s(0), num_data=N, num_inducing=4, name="gp")])
