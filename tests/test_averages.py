@@ -342,6 +342,9 @@ def test_slopes_are_differences_of_predictions(gaussian, poisson, softmax):
     assert list(each["row"]) == list(range(90))
     exact = _difference(poisson, DATA, "x")
     np.testing.assert_allclose(each["estimate"], exact, rtol=0.0, atol=1e-3 * np.max(exact))
+    light = DATA.assign(w=np.where(np.arange(90) < 20, 0.0, DATA["w"]))
+    each = poisson.slopes("x", light, num_samples=64)
+    np.testing.assert_allclose(each["estimate"], exact, rtol=0.0, atol=1e-3 * np.max(exact))
     classes = softmax.avg_slopes("x", num_samples=64)
     np.testing.assert_allclose(
         classes["estimate"], _difference(softmax, DATA, "x").mean(axis=0), rtol=1e-3, atol=1e-5
@@ -384,6 +387,24 @@ def test_contrasts_of_an_effect_are_those_of_a_reference(poisson):
     assert rise["probability"] == pytest.approx(inside, abs=0.03)
     two = poisson.predict(rows, "link", terms="s(x)")
     assert result.loc["ratio", "estimate"] == pytest.approx(two[1] / two[0], rel=1e-6)
+
+
+def test_quantities_and_slopes_are_of_the_rows_that_data_have():
+    """Those of weight zero are among them, and rows that lack a value keep the others' numbers."""
+    gam = gg.GAM(s("x", k=6), weights="w", missing="drop").fit(DATA, y="y", **QUICK)
+    rows = pd.DataFrame({"x": np.linspace(0.0, 1.0, 7), "w": [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]})
+    ask = {"top": lambda f: f.argmax(), "sum": np.arange(7.0)}
+    found = gam.hypotheses(ask, rows, num_samples=8)["estimate"]
+    expected = gam.predict(rows)
+    np.testing.assert_allclose(found, [expected.argmax(), np.arange(7.0) @ expected])
+    whole = gam.slopes("x", rows, num_samples=8)
+    rows.loc[1, "x"] = np.nan
+    pd.testing.assert_frame_equal(
+        gam.slopes("x", rows, num_samples=8)[["row", "estimate"]],
+        whole[["row", "estimate"]].drop(1).reset_index(drop=True),
+    )
+    with pytest.raises(ValueError, match="missing values: 1 in 'x'.*leave those rows out"):
+        gam.hypotheses(ask, rows)
 
 
 def test_where_a_curve_is_highest_and_where_it_crosses():

@@ -262,12 +262,43 @@ def test_curves_multiply_a_function_of_their_places(tmp_path):
     whole = model.effects("s(curve)", {"curve": curves[:2]})
     sums = curves[:2] @ (widths * found["estimate"].to_numpy())
     np.testing.assert_allclose(whole["estimate"], sums, atol=1e-8)
+    # curves that are moved, and constant ones
+    rise = (model.predict({"curve": curves + 1.0}) - model.predict({"curve": curves})).mean()
+    for name in ("avg_slopes", "avg_comparisons"):
+        moved = getattr(model, name)("curve", num_samples=8)
+        assert moved["estimate"].item() == pytest.approx(rise, rel=1e-6), name
+    level = model.partial_dependence("curve", num_points=3, num_samples=8)
+    assert level["curve"].iloc[-1] == pytest.approx(curves.max())
+    constant = {"curve": np.outer(level["curve"], np.ones(12))}
+    np.testing.assert_allclose(level["estimate"], model.predict(constant))
     model.save(tmp_path / "curves.gam")
     again = gg.GAM.load(tmp_path / "curves.gam")
     np.testing.assert_array_equal(
         again.predict({"curve": curves}), model.predict({"curve": curves})
     )
     assert len(model.draw().axes) == 1
+
+
+def test_columns_of_the_data_may_be_called_as_parts_of_a_sum_are(series):
+    """As of columns of other names: ``lag`` and ``weight`` are what effects call their own."""
+    frame = series[0].assign(weight=np.cos(np.arange(260) / 5.0), lag=np.arange(260) % 7)
+    frame["y"] += frame["weight"]
+    other = {"weight": "mass", "lag": "day of week"}
+    model, renamed = (
+        gg.GAM(lag("x", 0, 4) + s(name) + s(by), missing="drop").fit(data, "y")
+        for data, name, by in (
+            (frame, "weight", "lag"),
+            (frame.rename(columns=other), *other.values()),
+        )
+    )
+    slopes, known = (gam.avg_slopes(num_samples=8) for gam in (model, renamed))
+    assert list(slopes["column"]) == ["x", "weight", "lag"]
+    np.testing.assert_allclose(slopes["estimate"], known["estimate"], rtol=1e-6)
+    curve = model.partial_dependence("weight", [-1.0, 1.0], num_samples=8)
+    expected = [np.nanmean(model.predict(frame.assign(weight=v))) for v in (-1.0, 1.0)]
+    np.testing.assert_allclose(curve["estimate"], expected)
+    one, two = (gam.loo(groups=c) for gam, c in ((model, "lag"), (renamed, "day of week")))
+    np.testing.assert_allclose(one.pointwise, two.pointwise, rtol=1e-6)
 
 
 def test_arrays_that_no_term_can_sum_over():

@@ -77,8 +77,8 @@ def folds_of(fit: FittedGAM, groups: Any) -> Neighbourhoods:
 
 def _labels(fit: FittedGAM, column: Column) -> Any:
     """A column of the data, as the fit holds it."""
-    keys = list(fit.spec.encoder.columns)
-    result = [i for i, (name, _) in enumerate(keys) if name == column]
+    names = [reader.column for reader in fit.spec.encoder.readers]
+    result = [i for i, name in enumerate(names) if name == column]
     for place in result:
         if not isinstance(fit.data, CodedData):
             return fit.X[:, place]
@@ -90,10 +90,10 @@ def _labels(fit: FittedGAM, column: Column) -> Any:
             f"groups: of {column!r} the fit holds ranges of values alone, as there are many rows; "
             "pass the labels of all rows."
         )
-    names = dict.fromkeys(str(name) for name, _ in keys)
+    there = ", ".join(dict.fromkeys(str(name) for name in names if name is not None))
     raise ValueError(
         f"groups: the fit holds no column {column!r}, which no term reads (there are "
-        f"{', '.join(names)}); pass its values, as in groups=data[{column!r}]."
+        f"{there}); pass its values, as in groups=data[{column!r}]."
     )
 
 

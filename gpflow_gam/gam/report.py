@@ -141,9 +141,13 @@ def _data(fit: FittedGAM) -> pd.DataFrame:
     spec, roles = fit.spec, {name: "offset" for name in fit.spec.offset}
     roles |= {} if spec.weights is None else {spec.weights: "weights"}
     rows = [_column(spec.response, "response", spec.levels, fit.Y[:, 0])]
-    for i, ((name, _), reader) in enumerate(spec.encoder.columns.items()):
+    read: dict[tuple[Column, Levels | None], list[AnyNDArray]] = {}
+    for reader, values in zip(spec.encoder.readers, fit.X.T):
         levels = reader.levels if isinstance(reader, LevelColumn) else None
-        rows.append(_column(name, roles.get(name, "predictor"), levels, fit.X[:, i]))
+        if reader.column is not None:
+            read.setdefault((reader.column, levels), []).append(values / reader.factor)
+    for (name, levels), parts in read.items():
+        rows.append(_column(name, roles.get(name, "predictor"), levels, np.concatenate(parts)))
     return pd.DataFrame(rows)
 
 

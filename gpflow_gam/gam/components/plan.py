@@ -603,7 +603,12 @@ def elements_of(term: Term, table: Table) -> dict[Key, NumericColumn | LevelColu
         roles = [("at", None, at), (*term.columns, *term.columns, weights)]
     return {
         (name, f"{term.label}[{place}].{role}"): Element(
-            name, term.label, None, "", term.label, place, source, float(factors[place])
+            name,
+            term.label,
+            factor=float(factors[place]),
+            term=term.label,
+            place=place,
+            source=source,
         )
         for place in range(number)
         for role, (name, source, factors) in enumerate(roles)

@@ -38,6 +38,7 @@ class Population:
 
     X: AnyNDArray
     weights: AnyNDArray
+    places: AnyNDArray  # of the rows among those of the data, or of the fit
     table: Table | None = None
 
 
@@ -48,18 +49,19 @@ def population(
     drop: bool = False,
     part: Part | None = None,
     weights: Column | None = None,
+    each: bool = False,
 ) -> Population:
-    """Rows of ``data``, or of the fit, at most 2000, evenly spread; and their weights."""
+    """Rows of ``data``, or of the fit, at most 2000; each by itself, or those that count."""
     if data is None:
         rows = fit.even_rows(_ROWS)
-        return Population(fit.X[rows], fit.weights[rows])
+        return Population(fit.X[rows], fit.weights[rows], fit.data.indices[rows])
     names_read = fit.spec.names if part is None else part.components(fit.spec)
     table = in_memory(data)
     columns = table.columns()
     for name in names:  # which value does not matter: it is set
         columns[name] = np.repeat(_any_value(fit, name), table.num_rows)
     table = Table(columns)
-    if weights is None and fit.spec.weights is not None and fit.spec.weights in table:
+    if weights is None and not each and fit.spec.weights is not None and fit.spec.weights in table:
         weights = fit.spec.weights
     if weights is not None:
         table = table.counted([weights])
@@ -78,7 +80,8 @@ def population(
             )
     X = fit.encode(table, names_read)
     warn_if_far(fit, X, names_read)
-    return Population(X, counts, table)
+    places = np.arange(table.num_rows) if table.origin is None else table.origin
+    return Population(X, counts, places, table)
 
 
 # --- columns that are set ------------------------------------------------------------------------
@@ -95,19 +98,30 @@ def readers_of(fit: FittedGAM, name: Column) -> dict[int, NumericColumn | LevelC
     read = {c for component in spec.components for c in component.columns}
     read |= {spec.place(c) for c in spec.offset}
     every = list(enumerate(spec.encoder.readers))
-    result = {i: reader for i, reader in every if i in read and reader.name == name}
-    computed = [
-        r.name for i, r in every if i in read - set(result) and name in variables_of([r.name])
-    ]
+    result = {i: reader for i, reader in every if i in read and reader.column == name}
+    others = dict.fromkeys(
+        r.column for i, r in every if i in read - set(result) and r.column is not None
+    )
+    computed = [other for other in others if name in variables_of([other])]
     if result and computed:
         raise ValueError(
             f"column {name!r} is also what {', '.join(map(str, computed))} is computed of, which "
             "would stay as it is; make these columns in the data."
         )
     if not result:
-        there = dict.fromkeys(repr(reader.name) for i, reader in every if i in read)
-        raise ValueError(f"no term reads a column {name!r}; there are {', '.join(there)}.")
+        there = ", ".join(map(repr, others))
+        raise ValueError(f"no term reads a column {name!r}; there are {there}.")
     return result
+
+
+def _ends(fit: FittedGAM, readers: Mapping[int, NumericColumn | LevelColumn]) -> list[Any]:
+    """The least and the greatest value of a column of numbers, of each component that reads it."""
+    ends = [m.ends for c in fit.spec.components for m in c.margins if m.column in readers]
+    if ends:
+        return ends
+    # of what multiplies a term, or an offset
+    values = [fit.marginal(place)[0] / reader.factor for place, reader in readers.items()]
+    return [(float(np.min(v)), float(np.max(v))) for v in values]
 
 
 def _any_value(fit: FittedGAM, name: Column) -> Any:
@@ -134,12 +148,12 @@ def set_columns(
     result = [rows.X.copy() for _ in range(number)]
     for name, values in points.items():
         for place, reader in readers_of(fit, name).items():
-            reader = reader.axis if isinstance(reader, Element) else reader
             levels = isinstance(reader, LevelColumn)
             table = Table({name: pd.Series(values, dtype=object) if levels else list(values)})
             if table.missing(name).any():
                 raise ValueError(f"column {name!r} cannot be set to a missing value.")
-            for X, value in zip(result, reader.encode(table)):
+            own = NumericColumn(name, reader.use) if isinstance(reader, Element) else reader
+            for X, value in zip(result, reader.factor * own.encode(table)):
                 X[:, place] = value
     warn_if_far(fit, np.concatenate([X[:1] for X in result]))
     return result
@@ -177,10 +191,7 @@ def axis_of(fit: FittedGAM, name: Column, number: int) -> list[Any]:
     for reader in readers.values():
         if isinstance(reader, LevelColumn):
             return list(reader.levels)
-    ends = [m.ends for c in fit.spec.components for m in c.margins if m.column in readers]
-    if not ends:  # of what multiplies a term, or an offset
-        values = [fit.marginal(place)[0] for place in readers]
-        ends = [(float(np.min(v)), float(np.max(v))) for v in values]
+    ends = _ends(fit, readers)
     low, high = min(e[0] for e in ends), max(e[1] for e in ends)
     return list(_shown(readers, np.linspace(low, high, number)))
 
@@ -228,7 +239,7 @@ def _labels(fit: FittedGAM, rows: Population, name: Column) -> Any:
         ((place, reader),) = list(readers_of(fit, name).items())[:1]
     except ValueError as error:
         raise ValueError(f"by: {error} Pass data= to group rows by other columns.") from None
-    values = rows.X[:, place]
+    values = rows.X[:, place] / reader.factor
     return values if isinstance(reader, NumericColumn) else reader.shown(values)
 
 
@@ -258,8 +269,8 @@ def _compared(
         if step == 0.0 or not np.isfinite(step):
             raise ValueError(f"columns: a step of {name!r} must be a number but zero; got {step}.")
         moved = rows.X.copy()
-        for place in readers_of(fit, name):
-            moved[:, place] += step
+        for place, reader in readers_of(fit, name).items():
+            moved[:, place] += reader.factor * step
         warn_if_far(fit, moved)
         label = f"({name} + {step:g}) {sign} {name}"
         return [rows.X, moved], [label]
@@ -285,11 +296,12 @@ def _moved(fit: FittedGAM, X: AnyNDArray, name: Column) -> tuple[list[AnyNDArray
     rough = next((m.kind for m in margins if m.kind in KINDS and not KINDS[m.kind].has_slope), None)
     if rough is not None:
         raise ValueError(f"columns: {name!r} is read with bs={rough!r}, whose draws have no slope.")
-    spans = [m.span for m in margins] or [np.ptp(fit.marginal(place)[0]) for place in readers]
+    spans = [m.span for m in margins] or [high - low for low, high in _ends(fit, readers)]
     step = STEP * float(max(spans))
+    by = step * np.array([reader.factor for reader in readers.values()])
     result = [X.copy(), X.copy()]
     for moved, sign in zip(result, (-1.0, 1.0)):
-        moved[:, list(readers)] += sign * step
+        moved[:, list(readers)] += sign * by
     return result, 2.0 * step
 
 
@@ -297,8 +309,9 @@ def _sloping(fit: FittedGAM) -> list[Column]:
     """Columns of numbers that terms read."""
     read = {c for component in fit.spec.components for c in component.columns}
     readers = [r for i, r in enumerate(fit.spec.encoder.readers) if i in read]
-    levels = {r.name for r in readers if isinstance(r, LevelColumn)}
-    return list(dict.fromkeys(r.name for r in readers if r.name not in levels))
+    levels = {r.column for r in readers if isinstance(r, LevelColumn)}
+    names = dict.fromkeys(r.column for r in readers)
+    return [name for name in names if name is not None and name not in levels]
 
 
 Quantity = Callable[[AnyNDArray], float] | Sequence[float] | AnyNDArray
@@ -357,7 +370,7 @@ class Averaging:
                 f"{self.num_samples} draws at {number} rows are more than {_MOST_DRAWN}; pass "
                 "fewer rows, or num_samples."
             )
-        return pd.DataFrame({"row": np.arange(number)}), scipy.sparse.identity(number, format="csr")
+        return pd.DataFrame({"row": rows.places}), scipy.sparse.identity(number, format="csr")
 
     def averages(
         self, settings: Sequence[AnyNDArray], weights: Any, smooth: bool = False
@@ -435,16 +448,15 @@ class Averaging:
 def _slopes(
     over: Averaging,
     columns: Column | Sequence[Column] | None,
-    data: Any,
-    groups: Callable[[Population], tuple[pd.DataFrame, Any]],
+    rows: Population,
+    labels: pd.DataFrame,
+    weights: Any,
 ) -> pd.DataFrame:
     """Slopes in columns, averaged over groups of rows."""
     fit, frames = over.fit, []
     names = _sloping(fit) if columns is None else as_columns("columns", columns)
     if not names:
         raise ValueError("columns must name at least one column of numbers; got none.")
-    rows = population(fit, data, (), over.drop)
-    labels, weights = groups(rows)
     for name in names:
         settings, distance = _moved(fit, rows.X, name)
         slopes = np.diff(over.averages(settings, weights, smooth=True), axis=1) / distance
@@ -649,7 +661,8 @@ class Averager(Inspected):
         :raises ValueError: a column of levels, or of a smooth without slope; naming the argument.
         """
         over = Averaging(self, scale, level, unconditional, num_samples, seed)
-        return _slopes(over, columns, data, lambda rows: groups_of(over.fit, rows, by))
+        rows = population(over.fit, data, (), over.drop)
+        return _slopes(over, columns, rows, *groups_of(over.fit, rows, by))
 
     def slopes(
         self,
@@ -672,11 +685,13 @@ class Averager(Inspected):
         :param unconditional: whether intervals allow for uncertain hyperparameters.
         :param num_samples: posterior draws.
         :param seed: the GAM's own by default.
-        :return: as :meth:`avg_slopes`, with ``row``, from 0 to N - 1, for each column.
+        :return: as :meth:`avg_slopes`, with ``row``, its number among those of ``data``, or of the
+            fit, for each column. With ``missing="drop"`` rows that lack a value are left out.
         :raises ValueError: as :meth:`avg_slopes`; or too many rows times draws.
         """
         over = Averaging(self, scale, level, unconditional, num_samples, seed)
-        return _slopes(over, columns, data, over.each_row)
+        rows = population(over.fit, data, (), over.drop, each=True)
+        return _slopes(over, columns, rows, *over.each_row(rows))
 
     def hypotheses(
         self,
@@ -702,7 +717,7 @@ class Averager(Inspected):
         :param quantities: N weights of predictions in a sum, or a function that makes a number of
             an array of N predictions ([N, K] where there are K classes or predictors), NaN where
             there is none; or a mapping of names to these.
-        :param data: N rows.
+        :param data: N rows, complete ones.
         :param null: a value with which quantities are compared.
         :param terms: the terms that count, as in :meth:`predict`, beside intercept and offsets;
             columns that others read need not be there.
@@ -719,7 +734,7 @@ class Averager(Inspected):
         part = part_of(self.fitted.spec, terms)
         over = Averaging(self, scale, level, unconditional, num_samples, seed, part)
         named = quantities if isinstance(quantities, Mapping) else {"": quantities}
-        rows = population(over.fit, data, (), over.drop, part)
+        rows = population(over.fit, data, part=part, each=True)
         result = over.averages([rows.X], over.each_row(rows)[1])[:, 0]
         result = result[..., 0] if result.shape[-1] == 1 else result
         lines = []

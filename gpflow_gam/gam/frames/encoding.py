@@ -10,7 +10,7 @@ import decimal
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Number
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -117,6 +117,7 @@ class NumericColumn:
     use: str
     valid_range: tuple[float, float] | None = None
     time: str = ""
+    factor: float = 1.0  # of values as they are in X
 
     def encode(self, table: Table) -> AnyNDArray:
         """The column as floats [N]."""
@@ -179,6 +180,11 @@ class NumericColumn:
             f"column {self.name!r} must be within {low:g} and {high:g}, degrees in {self.use}; got"
         )
 
+    @property
+    def column(self) -> Column | None:
+        """The column of the data that it is of; None where there is none."""
+        return self.name
+
     def to_json(self) -> dict[str, Any]:
         entries = {"name": column_to_json(self.name), "use": self.use}
         entries |= {"limits": list(self.valid_range)} if self.valid_range else {}
@@ -209,7 +215,6 @@ class Element(NumericColumn):
     term: str = ""
     place: int = 0  # which of the evaluations, and of a row's values
     source: Column | None = None  # the column of the data; None where all rows have ``factor``
-    factor: float = 1.0
 
     def encode(self, table: Table) -> AnyNDArray:
         if self.source is None:
@@ -218,6 +223,10 @@ class Element(NumericColumn):
             return self.factor * NumericColumn(self.source, self.use).encode(table)
         values = table.array(self.source)[:, self.place]
         return self.factor * self.axis.encode(Table({self.name: values}))
+
+    @property
+    def column(self) -> Column | None:
+        return self.source.over if isinstance(self.source, Lags) else self.source
 
     @property
     def axis(self) -> NumericColumn:
@@ -237,6 +246,11 @@ class LevelColumn:
     name: Column
     levels: tuple[Any, ...]
     unseen: str = "error"
+    factor: ClassVar[float] = 1.0
+
+    @property
+    def column(self) -> Column:
+        return self.name
 
     def encode(self, table: Table) -> AnyNDArray:
         """The codes as floats [N]; levels that were not there get codes of their own."""
