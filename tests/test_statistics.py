@@ -199,7 +199,7 @@ def test_at_converged_sites_the_evidence_has_the_gradient_of_the_elbo(name):
     columns = HeldColumns(X)
     rows = exact_nodes(Rows(row_components(components, kernel, columns), X, Y, np.zeros((150, 1))))
     rounds = Rounds(kernel, likelihood, rows, None)
-    begin = rounds.start(np.zeros(1))
+    begin = rounds.start(np.zeros(1)).point
 
     def converged(state):
         seen, before = rounds.evaluate(state), -np.inf

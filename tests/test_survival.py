@@ -334,6 +334,26 @@ def test_lives_over_many_orders_of_magnitude_are_fitted(table):
     assert learnt(gam) == pytest.approx(8 * 0.5, rel=0.1)
 
 
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize(
+    ("family", "sd"), [("weibull", 0.9), ("cox", 2.0), ("gamma", 4.0), ("poisson", 4.0)]
+)
+def test_groups_that_are_far_apart_are_fitted(family, sd):
+    """From a constant, where log-densities are nearly lines, a first step went to exp(50)."""
+    rng = np.random.default_rng(3)
+    group = np.repeat(np.arange(40), 12)
+    level = rng.normal(0.0, sd, 40)[group]
+    time = np.exp(level + 0.3 * np.log(rng.standard_exponential(len(group))))
+    y = rng.poisson(np.exp(level)) if family == "poisson" else time
+    table = pd.DataFrame({"g": group.astype(str), "y": y, "event": 1})
+    response = Surv("y", "event") if family in ("weibull", "cox") else "y"
+    gam = gg.GAM(gg.random_effect("g"), family).fit(table, response)
+    sign = -1.0 if family == "cox" else 1.0
+    assert sign * np.corrcoef(gam.predict(table, "link"), level)[0, 1] > 0.93
+    if family == "weibull":
+        assert learnt(gam) == pytest.approx(0.3, abs=0.03)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("blocks", [False, True], ids=["memory", "blocks"])
 def test_the_null_model_is_the_best_constant(monkeypatch, blocks):

@@ -268,7 +268,6 @@ def fit(
 _MEASURED = 1000  # number of rows at which the errors of bins and nodes are measured
 _SHIFTED = 10_000  # number of rows at which shifts of effects by nodes are measured
 _MATTERS = 0.1  # loss in nats up to which its root is a sufficient bound of shifts
-_PRICE = 20.0  # largest cost of a component beyond its gain, in nats: its prior's and its KL's
 
 
 def fit_rows(
@@ -422,7 +421,7 @@ def _fit_sites(
             return FitState(Point(given, *learnt), settled=True)
         if given is not None:
             return FitState(rounds.start_at(*given), settled=True)
-        return FitState(rounds.start(constant))
+        return rounds.start(constant)
 
     constant, begin, well = np.zeros(rows.num_outputs), first, True
     if (
@@ -434,9 +433,7 @@ def _fit_sites(
         rng = np.random.default_rng(seed)
         which = np.sort(rng.choice(rows.number, START_ROWS, replace=False))
         part = rounds_of(rows.subset(which))
-        now, well, message = run(
-            part, f"{name} part", lambda: FitState(part.start(constant)), rough=True
-        )
+        now, well, message = run(part, f"{name} part", lambda: part.start(constant), rough=True)
         size = START_ROWS
         if well and rows.number > _STAGES:
             # then on one so large that the Newton step from there to all rows is nearly exact
@@ -463,8 +460,8 @@ def _fit_sites(
     rounds.set(optimum)
     if converged and len(rounds.family) and rows.number <= MANY_ROWS:
         # a likelihood may be stuck with all data as noise
-        there = rounds.rows.sweep_at(rounds.likelihood, constant, np.zeros_like(constant)).expected
-        short = there - _PRICE * (1 + len(rounds.rows.components)) - now.elbo
+        there = rounds.rows.sweep_at(rounds.likelihood, constant, np.zeros_like(constant))
+        short = rounds.worth(there) - now.elbo
         if short > 0.0:
             converged = False
             message = (

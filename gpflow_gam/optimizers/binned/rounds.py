@@ -347,6 +347,7 @@ _NEAR = 0.01  # share of the way at which it is tested whether it leads uphill a
 _SHORT = 0.1  # share of the way below which the step is taken block by block
 _LONGEST = 1.0  # longest step of a likelihood's (logarithmic) parameter
 _REMEMBERED = 4  # number of targets that are mixed
+_PRICE = 20.0  # largest cost of a component beyond its gain, in nats: its prior's and its KL's
 _LEAST_NEW = 1e-4  # share of a residual's length that has to be unlike the others
 _PASSES = 30  # number of passes at fixed hyperparameters
 MANY_ROWS = 40_000  # number of rows from which a pass costs more than to foresee its gain
@@ -430,7 +431,7 @@ class FitState:
     """A fit between two rounds, from which it goes on the same way."""
 
     point: Point
-    elbo: float = 0.0  # after the first round
+    elbo: float = -np.inf  # that of the point; where a fit starts, about what it should be
     rounds: int = 0  # number so far
     gain: float = 0.0  # of the last round, in nats, scaled to a full step
     settled: bool = False  # whether sites are near their fixed point, so that it pays to learn
@@ -549,23 +550,30 @@ class Rounds:
             raise NotPositiveDefinite
         return Evaluation(point, q, sweep, elbo)
 
-    def start(self, constant: AnyNDArray) -> Point:
-        """The point at sites of a constant predictor [L], or the likelihood's own guesses."""
+    def start(self, constant: AnyNDArray) -> FitState:
+        """The state at sites of a constant predictor [L], or the likelihood's own guesses."""
         base = unwrapped(self.likelihood)
         base = base.base if isinstance(base, Quasi) else base
         if isinstance(base, MeanLink):
             mean, var = base.first_predictors(np.asarray(self.rows.Y), constant)
-            return self.start_at(mean - self.rows.mean, var)
+            return FitState(self.start_at(mean - self.rows.mean, var))
         # a variance that is small relative to the smallest prior variance
         values = self.values(self.hyperparameters.get())
         sizes = [float(np.max(c.table.matrices(values)[2])) for c in self.rows.components]
         spread = 5e-3 * min(size for size in sizes if size > 0.0)
-        return self.start_at(constant, np.full(len(constant), spread))
+        sweep = self.rows.sweep_at(self.likelihood, constant, np.full(len(constant), spread))
+        return FitState(self._beginning(sweep), self.worth(sweep))
 
     def start_at(self, mean: AnyNDArray, var: AnyNDArray) -> Point:
         """The point at the sites of marginals [n, L] or [L], m(x) left out."""
-        data = self.rows.sweep_at(self.likelihood, mean, var).data
-        return Point(data, self.hyperparameters.get(), self.family.get())
+        return self._beginning(self.rows.sweep_at(self.likelihood, mean, var))
+
+    def _beginning(self, sweep: Sweep) -> Point:
+        return Point(sweep.data, self.hyperparameters.get(), self.family.get())
+
+    def worth(self, constant: Sweep) -> float:
+        """The ELBO that components have to reach beside the pass at a constant predictor."""
+        return constant.expected - _PRICE * (1 + len(self.rows.components))
 
     def run(
         self,
@@ -579,7 +587,7 @@ class Rounds:
         now: Evaluation | None = None
         at, limit = begin, min(max_rounds, _MAX_ROUNDS)
         try:
-            now = self._first(at.point, at.signed)
+            now = self._first(at)
             if not at.rounds:  # an earlier run has recorded it
                 self._record(now)
             while True:
@@ -733,12 +741,22 @@ class Rounds:
         if self.tracker is not None:
             self.tracker.record(now.elbo)
 
-    def _first(self, point: Point, signed: bool) -> Evaluation:
-        for _ in range(_MAX_HALVINGS):
+    def _first(self, at: FitState) -> Evaluation:
+        # where a log-density is nearly a line the sites of a constant go far beyond the optimum
+        best, point = None, at.point
+        for _ in range(2 * _MAX_HALVINGS):
             try:
-                return self.evaluate(point, signed)
+                now = self.evaluate(point, at.signed)
+                if now.elbo >= at.elbo - _slack(now):
+                    return now
+                if best is not None and now.elbo < best.elbo:
+                    break
+                best = now
             except NotPositiveDefinite:
-                point = dataclasses.replace(point, data=point.data * 0.5)
+                pass
+            point = dataclasses.replace(point, data=point.data * 0.5)
+        if best is not None:
+            return best
         raise StartError(
             "the ELBO cannot be computed where the fit starts; standardise the response and look "
             "for extreme values in it."
