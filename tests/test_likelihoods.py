@@ -20,7 +20,7 @@ from response_cases import (
     svgp,
     weighted,
 )
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, logsumexp
 
 import gpflow_gam as gg
 from gpflow_gam import families as fam
@@ -38,6 +38,7 @@ from gpflow_gam.likelihoods import (
 )
 from gpflow_gam.likelihoods.continuous import EXACT, RIGHT
 from gpflow_gam.likelihoods.expectations import constant_predictor, expectations
+from gpflow_gam.likelihoods.predictive import predictive_log_density
 
 # --- densities ---------------------------------------------------------------------------------
 
@@ -53,6 +54,36 @@ def test_log_density_is_scipys(case: Case, rng):
     several = np.stack([F, F + 0.3])
     got = case.family.log_density(case.likelihood(), Y, several)
     np.testing.assert_allclose(got[1], case.logp(Y[:, 0], F + 0.3), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "mean", "sd"),
+    [
+        (gpflow.likelihoods.Poisson(), [1000.0], [np.log(1000.0)], [0.3]),
+        (gpflow.likelihoods.Poisson(), [1000.0], [0.0], [1.0]),
+        (gpflow.likelihoods.StudentT(scale=0.1), [4.0], [0.0], [1.0]),
+        (NegativeBinomial(0.01), [200.0], [3.0], [2.0]),
+        (Binomial(), [250.0, 500.0], [0.0], [1.0]),
+        (Bernoulli(), [1.0], [-1.0], [6.0]),
+        (lk.StudentT(unit=0.5, varying=True), [2.0], [0.0, -3.0], [1.0, 0.3]),
+        (lk.MeanGamma(varying=True), [3.0], [0.5, -4.0], [0.8, 0.3]),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, gpflow.Module) else None,
+)
+def test_densities_narrower_than_the_predictor_are_integrated(likelihood, y, mean, sd):
+    z = np.linspace(-12.0, 12.0, 20_001)[:, None]
+    if len(mean) == 2:
+        u = np.linspace(-8.0, 8.0, 61)
+        z = np.stack(np.broadcast_arrays(z, u), axis=-1).reshape(-1, 2)
+    F = np.array(mean) + np.array(sd) * z
+    logs = likelihood.log_prob(np.zeros((len(F), 1)), F, np.repeat([y], len(F), axis=0))
+    logs = logs - 0.5 * np.sum(z**2 + np.log(2.0 * np.pi), axis=1)
+    step = 24.0 / 20_000 * (1.0 if len(mean) == 1 else 16.0 / 60)
+    moments = np.array([mean]), np.square([sd])
+    X, Y = np.zeros((1, 1)), tf.constant([y], tf.float64)
+    for var in (moments[1], np.diag(moments[1][0])[None]):
+        got = predictive_log_density(likelihood, X, moments[0], var, Y)
+        np.testing.assert_allclose(got, [logsumexp(logs) + np.log(step)], rtol=1e-4)
 
 
 @every

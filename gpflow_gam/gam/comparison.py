@@ -28,6 +28,7 @@ from ..errors import (
 from ..likelihoods import Weighted
 from ..likelihoods.base import checked_observations, unwrapped
 from ..likelihoods.expectations import expectations, mean_curvature
+from ..likelihoods.predictive import predictive_log_density
 from ..models import IterNCGP
 from ..newton.curvatures import curvature
 from ..optimizers.binned.cavities import (
@@ -403,7 +404,7 @@ def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
     for which, cavity in _cavities(fit, folds):
         X, Y, mean = rows_of(fit, which)
         Y = checked_observations(tf.constant(Y), likelihood)
-        density = likelihood.predict_log_density(X, cavity.mean + mean, cavity.var, Y)
+        density = predictive_log_density(likelihood, X, cavity.mean + mean, cavity.var, Y)
         log_prob = np.asarray(likelihood.log_prob(X, cavity.posterior + mean, Y))
         w = weights[which]
         log_likelihood += float(np.sum(w * np.where(w > 0.0, log_prob, 0.0)))

@@ -53,7 +53,13 @@ def labels(number: int) -> Support:
 
 
 class GaussHermite(NDiagGHQuadrature):
-    """GPflow's rule in one dimension, made without TensorFlow, whose first use is slow."""
+    """
+    GPflow's rule in one dimension, made without TensorFlow, whose first use is slow.
+
+    Expectations of densities (``logspace``) have nodes of their own, as they may be far narrower
+    than the predictor: around the integrand's mode, as those of Liu & Pierce (1994), and ever wider
+    apart away from it, where tails need not be normal.
+    """
 
     def __init__(self, number: int = 20) -> None:
         points, weights = hermgauss(number)  # type: ignore[no-untyped-call]
@@ -61,9 +67,25 @@ class GaussHermite(NDiagGHQuadrature):
         self.Z = (np.sqrt(2.0) * points[:, None]).astype(default_float())
         self.dZ = (weights[:, None] / np.sqrt(np.pi)).astype(default_float())
 
+    def logspace(
+        self,
+        fun: Callable[..., tf.Tensor],
+        mean: TensorType,
+        var: TensorType,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tf.Tensor:
+        mean, sd = tf.convert_to_tensor(mean), _deviation(mean, var)
+
+        def logs(z: tf.Tensor) -> tf.Tensor:
+            return fun(mean + sd * z, *args, **kwargs) - 0.5 * tf.square(z)
+
+        z, width = _nodes_of_density(logs, mean)
+        return tf.reduce_logsumexp(logs(z) + width, axis=0)
+
 
 class GaussHermitePlane(NDiagGHQuadrature):
-    """The rule in two dimensions, with its own number of points in each."""
+    """The rule in two dimensions, with its own number of points in each; ``logspace`` as above."""
 
     def __init__(self, first: int, second: int) -> None:
         lines = GaussHermite(first), GaussHermite(second)
@@ -72,6 +94,81 @@ class GaussHermitePlane(NDiagGHQuadrature):
             [np.repeat(lines[0].Z, second, axis=0), np.tile(lines[1].Z, (first, 1))], axis=1
         )
         self.dZ = np.outer(lines[0].dZ, lines[1].dZ).reshape(-1, 1)
+        self._second = lines[1]
+
+    def logspace(
+        self,
+        fun: Callable[..., tf.Tensor],
+        mean: TensorType,
+        var: TensorType,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tf.Tensor:
+        mean, sd = tf.convert_to_tensor(mean), _deviation(mean, var)
+
+        def logs(z: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+            both = tf.concat([z, second + tf.zeros_like(z)], axis=-1)
+            return fun(mean + sd * both, *args, **kwargs) - 0.5 * tf.square(z)
+
+        # a density is narrow in the first predictor, its location, rather than in its scale
+        z, width = _nodes_of_density(lambda z: logs(z, tf.zeros_like(z)), mean[..., :1])
+        u, w = (
+            tf.reshape(
+                tf.constant(np.repeat(a, len(_SPREAD)), mean.dtype), [-1] + [1] * len(mean.shape)
+            )
+            for a in (self._second.Z, np.log(self._second.dZ))
+        )
+        z, width = (tf.concat([a] * len(self._second.Z), axis=0) for a in (z, width))
+        return tf.reduce_logsumexp(logs(z, u) + width + w, axis=0)
+
+
+_FAR = np.sinh(np.linspace(-7.0, 7.0, 33))  # standard deviations at which a mode is looked for
+_ZOOM, _ZOOMS = np.linspace(-1.0, 1.0, 17), 4
+_WIDTHS = 4.0 * 0.5 ** np.arange(15)
+_SPREAD = np.linspace(-1.0, 1.0, 49)
+_REACH = 9.0  # standard deviations beyond which no predictor is
+
+
+def _deviation(mean: TensorType, var: TensorType) -> tf.Tensor:
+    """Standard deviations, no smaller than means can tell."""
+    mean, var = tf.convert_to_tensor(mean), tf.convert_to_tensor(var)
+    least = np.sqrt(np.finfo(mean.dtype.as_numpy_dtype).eps) * (1.0 + tf.abs(mean))
+    return tf.sqrt(tf.maximum(var, tf.square(least)))
+
+
+def _nodes_of_density(
+    logs: Callable[[tf.Tensor], tf.Tensor], like: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Nodes [S, ...] of the integral of ``exp(logs(z))``, and the logarithms of their weights."""
+    ones = [1] * len(like.shape)
+
+    def grid(points: AnyNDArray) -> tf.Tensor:
+        return tf.reshape(tf.constant(points, like.dtype), [-1, *ones])
+
+    def known(z: tf.Tensor) -> tf.Tensor:
+        values = logs(z)
+        return tf.where(tf.math.is_nan(values), tf.constant(-np.inf, like.dtype), values)
+
+    def highest(z: tf.Tensor) -> tf.Tensor:
+        return tf.argmax(known(z), axis=0)
+
+    zeros = tf.zeros_like(like)
+    first = highest(grid(_FAR) + zeros)
+    mode = tf.gather(tf.constant(_FAR, like.dtype), first)
+    half = tf.gather(tf.constant(np.gradient(_FAR), like.dtype), first)
+    for _ in range(_ZOOMS):
+        place = highest(mode + half * grid(_ZOOM))
+        mode += half * tf.gather(tf.constant(_ZOOM, like.dtype), place)
+        half *= 2.0 / (len(_ZOOM) - 1)
+    # the largest distance over which it falls by no more than one
+    sides = [known(mode + sign * grid(_WIDTHS)) for sign in (-1.0, 1.0)]
+    falls = known(mode[None]) - tf.minimum(*sides)
+    unit = tf.reduce_max(tf.where(falls <= 1.0, grid(_WIDTHS), grid(_WIDTHS)[-1]), axis=0)
+    steps = tf.asinh((tf.abs(mode) + _REACH) / unit) * (_SPREAD[1] - _SPREAD[0])
+    mode, unit, steps = (tf.stop_gradient(part) for part in (mode, unit, steps))
+    at = steps * grid(_SPREAD / (_SPREAD[1] - _SPREAD[0]))
+    width = tf.math.log(unit * steps * tf.cosh(at)) - 0.5 * math.log(2.0 * math.pi)
+    return mode + unit * tf.sinh(at), width
 
 
 def fixed_unit(unit: TensorType) -> Parameter:
@@ -90,7 +187,9 @@ class Dispersed(ScalarLikelihood, abc.ABC):
     """Nodes of quadrature over g, where the expectation over f is in closed form."""
 
     def __init__(self, varying: bool = False, **kwargs: Any) -> None:
-        kwargs.setdefault("quadrature", NDiagGHQuadrature(2, NODES) if varying else GaussHermite())
+        kwargs.setdefault(
+            "quadrature", GaussHermitePlane(NODES, NODES) if varying else GaussHermite()
+        )
         super().__init__(**kwargs)
         self.varying = varying
         if varying:

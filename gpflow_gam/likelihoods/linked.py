@@ -9,10 +9,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter, TensorType
 from gpflow.likelihoods import ScalarLikelihood
-from gpflow.quadrature import NDiagGHQuadrature
 
 from ..errors import check_positive
-from .base import NODES, GaussHermite, checked_link, fixed_unit
+from .base import NODES, GaussHermite, GaussHermitePlane, checked_link, fixed_unit
 from .continuous import Heteroskedastic, MeanGamma, StudentT, Tweedie
 
 MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
@@ -66,7 +65,8 @@ class MeanLink(ScalarLikelihood):
         checked_link(link, MEAN_LINKS)
         check_positive("mean", mean)
         varying = base.latent_dim is not None
-        kwargs.setdefault("quadrature", NDiagGHQuadrature(2, NODES) if varying else GaussHermite())
+        rule = GaussHermitePlane(NODES, NODES) if varying else GaussHermite()
+        kwargs.setdefault("quadrature", rule)
         super().__init__(**kwargs)
         self.base, self.link, self.varying = base, link, varying
         if varying:

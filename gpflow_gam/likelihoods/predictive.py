@@ -7,6 +7,7 @@ TensorFlow only, so that all of it can be compiled and exported with a model.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,11 +21,12 @@ import tensorflow_probability as tfp
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood, MonteCarloLikelihood, MultiClass, Ordinal, Softmax
+from gpflow.quadrature import NDiagGHQuadrature
 from scipy.stats import norm
 
 from ..bijectors import as_written
 from ..errors import check_level
-from .base import Quasi, Weighted, is_scalar, unwrapped
+from .base import GaussHermite, GaussHermitePlane, Quasi, Weighted, is_scalar, unwrapped
 from .discrete import FixedSoftmax, normal_nodes
 
 _PAIRS, _INDEPENDENT_PAIRS = 256, 64
@@ -33,6 +35,7 @@ ones, where GPflow has a hundred draws."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # type: ignore[no-untyped-call]
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _DRAWS = 1000
+_ROWS = 2**14  # whose densities are integrated at a time
 _ENTRIES = 2**21  # numbers of a kind that are held at a time where predictors are drawn
 
 _AT_ONCE: ContextVar[bool] = ContextVar("at_once", default=False)
@@ -97,15 +100,45 @@ def predictive_log_density(
 ) -> tf.Tensor:
     """Log-density [..., N] of responses under the distribution of :func:`predictive_moments`."""
     base, var = unwrapped(likelihood), needed(likelihood, mean, var)
-    if _suits_gpflow(base, mean, var):
-        return likelihood.predict_log_density(X, mean, var, Y)
-    if isinstance(base, Softmax) and _is_covariance(mean, var):
-        density = base.log_prob(X, _without_shift(mean, var), Y)
+
+    def block(arrays: Arrays) -> Arrays:
+        return (_log_density(base, *arrays),)
+
+    arrays = tuple(tf.convert_to_tensor(a) for a in (X, mean, var, Y))
+    if tf.executing_eagerly() and len(arrays[1].shape) == 2:
+        (density,) = in_blocks(block, arrays, _ROWS, [arrays[1].dtype])
     else:
+        (density,) = block(arrays)
+    return _counted(likelihood, X, density)
+
+
+def _log_density(
+    base: Likelihood, X: tf.Tensor, mean: tf.Tensor, var: tf.Tensor, Y: tf.Tensor
+) -> tf.Tensor:
+    L, correlated = int(mean.shape[-1]), _is_covariance(mean, var)
+    if isinstance(base, Softmax) and correlated:
+        return base.log_prob(X, _without_shift(mean, var), Y)
+    if correlated and L == 2:  # the first predictor is one that does not depend on the second
+        slope = tf.math.divide_no_nan(var[..., 0, 1], var[..., 1, 1])
+        own = tf.stack([var[..., 0, 0] - slope * var[..., 0, 1], var[..., 1, 1]], axis=-1)
+
+        def log_prob(F: tf.Tensor) -> tf.Tensor:
+            first = F[..., 0] + slope * (F[..., 1] - mean[..., 1])
+            both = tf.stack([first, F[..., 1]], axis=-1)
+            return _by_rows(base.log_prob, X, both, Y)[..., None]
+
+        return GaussHermitePlane(20, 20).logspace(log_prob, mean, own)[..., 0]
+    if not _suits_gpflow(base, mean, var):
         logs = at_nodes(base.log_prob, mean, var, X, Y)
         number = tf.cast(tf.shape(logs)[0], logs.dtype)
-        density = tf.reduce_logsumexp(logs, axis=0) - tf.math.log(number)
-    return _counted(likelihood, X, density)
+        return tf.reduce_logsumexp(logs, axis=0) - tf.math.log(number)
+    rule = getattr(base, "quadrature", None)
+    if type(rule) is not NDiagGHQuadrature or rule.dim > 2:
+        return base.predict_log_density(X, mean, var, Y)
+    # GPflow's nodes are those of the predictor, than which a density may be far narrower
+    base = copy.copy(base)
+    base.quadrature = GaussHermite() if rule.dim == 1 else GaussHermitePlane(20, 20)
+    return base.predict_log_density(X, mean, var, Y)
 
 
 def expected_log_density(
@@ -178,14 +211,22 @@ def at_nodes(
         deviations = tf.einsum("...lk,sk->s...l", roots(var), tf.constant(nodes, mean.dtype))
     else:
         deviations = tf.einsum("...l,sl->s...l", _root(var), tf.constant(nodes, mean.dtype))
+    return _by_rows(function, X, mean + deviations, *Y)
 
-    def rows(t: TensorType) -> tf.Tensor:  # of which GPflow's likelihoods take matrices
+
+def _by_rows(
+    function: Callable[..., tf.Tensor], X: TensorType, F: tf.Tensor, *Y: TensorType
+) -> tf.Tensor:
+    """``function(X, F, *Y)`` at F [S, ..., L], by the matrices that GPflow's likelihoods take."""
+    number = tf.shape(F)[0]
+
+    def rows(t: TensorType) -> tf.Tensor:
         t = tf.convert_to_tensor(t)
         last = tf.shape(t)[-1] if t.shape[-1] is None else t.shape[-1]
-        return tf.reshape(tf.repeat(t[None], len(nodes), axis=0), [-1, last])
+        return tf.reshape(tf.repeat(t[None], number, axis=0), [-1, last])
 
-    values = function(rows(X), tf.reshape(mean + deviations, [-1, L]), *map(rows, Y))
-    return tf.reshape(values, tf.concat([tf.shape(deviations)[:-1], tf.shape(values)[1:]], axis=0))
+    values = function(rows(X), tf.reshape(F, [-1, F.shape[-1]]), *map(rows, Y))
+    return tf.reshape(values, tf.concat([tf.shape(F)[:-1], tf.shape(values)[1:]], axis=0))
 
 
 def _root(var: tf.Tensor) -> tf.Tensor:

@@ -15,6 +15,7 @@ from scipy.special import logsumexp
 
 from ...kernels.fixed_inputs import FixedInputKernel
 from ...likelihoods.base import checked_observations, unwrapped
+from ...likelihoods.predictive import predictive_log_density
 from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_solutions
 from ...posteriors.inducing import Block, InducingMoments, ShapedMoments
@@ -187,8 +188,8 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
             with one_blas_thread(len(draw.moments.mean) <= SMALL):
                 mean, var = draw.moments.total(x, tangents)
             likelihood = unwrapped(draw.likelihood)
-            density = likelihood.predict_log_density(x, mean + shift, np.maximum(var, 0.0), labels)
-            result.append(np.asarray(density))
+            given = mean + shift, np.maximum(var, 0.0), labels
+            result.append(np.asarray(predictive_log_density(likelihood, x, *given)))
         parts.append(logsumexp(result, axis=0) - np.log(len(result)))
     return np.concatenate(parts)
 

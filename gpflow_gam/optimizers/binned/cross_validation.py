@@ -20,6 +20,7 @@ from ...covariances import relative_jitter
 from ...errors import NotPositiveDefinite
 from ...likelihoods import Weighted
 from ...likelihoods.base import checked_observations, in_dtype_of, unwrapped
+from ...likelihoods.predictive import predictive_log_density
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
 from ..minimizers import (
@@ -218,7 +219,7 @@ class LeftOutDensity:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([F, var, *variables])
             Y = in_dtype_of(self._likelihood, Y)
-            density = self._likelihood.predict_log_density(X, F, var, Y)
+            density = predictive_log_density(self._likelihood, X, F, var, Y)
             value = tf.reduce_sum(tf.where(counts > 0.0, counts * density, 0.0))
         gradients = tape.gradient(value, [F, var, *variables], unconnected_gradients="zero")
         return [value, *map(tf.convert_to_tensor, gradients)]
