@@ -171,7 +171,7 @@ def test_state_is_all_there_is(trained: tuple[keras.Model, AdditiveGP]) -> None:
 
 @pytest.mark.slow_but_first
 @pytest.mark.parametrize(
-    ("way", "flags"), [("keras", "changed"), ("weights", "changed"), ("checkpoint", "same")]
+    ("way", "flags"), [("keras", "changed"), ("weights", "changed"), ("checkpoint", "other")]
 )
 def test_round_trips_are_exact(tmp_path: Path, way: str, flags: str) -> None:
     terms = gg.s(0) + gg.s(1, by=2) + gg.ti(0, 1) + gg.s(0, 1, 2)
@@ -189,6 +189,8 @@ def test_round_trips_are_exact(tmp_path: Path, way: str, flags: str) -> None:
     else:
         other = additive(terms, name="saved", distance_aware=True)
         again = dense_network(other)
+        if flags == "other":
+            other.frozen = ("inducing_variable", "kernel", "likelihood")
         if way == "weights":
             model.save_weights(tmp_path / "net.weights.h5")
             again.load_weights(tmp_path / "net.weights.h5")

@@ -115,6 +115,7 @@ def test_a_globe_has_no_seam_and_no_other_degrees() -> None:
         (s(1, bs="mrf", neighbours={"a": ["b"], "b": ["a"]}), None, "areas of a layer are codes"),
         (s(1, bs="mrf", neighbours=RING), {1: 5}, "feature 1 has 5 levels; s.* has 4"),
         (s(0, 1, bs="sos") + s(0), None, "read as a latitude and as a number"),
+        (s(0, by=1) + factor(1), {1: LEVELS}, "read as a multiplier and as a level"),
     ],
 )
 def test_terms_that_a_layer_does_not_take(term: Any, levels: Any, message: str) -> None:

@@ -236,11 +236,11 @@ def test_adapt_starts_from_the_data() -> None:
 def test_levels_and_multipliers() -> None:
     codes = np.arange(N) % 4
     data = np.column_stack([X[:, 0], codes, X[:, 2]])
-    head = additive(gg.s(0, by=2) + gg.factor(1), num_levels={1: 4})
-    head.adapt(data)
+    head = additive(gg.s(0, by=2) + gg.factor(1) + gg.linear(2), num_levels={1: 4})
+    head.adapt(data + np.array([0.0, 0.0, 4.0]))
     parts = head(data, output="components").numpy()
-    assert parts.shape == (N, 3, 1, 2)
-    # a varying coefficient is nothing where its multiplier is zero
+    assert parts.shape == (N, 4, 1, 2)
+    # a varying coefficient is nothing where its multiplier is zero, wherever its data are
     still = data.copy()
     still[:, 2] = 0.0
     np.testing.assert_allclose(head(still, output="components")[:, 1], 0.0, atol=1e-12)

@@ -441,6 +441,7 @@ class AdditiveGP(GPHead):
         message = f"num_data={self.num_data} of {self.name} is smaller than the batch:"
         moments = asserted(moments, fits, [message, forward.num_rows])
         moments = tf.where(fits, moments, tf.constant(np.nan, moments.dtype))  # for XLA
+        self._moves.hold()
         starts = not is_below("mean_function.constant", self.frozen)
         moves = not is_below("variational.site_shift", self.frozen)
         if not (starts or moves):
@@ -693,18 +694,12 @@ class AdditiveGP(GPHead):
 
     def _set_flags(self) -> None:
         super()._set_flags()
-        moves = self._moves
-        moved = {name: p for name, p in self.parameters.items() if is_moved(p)}
-        free = np.ones_like(moves.free)
-        for name, p in moved.items():
-            transform: Any = p.transform
-            free[transform.places] = not is_below(name, self.frozen)
-        if np.any(free != moves.free):  # what was moved so far stays
-            values = [np.array(p) for p in moved.values()]
-            moves.variable.assign(tf.zeros_like(moves.variable))
-            moves.free = free
-            for p, value in zip(moved.values(), values):
-                p.assign(value)
+        free = self._moves.free
+        for name, p in self.parameters.items():
+            if is_moved(p):
+                transform: Any = p.transform
+                free[transform.places] = not is_below(name, self.frozen)
+        self._moved.constraint = None if free.all() else self._moves.kept
         self._moved.trainable = self.trainable and bool(free.any() or not free.size)
         # Keras asks a trainable variable for its regulariser once a loss, in the replica that
         # asks. What add_loss() is given in call() would count a layer twice that is called twice,
@@ -777,8 +772,18 @@ class _Moves:
 
     def __init__(self, weight: keras.Variable) -> None:
         self.variable: tf.Variable = weight.value
-        # False: of a parameter that is frozen
+        # False: of a parameter that is frozen, which has no slope
         self.free: AnyNDArray = np.ones(weight.shape[0], bool)
+        self._held = tf.Variable(tf.zeros_like(self.variable), trainable=False)
+
+    def hold(self) -> None:
+        """Remember what is frozen before an optimizer's step."""
+        if not self.free.all():
+            self._held.assign(self.variable)
+
+    def kept(self, moved: Any) -> tf.Tensor:
+        """The moves after it, by slopes alone: those of momentum and weight decay need none."""
+        return tf.where(self.free, tf.convert_to_tensor(moved), self._held)
 
 
 class _Moved(tfp.bijectors.Identity):
@@ -809,13 +814,14 @@ class _Moved(tfp.bijectors.Identity):
     def _change(self, places: AnyNDArray, shape: tf.TensorShape) -> tf.Tensor:
         # by a product: the gradient of a gather is sparse, which Adam takes many operations for
         moves = tf.convert_to_tensor(self.moves.variable)
-        chosen = tf.constant(np.diag(self.moves.free.astype(float))[places], moves.dtype)
+        every = np.eye(len(self.moves.free))[places]
+        chosen, free = (tf.constant(x, moves.dtype) for x in (every, every * self.moves.free))
 
         @tf.custom_gradient
         def change(moves: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
             return (
                 tf.linalg.matvec(self.factor * chosen, moves),
-                lambda dy: tf.linalg.matvec(chosen / self.factor, dy, transpose_a=True),
+                lambda dy: tf.linalg.matvec(free / self.factor, dy, transpose_a=True),
             )
 
         return tf.reshape(change(moves), shape)

@@ -132,10 +132,12 @@ def head_summary(head: GPHead) -> pd.DataFrame:
     structure = head.structure
     X = structure.reference(_NUM_ROWS)
     features: AnyNDArray = np.zeros((len(X), max(structure.features) + 1))
-    features[:, list(structure.features)] = head.unscaled(X)
+    # of a feature that multiplies, and is read as a number too, the number stays
+    places = sorted(range(structure.width), key=lambda i: structure.kinds[i] != "multiplier")
+    features[:, [structure.features[i] for i in places]] = head.unscaled(X)[:, places]
     moments = np.asarray(head(tf.constant(features), output="components"))
     with head._precision():
-        at = tf.constant(X, head.compute_dtype)
+        at = head.scaled(tf.constant(features))
         priors = [np.asarray(kernel(at, full_cov=False)) for kernel in head.kernel.kernels]
     rows = []
     for i, component in enumerate(structure.components):

@@ -32,9 +32,9 @@ from ..gam.families import family as as_family
 from ..gam.frames.encoding import Encoder
 from ..gam.frames.table import Table
 from ..gam.terms import Terms
-from ..gam.terms.base import Term, as_terms, column_of
+from ..gam.terms.base import Column, FunctionOf, Term, as_terms, column_of
 from ..gam.terms.formula import terms_from_json
-from ..gam.terms.parametric import Levels
+from ..gam.terms.parametric import Levels, RandomEffect
 from ..gam.terms.smooth import KINDS, FactorSmooth, MarkovField, Smooth, SmoothTerm, Tensor
 from ..kernels import AdditiveKernel, ZeroMean
 from ..kernels.additive import OffsetMean
@@ -69,14 +69,19 @@ class Structure:
     """The features that an additive head reads, how, and components of fixed sizes."""
 
     terms: Terms  # every smooth with its number of inducing inputs
-    features: tuple[int, ...]  # indices of the features read; they become columns 0, 1, ... of X
+    columns: tuple[Column, ...]  # features read, which become columns 0, 1, ... of X; see `_apart`
     kinds: tuple[Kind, ...]
     encoder: Encoder
     components: tuple[Component, ...]  # the intercept first
 
     @property
+    def features(self) -> tuple[int, ...]:
+        """Indices of the features that become columns 0, 1, ... of X, some of them twice."""
+        return tuple(map(int, self.columns))
+
+    @property
     def width(self) -> int:
-        return len(self.features)
+        return len(self.columns)
 
     @property
     def joint(self) -> list[Component]:
@@ -88,8 +93,8 @@ class Structure:
     def num_levels(self) -> dict[int, int]:
         """Numbers of levels of the columns of X that hold codes."""
         return {
-            place: len(self.encoder.levels(feature))
-            for place, (feature, kind) in enumerate(zip(self.features, self.kinds))
+            place: len(self.encoder.levels(column))
+            for place, (column, kind) in enumerate(zip(self.columns, self.kinds))
             if kind == "level"
         }
 
@@ -101,7 +106,7 @@ class Structure:
 
     def reference(self, number: int) -> AnyNDArray:
         """Rows [number, D] with the distribution that scaling aims at."""
-        periods = _periods(self.terms, self.features)
+        periods = _periods(self.terms, self.columns)
         return _reference(self.kinds, self.num_levels, periods, number)
 
     def adapted(self, X: AnyNDArray) -> list[Component]:
@@ -109,7 +114,7 @@ class Structure:
         reference = self.reference(len(X))
         constant = np.ptp(X, axis=0) == 0.0  # a unit that is dead so far has no distribution
         X = np.where(constant, reference, X)
-        table = Table({f: X[:, i] for i, f in enumerate(self.features)})
+        table = Table({c: X[:, i] for i, c in enumerate(self.columns)})
         planned = {c.name: c for c in _planned(self.terms, table, self.encoder, X)}
         adapted = []
         for component in self.components:  # a level that does not occur keeps what it has
@@ -135,7 +140,7 @@ def build_structure(
         (_sized(term, each.get(term.label, num_inducing), levels) for term in terms),
         select=terms.select,
     )
-    kinds: dict[int, Kind] = {}
+    kinds: dict[Column, Kind] = {}
     for term in terms:
         for feature, kind in _readings(term):
             if not isinstance(feature, int):
@@ -143,33 +148,41 @@ def build_structure(
                     f"terms of a layer name features by index, such as s(0); got {feature!r} in "
                     f"{term.label}."
                 )
-            before = kinds.get(feature)
-            pair = {before, kind}
-            if before is None or pair == {"multiplier", "number"}:
-                kinds[feature] = kind if before is None else "number"
-            elif before != kind:
-                raise ValueError(
-                    f"feature {feature} is read as a {before} and as a {kind} ({term.label}); "
-                    "pass the layer that column twice, and name one copy in each term."
-                )
-    for feature, kind in kinds.items():
-        if kind == "level" and int(levels.get(feature, 0)) < 2:
+            pair: tuple[Column, Column] = feature, str(feature)
+            column, other = pair[::-1] if kind == "multiplier" else pair
+            for before in (kinds.setdefault(column, kind), kinds.get(other, kind)):
+                both = {before, kind}
+                if len(both) > 1 and ("multiplier" not in both or "level" in both):
+                    raise ValueError(
+                        f"feature {feature} is read as a {before} and as a {kind} ({term.label}); "
+                        "pass the layer that column twice, and name one copy in each term."
+                    )
+    terms = Terms(map(_apart, terms), select=terms.select)
+    for column, kind in kinds.items():
+        if kind == "level" and int(levels.get(int(column), 0)) < 2:
             raise ValueError(
-                f"feature {feature} is read as levels; pass num_levels={{{feature}: K}} with "
+                f"feature {column} is read as levels; pass num_levels={{{column}: K}} with "
                 "K >= 2 for the codes 0 to K - 1."
             )
-    unused = sorted(set(levels) - {f for f, kind in kinds.items() if kind == "level"})
+    unused = sorted(set(levels) - {c for c, kind in kinds.items() if kind == "level"})
     if unused:
         raise ValueError(f"num_levels names feature {unused[0]}, which no term reads as levels.")
-    features = tuple(kinds)
-    counts = {i: levels[f] for i, f in enumerate(features) if kinds[f] == "level"}
-    X = _reference(tuple(kinds.values()), counts, _periods(terms, features), _NUM_ROWS)
-    table = Table({f: X[:, i] for i, f in enumerate(features)})
+    columns = tuple(kinds)
+    counts = {i: levels[int(c)] for i, c in enumerate(columns) if kinds[c] == "level"}
+    X = _reference(tuple(kinds.values()), counts, _periods(terms, columns), _NUM_ROWS)
+    table = Table({c: X[:, i] for i, c in enumerate(columns)})
     encoder = learn_encoder(terms, (), table)
     components = tuple(
         _spread(c) if c.term in curves else c for c in _planned(terms, table, encoder, X)
     )
-    return Structure(terms, features, tuple(kinds.values()), encoder, components)
+    return Structure(terms, columns, tuple(kinds.values()), encoder, components)
+
+
+def _apart(term: Term) -> Term:
+    """The term with a multiplier that is a column of its own, named by text, as scaling keeps 0."""
+    if isinstance(term, (FunctionOf, RandomEffect)) and isinstance(term.by, int):
+        return dataclasses.replace(term, by_=str(term.by))  # type: ignore[arg-type]
+    return term
 
 
 def _is_curve(term: Term) -> bool:
@@ -252,7 +265,7 @@ def _readings(term: Term) -> list[tuple[object, Kind]]:
     return readings
 
 
-def _periods(terms: Terms, features: tuple[int, ...]) -> dict[int, float]:
+def _periods(terms: Terms, columns: tuple[Column, ...]) -> dict[int, float]:
     """Periods of the columns of X that go round."""
     periods = {}
     for term in terms:
@@ -264,7 +277,7 @@ def _periods(terms: Terms, features: tuple[int, ...]) -> dict[int, float]:
                 continue
             if period is None:
                 raise ValueError(f"{term.label}: bs='cyclic' needs period=... in a layer.")
-            periods[features.index(feature)] = float(period)  # type: ignore[arg-type]
+            periods[columns.index(feature)] = float(period)  # type: ignore[arg-type]
     return periods
 
 
