@@ -496,6 +496,28 @@ def test_student_t_ignores_an_outlier(model: Any) -> None:
     assert np.sqrt(np.mean(np.square(gam.predict({"x": x}) - f))) < 0.05
 
 
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize("family", ["gamma", "beta", "custom"])
+def test_parameters_far_from_where_they_begin_are_reached(family) -> None:
+    """Those on a line (softplus) moved by one a round, of a hundred; the truth is scipy's."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=500)
+    m = expit(2.0 * x - 1.0)
+    shape = {"gamma": 1000.0, "beta": 400.0, "custom": 300.0}[family]
+    draws = {
+        "gamma": st.gamma(shape, scale=np.exp(x) / shape),
+        "beta": st.beta(shape * m, shape * (1.0 - m)),
+        "custom": st.t(4.0, m, shape),
+    }
+    y = draws[family].rvs(random_state=rng)
+    if family == "custom":
+        family = fam.Custom(gpflow.likelihoods.StudentT(scale=1.0))
+    gam = gg.GAM(linear("x"), family).fit({"x": x, "y": y}, "y")
+    likelihood = gam.fitted.likelihood
+    found = likelihood.shape if hasattr(likelihood, "shape") else likelihood.scale
+    assert float(found.numpy()) == pytest.approx(shape, rel=0.15)
+
+
 def test_where_most_rows_are_equal_their_width_is_the_standard_deviation() -> None:
     y = np.where(np.arange(100) < 70, 3.0, np.arange(100.0))[:, None]
     assert Sample(y).robust[1] == pytest.approx(np.std(y))
@@ -675,6 +697,9 @@ def test_shares_of_trials_are_successes():
     np.testing.assert_allclose(a, b, atol=1e-3)
     assert learnt(of_trials) == pytest.approx(12.0 * learnt(of_shares), rel=0.01)
     assert learnt(of_shares) < 0.2
+    for g in (of_trials, of_shares):
+        with pytest.raises(ValueError, match="'quasibinomial' is no distribution, and no resp"):
+            g.predict(table, "observation", interval=0.9)
 
 
 def test_what_no_quasi_likelihood_has_is_said(gam):

@@ -492,7 +492,9 @@ class QuasiFamily(Family):
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> None:
         return None
 
-    def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> NoReturn:
+    def sample(
+        self, likelihood: Likelihood, F: AnyNDArray, rng: Generator, trials: MaybeArray = None
+    ) -> NoReturn:
         raise ValueError(
             f"family {self.name!r} is no distribution, and no responses can be drawn from it; take "
             f"{self._instead}, or type='response'."

@@ -509,7 +509,7 @@ def _outcome(fit: FittedGAM) -> Warned:
     elif not result.converged:
         yield (
             f"the fit did not converge: {result.message}. Estimates and their errors may be far "
-            "off: fit again with a larger max_iterations or max_seconds, or fewer terms.",
+            "off: go on with refit(), with larger max_iterations or max_seconds, or fewer terms.",
             ConvergenceWarning,
         )
     chains = None if fit.solution is None else fit.solution.chains

@@ -122,6 +122,13 @@ class Hyperparameters:
                 result[at] = np.ravel(_chain(p, x, gradients[id(p)]))
         return result
 
+    def longest(self, u: AnyNDArray) -> AnyNDArray:
+        """The longest steps of coordinates [K]: one, as of logarithms, or a value's own size."""
+        ones = [np.ones(shape) for shape in self._shapes]
+        values, slopes = self.values(u), self.pullback(u, dict(zip(self.values(u), ones)))
+        size = np.concatenate([np.ravel(values[id(p)]) for p in self.parameters])
+        return np.where(np.abs(slopes - 1.0) < _LINEAR, np.maximum(size, _LONGEST), _LONGEST)
+
     def moved(self, u: AnyNDArray, step: float) -> list[tuple[Parameter, AnyNDArray]]:
         """The parameter of each coordinate, and its value where that one is ``step`` further on."""
         result = []
@@ -346,6 +353,7 @@ _LEAST_CONCAVE = 0.05  # the same share, below which the mean converges before p
 _NEAR = 0.01  # share of the way at which it is tested whether it leads uphill at all
 _SHORT = 0.1  # share of the way below which the step is taken block by block
 _LONGEST = 1.0  # longest step of a likelihood's (logarithmic) parameter
+_LINEAR = 0.1  # how far a parameter's slope in its coordinate may be from one, as softplus has it
 _REMEMBERED = 4  # number of targets that are mixed
 _PRICE = 20.0  # largest cost of a component beyond its gain, in nats: its prior's and its KL's
 _LEAST_NEW = 1e-4  # share of a residual's length that has to be unlike the others
@@ -607,7 +615,7 @@ class Rounds:
                         now, at = self._with_negative(now, at)
                     continue
                 if at.rounds >= limit:
-                    return now, False, f"round limit of {max_rounds} reached"
+                    return now, False, f"round limit of {limit} reached"
                 learns = settled or at.rounds >= _STALE_ROUNDS
                 # digits are of no use while sites still move by much
                 fine = min(at.fine, max(0.1 * tolerance, _STALE_SHARE * at.gain))
@@ -811,7 +819,9 @@ class Rounds:
             return np.zeros_like(phi)
         scale = np.maximum(np.abs(values), _LEAST_SHARE)
         step: AnyNDArray = vectors @ ((vectors.T @ slope) / scale)
-        return step / max(1.0, float(np.max(np.abs(step))) / _LONGEST)
+        if np.max(np.abs(step)) <= _LONGEST:
+            return step
+        return step / max(1.0, float(np.max(np.abs(step) / self.family.longest(phi))))
 
     def _step(
         self, now: Evaluation, target: Point, learns: bool, signed: bool
