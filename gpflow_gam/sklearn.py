@@ -23,6 +23,7 @@ from . import errors
 from .gam import GAM
 from .gam.families import Bernoulli, Binomial, Categorical, Family, Ordinal
 from .gam.families import family as as_family
+from .gam.frames.encoding import check_complete
 from .gam.frames.table import Table
 from .gam.screening import screen_interactions
 from .gam.terms import Surv, Terms, factor, linear, s
@@ -183,7 +184,10 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any) -> pd.DataFrame:
         check_is_fitted(self)
-        return self._frame(X, reset=False)
+        frame = self._frame(X, reset=False)
+        if self.gam_.missing == "drop":  # of the fit alone
+            check_complete(Table(frame), self.gam_.fitted.spec.inputs)
+        return frame
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

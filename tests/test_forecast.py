@@ -243,9 +243,10 @@ def test_order_of_rows_and_units_of_time_do_not_matter(broken) -> None:
     np.testing.assert_allclose(other.predict(data), gam.predict(data), atol=1e-4)
 
 
-def test_months_are_a_step_apart() -> None:
+@pytest.mark.parametrize("zone", [None, "Europe/Rome"])
+def test_months_are_a_step_apart(zone) -> None:
     data = series(2, 96)
-    data["month"] = pd.date_range("2010-01-01", periods=96, freq="MS")
+    data["month"] = pd.date_range("2010-01-01", periods=96, freq="MS", tz=zone)
     by_month = gg.GAM("y ~ s(x) + s(t)", ar1="month").fit(data)
     by_number = gg.GAM("y ~ s(x) + s(t)", ar1="t").fit(data)
     assert parameters(by_month) == pytest.approx(parameters(by_number), rel=1e-6)

@@ -18,6 +18,7 @@ from gpflow_gam.gam.frames.table import Table
 from gpflow_gam.gam.terms import Terms, parse_formula
 from gpflow_gam.gam.terms.formula import terms_from_json
 from gpflow_gam.gam.terms.parametric import Variable
+from gpflow_gam.optimizers.binned import bins
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +371,7 @@ def test_spline_bases_warn_once_a_fit(visits):
     np.testing.assert_array_equal(gam.predict(visits), plain.predict(visits))
 
 
-def test_times_are_days(visits, tmp_path):
+def test_times_are_days(visits, tmp_path, monkeypatch):
     n = len(visits)
     days = np.linspace(0.0, 400.0, n)
     when = pd.Timestamp("2021-03-01") + pd.to_timedelta(days, unit="D")
@@ -394,10 +395,22 @@ def test_times_are_days(visits, tmp_path):
         more.update(rows.tail(n - 150))
         np.testing.assert_allclose(more.predict(rows), zoned.predict(utc), atol=5e-3)
     alone = gg.GAM("y ~ s(when)").fit(data)
-    table = alone.effects("s(when)")
-    assert table["when"].dtype.kind == "M"
-    averaged = alone.partial_dependence("when", [when[3]], num_samples=8)["estimate"].item()
-    assert averaged == pytest.approx(alone.predict(data.iloc[[3]]).item(), abs=1e-4)
+    for one, rows in ((zoned, utc), (alone, data)):
+        table = one.effects("s(when)", num_points=5)
+        assert table["when"].dtype.kind == "M"
+        pd.testing.assert_frame_equal(one.effects("s(when)", table[["when"]]), table)
+        at = [rows["when"][3]]
+        for found in (
+            one.partial_dependence("when", at, num_samples=8),
+            one.avg_predictions(rows, at={"when": at}, num_samples=8),
+        ):
+            expected = one.predict(rows.iloc[[3]]).item()
+            assert found["estimate"].item() == pytest.approx(expected, abs=1e-4)
+        assert len(one.partial_dependence("when", num_points=3, num_samples=8)) == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(bins, "KEPT_ROWS", 100)
+        coded = gg.GAM("y ~ s(when)").fit(zone)
+    np.testing.assert_allclose(coded.predict(utc), zoned.predict(utc), atol=5e-3)
     (ax, *_) = alone.draw().axes
     assert ax.xaxis.get_major_formatter().format_data(ax.get_xlim()[0]).startswith("2021")
     with pytest.warns(gg.ExtrapolationWarning, match="predicted at 2031-03-01T"):

@@ -25,6 +25,7 @@ from gpflow_gam.gam.frames.encoding import (
     learn_levels,
 )
 from gpflow_gam.gam.frames.table import Table, blocks_of, concatenated, plain
+from gpflow_gam.gam.terms.base import Expression
 
 N = 40
 
@@ -95,6 +96,11 @@ def test_numbers_are_one_level_in_every_type():
         np.testing.assert_array_equal(column.encode(Table({"g": np.array(other)})), [1, 2, 0])
     with pytest.raises(ValueError, match="has the level '1' in row 0"):
         column.encode(Table({"g": np.array(["1", "2", "0"])}))
+    truth = pd.DataFrame({"g": ["a", "b", "a"], "t": [True, True, False]})
+    both = learn_levels(Table(truth), Expression.crossed(["g", "t"]), "prior")
+    assert both.levels == ("a:False", "a:True", "b:True")
+    for kind in (bool, int, float):
+        np.testing.assert_array_equal(both.encode(Table(truth.astype({"t": kind}))), [1, 2, 0])
 
 
 @pytest.mark.parametrize(

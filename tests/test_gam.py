@@ -222,6 +222,11 @@ def test_imputing_is_filling_in_by_hand(tmp_path):
     np.testing.assert_array_equal(
         gg.GAM.load(tmp_path / "holes.gam").predict(new), gam.predict(new)
     )
+    # also where the type of a column would not hold them
+    assert g != "a"
+    typed = new.assign(x=pd.array([None, 1], dtype="Int64"), g=pd.Categorical(["a", None]))
+    known = new.assign(x=[x, 1.0], g=["a", g])
+    np.testing.assert_array_equal(gam.predict(typed), expected.predict(known))
     holes.loc[5, "y"] = np.nan
     with pytest.raises(ValueError, match="not the response.*1 missing in 'y'"):
         gg.GAM(TERMS, missing="impute").fit(holes, y="y")

@@ -123,6 +123,9 @@ def test_lags_of_groups_and_times_are_those_of_a_loop():
     expected = [[known.get((g, d - by), np.nan) for by in (1, 2, 3)] for g, d in rows]
     np.testing.assert_array_equal(table.array(lags), expected)
     np.testing.assert_array_equal(table.missing(lags), np.isnan(expected).any(axis=1))
+    days = pd.Series(table.values("t"))
+    for times in (days.dt.tz_localize("UTC"), days - days[0]):
+        np.testing.assert_array_equal(table.beside({"t": times}).array(lags), expected)
     # rows of a part keep what is in others
     keep = np.arange(len(rows)) % 3 == 0
     part = table.rows(keep)

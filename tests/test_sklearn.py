@@ -158,6 +158,11 @@ def test_missing_values():
     imputed = GAMRegressor("0 + 1", missing="impute").fit(holes, y)
     by_hand = np.where(np.isnan(holes), np.sort(np.delete(X[:, 0], 5))[19], holes)  # of 39
     np.testing.assert_array_equal(imputed.predict(holes), imputed.predict(by_hand))
+    words = pd.DataFrame(holes, columns=["x", "z"]).assign(g=np.where(X[:, 1] > 0.0, "a", "b"))
+    model = GAMClassifier("x + g", missing="drop").fit(words, y > 0.0)
+    with pytest.raises(ValueError, match="missing values: 1 in 'x'"):
+        model.predict(words)
+    assert len(model.predict(words.drop(5).assign(z=np.nan))) == 39
 
 
 @pytest.mark.usefixtures("eagerly")

@@ -158,13 +158,14 @@ def test_further_rows_and_proposals_leave_rows_of_weight_zero_out():
 
 
 @pytest.mark.slow
-def test_groups_are_given_for_rows_of_weight_zero_too():
+@pytest.mark.parametrize("missing", ["error", "impute"])
+def test_groups_are_given_for_rows_of_weight_zero_too(missing):
     """Groups are given for all rows, those of weight zero among them."""
     data, mixed = with_garbage()
     labels = np.concatenate(
         [np.repeat(-1, 3), np.arange(90) // 5, [-1, -1], np.arange(90, ROWS) // 5, [-1]]
     )
-    gam = gg.GAM("y ~ s(x, k=5) + factor(g)", weights="w")
+    gam = gg.GAM("y ~ s(x, k=5) + factor(g)", weights="w", missing=missing)
     options = {"criterion": "ncv", "max_iterations": 2}  # the same way, wherever it ends
     ours = gam.fit(mixed, groups=labels, **options).predict(data)
     theirs = gam.fit(data, groups=np.arange(ROWS) // 5, **options)

@@ -196,7 +196,7 @@ def axis_of(fit: FittedGAM, name: Column, number: int) -> list[Any]:
     return list(_shown(readers, np.linspace(low, high, number)))
 
 
-def _shown(readers: Mapping[int, NumericColumn | LevelColumn], values: AnyNDArray) -> AnyNDArray:
+def _shown(readers: Mapping[int, NumericColumn | LevelColumn], values: AnyNDArray) -> Any:
     """Numbers of a column as users know them."""
     reader = next(iter(readers.values()))
     assert isinstance(reader, NumericColumn)
@@ -239,8 +239,7 @@ def _labels(fit: FittedGAM, rows: Population, name: Column) -> Any:
         ((place, reader),) = list(readers_of(fit, name).items())[:1]
     except ValueError as error:
         raise ValueError(f"by: {error} Pass data= to group rows by other columns.") from None
-    values = rows.X[:, place] / reader.factor
-    return values if isinstance(reader, NumericColumn) else reader.shown(values)
+    return reader.shown(rows.X[:, place] / reader.factor)
 
 
 _POINTS = {1: 50, 2: 15}

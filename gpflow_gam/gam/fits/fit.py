@@ -360,7 +360,7 @@ def _decoded(fit: FittedGAM, others: Table, forget: float) -> Table:
 
     for i, ((name, _), reader) in enumerate(spec.encoder.columns.items()):
         if isinstance(reader, NumericColumn):
-            columns[name] = reader.held(fit.X[:, i])
+            columns[name] = reader.shown(fit.X[:, i])
         elif (name, "number") not in spec.encoder.columns:
             levels(name, reader, fit.X[:, i])
     if spec.levels is not None:
@@ -389,7 +389,7 @@ def _in_order(spec: Specification, data: Table) -> Table:
             "all labels."
         )
     ordered = pd.Categorical(values, categories=known, ordered=True)
-    return Table({**data.columns(), name: ordered})
+    return data.beside({name: ordered})
 
 
 WITHOUT_NOISE = ("poisson", "binomial", "zero_inflated_poisson", "hurdle_poisson")
@@ -558,7 +558,7 @@ def update(
     if forget < 1.0 and weights is None:
         weights = FADING
     if weights == FADING:
-        data = Table({**data.columns(), FADING: np.ones(data.num_rows)})
+        data = data.beside({FADING: np.ones(data.num_rows)})
     table, fills = joined(last, data, forget)
     check_same_criterion(last, options, "update()")
     # nothing is left to stand in for

@@ -456,7 +456,7 @@ def with_positions(request: Request, source: Any) -> Any:
         raise ValueError("ar1: rows that are read in blocks have no neighbours; pass one table.")
     time, _, series = (part.strip() for part in str(request.ar1).partition("|"))
     whole = request.ar1 if not series else source.name(time)
-    return Table({**source.columns(), POSITION: source.positions(whole, series or None)})
+    return source.beside({POSITION: source.positions(whole, series or None)})
 
 
 def too_many(remedy: str) -> str:

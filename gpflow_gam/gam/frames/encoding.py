@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import decimal
 import functools
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Number
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from gpflow.base import AnyNDArray
 
 from ..terms.base import Column, Expression, Lags, Term, column_from_json, column_to_json
 from ..terms.parametric import levels_of, parsed, variables_of
-from .table import Distinct, Table, listed, plain
+from .table import Distinct, Table, listed, plain, spans_of
 
 # --- levels as JSON: text, numbers and truth values as they are, others as an object --------------
 
@@ -190,17 +191,13 @@ class NumericColumn:
         entries |= {"limits": list(self.valid_range)} if self.valid_range else {}
         return entries | ({"time": self.time} if self.time else {})
 
-    def shown(self, values: AnyNDArray) -> AnyNDArray:
-        """Values as users know them: times where they are days."""
+    def shown(self, values: AnyNDArray) -> Any:
+        """Values as users know them: times where they are days, with a zone those that had one."""
         if not self.time:
             return values
         spans = (values * _DAY).round().astype(np.int64).astype("timedelta64[us]")
-        return spans if self.time == _SPANS else np.datetime64(0, "us") + spans
-
-    def held(self, values: AnyNDArray) -> Any:
-        """Values as tables hold them: times with their time zone."""
-        shown: Any = self.shown(values)
-        return pd.Series(shown).dt.tz_localize("UTC") if self.time == _ZONED else shown
+        times = spans if self.time == _SPANS else np.datetime64(0, "us") + spans
+        return pd.Series(times).dt.tz_localize("UTC") if self.time == _ZONED else times
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,6 +236,9 @@ class Element(NumericColumn):
         return {**super().to_json(), "element": others}
 
 
+_TRUTH = re.compile(r"(?<![^:])(True|False)(?![^:])")  # among levels that colons join
+
+
 @dataclasses.dataclass(frozen=True)
 class LevelColumn:
     """A column of levels, as codes 0, 1, ..."""
@@ -255,15 +255,15 @@ class LevelColumn:
     def encode(self, table: Table) -> AnyNDArray:
         """The codes as floats [N]; levels that were not there get codes of their own."""
         column = table.distinct(self.name)
-        codes = {level: i for i, level in enumerate(self.levels)}
-        labels = [plain(v) for v in column.values]
+        codes = {self._key(level): i for i, level in enumerate(self.levels)}
+        labels = [self._key(v) for v in column.values]
         place = np.array([codes.get(v, -1) for v in labels], dtype=np.float64)
         encoded: AnyNDArray = place[column.codes]
         strange = encoded < 0
         if not strange.any():
             return encoded
         others = Distinct(column.codes[strange], column.values).occurring()
-        new = list(dict.fromkeys(plain(v) for v in others))
+        new = list(dict.fromkeys(self._key(v) for v in others))
         if self.unseen == "error":
             raise ValueError(
                 f"column {self.name!r} has the level {new[0]!r} in row "
@@ -276,6 +276,12 @@ class LevelColumn:
         # a category that does not occur has no code
         place = np.array([codes.get(v, -1) for v in labels], dtype=np.float64)
         return np.asarray(place[column.codes])
+
+    def _key(self, value: Any) -> Any:
+        """What equal levels have in common: crossed ones are text, where True is to equal 1."""
+        if isinstance(self.name, Expression) and self.name.parts:
+            return _TRUTH.sub(lambda found: str(int(found[0] == "True")), str(value))
+        return plain(value)
 
     def shown(self, codes: AnyNDArray) -> AnyNDArray:
         labels = np.empty(len(codes), dtype=object)
@@ -430,10 +436,7 @@ def numeric_column(
 
 def _days(values: AnyNDArray, time: str) -> AnyNDArray:
     """Times, those with a zone in UTC, or spans of time as days."""
-    if time != _SPANS:
-        spans = pd.to_datetime(pd.Series(values), utc=True) - pd.Timestamp(0, tz="UTC")
-    else:
-        spans = pd.to_timedelta(pd.Series(values))
+    spans = pd.to_timedelta(pd.Series(values)) if time == _SPANS else spans_of(values)
     return np.asarray(spans / pd.Timedelta(days=1), dtype=np.float64)
 
 
@@ -575,14 +578,16 @@ def _most_frequent(column: Distinct, sort: bool) -> Any:
 
 def filled(table: Table, fills: Iterable[Fill]) -> Table:
     """The table without missing values in the columns that have a fill, where it has them."""
-    fills, columns = tuple(fills), table.columns()
-    if not fills:
-        return table
+    columns: dict[Column, Any] = {}
     for fill in fills:
         if fill.name in table and (holes := table.missing(fill.name)).any():
             values = pd.Series(table.raw(fill.name)).reset_index(drop=True)
+            dtype = values.dtype
+            stated = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else ()
+            if not isinstance(dtype, np.dtype) and fill.value not in stated:
+                values = values.astype(object)  # the type may not hold it
             columns[fill.name] = values.mask(np.asarray(holes), fill.value)
-    return Table(columns)
+    return table.beside(columns)
 
 
 # --- columns that a formula makes of others -------------------------------------------------------
@@ -652,9 +657,7 @@ class Design:
                 row = int(np.flatnonzero(bad)[0])
                 place = ", ".join(f"{v} = {table.values(v)[row]!s}" for v in self.variables)
                 raise ValueError(f"{name} is {values[name][row]} in row {row}, where {place}.")
-        whole = Table({**table.columns(), **{name: values[name] for name in self.made}})
-        whole.origin, whole._whole = table.origin, table._whole
-        return whole
+        return table.beside({name: values[name] for name in self.made})
 
     def to_json(self) -> dict[str, Any]:
         readers = [reader.to_json() for reader in self.columns]

@@ -381,6 +381,12 @@ class Table:
         """The columns by name, of which another table can be made; those not yet read are not."""
         return dict(self._columns)
 
+    def beside(self, columns: Mapping[Any, Any]) -> Table:
+        """The same rows, with further columns of theirs, or others in the place of these."""
+        result = Table._of({**self._columns, **columns}, self.num_rows)
+        result.origin, result._whole = self.origin, self._whole
+        return result
+
     def _computed(self, expression: Expression) -> AnyNDArray:
         """The values of an expression, [N]; raises ValueError if its columns hold no numbers."""
         if expression.parts:
@@ -452,7 +458,7 @@ class Table:
             raise ValueError(f"ar1: column {time!r} must hold numbers or times; it holds levels.")
         series: Any = pd.Series(self.values(time))
         if not pd.api.types.is_numeric_dtype(series):
-            series = (pd.to_datetime(series) - pd.Timestamp(0)) / pd.Timedelta("1s")
+            series = spans_of(series) / pd.Timedelta("1s")
         times = series.to_numpy(np.float64)
         codes = self._series(group)
         missing = np.flatnonzero(~np.isfinite(times) | (codes < 0))
@@ -522,6 +528,14 @@ class Table:
 _UNEVEN = 0.1  # share by which steps may differ, as months do
 
 
+def spans_of(times: Any) -> Any:
+    """Times as spans since 1970, of those with a zone in UTC; spans as they are."""
+    series = pd.Series(times)
+    if pd.api.types.is_timedelta64_dtype(series):
+        return series
+    return pd.to_datetime(series, utc=True) - pd.Timestamp(0, tz="UTC")
+
+
 def _steps(lags: Lags, codes: AnyNDArray, times: AnyNDArray | None) -> AnyNDArray:
     """The number of steps from the first time to each row's, or rows of a series; -1 for none."""
     if times is None:
@@ -530,7 +544,7 @@ def _steps(lags: Lags, codes: AnyNDArray, times: AnyNDArray | None) -> AnyNDArra
     if pd.api.types.is_numeric_dtype(series):
         step: Any = 1.0 if lags.step is None else lags.step
     else:
-        series = pd.to_datetime(series)
+        series = spans_of(series)
         step = pd.Timedelta(lags.step or "1D")
     if isinstance(step, str) or not step > type(step)(0):
         raise ValueError(
