@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 _HERE = str(Path(__file__).parent)
 
 
@@ -98,6 +100,11 @@ def imported(name: str, what: str, install: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(f"{what} needs {name} ({error}): pip install {install}.") from error
+
+
+def plain_number(value: Any) -> Any:
+    """A number of numpy's as Python has it, which files can hold; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def check_level(level: float, argument: str = "level") -> None:

@@ -249,7 +249,7 @@ def pivoted_cholesky(
     """
     rest, factor = np.array(variances), np.zeros((min(most, len(variances)), len(variances)))
     chosen: list[int] = []
-    equal = _EQUAL * np.max(variances)
+    equal = _EQUAL * np.max(variances, initial=0.0)
     for j, out in enumerate(factor):
         largest = np.max(rest)
         if largest <= least:  # NaN goes on, to be seen in the factor

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from .errors import plain_number
+
 __all__ = ["SD", "Edf", "Lengthscale"]
 
 
@@ -18,7 +20,8 @@ class Prior:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+            value = plain_number(getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not (0.0 < value < math.inf):
                 raise ValueError(

@@ -164,6 +164,8 @@ def test_a_response_in_the_order_of_other_labels_is_not_taken_as_it_stands():
     for rows in (turned, {"x": turned["x"]}):
         with pytest.raises(ValueError, match=message):
             with_response(rows, data["y"] + 1.0, None)
+    with pytest.raises(ValueError, match="column 'y' has the rows of column 'x' in another order"):
+        Table({"x": turned["x"], "z": [7, 8, 9], "y": data["y"]})
     for y in (data["y"].loc[turned.index], data["y"].to_numpy()[::-1], data["y"][::-1].to_list()):
         table, name = with_response(turned, y, None)
         np.testing.assert_array_equal(table.values(name), [6.0, 5.0, 4.0])

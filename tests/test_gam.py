@@ -130,6 +130,10 @@ def test_frames_have_the_labels_of_the_data(gaussian, softmax):
 
 def test_no_rows(gaussian):
     assert gaussian.predict(DATA.head(0)).shape == (0,)
+    assert gaussian.sample(DATA.head(0), 3).shape == (3, 0)
+    for rows in (pd.DataFrame(index=range(5)), np.zeros((5, 0))):
+        constant = gaussian.predict(rows, terms=[])
+        np.testing.assert_array_equal(constant, gaussian.predict(DATA.head(5), terms=[]))
     assert gaussian.predict(DATA.head(0), type="terms").shape == (0, 5 - 1)
 
 

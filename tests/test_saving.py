@@ -58,7 +58,7 @@ def saved(data, tmp_path_factory):
 @pytest.mark.parametrize(
     ("family", "response", "options"),
     [
-        ("gaussian", "y", {"weights": "w"}),
+        ("gaussian", "y", {"weights": "w", "seed": np.int64(3)}),
         ("negative_binomial", "count", {"offset": "z"}),
         ("ordinal", "label", {}),
         ("poisson", "count", {"variational": "block"}),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import gpflow
+import numpy as np
 import pytest
 
 import gpflow_gam as gg
-from gpflow_gam import factor, linear, random_effect, s, te, ti
+from gpflow_gam import factor, lag, linear, random_effect, s, te, ti
 from gpflow_gam.gam.terms import Terms, parse_formula
 from gpflow_gam.gam.terms.formula import terms_from_json
 from gpflow_gam.gam.terms.parametric import Variable
@@ -86,6 +89,18 @@ def test_lists_that_are_no_terms(given, error, message):
 def test_terms_read_back_from_what_they_print_and_from_json(term):
     assert term == AREAS or parse_formula(repr(term)).terms == Terms([term])
     assert terms_from_json(Terms([term]).to_json()) == Terms([term])
+
+
+def test_numbers_of_numpys_are_those_of_python():
+    def terms(whole, real):
+        smooth = s("x", k=whole(9), edf=real(4)) + s("u", prior=gg.priors.SD(real(2)))
+        period = whole(24), None
+        smooth += s("h", bs="cc", period=whole(24)) + te("h", "z", bs=("cc", None), period=period)
+        return smooth + lag("y", whole(0), whole(3), time="t", step=whole(2))
+
+    ours = terms(np.int64, np.float32)
+    assert repr(ours) == repr(terms(int, float))
+    assert terms_from_json(json.loads(json.dumps(ours.to_json()))) == ours
 
 
 def test_formula_and_objects_are_the_same():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -85,13 +86,13 @@ def backtest(
     if times.isna().any() or not (dates or pd.api.types.is_numeric_dtype(times)):
         raise ValueError(f"time: column {time!r} must hold numbers or dates, in every row.")
     for name, span in (("horizon", horizon), ("window", window)):
-        if span is not None and dates == isinstance(span, (int, float)):
+        if span is not None and dates == isinstance(span, numbers.Real):
             unit = "spans of time such as '7D'" if dates else "numbers"
             raise TypeError(f"{name} must be of {unit}, as {time!r} is; got {span!r}.")
     ahead = pd.Timedelta(horizon) if dates else horizon
     back = pd.Timedelta(window) if dates and window is not None else window
     begins: list[Any]
-    if isinstance(origins, int):
+    if isinstance(origins, (int, np.integer)):
         begins = [times.max() - (i + 1) * ahead for i in reversed(range(origins))]
     else:
         begins = sorted(pd.Timestamp(t) if dates else t for t in origins)

@@ -81,7 +81,7 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
     :param variational: the family of q(U): ``"exact"`` (Gaussian data), ``"sites"``, ``"block"``,
         ``"mean_field"``, ``"covariance"``, ``"precision"``; None takes ``"exact"`` or ``"sites"``,
         and ``"block"`` beyond 5000 inducing values.
-    :param seed: of everything random.
+    :param seed: of everything random, a whole number; 0 for None.
     :raises TypeError, ValueError: naming the argument.
     """
 
@@ -99,7 +99,7 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         missing: str = "error",
         engine: str = "variational",
         variational: str | None = None,
-        seed: int = 0,
+        seed: int | None = 0,
     ) -> None:
         self._response: ResponseSpec | None = None
         offsets = () if offset is None else tuple(as_columns("offset", offset))
@@ -152,7 +152,8 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         self.missing = missing
         self.engine = engine
         self.variational = variational
-        self.seed = seed
+        check_count("seed", seed, 0)
+        self.seed = int(seed or 0)
         self._fit: FittedGAM | None = None
 
     def __repr__(self) -> str:

@@ -57,10 +57,8 @@ def population(
         return Population(fit.X[rows], fit.weights[rows], fit.data.indices[rows])
     names_read = fit.spec.names if part is None else part.components(fit.spec)
     table = in_memory(data)
-    columns = table.columns()
-    for name in names:  # which value does not matter: it is set
-        columns[name] = np.repeat(_any_value(fit, name), table.num_rows)
-    table = Table(columns)
+    # which value does not matter: it is set
+    table = table.beside({n: np.repeat(_any_value(fit, n), table.num_rows) for n in names})
     if weights is None and not each and fit.spec.weights is not None and fit.spec.weights in table:
         weights = fit.spec.weights
     if weights is not None:
@@ -505,6 +503,7 @@ class Averager(Inspected):
         :raises ValueError: naming the argument or column.
         """
         over = Averaging(self, scale, level, unconditional, num_samples, seed)
+        check_count("num_points", num_points)
         fit, names = over.fit, as_columns("columns", columns)
         if not names or len(set(names)) < len(names):
             raise ValueError(

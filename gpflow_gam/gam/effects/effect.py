@@ -187,6 +187,7 @@ def make_grid(
     fit: FittedGAM, component: Component, grid: Any = None, num_points: int | None = None
 ) -> Grid:
     """The points of a user's grid, or an even grid over the data."""
+    check_count("num_points", num_points)
     readers = [reader_of(fit, m) for m in component.margins]
     names = [r.name for r in readers]
     if grid is None:

@@ -16,7 +16,7 @@ from gpflow.posteriors import PrecomputeCacheType
 from scipy.special import ndtr
 
 from ...bijectors import frozen_copy
-from ...errors import ExtrapolationWarning, HeavyTailWarning, warn_caller
+from ...errors import ExtrapolationWarning, HeavyTailWarning, check_count, warn_caller
 from ...kernels import AdditiveKernel
 from ...kernels.correlation import Values, parameters_of, with_values
 from ...likelihoods import Weighted
@@ -807,4 +807,5 @@ class Inspected:
         return self._fit
 
     def _chosen_seed(self, seed: int | None) -> int:
+        check_count("seed", seed, 0)
         return self.seed if seed is None else seed

@@ -43,7 +43,16 @@ from ..frames.encoding import (
     learn_fills,
     numeric_column,
 )
-from ..frames.table import Blocks, Occurring, Table, blocks_of, concatenated, in_blocks, located
+from ..frames.table import (
+    Blocks,
+    Occurring,
+    Table,
+    blocks_of,
+    check_order,
+    concatenated,
+    in_blocks,
+    located,
+)
 from ..terms import Surv, Terms, factor, linear
 from ..terms.base import Column, ResponseSpec, Term, as_column, columns_of, variables_of
 from ..terms.parametric import AllColumns, Linear, Transformed, Variable
@@ -75,8 +84,8 @@ def with_response_as(data: Any, y: Any, name: Column) -> Table:
     table = Table(result)
     if column == name:
         return table
-    columns = {n: v for n, v in table.columns().items() if n != column}
-    return Table({**columns, name: table.raw(column)})
+    others = table.only(n for n in table.names if n != column)
+    return others.beside({name: table.raw(column)})
 
 
 def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, ResponseSpec]:
@@ -100,7 +109,8 @@ def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, 
     shape, rows = np.shape(y), table.num_rows
     if shape not in ((rows,), (rows, 1)):
         raise ValueError(f"y must have one value a row of data, {rows}; got shape {shape}.")
-    _check_order(data, y)
+    columns = data.values() if isinstance(data, Mapping) else [data]
+    check_order([*(("data", column) for column in columns), ("y", y)])
     values = Table({"y": y}).raw("y")  # as a column is read: with its categories, or its mask
     name: Any = getattr(y, "name", None)
     known = pd.Series(np.asarray(table.raw(name))) if name in table else None
@@ -109,23 +119,7 @@ def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, 
         name = "y" if not isinstance(name, str) or not name or name in table else name
         while name in table:
             name += "_"
-    return Table({**{n: table.raw(n) for n in table.names}, name: values}), name
-
-
-def _check_order(data: Any, y: Any) -> None:
-    """Raise ValueError if y has the labels of data's rows in another order."""
-    columns = list(data.values()) if isinstance(data, Mapping) else [data]
-    given = [c.index for c in [*columns, y] if isinstance(getattr(c, "index", None), pd.Index)]
-    if len(given) < 2 or given[0].equals(given[-1]):
-        return
-    rows, own = given[0], given[-1]
-    if rows.is_unique and own.is_unique and len(rows) == len(own) and rows.isin(own).all():
-        at = int(np.flatnonzero(rows != own)[0])
-        raise ValueError(
-            f"y has the rows of data in another order: in place {at} data has the row labelled "
-            f"{rows[at]!r}, and y that of {own[at]!r}. Pass y.loc[data.index], or, where they go "
-            "together as they stand, y.to_numpy()."
-        )
+    return table.beside({name: values}), name
 
 
 # --- formulas ------------------------------------------------------------------------------------

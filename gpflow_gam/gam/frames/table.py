@@ -207,10 +207,15 @@ class Table:
     def __init__(self, data: Any) -> None:
         self._whole: tuple[Table, Any] | None = None  # of which this has some rows, and which
         self._made: dict[Any, AnyNDArray] = {}  # arrays of columns that hold them, and of lags
+        self.origin: AnyNDArray | None = None
+        """The places that rows had in the table of which :meth:`rows` took some; None for all."""
+        self.num_rows = 0
         if isinstance(data, Table):
             self._columns: dict[Any, Any] = data._columns
-            self._whole, self._made = data._whole, data._made
+            self._whole, self._made, self.origin = data._whole, data._made, data.origin
+            self.num_rows = data.num_rows
         elif isinstance(data, Mapping):
+            check_order((f"column {name!r}", values) for name, values in data.items())
             self._columns = {
                 as_column(name, name): _one_dimensional(name, v) for name, v in data.items()
             }
@@ -221,6 +226,7 @@ class Table:
             names = list(data.columns)
             _check_names(names)
             self._columns = {as_column(name, name): data[name] for name in names}
+            self.num_rows = len(data)  # which may have no columns
         else:
             matrix = _array(data)
             if matrix.ndim != 2:
@@ -229,12 +235,11 @@ class Table:
                     f"{type(data).__name__} of shape {matrix.shape}."
                 )
             self._columns = {i: _unmasked(matrix[:, i]) for i in range(matrix.shape[1])}
+            self.num_rows = len(matrix)
         lengths = {name: len(values) for name, values in self._columns.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns must be of one length; got {lengths}.")
-        self.num_rows = next(iter(lengths.values()), 0)
-        self.origin: AnyNDArray | None = None
-        """The places that rows had in the table of which :meth:`rows` took some; None for all."""
+        self.num_rows = next(iter(lengths.values()), self.num_rows)
 
     @property
     def names(self) -> list[Any]:
@@ -599,6 +604,21 @@ def _check_names(names: list[Any]) -> None:
         raise ValueError(f"data has the column(s) {sorted(map(str, twice))} twice.")
 
 
+def check_order(columns: Iterable[tuple[str, Any]]) -> None:
+    """Raise ValueError if one has the labels of the first one's rows in another order."""
+    labelled = [(c, v.index) for c, v in columns if isinstance(getattr(v, "index", None), pd.Index)]
+    for name, own in labelled[1:]:
+        first, rows = labelled[0]
+        comparable = rows.is_unique and own.is_unique and len(rows) == len(own)
+        if comparable and not rows.equals(own) and rows.isin(own).all():
+            at = int(np.flatnonzero(rows != own)[0])
+            raise ValueError(
+                f"{name} has the rows of {first} in another order: in place {at} {first} has the "
+                f"row labelled {rows[at]!r}, and {name} that of {own[at]!r}. Bring them in one "
+                "order by .loc[], or, where they go together as they stand, take .to_numpy()."
+            )
+
+
 def _one_dimensional(name: Any, values: Any) -> Any:
     if isinstance(values, (pd.Series, Deferred)):
         return values
@@ -794,7 +814,7 @@ def concatenated(tables: Sequence[Table]) -> Table:
             columns[name] = pd.concat([pd.Series(p, dtype=object) for p in parts])
         else:
             columns[name] = np.concatenate([t.values(name) for t in tables])
-    return Table(columns)
+    return Table._of(columns, sum(t.num_rows for t in tables))
 
 
 def _categories(values: Any) -> pd.Categorical:

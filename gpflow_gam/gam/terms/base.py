@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ...errors import check_choice
+from ...errors import check_choice, plain_number
 from ...priors import Prior
 
 if TYPE_CHECKING:
@@ -626,15 +626,16 @@ def checked_k(function: str, k: object, columns: int = 1) -> int | None:
         numbers = [checked_k(function, number) for number in k]
         known = [number for number in numbers if number is not None]
         return math.prod(known) if len(known) == len(numbers) else None
+    k = plain_number(k)
     if k is None or (type(k) is int and k == -1):
         return None
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         each = f", or one for each of {columns} columns" if columns > 1 else ""
         raise ValueError(
             f"{function}(): k, the number of inducing inputs, must be a whole number of at least "
             f"1{each}; got {k!r}."
         )
-    return int(k)
+    return k
 
 
 def checked_by(function: str, columns: tuple[Column, ...], by: object) -> Column | Term | None:

@@ -13,7 +13,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
-from ...errors import check_choice
+from ...errors import check_choice, plain_number
 from ...kernels.shaped import SHAPES
 from ...priors import Prior, checked_priors
 from .base import (
@@ -242,7 +242,7 @@ def _by_area(argument: str, value: Any) -> dict[Level, Any]:
 
 
 def _level(argument: str, value: Any) -> Level:
-    level = value.item() if isinstance(value, np.generic) else value
+    level = plain_number(value)
     if not isinstance(level, (str, int, float, bool)):
         raise TypeError(f"s(): {argument}: areas are text or numbers; got {value!r}.")
     return level
@@ -361,7 +361,7 @@ class SmoothTerm(FunctionOf):
         super().__post_init__()
         name = self.function
         object.__setattr__(self, "bs", self._each("bs", self.bs, lambda b: checked_kind(name, b)))
-        object.__setattr__(self, "period", self._each("period", self.period, lambda p: p))
+        object.__setattr__(self, "period", self._each("period", self.period, plain_number))
         for kind, period in zip(self.kinds, self.periods):
             _checked_period(name, kind, period)
 
@@ -556,6 +556,8 @@ class Lag(Tensor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("first", "last", "step"):
+            object.__setattr__(self, name, plain_number(getattr(self, name)))
         ends = self.first, self.last
         if not all(type(end) is int for end in ends) or not 0 <= ends[0] < ends[1]:
             raise ValueError(
@@ -669,6 +671,7 @@ def s(
     priors = checked_priors("s", prior)
     if priors and kernel is not None:
         raise ValueError("s(): a kernel of your own has its own priors; leave prior out.")
+    edf = plain_number(edf)
     if edf is not None:
         known = isinstance(edf, (int, float)) and 0.0 < edf < np.inf
         if not known or kernel or priors or id or shape:
