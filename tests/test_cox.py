@@ -542,6 +542,25 @@ def test_competing_events_are_shared_out():
         gg.cumulative_incidence({"a": gams["a"]}, new, t)
 
 
+def test_incidences_of_short_lives_beside_long_ones():
+    """Most is over before the first of even steps to the last time."""
+    rng = np.random.default_rng(8)
+    x = rng.uniform(-2.0, 2.0, 2000)
+    first = np.exp(2.0 * x) * rng.exponential(size=2000) ** 2.0
+    second = np.exp(2.0 * x + 0.5 * rng.normal(size=2000))
+    data = pd.DataFrame({"x": x, "time": np.minimum(first, second), "a": first < second})
+    data["b"] = ~data["a"]
+    a = gg.GAM("Surv(time, a) ~ x", "weibull").fit(data)
+    b = gg.GAM("Surv(time, b) ~ x", "lognormal").fit(data)
+    new, last = pd.DataFrame({"x": [-1.8]}), 10.0 * data["time"].max()
+    got = gg.cumulative_incidence({"a": a, "b": b}, new, last).set_index("cause")["estimate"]
+    t = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, 20_001) * last])
+    alive = [gam.survival(new, t, unconditional=False)["estimate"].to_numpy() for gam in (a, b)]
+    truth = -np.sum(np.diff(alive[0]) * 0.5 * (alive[1][1:] + alive[1][:-1]))
+    assert got["a"] == pytest.approx(truth, abs=0.01)
+    assert got.sum() == pytest.approx(1.0, abs=1e-6)
+
+
 def test_bad_starts_are_named():
     data = lives(50)
     with pytest.raises(ValueError, match="start must be less than 'stop' of its row"):

@@ -398,6 +398,30 @@ def test_survival_begins_at_one(table, times, weibull, both, tmp_path):
         gg.GAM.load(tmp_path / "gam").survival(few)
 
 
+def test_curves_of_a_new_group_are_those_of_scipy():
+    """Its level is uncertain by ten scales; ends of intervals were above estimates."""
+    rng = np.random.default_rng(3)
+    group = np.repeat(np.arange(40), 10)
+    time = np.exp(rng.normal(0.0, 0.8, 40)[group] + 0.08 * rng.normal(size=len(group)))
+    table = pd.DataFrame({"g": group.astype(str), "time": time, "event": 1})
+    gam = gg.GAM(gg.random_effect("g"), "lognormal").fit(table, Surv("time", "event"))
+    new, t = pd.DataFrame({"g": ["new"]}), np.geomspace(0.2, 600.0, 40)
+    (mean,), (sd,) = gam.predict(new, "link", se=True, unconditional=False)
+    scale = learnt(gam)
+    got, wide = (gam.survival(new, t, unconditional=each) for each in (False, True))
+    z = (np.log(t) - mean) / scale
+    away = st.norm.ppf(0.975) * sd / scale
+    np.testing.assert_allclose(got["estimate"], st.norm.sf(z / np.hypot(1.0, sd / scale)))
+    np.testing.assert_allclose(got["lower"], st.norm.sf(z + away), atol=1e-9)
+    np.testing.assert_allclose(got["upper"], st.norm.sf(z - away), atol=1e-9)
+    few = wide[wide["time"] < 3.0]
+    assert np.all((few["lower"] < few["estimate"]) & (few["estimate"] < few["upper"]))
+    area = gam.restricted_mean(new, t)["estimate"]
+    s = np.hypot(scale, sd)
+    below = st.lognorm(s, scale=np.exp(mean + s**2)).cdf(t) * np.exp(mean + 0.5 * s**2)
+    np.testing.assert_allclose(area, below + t * st.lognorm(s, scale=np.exp(mean)).sf(t), rtol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["weibull", "both"])
 def test_survival_curves_are_those_of_drawn_predictors(request, table, times, which):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from scipy.integrate import cumulative_trapezoid
-from scipy.special import ndtr, ndtri
+from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import norm
 
 from ..errors import check_count, check_level
@@ -36,15 +35,77 @@ if TYPE_CHECKING:
 __all__ = ["cumulative_incidence"]
 
 _TIMES = 101  # number of times of a default grid
-_NODES = {1: 32, 2: 12}  # quadrature nodes for each predictor, by the number of predictors
+_NODES, _SCALE_NODES = 32, 16  # of quadratures over a predictor, and over that of a scale
+_GRID = np.arange(-20.0, 4.0, 0.5)
+"""Where a trapezoidal rule over the logarithm of a standard exponential variable is exact."""
+_LEAST = 1e-300  # share of which a logarithm is taken
 _OVER_TIME = 64  # nodes of an integral over time
-_STEPS = 200  # of a cumulative incidence
+_STEPS = 100  # of a cumulative incidence, even ones, and as many that are even in logarithms
+_SHORT = 1e-6  # the end of the first of them, against the longest time
 _SAMPLES = 1000  # draws of curves whose hazards change in time
 _BASELINES = 200  # number of baselines among them
-_TOGETHER = 2**22  # numbers that are drawn in one go
+_TOGETHER = 2**23  # numbers that are drawn in one go
 
-Measure = Callable[[Likelihood, AnyNDArray], AnyNDArray]
-"""A share between 0 and 1 for each of T times, [N, T], of predictors [N, L]."""
+Score = Callable[[Likelihood, AnyNDArray], AnyNDArray]
+"""What rises with the share that has died by each of T times, [N, T], of predictors [N, L]."""
+
+
+class _Normal:
+    """Scores of which the share that has died is the normal distribution function."""
+
+    def survived(self, z: AnyNDArray) -> AnyNDArray:
+        return np.asarray(ndtr(-z))
+
+    def died(self, z: AnyNDArray) -> AnyNDArray:
+        return np.asarray(ndtr(z))
+
+    def hazard(self, z: AnyNDArray) -> AnyNDArray:
+        return np.asarray(-log_ndtr(-z))
+
+    def score(self, survived: AnyNDArray, died: AnyNDArray) -> AnyNDArray:
+        ends = (ndtri(np.maximum(share, _LEAST)) for share in (died, survived))
+        below, above = ends
+        return np.where(died < 0.5, below, -above)
+
+    def expected(self, z: AnyNDArray, sd: AnyNDArray) -> AnyNDArray:
+        """The mean share that has survived, of scores N(z, sd^2)."""
+        return self.survived(z / np.sqrt(1.0 + np.square(sd)))
+
+
+class _Proportional:
+    """Scores that are logarithms of cumulative hazards."""
+
+    def survived(self, z: AnyNDArray) -> AnyNDArray:
+        return np.asarray(np.exp(-self.hazard(z)))
+
+    def died(self, z: AnyNDArray) -> AnyNDArray:
+        return np.asarray(-np.expm1(-self.hazard(z)))
+
+    def hazard(self, z: AnyNDArray) -> AnyNDArray:
+        with np.errstate(over="ignore"):
+            return np.exp(z)
+
+    def score(self, survived: AnyNDArray, died: AnyNDArray) -> AnyNDArray:
+        few = -np.log1p(-np.clip(died, _LEAST, 0.5))
+        return np.log(np.where(died < 0.5, few, -np.log(np.maximum(survived, _LEAST))))
+
+    def expected(self, z: AnyNDArray, sd: AnyNDArray) -> AnyNDArray:
+        """The mean share that has survived, of scores N(z, sd^2)."""
+        z, sd = np.broadcast_arrays(z, sd)
+        result, wide = np.zeros(z.shape), sd > 1.0
+        for node, weight in zip(*_hermite(_NODES)):
+            result[~wide] += weight * self.survived(z[~wide] + node * sd[~wide])
+        # over the logarithm of a standard exponential variable, which has to exceed the score
+        weights = np.exp(_GRID - np.exp(_GRID))
+        for node, weight in zip(_GRID, weights / weights.sum()):
+            result[wide] += weight * ndtr((node - z[wide]) / sd[wide])
+        return result
+
+
+def _hermite(number: int) -> tuple[AnyNDArray, AnyNDArray]:
+    """Nodes and weights of means over a standard normal variable."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(number)  # type: ignore[no-untyped-call]
+    return nodes, weights / weights.sum()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,25 +170,28 @@ class Lifetimes:
             )
         return t
 
-    def curve(self, t: AnyNDArray) -> Measure:
-        """Probabilities of exceeding times ``t`` [T]."""
+    @property
+    def scale(self) -> _Normal | _Proportional:
+        """What scores are: nearly linear in predictors and the family's scale."""
+        return _Proportional() if isinstance(self.family, (Cox, Weibull)) else _Normal()
 
-        def measure(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-            S = self.family.survival(likelihood, t, F[..., None, :])
-            return np.where(t > 0.0, S, 1.0) if self.positive else S
+    def score(self, t: AnyNDArray) -> Score:
+        """Those of times ``t`` [T]; of a time of zero, whose score is infinite, any."""
+        known = np.where(t > 0.0, t, 1.0) if self.positive else t
+        return lambda likelihood, F: self.family.score(likelihood, known, F[..., None, :])
 
-        return measure
-
-    def mean_curve(self, t: AnyNDArray) -> Measure:
-        """Restricted means as a share of times ``t`` [T]: averages of the curve up to each."""
-        nodes, weights = np.polynomial.legendre.leggauss(_OVER_TIME)  # type: ignore[no-untyped-call]
-        curve = self.curve((t[:, None] * 0.5 * (1.0 + nodes)).ravel())
-
-        def measure(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-            S = curve(likelihood, F).reshape(len(F), len(t), len(nodes))
-            return np.asarray(S @ (0.5 * weights))
-
-        return measure
+    def expected(self, t: AnyNDArray, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
+        """Posterior means of curves, [N, T], of predictors of mean and variance [N, L]."""
+        score, likelihood, sd = self.score(t), self.fit.likelihood, np.sqrt(var)
+        nodes, weights = _hermite(_SCALE_NODES) if mean.shape[1] > 1 else (np.zeros(1), np.ones(1))
+        location = np.eye(mean.shape[1])[0]
+        result: Any = 0.0
+        for node, weight in zip(nodes, weights):
+            at = mean + node * (1.0 - location) * sd
+            z = score(likelihood, at)  # linear in the location
+            spread = np.abs(score(likelihood, at + location * sd) - z)
+            result = result + weight * self.scale.expected(z, spread)
+        return np.asarray(result)
 
     def table(
         self, data: Any, t: AnyNDArray, means: bool, level: float, unconditional: bool, seed: int
@@ -137,21 +201,32 @@ class Lifetimes:
         if self.moving:
             return self._drawn(data, t, means, level, unconditional, seed)
         parts, z = [], float(norm.ppf(0.5 + 0.5 * level))
-        measure, unit = (self.mean_curve(t), t) if means else (self.curve(t), 1.0)
+        over, weights = _over(t) if means else (t, np.ones(1))
+        unit = t if means else 1.0
+
+        def averaged(shares: AnyNDArray) -> AnyNDArray:
+            """Restricted means as a share of times: averages of the curve up to each."""
+            return np.asarray(shares.reshape(len(shares), len(t), -1) @ weights)
+
+        def score(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+            z = self.score(over)(likelihood, F)
+            if not means:
+                return z
+            return scale.score(averaged(scale.survived(z)), averaged(scale.died(z)))
+
+        scale = self.scale
         for start, table in blocks(data, self.fit.spec.inputs):
             with located(start, table.num_rows):
                 X = encoded(self.fit, table)
             mean, var = self.fit.predict_link(X)
-            estimate = _expected(self.fit.likelihood, measure, mean, var)
+            estimate = averaged(self.expected(over, mean, var))
             if len(self.draws) or mean.shape[1] > 1:
-                ends = self._interval(measure, X, z)
+                scores = self._interval(score, X, z)
             else:  # a share moves one way with the predictor, and ends of intervals go through
-                low, high = (
-                    measure(self.fit.likelihood, mean + sign * z * np.sqrt(var))
-                    for sign in (-1.0, 1.0)
-                )
-                ends = np.minimum(low, high), np.maximum(low, high)
-            three = [estimate, *ends]
+                away = z * np.sqrt(var)
+                scores = [score(self.fit.likelihood, mean + d) for d in (-away, away)]
+            ends = [scale.survived(each) for each in scores]
+            three = [estimate, np.minimum(*ends), np.maximum(*ends)]
             if self.positive:
                 three = [np.where(t > 0.0, v, 1.0) for v in three]
             parts.append(_lines(start, t, *(unit * v for v in three)))
@@ -170,7 +245,7 @@ class Lifetimes:
         starts = grid
         if fit.data.available:
             starts = np.unique(entry(np.asarray(fit.data.responses[: fit.number])))
-            starts = starts if len(starts) <= _STEPS else grid
+            starts = starts if len(starts) <= 2 * _STEPS else grid
         steps = np.unique(np.concatenate([[0.0], t, edges, grid, starts]))
         steps = steps[steps <= last]
         since = starts[np.maximum(np.searchsorted(starts, steps[:-1], "right") - 1, 0)]
@@ -218,32 +293,25 @@ class Lifetimes:
             learnt.set(solution.rounds.family.get() + step)
             yield unwrapped(copied), part + response @ step
 
-    def _interval(self, measure: Measure, X: AnyNDArray, z: float) -> tuple[AnyNDArray, AnyNDArray]:
-        """Intervals [N, T] that allow for uncertain hyperparameters, the family's own too."""
-        # Normal on a scale on which curves are nearly linear in predictors and scale: of hazards
-        # that are proportional that of their logarithm, and otherwise the normal quantile.
-        fit, hazards = self.fit, isinstance(self.family, (Cox, Weibull))
-
-        def scaled(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
-            S = np.clip(measure(likelihood, F), 1e-300, 1.0 - 1e-16)
-            return np.asarray(np.log(-np.log(S)) if hazards else ndtri(S))
+    def _interval(self, score: Score, X: AnyNDArray, z: float) -> list[AnyNDArray]:
+        """Scores' intervals [N, T], with uncertain hyperparameters, the family's own too."""
+        fit = self.fit
 
         def variance(likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
             """Variance that uncertain predictors cause, to first order, [N, T]."""
             sd, result = np.sqrt(np.maximum(var, 0.0)), np.zeros_like(at)
             for axis in np.eye(mean.shape[1]):
-                ends = [scaled(likelihood, mean + sign * axis * sd) for sign in (-1.0, 1.0)]
+                ends = [score(likelihood, mean + sign * axis * sd) for sign in (-1.0, 1.0)]
                 result += np.square(0.5 * (ends[1] - ends[0]))
             return result
 
         mean, var = fit.predict_link(X)
-        at = scaled(fit.likelihood, mean)
+        at = score(fit.likelihood, mean)
         total = np.zeros_like(at) if len(self.draws) else variance(fit.likelihood, mean, var)
         for likelihood, mean, var in self.moments(X):
-            total += variance(likelihood, mean, var) + np.square(scaled(likelihood, mean) - at)
+            total += variance(likelihood, mean, var) + np.square(score(likelihood, mean) - at)
         half = z * np.sqrt(total / max(len(self.draws), 1))
-        ends = [np.exp(-np.exp(e)) if hazards else ndtr(e) for e in (at - half, at + half)]
-        return np.minimum(*ends), np.maximum(*ends)
+        return [at - half, at + half]
 
     def moments(self, X: AnyNDArray) -> list[tuple[Likelihood, AnyNDArray, AnyNDArray]]:
         """Likelihood, and means and variances [N, L] of predictors, at each draw."""
@@ -265,20 +333,11 @@ def _lines(
     return pd.DataFrame(where | parts)
 
 
-def _expected(
-    likelihood: Likelihood, measure: Measure, mean: AnyNDArray, var: AnyNDArray
-) -> AnyNDArray:
-    """The posterior mean, [N, T], of predictors of mean and variance [N, L]."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(  # type: ignore[no-untyped-call]
-        _NODES[mean.shape[1]]
-    )
-    weights, sd = weights / weights.sum(), np.sqrt(var)
-    return np.asarray(
-        sum(
-            np.prod(weights[list(at)]) * measure(likelihood, mean + nodes[list(at)] * sd)
-            for at in itertools.product(range(len(nodes)), repeat=mean.shape[1])
-        )
-    )
+def _over(t: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+    """Times up to each of ``t`` [T], those of one behind those of another, and their weights."""
+    nodes, weights = np.polynomial.legendre.leggauss(_OVER_TIME)  # type: ignore[no-untyped-call]
+    root = 0.5 * (1.0 + nodes)  # cubes are dense where lives may be over long before a last time
+    return (t[:, None] * root**3).ravel(), 1.5 * weights * np.square(root)
 
 
 class SurvivalCurves(Inspected):
@@ -392,11 +451,13 @@ def cumulative_incidence(
     t = lives[0].times(times)
     for each in lives[1:]:
         each.times(t)
-    steps = np.unique(np.concatenate([[0.0], t, np.linspace(0.0, np.max(t), _STEPS + 1)]))
+    # lives may be over long before the last time
+    grid = np.linspace(0.0, 1.0, _STEPS + 1), np.geomspace(_SHORT, 1.0, _STEPS)
+    steps = np.unique(np.concatenate([t, *(np.max(t) * ends for ends in grid)]))
     at, rng = np.searchsorted(steps, t), np.random.default_rng(seed)
     parts: list[pd.DataFrame] = []
     inputs = list(dict.fromkeys(name for each in lives for name in each.fit.spec.inputs))
-    most = max(1, _TOGETHER // (num_samples * len(gams) * len(t)))
+    most = max(1, _TOGETHER // (num_samples * len(gams) * len(steps)))
     for start, table in blocks(data, inputs):
         with located(start, table.num_rows):
             rows = [encoded(each.fit, table) for each in lives]
@@ -421,19 +482,20 @@ def _shares(
     rng: np.random.Generator,
 ) -> AnyNDArray:
     """Draws of the incidence of each cause by times ``t`` of some rows, [S, K, N, T]."""
-    result = []
-    for i, group in enumerate(np.array_split(np.arange(number), max(map(len, moments)))):
-        H = []
-        for each, of in zip(lives, moments):
-            likelihood, mean, var = of[i % len(of)]
-            z = rng.standard_normal((len(group), *mean[part].shape))
-            F = mean[part] + np.sqrt(np.maximum(var[part], 0.0)) * z
-            H.append(-np.log(np.maximum(each.curve(t)(likelihood, F), 1e-300)))
-        risk = np.diff(np.stack(H, axis=1), axis=-1)
-        total = risk.sum(axis=1, keepdims=True)
-        # of those alive at a step's start, by the cause's share of the step's hazard
-        before = total.cumsum(axis=-1) - total
-        ended = np.exp(-before) * -np.expm1(-total)
-        shares = np.divide(risk, total, out=np.zeros_like(risk), where=total > 0.0) * ended
-        result.append(np.pad(shares.cumsum(axis=-1), [(0, 0)] * 3 + [(1, 0)]))
-    return np.concatenate(result)
+    causes = []
+    for each, of in zip(lives, moments):
+        H = np.zeros((number, part.stop - part.start, len(t)))
+        # hyperparameters of one cause beside any of another
+        for group, at in zip(np.array_split(rng.permutation(number), len(of)), of):
+            likelihood, (mean, var) = at[0], (moment[part] for moment in at[1:])
+            z = rng.standard_normal((len(group), *mean.shape))
+            F = mean + np.sqrt(np.maximum(var, 0.0)) * z
+            H[group] = np.where(t > 0.0, each.scale.hazard(each.score(t)(likelihood, F)), 0.0)
+        causes.append(H)
+    risk = np.diff(np.stack(causes, axis=1), axis=-1)
+    total = risk.sum(axis=1, keepdims=True)
+    # of those alive at a step's start, by the cause's share of the step's hazard
+    before = total.cumsum(axis=-1) - total
+    ended = np.exp(-before) * -np.expm1(-total)
+    shares = np.divide(risk, total, out=np.zeros_like(risk), where=total > 0.0) * ended
+    return np.pad(shares.cumsum(axis=-1), [(0, 0)] * 3 + [(1, 0)])

@@ -136,6 +136,11 @@ class Survival(LocationScale, abc.ABC):
         """P(y > t | F) at ``times`` t [...] and predictors F [..., L], which are broadcast."""
         return np.asarray(self.distribution(likelihood, F).sf(times))
 
+    def score(self, likelihood: Likelihood, times: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """``times`` t [...], or logs, in scales from the location at ``F`` and a ``likelihood``."""
+        location, scale = self._parts(likelihood, F)
+        return np.asarray(((np.log(times) if self.kind.logarithm else times) - location) / scale)
+
 
 @dataclass(frozen=True)
 class CensoredGaussian(Survival):
@@ -274,6 +279,10 @@ class Cox(Family):
     def survival(self, likelihood: Likelihood, times: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """P(y > t | F) at ``times`` t [...], ``F`` [..., 1] and a ``likelihood``, broadcast."""
         return np.exp(-self._cumulative(likelihood, np.asarray(times)) * np.exp(first(F)))
+
+    def score(self, likelihood: Likelihood, times: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
+        """Log of the hazard up to ``times`` t > 0 [...], ``F`` [..., 1] and a ``likelihood``."""
+        return np.log(self._cumulative(likelihood, np.asarray(times))) + first(F)
 
     def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
         raise ValueError(
