@@ -18,6 +18,7 @@ from test_streams import Anew
 from gpflow_gam.gam.families import Categorical, Gamma, Gaussian, Poisson
 from gpflow_gam.gam.fits.reading import with_response
 from gpflow_gam.gam.frames.encoding import (
+    Fill,
     LevelColumn,
     NumericColumn,
     filled,
@@ -173,6 +174,19 @@ def test_a_response_in_the_order_of_other_labels_is_not_taken_as_it_stands():
     for index in ([7, 8, 9], [0, 0, 1]):
         table, name = with_response(turned, data["y"].set_axis(index) + 1.0, None)
         np.testing.assert_array_equal(table.values(name), [5.0, 6.0, 7.0])
+
+
+def test_errors_count_the_rows_that_were_given():
+    """Those that are left out among them: rows of weight zero, and incomplete ones."""
+    data = pd.DataFrame(
+        {"x": [0.1, 0.2, np.inf, 0.4], "g": ["a", "b", "c", "a"], "w": [0, 1, 1, 1]}
+    )
+    table = filled(Table(data).counted(["w"]), [Fill("x", 0.5, 0)]).rows(
+        np.array([False, True, True])
+    )
+    for reader in (NumericColumn("x", "s(x)"), LevelColumn("g", ("a", "b"))):
+        with pytest.raises(ValueError, match="in row 2"):
+            reader.encode(table)
 
 
 def test_values_of_a_column_are_that_column():

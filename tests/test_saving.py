@@ -93,7 +93,7 @@ TESTED = {"gaussian", "poisson", "bernoulli", "negative_binomial"}
 TESTED |= {"zero_inflated_negative_binomial", "hurdle_negative_binomial"}  # as those of Poisson's
 LINKED = [
     gg.families.Gaussian("log"),
-    gg.families.StudentT(link="inverse"),
+    gg.families.StudentT(np.int64(4), link="inverse"),
     gg.families.Gamma("inverse"),
     gg.families.Tweedie("sqrt"),
     gg.families.QuasiPoisson("identity"),

@@ -74,7 +74,7 @@ def population(
         if np.any(counts < 0.0):
             raise ValueError(
                 f"weights {weights!r} must not be negative; got {counts.min():g} in row "
-                f"{int(counts.argmin())}."
+                f"{table.place(counts.argmin())}."
             )
     X = fit.encode(table, names_read)
     warn_if_far(fit, X, names_read)

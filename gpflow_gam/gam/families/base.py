@@ -15,7 +15,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict
 from numpy.random import Generator
 
-from ...errors import check_choice
+from ...errors import check_choice, plain_number
 from ...likelihoods import MeanLink, Quasi
 from ...likelihoods.base import Support, unwrapped
 from ...likelihoods.linked import POWERS, predictor_of
@@ -109,8 +109,11 @@ class Family(abc.ABC):
     def to_json(self) -> dict[str, Any]:
         """The name and the options, as JSON takes them; ``from_json`` reads them."""
         options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        lists = {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
-        return {"name": self.name, **lists}
+        plain = {
+            k: list(map(plain_number, v)) if isinstance(v, tuple) else plain_number(v)
+            for k, v in options.items()
+        }
+        return {"name": self.name, **plain}
 
     # --- the response --------------------------------------------------------------------------
 

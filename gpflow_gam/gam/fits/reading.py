@@ -279,7 +279,7 @@ def read_table(given: Table, request: Request, as_numbers: bool) -> Reading:
     X = encoder.encode(table)
     if request.weights is not None:
         w = X[:, encoder.index(request.weights, "number")]
-        _check_weights(request, w.min(), f" in row {int(w.argmin())}")
+        _check_weights(request, w.min(), f" in row {table.place(w.argmin())}")
     response = request.encoded(table, request.labels(table))
     encode = functools.partial(HeldData.of, X, response.Y, encoder, request.weights)
     rows, levels = EncodedRows(encode, dropped), response.levels

@@ -139,8 +139,8 @@ class NumericColumn:
             row = next((i for i, v in enumerate(values) if isinstance(v, str)), 0)
             held = "text" if isinstance(values[row], str) else "categories"
             raise ValueError(
-                f"column {self.name!r} holds {held} ({values[row]!r} in row {row}) where "
-                f"{self.use} needs numbers; convert it, or use factor({self.name!r})."
+                f"column {self.name!r} holds {held} ({values[row]!r} in row {table.place(row)}) "
+                f"where {self.use} needs numbers; convert it, or use factor({self.name!r})."
             )
         try:
             if values.dtype.kind == "c":  # whose imaginary parts would be lost
@@ -157,20 +157,21 @@ class NumericColumn:
             variables = self.name.variables if isinstance(self.name, Expression) else ()
             where = ", ".join(f"{v} = {table.values(v)[row]}" for v in variables)
             raise ValueError(
-                f"column {self.name!r} must be finite; got {numbers[row]} in row {row}"
+                f"column {self.name!r} must be finite; got {numbers[row]} in row {table.place(row)}"
                 + (f", where {where}; leave such rows out, or change it." if variables else ".")
             )
         if max(high, -low) >= _GREATEST:
             row = int(np.argmax(np.abs(numbers)))
             raise ValueError(
-                f"column {self.name!r} has {numbers[row]:g} in row {row}, whose square overflows; "
-                "divide it by a power of ten."
+                f"column {self.name!r} has {numbers[row]:g} in row {table.place(row)}, whose "
+                "square overflows; divide it by a power of ten."
             )
         if self.valid_range is not None and len(numbers):
             low, high = self.valid_range
             strange = np.flatnonzero((numbers < low) | (numbers > high))
             if len(strange):
-                raise ValueError(f"{self.outside} {numbers[strange[0]]:g} in row {strange[0]}.")
+                row = table.place(strange[0])
+                raise ValueError(f"{self.outside} {numbers[strange[0]]:g} in row {row}.")
         return numbers
 
     @property
@@ -219,7 +220,7 @@ class Element(NumericColumn):
         if table.width(self.source) is None:
             return self.factor * NumericColumn(self.source, self.use).encode(table)
         values = table.array(self.source)[:, self.place]
-        return self.factor * self.axis.encode(Table({self.name: values}))
+        return self.factor * self.axis.encode(table.beside({self.name: values}))
 
     @property
     def column(self) -> Column | None:
@@ -267,7 +268,7 @@ class LevelColumn:
         if self.unseen == "error":
             raise ValueError(
                 f"column {self.name!r} has the level {new[0]!r} in row "
-                f"{int(np.flatnonzero(strange)[0])}, never seen in the fit; the levels are "
+                f"{table.place(np.flatnonzero(strange)[0])}, never seen in the fit; the levels are "
                 f"{listed(self.levels)}. factor(..., unseen='prior'), random_effect() and "
                 "s(..., bs='fs') take new levels."
             )
@@ -656,7 +657,8 @@ class Design:
             if bad.any():
                 row = int(np.flatnonzero(bad)[0])
                 place = ", ".join(f"{v} = {table.values(v)[row]!s}" for v in self.variables)
-                raise ValueError(f"{name} is {values[name][row]} in row {row}, where {place}.")
+                at = f"in row {table.place(row)}, where {place}"
+                raise ValueError(f"{name} is {values[name][row]} {at}.")
         return table.beside({name: values[name] for name in self.made})
 
     def to_json(self) -> dict[str, Any]:

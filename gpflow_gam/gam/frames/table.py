@@ -355,6 +355,10 @@ class Table:
         result._whole = self, places
         return result
 
+    def place(self, row: Any) -> int:
+        """The number of a row in the table of which :meth:`rows` took some."""
+        return int(row if self.origin is None else self.origin[row])
+
     def counted(self, columns: Iterable[Column]) -> Table:
         """The rows but for those of weight zero, which are as if they were not there."""
         none = np.zeros(self.num_rows, dtype=bool)
