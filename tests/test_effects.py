@@ -281,6 +281,23 @@ def test_all_effects_are_one_table(gam):
         gam.effects(grid=[0.1, 0.2])
 
 
+def test_columns_that_are_called_as_numbers_are(data):
+    names = {"x": "upper", "g": "class"}
+    data = data.assign(kind=np.where(data["y"] > np.median(data["y"]), "a", "b")).iloc[:90]
+    data["kind"] = data["kind"].where(data["z"] < 0.5, "c")
+    terms = (s("x", k=5) + factor("g"), s("upper", k=5) + factor("class"))
+    one, other = (
+        gg.GAM(t, family="categorical").fit(d, "kind", **QUICK)
+        for t, d in zip(terms, (data, data.rename(columns=names)))
+    )
+    for name, column in names.items():
+        known = one.partial_dependence(name, num_samples=8)
+        found = other.partial_dependence(column, num_samples=8)
+        assert [f"{column} (column)", "class", "estimate"] == list(found)[:3]
+        found.columns = list(known)
+        pd.testing.assert_frame_equal(found, known)
+
+
 @pytest.fixture(scope="module")
 def several(data):
     terms = s("x", k=6) + factor("g") + ti("x", "z", k=6) + s("noise", by="z", k=4)

@@ -184,6 +184,20 @@ def test_matrix_and_fractions_as_levels(folder):
         served.predict(X[:, :1])
 
 
+def test_times(folder):
+    rng = np.random.default_rng(0)
+    when = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 99, N), unit="D"))
+    y, holes = np.sin(when.dt.dayofyear / 20.0), when.where(when.index > 2)
+    gam = fitted("gaussian", gg.s("when", k=5), y, {"when": holes}, missing="impute")
+    served = exported(gam, folder / "times")
+    days = (holes - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    for given in (holes, holes.astype("datetime64[s]"), holes.dt.date, days):
+        found = served.predict({"when": given})["mean"]
+        np.testing.assert_allclose(found, gam.predict({"when": holes}, "link"), rtol=1e-9)
+    with pytest.raises(ValueError, match="'when' holds times with a time zone, and must hold time"):
+        served.predict({"when": when.dt.tz_localize("UTC")})
+
+
 def test_draws(counts):
     _, served, _ = counts
     data = new(4)

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from programs import output, python
+from scipy.optimize import isotonic_regression
 from test_export_formats import CASES, responses
 from test_export_formats import rows as rows_of_kinds
 
@@ -481,6 +482,28 @@ def test_columns_of_every_kind(tmp_path: Path) -> None:
     columns = {"0": matrix[:, 0], "1": matrix[:, 1]}
     answer = scorer.predict(scorer.load(tmp_path / "n.json"), columns)
     near(answer["predictor"], of_matrix.predict(matrix, "link"))
+    edited = of_matrix.edit("s(1)", cap=(-9.0, 9.0), reason="none")
+    near(edited.predict(matrix), of_matrix.predict(matrix))
+
+
+@pytest.mark.parametrize("kind", ["times", "zoned", "dates", "spans"])
+def test_tables_and_edits_of_times(kind: str, tmp_path: Path) -> None:
+    rng, N = np.random.default_rng(0), 120
+    day = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 9, N), unit="D"))
+    zoned = day.dt.tz_localize("UTC")
+    when = {"times": day, "zoned": zoned, "dates": day.dt.date, "spans": day - day[0]}[kind]
+    data = pd.DataFrame({"when": when, "visit": when, "x": rng.normal(size=N)})
+    data["y"] = data["x"] + np.cos(day.dt.day) + 0.1 * rng.normal(size=N)
+    terms, early = s("when", k=5) + random_effect("visit") + linear("x"), day < "2024-01-09"
+    gam = gg.GAM(terms).fit(data[early], "y")
+    frame = gam.tables(base={"when": when[0]}, error=0.01)["s(when)"]
+    known = gam.effects("s(when)", frame[["when"]], reference={"when": when[0]})
+    np.testing.assert_allclose(frame["estimate"], known["estimate"], atol=1e-9)
+    edited = pickle.loads(pickle.dumps(gam.edit("s(when)", cap=(-9.0, 9.0), reason="none")))
+    near(edited.predict(data), gam.predict(data))  # and the 9th is a new level
+    for name in ("m.json", "m.sql", "folder"):
+        with pytest.raises(ValueError, match="'visit' has levels of type .* make them text"):
+            gg.serving.export(gam, tmp_path / name)
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -492,6 +515,7 @@ def test_bad_rows_are_named(folder: Path, new: pd.DataFrame) -> None:
         ({"g": ["a", "b", "?", "a"]}, r"'g' has the level '\?'"),
         ({"x": [0.0, np.nan, 0.0, 0.0]}, "'x' has no value in row 1"),
         ({"x": [0.0, np.inf, 0.0, 0.0]}, "'x' must be finite"),
+        ({"x": pd.Timestamp("2024-01-01T00Z")}, "'x' must hold numbers, or times as"),
     ):
         with pytest.raises(ValueError, match=message):
             scorer.predict(model, rows.assign(**change))
@@ -646,6 +670,37 @@ def test_values_and_caps(claims: tuple[gg.GAM, pd.DataFrame]) -> None:
     capped = edited.edit("s(x)", cap=(-0.1, 0.2), reason="at most 22 % more")
     effect = capped.predict(data, "terms")["s(x)"]
     assert [effect.min(), effect.max()] == pytest.approx([-0.1, 0.2], abs=1e-12)
+
+
+def test_the_ends_of_a_period_are_one_knot(gam: gg.GAM) -> None:
+    name, column, given = "s(hour of day)", "hour of day", [0.0, 6.0, 12.0, 18.0, 24.0]
+    assert gam.tables(knots={column: given})[name][column].tolist() == given
+    first = gam.tables(error=0.01)[name][column][0]
+    edited = gam.edit(name, values={first: 2.0, first - 1.0: 1.5}, reason="two values")
+    rows = table(4, 0).assign(**{column: first + np.array([-1.0, 0.0, 23.0, 24.0])})
+    np.testing.assert_allclose(edited.predict(rows, "terms")[name], [1.5, 2.0, 1.5, 2.0])
+
+
+@pytest.mark.parametrize("case", ["weights", "level", "number"])
+def test_monotone_tables_are_nearest_over_the_rows_that_count(case: str) -> None:
+    data = table(300, 8)
+    rng, by = np.random.default_rng(3), {"weights": None, "level": "g", "number": "z"}[case]
+    slope = data["z"] if case == "number" else 1.0
+    data["y"] = slope * np.sin(2.0 * data["x"]) + 0.1 * rng.normal(size=len(data))
+    data["w"] = np.where(data["x"] > 1.5, 20.0, 1.0) if case == "weights" else 1.0
+    gam = gg.GAM(s("x", by=by, k=8), weights="w").fit(data, "y")
+    counted = {"weights": data["w"], "level": data["g"] == "a", "number": data["z"] ** 2}[case]
+    name = {"weights": "s(x)", "level": "s(x):g=a", "number": "s(x):z"}[case]
+    before, after = (
+        next(t for t in gam.edit(name, reason="filed so", **change).document["terms"] if t["axes"])
+        for change in ({"cap": (-99.0, 99.0)}, {"monotone": "increasing"})
+    )
+    knots = np.array(before["axes"][0]["knots"])
+    near = np.abs(data["x"].to_numpy()[:, None] - knots).argmin(axis=1)
+    mass = np.bincount(near, counted, len(knots))
+    want = isotonic_regression(np.ravel(before["values"]), weights=mass + 1e-6).x
+    there = mass > 0.1
+    np.testing.assert_allclose(np.ravel(after["values"])[there], want[there], atol=1e-3)
 
 
 @pytest.mark.parametrize(

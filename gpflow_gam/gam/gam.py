@@ -571,7 +571,9 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         return Tables(self.fitted, error, knots).frames(scale, dict(base or {}), level)
 
     def _edited(self) -> EditedGAM:
-        return EditedGAM(self.fitted, {**Tables(self.fitted).document(errors=False), "edits": []})
+        fit = self.fitted
+        document = {**Tables(fit).document(errors=False), "edits": []}
+        return EditedGAM(fit, fit.spec.encoder, fit.spec.fills, document)
 
     def draw(
         self,

@@ -100,6 +100,11 @@ def predict(model: Any, data: Any, level: float = 0.95) -> dict[str, Any]:
     :raises ValueError: a column that is not there, or a value that the model cannot take.
     """
     columns = {name: _column(name, about, data) for name, about in model["columns"].items()}
+    return scored(model, columns, level)
+
+
+def scored(model: Any, columns: dict[str, Any], level: float = 0.95) -> dict[str, Any]:
+    """The same of columns that are numbers: of levels their places, and -1 for new ones."""
     lengths = {name: len(values) for name, values in columns.items()}
     number = max(lengths.values(), default=0)
     other = next((name for name, length in lengths.items() if length != number), None)
@@ -145,7 +150,7 @@ def _column(name: str, about: Any, data: Any) -> Any:
     if name not in data:
         raise ValueError(f"data has no column {name!r}.")
     values, levels = np.asarray(data[name]), about["levels"]
-    if values.dtype.kind in "mM":
+    if levels is None and values.dtype.kind in "mM":
         values = values.astype(f"{values.dtype.kind}8[us]").astype(float) / 86_400e6  # days
         values[np.asarray(data[name]) != np.asarray(data[name])] = np.nan
     values = values.ravel().astype(object)
@@ -155,7 +160,11 @@ def _column(name: str, about: Any, data: Any) -> Any:
             raise ValueError(f"column {name!r} has no value in row {int(np.argmax(missing))}.")
         values[missing] = about["fill"]
     if levels is None:
-        numbers = values.astype(float)
+        try:
+            numbers = values.astype(float)
+        except (TypeError, ValueError):
+            what = "numbers, or times as numpy.datetime64 in UTC"
+            raise ValueError(f"column {name!r} must hold {what}.") from None
         if not np.isfinite(numbers).all():
             raise ValueError(f"column {name!r} must be finite.")
         return numbers

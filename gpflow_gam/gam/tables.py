@@ -24,9 +24,17 @@ from .effects import effect, joint_moments, transformed
 from .effects.effect import pivoted_root, stacked_frame
 from .fits import FittedGAM
 from .fits.specification import Specification
-from .frames.encoding import LevelColumn, NumericColumn
+from .frames.encoding import (
+    Encoder,
+    Fill,
+    Key,
+    LevelColumn,
+    NumericColumn,
+    check_complete,
+    filled,
+)
 from .frames.table import Table
-from .terms.base import Column, Expression
+from .terms.base import Column, Expression, variables_of
 
 ERROR = 1e-4
 """Default of the interpolation's error, against an effect's range over the data."""
@@ -42,16 +50,17 @@ _TRUNCATED = 1e-9  # variance that is left out, against the largest
 class Axis:
     """One column of a table: knots in its unit, or the places of levels, new ones last."""
 
-    column: Column
+    reader: NumericColumn | LevelColumn
     points: AnyNDArray
-    levels: tuple[Any, ...] | None = None
     period: float | None = None
 
-    def labels(self, points: AnyNDArray) -> AnyNDArray:
-        """Some of the points, levels as users know them."""
-        if self.levels is None:
-            return points
-        return LevelColumn(self.column, self.levels).shown(points)
+    @property
+    def column(self) -> Column:
+        return self.reader.name
+
+    @property
+    def levels(self) -> tuple[Any, ...] | None:
+        return self.reader.levels if isinstance(self.reader, LevelColumn) else None
 
     def to_json(self) -> dict[str, Any]:
         knots = None if self.levels is not None else self.points.tolist()
@@ -176,26 +185,28 @@ class Tables:
         reader = self.readers[margin.column]
         if isinstance(reader, LevelColumn):
             number = len(reader.levels) + (reader.unseen != "error")
-            return Axis(reader.name, np.arange(number, dtype=np.float64), reader.levels)
-        if reader.name in self.knots and margin.period is None:
-            return Axis(reader.name, np.asarray(self.knots[reader.name], dtype=np.float64))
+            return Axis(reader, np.arange(number, dtype=np.float64))
+        given = self.knots.get(reader.name)
+        knots = None if given is None else np.asarray(given, dtype=np.float64)
         low, high = margin.ends
-        if margin.kind == "cyclic" and margin.period is not None:
-            return Axis(
-                reader.name, np.linspace(low, low + margin.period, _START), None, margin.period
-            )
+        if margin.kind == "cyclic" and (period := margin.period) is not None:
+            if knots is None:
+                return Axis(reader, np.linspace(low, low + period, _START), period)
+            within = knots[0] + np.unique(np.mod(knots - knots[0], period))
+            return Axis(reader, np.append(within, knots[0] + period), period)
+        if knots is not None:
+            return Axis(reader, knots)
         span = (high - low) or 1.0
         if component.form == "line":
-            return Axis(reader.name, np.array([low, low + span]))
+            return Axis(reader, np.array([low, low + span]))
         # a trend is left where the data are far away
         away = span if len(component.margins) == 1 else 0.25 * span
         least, most = low - away, high + away
         if reader.valid_range is not None:
             least, most = max(least, reader.valid_range[0]), min(most, reader.valid_range[1])
         inner = np.linspace(low, low + span, _START)
-        return Axis(
-            reader.name, np.unique([least, 0.5 * (least + low), *inner, 0.5 * (most + high), most])
-        )
+        points = np.unique([least, 0.5 * (least + low), *inner, 0.5 * (most + high), most])
+        return Axis(reader, points)
 
     def _within(self, axis: Axis, margin: Margin) -> AnyNDArray:
         """Points of an axis that are no farther than the data; at least two of numbers."""
@@ -301,8 +312,9 @@ class Tables:
         for column, value in base.items():
             if column not in axes:
                 raise ValueError(f"base: no table is of column {column!r}.")
-            levels = axes[column].levels
-            known = _is_number(value) if levels is None else value in levels
+            levels, reader = axes[column].levels, axes[column].reader
+            timed = isinstance(reader, NumericColumn) and reader.time  # it knows times itself
+            known = value in levels if levels is not None else timed or _is_number(value)
             if not known:
                 what = "a finite number" if levels is None else f"one of the levels {list(levels)}"
                 raise ValueError(f"base: {column!r} must be {what}; got {value!r}.")
@@ -316,16 +328,15 @@ class Tables:
         axes = self.axes[component.name]
         points = [self._shown(a, m) for a, m in zip(axes, component.margins)]
         rows = np.array(list(itertools.product(*points)))
-        columns = {a.column: a.labels(rows[:, i]) for i, a in enumerate(axes)}
+        columns = {a.column: a.reader.shown(rows[:, i]) for i, a in enumerate(axes)}
         own = {c: base[c] for c in columns if len(axes) == 1 and c in base}
         table = effect(self.fit, component.name, columns, level, reference=own or None)
         estimate, se = table.estimate, table.se
         half = float(norm.ppf(0.5 + 0.5 * level)) * se
         parts = {"estimate": estimate, "se": se, "lower": estimate - half, "upper": estimate + half}
-        frame = stacked_frame(columns, parts, "predictor", table.predictors)
         if self.fit.data.available:
-            frame["rows"] = np.tile(self._rows(component, points), len(table.predictors))
-        return frame
+            parts["rows"] = np.tile(self._rows(component, points)[:, None], len(table.predictors))
+        return stacked_frame(columns, parts, "predictor", table.predictors)
 
     def _shown(self, axis: Axis, margin: Margin) -> AnyNDArray:
         """Points of an axis within the data."""
@@ -415,7 +426,7 @@ class Tables:
 
     def _columns(self) -> dict[str, dict[str, Any]]:
         spec = self.fit.spec
-        fills = {fill.name: fill.value for fill in spec.fills}
+        fills = spec.encoder.fills(spec.fills)
         read = {i for c in spec.components for i in c.columns}
         columns: dict[str, dict[str, Any]] = {}
         for i in sorted(read | {spec.place(c) for c in spec.offset}):
@@ -428,8 +439,6 @@ class Tables:
             levels = reader.levels if isinstance(reader, LevelColumn) else None
             ends = [m.ends for c in self.components for m in c.margins if m.column == i]
             fill = fills.get(reader.name)
-            if isinstance(reader, NumericColumn) and fill is not None:  # times as days
-                fill = float(reader.encode(Table({reader.name: [fill]}))[0])
             columns[str(reader.name)] = {
                 "levels": None if levels is None else list(levels),
                 "range": [min(e[0] for e in ends), max(e[1] for e in ends)]
@@ -614,7 +623,7 @@ class Editable:
                 "mean": [e[1] for e in effects],
             }
         )
-        return EditedGAM(tables._fit, model)
+        return EditedGAM(tables._fit, tables._encoder, tables._fills, model)
 
 
 class EditedGAM(Editable):
@@ -625,12 +634,18 @@ class EditedGAM(Editable):
     :func:`gpflow_gam.serving.export` writes it with its ``edits``.
     """
 
-    def __init__(self, fit: FittedGAM | None, document: dict[str, Any]) -> None:
-        self._fit, self.document = fit, document
+    def __init__(
+        self,
+        fit: FittedGAM | None,
+        encoder: Encoder,
+        fills: Sequence[Fill],
+        document: dict[str, Any],
+    ) -> None:
+        self._fit, self._encoder, self._fills, self.document = fit, encoder, fills, document
 
     def __getstate__(self) -> dict[str, Any]:
         """The tables and their edits: what a pickle holds, without the fit and its data."""
-        return {"_fit": None, "document": self.document}
+        return {**vars(self), "_fit": None}
 
     def __repr__(self) -> str:
         return f"EditedGAM({len(self.document['edits'])} edits)"
@@ -644,7 +659,7 @@ class EditedGAM(Editable):
         """
         Predictions from the tables.
 
-        :param data: a DataFrame or a dict of columns.
+        :param data: as of :meth:`gpflow_gam.GAM.predict`.
         :param type: the response at the predictor, [N] or [N, K] of classes; ``"link"``, the
             predictor, [N] or [N, L]; or ``"terms"``, a table with a column for each term.
         :return: the predictions.
@@ -652,7 +667,11 @@ class EditedGAM(Editable):
         """
         names = {"response": "median", "link": "predictor", "terms": "terms"}
         check_choice("type", type, names)
-        answer = scorer.predict(self.document, data)[names[type]]
+        keys = columns_read(self.document, self._encoder)
+        table = filled(Table(data), self._fills)
+        check_complete(table, variables_of(self._encoder.sources(keys)))
+        X = self._encoder.encode(table, keys)
+        answer = scorer.scored(self.document, coded(self.document, self._encoder, X))[names[type]]
         return pd.DataFrame(answer) if type == "terms" else answer
 
     def _edited(self) -> EditedGAM:
@@ -667,10 +686,12 @@ class EditedGAM(Editable):
             raise ValueError(f"monotone: {term} is no function of a number.")
         if self._fit is None or not self._fit.data.available:
             raise ValueError("monotone: the rows of the data, which it weighs by, are not here.")
-        knots = np.array(axis["knots"])
-        x = self._fit.X[:, self._fit.spec.component(term).margins[0].column]
+        X, component, knots = self._fit.X, self._fit.spec.component(term), np.array(axis["knots"])
+        x = X[:, component.margins[0].column]
         nearest = np.searchsorted(0.5 * (knots[1:] + knots[:-1]), x)
-        weights = np.bincount(nearest, minlength=len(at)) + 1e-3  # where there are no data
+        of_rows = self._fit.weights * np.square(component.multiplier(X))
+        weights = np.bincount(nearest, of_rows, len(at))
+        weights += 1e-6 * weights.sum()  # where there are no data
         increasing = direction == "increasing"
         return np.asarray(isotonic_regression(at, sample_weight=weights, increasing=increasing))
 
@@ -680,9 +701,7 @@ class EditedGAM(Editable):
         if fit is None or not fit.data.available:
             return None, None
         X, factor = fit.X, fit.units[0]
-        named = {str(r.name): (r, x) for x, r in zip(X.T, fit.spec.encoder.readers)}
-        columns = {name: named[name][0].shown(named[name][1]) for name in model["columns"]}
-        f = scorer.predict(model, columns)["predictor"]
+        f = scorer.scored(model, coded(model, fit.spec.encoder, X))["predictor"]
         F = ((f - fit.units[1]) / factor).reshape(len(X), 1)
         family, weights = fit.spec.family, fit.weights
         response = family.mean(fit.likelihood, F)
@@ -691,6 +710,26 @@ class EditedGAM(Editable):
         deviance = family.deviance(fit.likelihood, fit.Y, F)
         total = None if deviance is None else float(np.sum(weights * np.ravel(deviance)))
         return total, mean
+
+
+def columns_read(model: Mapping[str, Any], encoder: Encoder) -> set[Key]:
+    """The columns of X that tables read."""
+    levels = {name: about["levels"] for name, about in model["columns"].items()}
+    return {
+        (name, kind)
+        for name, kind in encoder.columns
+        if str(name) in levels and (kind == "level") == (levels[str(name)] is not None)
+    }
+
+
+def coded(model: Mapping[str, Any], encoder: Encoder, X: AnyNDArray) -> dict[str, AnyNDArray]:
+    """Columns of X [N, D] as the scorer has them, new levels as -1."""
+    columns = {}
+    for name, kind in columns_read(model, encoder):
+        x = X[:, encoder.index(name, kind)]
+        new = kind == "level" and x >= len(encoder.levels(name))
+        columns[str(name)] = np.where(new, -1.0, x)
+    return columns
 
 
 def _is_number(value: Any) -> bool:
@@ -713,12 +752,16 @@ def _with_values(
                 raise ValueError(f"values: {key!r} is none of the levels {list(levels)}.")
             at[list(levels).index(key)] = value
             continue
-        knots = np.array(axis["knots"])
-        place = int(np.searchsorted(knots, float(key)))
-        if place == len(knots) or knots[place] != float(key):
-            if axis["period"] is not None or not knots[0] < float(key) < knots[-1]:
+        knots, x, period = np.array(axis["knots"]), float(key), axis["period"]
+        if period is not None:
+            x = knots[0] + (x - knots[0]) % period
+        place = int(np.searchsorted(knots, x))
+        if place == len(knots) or knots[place] != x:
+            if not knots[0] < x < knots[-1]:
                 raise ValueError(f"values: {key!r} is no place between the knots of the table.")
-            knots, at = np.insert(knots, place, float(key)), np.insert(at, place, 0.0)
+            knots, at = np.insert(knots, place, x), np.insert(at, place, 0.0)
         at[place] = value
+        if period is not None:  # one and the same point
+            at[-1] = at[0]
         axis |= {"knots": knots.tolist(), "size": len(knots)}
     return axis, at

@@ -16,6 +16,7 @@ from gpflow.base import AnyNDArray
 
 from ..archive import replacing
 from ..errors import check_choice, check_count, check_level
+from ..gam.frames.encoding import days, kind_of_time
 from ..gam.frames.table import Table
 from ..gam.tables import ERROR
 from .portable import SIGNATURE, graph_bytes
@@ -43,7 +44,8 @@ class Served:
         The ``predict`` signature.
 
         :param data: a DataFrame, a dict of columns, or a matrix; columns by their own names or by
-            those of the arguments. Of a network, its input, or several in a dict or list.
+            those of the arguments, times as in the fit or as days since 1970. Of a network, its
+            input, or several in a dict or list.
         :return: ``mean``, ``variance``, ``response``, ``lower``, ``upper``.
         :raises ValueError: a column that is not there or of another type.
         :raises tf.errors.InvalidArgumentError: values that the model cannot take, unless it was
@@ -149,7 +151,10 @@ def _matrix(data: Any, spec: Mapping[str, Any]) -> tf.Tensor:
         # of columns that numbers name, those that are not there are read by nothing, or refused
         named = {i for i in table.names if isinstance(i, int)}
         hole = np.full(table.num_rows, np.nan)
-        values = [hole if named and i not in named else table.values(i) for i in range(width)]
+        values = [
+            hole if named and i not in named else _column(table, {**spec, "column": i})
+            for i in range(width)
+        ]
         data = np.stack(values, axis=1)
     X = np.asarray(data, np.float64)
     if X.ndim != 2 or X.shape[1] < width:
@@ -167,7 +172,12 @@ def _column(table: Table, spec: Mapping[str, Any]) -> tf.Tensor:
     missing = table.missing(name)
     if hole is None and missing.any():
         raise ValueError(f"column {name!r} has missing values; leave those rows out.")
-    values = [hole if gone else value for value, gone in zip(table.values(name), missing)]
+    values, time = table.values(name), kind_of_time(table, name)
+    if time and time != spec.get("time"):
+        needed = spec.get("time") or _HELD[dtype]
+        raise ValueError(f"column {name!r} holds {time}, and must hold {needed}.")
+    values = days(values, time) if time else values
+    values = [hole if gone else value for value, gone in zip(values, missing)]
     try:
         if dtype == "string":
             return tf.constant(values, tf.string, shape=[len(values)])

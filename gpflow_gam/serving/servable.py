@@ -53,6 +53,7 @@ class Input:
     column: Column | None = None  # or a network input's key; None for a matrix of all columns
     fill: Any = None  # stands in for a missing value; None where none may be missing
     levels: tuple[Any, ...] = ()
+    time: str = ""  # the kind of times that are days in it
 
     @property
     def codes(self) -> dict[Any, int]:
@@ -330,6 +331,16 @@ def _width(model: AdditiveModel) -> int:
 # --- GAMs: the encoding of columns inside a graph ------------------------------------------------
 
 
+def check_levels(column: Column, levels: Iterable[Any]) -> None:
+    """Raise ValueError for levels of a type that other programs do not have."""
+    other = next((v for v in levels if not isinstance(v, (str, int, float))), None)
+    if other is not None:
+        raise ValueError(
+            f"gam: column {column!r} has levels of type {type(other).__name__}, which other "
+            f"programs do not have; make them text before the fit: data[{column!r}].map(str)."
+        )
+
+
 def _input_dtype(column: Column, levels: Sequence[Any]) -> tf.DType:
     """The type of a column of levels."""
     kinds = {type(v) for v in levels}
@@ -411,7 +422,8 @@ class GAMServable(Servable):
         answers.constants = np.array([fit.constant_of(c) for c in spec.components])
         answers.units, answers.offsets = fit.units, [spec.place(c) for c in spec.offset]
         self.heads = {"": answers}
-        self._fills = {fill.name: fill.value for fill in spec.fills}
+        self._fills = spec.encoder.fills(spec.fills)
+        check_levels(spec.response, spec.levels or ())
         # what terms and offsets read: weights and the like are read by nobody
         read = {i for component in spec.components for i in component.columns}
         read |= set(answers.offsets)
@@ -449,7 +461,8 @@ class GAMServable(Servable):
             "classes": None if spec.levels is None else list(spec.levels),
         }
         self.inputs = tuple(inputs.values())
-        self.is_matrix = not text and all(isinstance(c, int) for c in columns)
+        plain = not text and not any(i.time for i in inputs.values())
+        self.is_matrix = plain and all(isinstance(c, int) for c in columns)
         if self.is_matrix:
             width = 1 + max(c for c in columns if isinstance(c, int))
             self.inputs = (Input("inputs", tf.float64, (None, width)),)
@@ -457,8 +470,10 @@ class GAMServable(Servable):
     def _input(self, column: Column, name: str) -> Input:
         levels, number = (self._readers.get((column, kind)) for kind in ("level", "number"))
         known = tuple(levels.levels) if isinstance(levels, LevelColumn) else ()
+        check_levels(column, known)
         dtype = _input_dtype(column, known) if known and number is None else tf.float64
-        return Input(name, dtype, (None,), column, self._fills.get(column), known)
+        time = number.time if isinstance(number, NumericColumn) else ""
+        return Input(name, dtype, (None,), column, self._fills.get(column), known, time)
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         if self.is_matrix:

@@ -20,8 +20,8 @@ from ..archive import replacing
 from ..errors import imported
 from ..gam import GAM, scorer
 from ..gam.frames.encoding import LevelColumn
-from ..gam.tables import EditedGAM, Tables
-from .servable import unused
+from ..gam.tables import EditedGAM, Tables, coded
+from .servable import check_levels, unused
 
 Model = Mapping[str, Any]
 _CHECKED = 1000  # random rows at which a file is compared with the fit
@@ -46,6 +46,9 @@ def table_bytes(
         model["checked"] = _checked(tables, model)
     else:
         raise TypeError(f"model: only a GAM is its tables; got {type(gam).__name__}.")
+    for name, about in model["columns"].items():
+        check_levels(name, about["levels"] or ())
+    check_levels(model["response"], model["classes"] or ())
     if suffix == ".json":
         return (json.dumps(model, allow_nan=False) + "\n").encode()
     if suffix == ".html":
@@ -89,8 +92,7 @@ def _checked(tables: Tables, model: Model) -> dict[str, float]:
         elif about is not None:
             low, high = about["range"] or (0.0, 1.0)
             x[:] = rng.uniform(low, high, size=_CHECKED)
-    columns = {str(r.name): r.shown(x) for x, r in zip(X.T, tables.readers)}
-    answer = scorer.predict(model, columns)
+    answer = scorer.scored(model, coded(model, fit.spec.encoder, X))
     mean, variance = fit.predict_link(X)
     factor, shift = fit.units
     mean, se = shift + factor * np.asarray(mean), factor * np.sqrt(np.asarray(variance))

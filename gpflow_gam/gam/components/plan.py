@@ -150,6 +150,13 @@ class Component:
         by = self.by
         return slice(None) if by is None or by.code is None else X[:, by.column] == by.code
 
+    def multiplier(self, X: AnyNDArray) -> AnyNDArray:
+        """What multiplies the function in rows X [N, D], [N]."""
+        if self.by is None:
+            return np.ones(len(X))
+        x = X[:, self.by.column]
+        return x if self.by.code is None else np.asarray(x == self.by.code, dtype=np.float64)
+
     def points(self, X: AnyNDArray) -> AnyNDArray:
         """Points [n, d] at which the function is evaluated in rows X [N, D]."""
         if not self.slots:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -320,12 +320,17 @@ def stacked_frame(
     """Numbers [n, K] beside columns, one class or predictor after the other; named if several."""
     frames, index = [], range(len(next(iter(parts.values()))))
     for k, name in enumerate(names):
-        whole = dict(columns)
+        whole = beside(columns, [*NUMBERS, *parts, *([what] if len(names) > 1 else [])])
         if len(names) > 1:
             whole[what] = name
         whole |= {part: values[:, k] for part, values in parts.items()}
         frames.append(pd.DataFrame(whole, index=index))
     return pd.concat(frames, ignore_index=True)
+
+
+def beside(columns: Mapping[Any, Any], taken: Collection[Any]) -> dict[Any, Any]:
+    """Columns of the data, under another name where theirs is taken: ``class (column)``."""
+    return {f"{name} (column)" if name in taken else name: v for name, v in columns.items()}
 
 
 STEP = 1e-3  # half the width of a central difference against the column's span
@@ -922,7 +927,8 @@ class Effects(Inspected):
         columns: dict[Column, Any] = {
             f"level_{i + 1}": [labels[k] for k in which[:, i]] for i in range(2)
         }
-        columns |= {name: np.tile(at, len(pairs)) for name, at in where.columns.items()}
+        at = {name: np.tile(values, len(pairs)) for name, values in where.columns.items()}
+        columns |= beside(at, columns)
         parts = dict(zip(NUMBERS, np.concatenate([numbers[k] for k in order], axis=1)))
         frame = stacked_frame(columns, parts, "predictor", names)
         # a pair's predictors stand below each other

@@ -134,7 +134,7 @@ class NumericColumn:
                 f"{remedy}."
             )
         if self.time:
-            values = _days(values, self.time)
+            values = days(values, self.time)
         elif table.holds(self.name, (str,)):
             row = next((i for i, v in enumerate(values) if isinstance(v, str)), 0)
             held = "text" if isinstance(values[row], str) else "categories"
@@ -358,6 +358,14 @@ class Encoder:
         assert isinstance(column, LevelColumn)
         return column.levels
 
+    def fills(self, fills: Iterable[Fill]) -> dict[Column, Any]:
+        """What stands in for missing values by column, numbers and times as in X."""
+        given = {fill.name: fill.value for fill in fills}
+        for (name, kind), reader in self.columns.items():
+            if kind == "number" and name in given:
+                given[name] = float(reader.encode(Table({name: [given[name]]}))[0])
+        return given
+
     def encode(
         self, table: Table, only: set[Key] | None = None, by_column: bool = False
     ) -> AnyNDArray:
@@ -435,7 +443,7 @@ def numeric_column(
     return NumericColumn(name, term.label, valid_range, time)
 
 
-def _days(values: AnyNDArray, time: str) -> AnyNDArray:
+def days(values: Any, time: str) -> AnyNDArray:
     """Times, those with a zone in UTC, or spans of time as days."""
     spans = pd.to_timedelta(pd.Series(values)) if time == _SPANS else spans_of(values)
     return np.asarray(spans / pd.Timedelta(days=1), dtype=np.float64)
