@@ -543,6 +543,38 @@ def test_what_cannot_be_averaged_is_said(stacked):
         stack.predict(data, "terms")
 
 
+def test_predictors_of_several_kinds_have_no_average_and_responses_do(stacked):
+    data, gams, _ = stacked
+    data = data.assign(up=np.exp(data["y"]))
+    terms = {"mean": s("x", k=5), "scale": linear("z")}
+    two, other = (
+        gg.GAM(terms | {"mean": m}, "heteroskedastic") for m in (s("x", k=5), linear("z"))
+    )
+    two, other = two.fit(data, "y"), other.fit(data, "y")
+    mixed = gg.comparison.Stack({"one": gams["x"], "two": two}, np.array([0.5, 0.5]))
+    both = gg.comparison.Stack({"two": two, "other": other}, np.array([0.5, 0.5]))
+    new = data.head(3)
+    for stack, fits in ((mixed, (gams["x"], two)), (both, (two, other))):
+        means, sds = zip(*(g.predict(new, se=True) for g in fits))
+        got = stack.predict(new, interval=0.8)
+        for column, p in (("lower", 0.1), ("upper", 0.9)):
+            below = norm.cdf((got[column].to_numpy() - means) / np.array(sds)).mean(axis=0)
+            np.testing.assert_allclose(below, p, atol=0.03)
+    links = np.mean([g.predict(new, "link") for g in (two, other)], axis=0)
+    got = both.predict(new, "link", interval=0.8).xs("estimate", axis=1, level=1)
+    np.testing.assert_allclose(got, links)
+    gamma = gg.GAM("up ~ s(x, k=5)", "gamma").fit(data)
+    normal = gg.GAM("up ~ s(x, k=5)").fit(data)
+    logs = gg.comparison.Stack({"normal": normal, "gamma": gamma}, np.array([0.5, 0.5]))
+    for ask in (
+        lambda: mixed.predict(new, "link"),
+        lambda: logs.sample(new, 3, "link"),
+        lambda: logs.effects("s(x)"),
+    ):
+        with pytest.raises(ValueError, match="are not of one kind and have no average"):
+            ask()
+
+
 def test_long_names_stand_below_the_table(stacked):
     a, b = stacked[1]["x"], stacked[1]["line"]
     long = "s(x) + s(z) & more than fits a narrow column"

@@ -172,6 +172,15 @@ def test_lines_are_those_of_the_partial_likelihood_whatever_the_intervals(table)
     np.testing.assert_allclose(off[0], off[1], atol=0.03)
 
 
+def test_akaikes_criterion_counts_what_a_baseline_is_free_to_do(table):
+    """More intervals tell much the same: all steps of the walk were counted."""
+    gams = [gg.GAM(s("x"), fam.Cox(intervals=n)).fit(table, STATED) for n in (8, 96)]
+    assert all(gam.fitted.result.converged for gam in gams)
+    fits = [gam.loo() for gam in gams]
+    assert abs(fits[0].aic - fits[1].aic) < 6.0
+    assert all(abs(fit.aic + 2.0 * fit.elpd) < 20.0 for fit in fits)
+
+
 def test_what_the_family_says_goes_together():
     """Survival, distribution function, hazard and deviance are of one distribution."""
     likelihood, Y = small()

@@ -274,7 +274,8 @@ class LeaveOneOut:
     :param untrusted: how many rows could not be left out: see :func:`leave_one_out`.
     :param left_out: what was left out at a time, in words.
     :param edf: effective degrees of freedom of the fit, the intercept's included.
-    :param parameters: how many of its own parameters the family has learnt.
+    :param parameters: how many of its own parameters the family has learnt; those that a prior
+        bounds, as the steps of a baseline hazard, count as effective degrees of freedom.
     :param log_likelihood: of all rows at the posterior mean of the predictor.
     :param terms: the formula.
     :param family: the family's name.
@@ -286,7 +287,7 @@ class LeaveOneOut:
     untrusted: int
     left_out: str
     edf: float
-    parameters: int
+    parameters: float
     log_likelihood: float
     terms: str
     family: str
@@ -396,6 +397,16 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
     return result
 
 
+def _own_dof(fit: FittedGAM) -> float:
+    """Effective number of the likelihood's own parameters: those with priors are not all free."""
+    parameters, solution = unwrapped(fit.model.likelihood).trainable_parameters, fit.solution
+    if solution is not None and solution.curvature is not None:
+        prior = np.diag(solution.rounds.family.prior_precision())
+        if prior.any():
+            return float(np.trace(np.linalg.solve(prior - solution.curvature, -solution.curvature)))
+    return float(sum(int(np.size(p)) for p in parameters))
+
+
 def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
     likelihood = unwrapped(fit.model.likelihood)
     weights = np.concatenate([w for _, w in fit.data.weights()])
@@ -418,7 +429,7 @@ def _left_out(fit: FittedGAM, folds: Neighbourhoods | None) -> LeaveOneOut:
         int(np.sum(bad | lost)),
         described(folds),
         total_dof(fit),
-        sum(int(np.size(p)) for p in likelihood.trainable_parameters),
+        _own_dof(fit),
         log_likelihood,
         repr(fit.spec.terms),
         fit.spec.family.name,
@@ -790,6 +801,19 @@ class Stack:
     def _used(self) -> list[tuple[float, Any]]:
         return [(w, gam) for w, gam in zip(self.weights, self.gams.values()) if w > 0.0]
 
+    def _check_link(self, asked: str) -> None:
+        """Raises ValueError, naming two fits, unless predictors of all are of one kind."""
+        names = [name for name, w in zip(self.gams, self.weights) if w > 0.0]
+        specs = [gam.fitted.spec for _, gam in self._used]
+        kinds = [(spec.predictor_names, spec.family.link_name) for spec in specs]
+        for name, spec, kind in zip(names, specs, kinds):
+            if kind != kinds[0]:
+                raise ValueError(
+                    f"{asked}: the predictors of {names[0]!r} (family {specs[0].family.name!r}, "
+                    f"link {kinds[0][1]!r}) and {name!r} ({spec.family.name!r}, {kind[1]!r}) are "
+                    "not of one kind and have no average; take type='response', or a fit by itself."
+                )
+
     def predict(
         self,
         data: Any,
@@ -805,21 +829,26 @@ class Stack:
         :param type: ``"response"``, ``"link"`` or ``"observation"``, as of
             :meth:`gpflow_gam.GAM.predict`.
         :param interval: a probability; adds an equal-tailed interval of the mixture, which allows
-            for uncertain hyperparameters of each fit; of observations and of classes by draws.
+            for uncertain hyperparameters of each fit; of observations, of classes and where a fit
+            has several predictors by draws.
         :param seed: of those draws.
         :return: [N], or [N, K] of classes; with ``interval`` a DataFrame with columns
             ``estimate``, ``lower`` and ``upper``, under each class.
-        :raises ValueError: naming the argument or column.
+        :raises ValueError: naming the argument or column; also ``"link"`` of fits whose links
+            differ.
         """
         kinds = ("response", "link", "observation")
         check_choice("type", type, kinds)
+        if type == "link":
+            self._check_link("type='link'")
         means = [w * np.asarray(gam.predict(data, type)) for w, gam in self._used]
         mean = np.sum(means, axis=0)
         if interval is None:
             return mean
         check_level(interval, "interval")
         table = in_memory(data)
-        if type == "observation" or mean.ndim == 2:
+        several = any(gam.fitted.num_predictors > 1 for _, gam in self._used)
+        if type == "observation" or several or mean.ndim == 2:
             rows = (table.part(i, i + _JOINTLY) for i in range(0, len(mean), _JOINTLY))
             draws = (self.sample(part, _DRAWN, type, seed=seed) for part in rows)
             ends = [equal_tailed(drawn, interval) for drawn in draws]
@@ -859,6 +888,8 @@ class Stack:
         :raises ValueError: as :meth:`gpflow_gam.GAM.sample`.
         """
         check_count("num_samples", num_samples)
+        if type == "link":
+            self._check_link("type='link'")
         used = self._used
         ends = np.round(np.cumsum([w for w, _ in used]) * num_samples).astype(int)
         numbers = np.diff(ends, prepend=0)
@@ -889,7 +920,8 @@ class Stack:
         :param level: probability of the credible interval at each point.
         :return: the grid's columns, ``estimate``, ``se``, ``lower`` and ``upper``, on the scale of
             the predictor.
-        :raises ValueError: an effect that no fit has; or fits of several predictors.
+        :raises ValueError: an effect that no fit has; or fits of several predictors, or of several
+            links.
         """
         check_level(level)
         having = [g for _, g in self._used if term in g.fitted.spec.effect_names]
@@ -898,6 +930,7 @@ class Stack:
             raise ValueError(f"term: no fit has {term!r}; they have {', '.join(known)}.")
         if any(g.fitted.num_predictors > 1 for g in self.gams.values()):
             raise ValueError("effects of a stack are of one predictor; ask the fits by themselves.")
+        self._check_link("effects")
         frame, numbers = having[0].effects(term, grid, level=level), ["estimate", "se"]
         places = frame.loc[:, :"estimate"].drop(columns="estimate")
         absent = np.zeros((len(frame), 2))

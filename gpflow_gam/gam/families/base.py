@@ -197,6 +197,11 @@ class Family(abc.ABC):
         """L names, given the ``levels``; an empty one where there is a single predictor."""
         return ("",)
 
+    @property
+    def link_name(self) -> str:
+        """The link of the first predictor."""
+        return str(getattr(self, "link", "log" if self.log_link else "identity"))
+
     def axes(self, response: str) -> tuple[str, ...]:
         """Labels [L] of predictors of a ``response`` that differ in kind; empty for others."""
         return ()

@@ -581,7 +581,8 @@ class Rounds:
 
     def worth(self, constant: Sweep) -> float:
         """The ELBO that components have to reach beside the pass at a constant predictor."""
-        return constant.expected - _PRICE * (1 + len(self.rows.components))
+        alone = constant.expected + self.family.log_prior(self.family.get())[0]
+        return alone - _PRICE * (1 + len(self.rows.components))
 
     def run(
         self,
