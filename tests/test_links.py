@@ -488,6 +488,20 @@ def test_zeros_are_tested_by_their_score() -> None:
     assert zeros["statistic"] == pytest.approx(np.sum(data["y"] == 0) / (n * p0), rel=1e-3)
 
 
+def test_residual_tests_count_a_row_as_often_as_its_weight() -> None:
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(size=200), "w": rng.integers(1, 6, 200)})
+    data["y"] = rng.poisson(np.exp(0.5 + data["x"])) * (rng.uniform(size=200) < 0.95)
+    data["z"] = data["x"] + rng.normal(size=200)
+    repeated = data.loc[data.index.repeat(data["w"])]
+    for formula, family in (("y ~ s(x, k=6)", "poisson"), ("z ~ s(x, k=6)", "gaussian")):
+        a = gg.GAM(formula, family, weights="w").fit(data).residual_tests()
+        b = gg.GAM(formula, family).fit(repeated).residual_tests()
+        if family == "poisson":  # whose residuals are partly random
+            a, b = a.loc[["zeros"]], b.loc[["zeros"]]
+        np.testing.assert_allclose(a, b, rtol=0.02)
+
+
 def test_moran_and_its_p_are_those_of_permutations() -> None:
     data = rows_in_space(0)
     gam = gg.GAM("y ~ s(x, k=8)", "poisson").fit(

@@ -14,8 +14,8 @@ from gpflow.base import AnyNDArray
 from gpflow.utilities import parameter_dict, set_trainable
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
-from scipy.special import ndtri
-from scipy.stats import kstest, norm, rankdata
+from scipy.special import ndtr, ndtri
+from scipy.stats import kstwo, norm, rankdata
 
 from ...errors import (
     AutocorrelationWarning,
@@ -307,12 +307,21 @@ def _zeros(fit: FittedGAM, F: AnyNDArray) -> tuple[float, float] | None:
     v = np.concatenate([moments.features(c.name, fit.X) @ along for c in fit.spec.components])
     taken = float(v @ moments.covariance[0] @ v)
     excess = float(weights @ ((fit.Y[:, 0] == 0.0) - p))
-    variance = max(float(weights**2 @ (p * (1.0 - p))) - taken, 1e-12)
+    variance = max(float(weights @ (p * (1.0 - p))) - taken, 1e-12)  # weights count rows
     ratio = 1.0 + excess / max(float(weights @ p), 1e-12)
     return ratio, 2.0 * float(norm.sf(abs(excess) / np.sqrt(variance)))
 
 
 _STEP = 1e-4
+
+
+def _uniformity(residuals: AnyNDArray, weights: AnyNDArray) -> tuple[float, float]:
+    """The distance of residuals, each as many as its weight, from normal ones, and its p-value."""
+    order = np.argsort(residuals)
+    below, shares = ndtr(residuals[order]), weights[order] / weights.sum()
+    reached = np.cumsum(shares)
+    distance = float(np.max([reached - below, below - (reached - shares)]))
+    return distance, float(kstwo.sf(distance, max(round(float(weights.sum())), 1)))
 
 
 def _moran(e: AnyNDArray, places: AnyNDArray) -> tuple[float, float]:
@@ -772,7 +781,8 @@ class Checks(Inspected):
             are those that fit best); ``dispersion`` (variance,
             given the degrees of freedom of the fit); of counts ``zeros``, those observed over those
             expected (a score test: van den Broek 1995); with ``time`` the correlation of successive
-            rows; with ``space`` Moran's I of the eight nearest rows (Cliff & Ord 1981).
+            rows; with ``space`` Moran's I of the eight nearest rows (Cliff & Ord 1981). A row of
+            weight w counts as w rows, but once in time and space.
         :raises ValueError: a family without a distribution function; rows that are not in memory;
             ``time`` or ``space`` of another shape.
         """
@@ -782,11 +792,11 @@ class Checks(Inspected):
         F = fit.predict_link(fit.X)[0]
         counted = fit.weights > 0.0
         residuals = quantile_residuals(fit, self._chosen_seed(seed))[counted]
-        number = len(residuals)
-        dof = max(number - total_dof(fit), 1.0)
-        scatter = float(residuals @ residuals) / dof
+        number, weights = len(residuals), fit.weights[counted]
+        dof = max(float(weights.sum()) - total_dof(fit), 1.0)
+        scatter = float(weights @ np.square(residuals)) / dof
         rows = {
-            "uniformity": tuple(kstest(residuals, "norm")[:2]),
+            "uniformity": _uniformity(residuals, weights),
             "dispersion": (scatter, 2.0 * float(norm.sf(abs(scatter - 1.0) / np.sqrt(2.0 / dof)))),
         }
         zeros = _zeros(fit, F)
