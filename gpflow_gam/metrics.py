@@ -105,8 +105,11 @@ def _checked(labels: TensorType, probabilities: TensorType) -> tuple[AnyNDArray,
     p = np.concatenate([1.0 - p, p], axis=1) if p.shape[1] == 1 else p
     if not np.all((p >= 0.0) & (p <= 1.0)) or not np.allclose(p.sum(axis=1), 1.0, atol=1e-4):
         raise ValueError("probabilities must be between 0 and 1, and sum to 1 in each row.")
-    whole = y.astype(int)
-    if not np.all(whole == y) or whole.min() < 0 or whole.max() >= p.shape[1]:
+    try:
+        whole = y.astype(float).astype(int)
+    except (TypeError, ValueError):
+        raise ValueError(f"labels must be whole class numbers; got {y.tolist()[0]!r}.") from None
+    if not np.all(whole == y.astype(float)) or whole.min() < 0 or whole.max() >= p.shape[1]:
         raise ValueError(
             f"labels must be whole, 0 to {p.shape[1] - 1}; got {y.min()} to {y.max()}."
         )

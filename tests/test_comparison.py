@@ -238,6 +238,13 @@ def test_neighbourhoods_of_each_row_are_left_out_jointly():
         np.testing.assert_allclose(result[n], expected[0], atol=1e-7)
 
 
+def test_tuples_are_labels():
+    """Of sites and years; they were read as neighbours without a word."""
+    gam, pairs = fitted("gaussian", table()), [(n % 5, n % 2) for n in range(N)]
+    names = np.array([f"{site} {year}" for site, year in pairs])
+    np.testing.assert_array_equal(gam.loo(pairs).pointwise, gam.loo(names).pointwise)
+
+
 def test_batches_of_folds_hold_every_fold_once(monkeypatch):
     gam = fitted("gaussian", table())
     labels = np.random.default_rng(0).integers(0, 9, N)

@@ -547,6 +547,8 @@ def test_competing_events_are_shared_out():
     assert list(turned["cause"].unique()) == ["b", "a"]
     turned = turned.set_index(["cause", "row", "time"]).loc[got.index, "estimate"]
     np.testing.assert_allclose(turned, got["estimate"], atol=8e-3)
+    with pytest.raises(TypeError, match="gams must be a mapping.* got list"):
+        gg.cumulative_incidence(list(gams.values()), new, t)
     with pytest.raises(ValueError, match="gams must have a GAM for each of two causes"):
         gg.cumulative_incidence({"a": gams["a"]}, new, t)
 

@@ -110,6 +110,8 @@ def test_rows_that_lack_a_value_have_no_scores(data):
         ({"quantiles": (0.9, 0.1)}, "quantiles must increase"),
         ({"window": 5, "forget": 0.9}, "give one of them"),
         ({"origins": [29]}, "no rows to predict after any"),
+        ({"quantiles": 0.5}, r"quantiles must increase, .* two or more; got \[0.5\]"),
+        ({"num_samples": 1}, "num_samples must be a whole number of at least 2; got 1"),
         ({"y": "text"}, "responses that are numbers"),
     ],
 )
@@ -130,6 +132,16 @@ def test_spans_are_in_the_unit_of_time() -> None:
         gg.backtest(gam, dated, "y", time="day", horizon=10, origins=2)
     with pytest.raises(TypeError, match="window must be of numbers, as 'x' is; got '7D'"):
         gg.backtest(gam, table, "y", time="x", horizon=10, origins=2, window="7D")
+    zoned = dated.assign(day=dated["day"].dt.tz_localize("Europe/Vienna"))
+    one, other = (
+        gg.backtest(gam, table, "y", time="day", horizon="5D", origins=["2024-02-01"])
+        for table in (dated, zoned)
+    )
+    np.testing.assert_array_equal(one["row"], other["row"])
+    with pytest.raises(TypeError, match="has a time zone, and the column of times has none"):
+        gg.backtest(gam, dated, "y", time="day", horizon="5D", origins=zoned["day"][30:])
+    with pytest.raises(TypeError, match="origins must be times, or how many; got 2.5"):
+        gg.backtest(gam, dated, "y", time="day", horizon="5D", origins=2.5)
     with pytest.raises(TypeError, match="backtest takes a GAM"):
         gg.backtest("y ~ s(x)", table, time="x", horizon=10, origins=2)
 

@@ -60,6 +60,7 @@ def test_equal_scikit_learn(rng):
         ([0, 1], np.ones((3, 2)) / 2, "labels must be .N. and probabilities .N, C.; got"),
         ([0, 3], np.eye(2), "labels must be whole, 0 to 1; got 0 to 3"),
         ([0, 0.5], np.eye(2), "labels must be whole"),
+        (["a", "b"], np.eye(2), "labels must be whole class numbers; got 'a'"),
         ([0, 1], np.ones((2, 2)), "sum to 1 in each row"),
         ([0, 1], [[np.nan, 1], [0, 1]], "between 0 and 1"),
         ([], np.zeros((0, 2)), "labels is empty"),

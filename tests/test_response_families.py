@@ -453,7 +453,10 @@ def test_proportions_that_are_none(trials):
         fit(trials.assign(n=trials["n"] + 0.5), weights="n")
     with pytest.raises(ValueError, match="trials must be given for family 'binomial'"):
         gg.GAM("k ~ s(x, k=6)", "binomial").fit(trials)
-    fit(trials.assign(p=trials["p"].round(4)), weights="n")  # as tables print them
+    gam = fit(trials.assign(p=trials["p"].round(4)), weights="n")  # as tables print them
+    for wrong in (2.7, -3):
+        with pytest.raises(ValueError, match=f"trials must be whole counts.* got {wrong}"):
+            gam.predict(trials.head(2).assign(n=wrong), "observation")
     family = fam.Binomial(proportion=True)
     assert fam.from_json(json.loads(json.dumps(family.to_json()))) == family
     assert fam.from_json({"name": "binomial", "link": "logit"}) == fam.Binomial()

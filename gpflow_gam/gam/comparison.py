@@ -45,6 +45,7 @@ from ..threads import one_blas_thread
 from .effects.effect import equal_tailed
 from .fits import FittedGAM
 from .fits.data import CodedData
+from .fits.fitted import fit_of
 from .fits.prediction import PredictionType, framed
 from .fits.reading import in_memory
 from .summaries.checks import total_dof
@@ -736,10 +737,7 @@ def stack(
     :raises TypeError: what is no GAM.
     """
     names, models = _named("stack", gams)
-    for model in models:
-        if not isinstance(getattr(model, "fitted", None), FittedGAM):
-            raise TypeError(f"stack takes fitted GAMs; got {type(model).__name__}.")
-    fits = [model.fitted for model in models]
+    fits = [fit_of(model, "stack") for model in models]
     names = names or _by_terms([(repr(fit.spec.terms), fit.spec.family.name) for fit in fits])
     check_same(names, [observed_of(fit) for fit in fits], "stack")
     if scores is None:

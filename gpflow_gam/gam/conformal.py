@@ -15,7 +15,7 @@ from ..models import IterNCGP
 from ..threads import one_blas_thread
 from .comparison import row_posterior, rows_of
 from .fits import FittedGAM
-from .fits.fitted import encoded
+from .fits.fitted import encoded, fit_of
 from .fits.reading import in_memory
 
 __all__ = ["Conformal", "conformal"]
@@ -45,8 +45,9 @@ def conformal(gam: Any, calibration: Any = None) -> Conformal:
         it has one predictor, terms without shapes, no weights, and holds its rows.
     :param calibration: rows with the response; None for jackknife+.
     :raises ValueError: what there are no such intervals of; rows that cannot be left out.
+    :raises TypeError: no GAM.
     """
-    fit = gam.fitted
+    fit = fit_of(gam, "conformal")
     spec = fit.spec
     if spec.levels is not None or spec.censoring is not None or spec.trials is not None:
         raise ValueError("conformal: the response must be a number; got classes, trials or Surv.")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..errors import ExtrapolationWarning
+from ..errors import ExtrapolationWarning, check_count
 from ..metrics import crps, pinball
 from .fits.reading import in_memory
 from .terms.base import Column
@@ -54,14 +54,14 @@ def backtest(
     :param time: a column of numbers or dates.
     :param horizon: how far from an origin is predicted: a number in the column's unit, or of
         dates what ``pandas.Timedelta`` takes, as ``"7D"``.
-    :param origins: times, or how many: the last is a horizon before the last row, and the
-        others are a horizon apart.
+    :param origins: times, those without a time zone in the column's, or how many: the last is a
+        horizon before the last row, and the others are a horizon apart.
     :param window: rows before ``origin - window`` are left out of the fit; None for none.
     :param forget: factor of the weights of earlier rows at each further origin, by
         :meth:`gpflow_gam.GAM.update`.
     :param quantiles: probabilities of quantiles, increasing; the first and the last are the ends
         of an interval.
-    :param num_samples: draws of each response.
+    :param num_samples: draws of each response, two or more.
     :param seed: of draws.
     :param options: of :meth:`gpflow_gam.GAM.fit`.
     :return: a line a forecast: ``origin``, ``time``, ``row`` (its number in ``data``),
@@ -69,11 +69,12 @@ def backtest(
         within), ``crps`` and ``pinball_0.05`` and so on (lower is better), and ``log_density``, the
         log score (higher is better). Take means of these, by origin or by distance from it. With
         ``missing="drop"`` rows that lack a value are left out.
-    :raises TypeError: no GAM; ``horizon`` or ``window`` in another unit than time.
+    :raises TypeError: no GAM; ``horizon``, ``window`` or ``origins`` in another unit than time.
     :raises ValueError: naming the argument; a response that is no number; origins without rows to
         fit to, or none with rows to predict.
     """
-    levels = [float(q) for q in quantiles]
+    check_count("num_samples", num_samples, 2)
+    levels = [float(q) for q in np.atleast_1d(quantiles)]
     if len(levels) < 2 or not np.all(np.diff([0.0, *levels, 1.0]) > 0.0):
         raise ValueError(f"quantiles must increase, between 0 and 1, two or more; got {levels}.")
     if forget != 1.0 and window is not None:
@@ -94,8 +95,10 @@ def backtest(
     begins: list[Any]
     if isinstance(origins, (int, np.integer)):
         begins = [times.max() - (i + 1) * ahead for i in reversed(range(origins))]
+    elif not np.iterable(origins) or isinstance(origins, str):
+        raise TypeError(f"origins must be times, or how many; got {origins!r}.")
     else:
-        begins = sorted(pd.Timestamp(t) if dates else t for t in origins)
+        begins = sorted(_in_zone(t, times.dt.tz) if dates else t for t in origins)
     model = object.__new__(type(gam))
     vars(model).update(vars(gam), _fit=None)
     if y is None and gam.is_fitted:
@@ -137,6 +140,14 @@ def backtest(
     if not frames:
         raise ValueError("origins: there are no rows to predict after any of them.")
     return pd.concat(frames, ignore_index=True)
+
+
+def _in_zone(origin: Any, zone: Any) -> pd.Timestamp:
+    """A time in the zone of a column, in which one without a zone is."""
+    time = pd.Timestamp(origin)
+    if zone is None and time.tz is not None:
+        raise TypeError(f"origins: {time} has a time zone, and the column of times has none.")
+    return time.tz_localize(zone) if time.tz is None else time
 
 
 def _scored(observed: AnyNDArray, draws: AnyNDArray, levels: list[float]) -> dict[str, AnyNDArray]:

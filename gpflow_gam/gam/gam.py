@@ -197,7 +197,7 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
             keeps priors, and needs all rows in memory. Standard errors allow for dependence within
             neighbourhoods.
         :param groups: with ``"ncv"``, rows that are left out together: a column, labels of all rows
-            [N], or an array of the indices of each row's neighbours (the row itself is among them);
+            [N] (tuples, too), or arrays of the indices of each row's neighbours (it is among them);
             None leaves every row out by itself.
         :param posterior: of hyperparameters, over which standard errors and predictions average:
             ``"laplace"`` around their optimum, or ``"mcmc"``, four chains of 250 draws of the

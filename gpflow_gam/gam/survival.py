@@ -24,7 +24,7 @@ from .effects.posterior import draws_at
 from .families import Cox, Survival, Weibull
 from .families.base import base_of
 from .fits import FittedGAM
-from .fits.fitted import Inspected, encoded
+from .fits.fitted import Inspected, encoded, fit_of
 from .fits.prediction import blocks, joined
 from .frames.table import Table, located
 from .terms.base import Column, variables_of
@@ -430,15 +430,21 @@ def cumulative_incidence(
     :return: ``row``, ``time``, ``cause``, ``estimate`` (the posterior mean), ``lower`` and
         ``upper``, for each row T lines a cause.
     :raises ValueError: fewer than two causes, a family without times, or a bad argument, naming it.
+    :raises TypeError: no mapping, or no GAMs.
     """
+    if not isinstance(gams, Mapping):
+        raise TypeError(
+            "gams must be a mapping, as {'death': gam, 'relapse': other}; got "
+            f"{type(gams).__name__}."
+        )
     if len(gams) < 2:
         raise ValueError(f"gams must have a GAM for each of two causes or more; got {len(gams)}.")
     check_level(level)
     check_count("num_samples", num_samples)
     lives = []
     for gam in gams.values():
-        draws = hyperparameter_draws(gam.fitted) if unconditional else []
-        lives.append(Lifetimes(gam.fitted, draws))
+        fit = fit_of(gam, "cumulative_incidence")
+        lives.append(Lifetimes(fit, hyperparameter_draws(fit) if unconditional else []))
         if not lives[-1].positive:
             raise ValueError("gams must be of times; 'gaussian' has responses below zero.")
         if lives[-1].moving:

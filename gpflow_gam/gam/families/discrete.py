@@ -234,7 +234,10 @@ class Binomial(Family):
     ) -> AnyNDArray:
         if trials is None:
             raise ValueError(_NO_TRIALS)
-        count = np.asarray(trials).astype(np.int64)
+        given = encoding.numbers(np.asarray(trials), "trials", self.name)
+        said = "whole counts, not negative"
+        encoding.require(given, COUNTS.holds(given), said, "trials", self.name)
+        count = given.astype(np.int64)
         drawn = rng.binomial(count, self.mean(likelihood, F)).astype(np.float64)
         return drawn / count if self.proportion else drawn
 

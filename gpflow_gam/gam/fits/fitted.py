@@ -781,6 +781,13 @@ class NotFittedError(ValueError, AttributeError):
     """The GAM has not seen data yet."""
 
 
+def fit_of(gam: Any, call: str) -> FittedGAM:
+    """The fit of a GAM; raises TypeError for what is none."""
+    if not isinstance(gam, Inspected):
+        raise TypeError(f"{call} takes fitted GAMs; got {type(gam).__name__}.")
+    return gam.fitted
+
+
 class Inspected:
     """A GAM that may be fitted; ``missing`` says what becomes of incomplete rows."""
 

@@ -119,7 +119,8 @@ class Neighbourhoods:
             )
         if _are_lists(groups):
             return cls.of_lists(list(groups), kept)
-        labels = pd.Series(_listed(groups))
+        plain = isinstance(groups, (list, tuple, pd.Categorical))
+        labels = pd.Series(groups if plain else np.asarray(groups))
         return cls.of_labels(labels if kept is None else labels.iloc[kept])
 
     @classmethod
@@ -179,20 +180,11 @@ def _padded(parts: Sequence[AnyNDArray]) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 def _are_lists(groups: Any) -> bool:
-    """True if each row has a list of rows rather than a label; a Series has labels."""
+    """True if each row has a list of rows rather than a label, as tuples and Series are."""
     kind = getattr(getattr(groups, "dtype", None), "kind", "O")
     if isinstance(groups, pd.Series) or kind != "O":
         return False
-    return all(isinstance(g, (np.ndarray, list, tuple, range)) for g in groups)
-
-
-def _listed(labels: Any) -> Any:
-    """Labels for a Series, in which tuples stay labels."""
-    if isinstance(labels, (list, tuple)):
-        array = np.empty(len(labels), dtype=object)
-        array[:] = labels
-        return array
-    return labels if isinstance(labels, pd.Categorical) else np.asarray(labels)
+    return all(isinstance(g, (np.ndarray, list, range)) for g in groups)
 
 
 MAX_SIZE = 6000  # most inducing values times predictors for which predictors are coupled
