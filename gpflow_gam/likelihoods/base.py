@@ -67,7 +67,7 @@ class GaussHermite(NDiagGHQuadrature):
         self.Z = (np.sqrt(2.0) * points[:, None]).astype(default_float())
         self.dZ = (weights[:, None] / np.sqrt(np.pi)).astype(default_float())
 
-    def logspace(
+    def logspace(  # type: ignore[override]
         self,
         fun: Callable[..., tf.Tensor],
         mean: TensorType,
@@ -96,7 +96,7 @@ class GaussHermitePlane(NDiagGHQuadrature):
         self.dZ = np.outer(lines[0].dZ, lines[1].dZ).reshape(-1, 1)
         self._second = lines[1]
 
-    def logspace(
+    def logspace(  # type: ignore[override]
         self,
         fun: Callable[..., tf.Tensor],
         mean: TensorType,
