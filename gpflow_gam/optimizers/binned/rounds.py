@@ -355,7 +355,7 @@ _SHORT = 0.1  # share of the way below which the step is taken block by block
 _LONGEST = 1.0  # longest step of a likelihood's (logarithmic) parameter
 _LINEAR = 0.1  # how far a parameter's slope in its coordinate may be from one, as softplus has it
 _REMEMBERED = 4  # number of targets that are mixed
-_PRICE = 20.0  # largest cost of a component beyond its gain, in nats: its prior's and its KL's
+_PRICE = 20.0  # largest cost of a component beyond its gain, in nats: that of its KL divergence
 _LEAST_NEW = 1e-4  # share of a residual's length that has to be unlike the others
 _PASSES = 30  # number of passes at fixed hyperparameters
 MANY_ROWS = 40_000  # number of rows from which a pass costs more than to foresee its gain
@@ -581,8 +581,8 @@ class Rounds:
 
     def worth(self, constant: Sweep) -> float:
         """The ELBO that components have to reach beside the pass at a constant predictor."""
-        alone = constant.expected + self.family.log_prior(self.family.get())[0]
-        return alone - _PRICE * (1 + len(self.rows.components))
+        prior = self.log_prior(self.hyperparameters.get(), self.family.get())
+        return constant.expected + prior - _PRICE * (1 + len(self.rows.components))
 
     def run(
         self,
