@@ -170,8 +170,8 @@ def test_a_response_in_the_order_of_other_labels_is_not_taken_as_it_stands():
     for y in (data["y"].loc[turned.index], data["y"].to_numpy()[::-1], data["y"][::-1].to_list()):
         table, name = with_response(turned, y, None)
         np.testing.assert_array_equal(table.values(name), [6.0, 5.0, 4.0])
-    # labels that are others, or there twice, tell no order
-    for index in ([7, 8, 9], [0, 0, 1]):
+    # labels that are others, there twice, or of several parts tell no order
+    for index in ([7, 8, 9], [0, 0, 1], pd.MultiIndex.from_product([["a"], [0, 1, 2]])):
         table, name = with_response(turned, data["y"].set_axis(index) + 1.0, None)
         np.testing.assert_array_equal(table.values(name), [5.0, 6.0, 7.0])
 

@@ -504,6 +504,12 @@ def test_tables_and_edits_of_times(kind: str, tmp_path: Path) -> None:
     for name in ("m.json", "m.sql", "folder"):
         with pytest.raises(ValueError, match="'visit' has levels of type .* make them text"):
             gg.serving.export(gam, tmp_path / name)
+    if kind in ("times", "dates"):  # which a spreadsheet has
+        gg.serving.export(gam, tmp_path / "m.xlsx")
+        sheets = pd.read_excel(tmp_path / "m.xlsx", sheet_name=None)
+        assert any(
+            pd.Timestamp("2024-01-03") in list(v) for f in sheets.values() for _, v in f.items()
+        )
 
 
 # --- what is refused -----------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class GaussHermite(NDiagGHQuadrature):
             return fun(mean + sd * z, *args, **kwargs) - 0.5 * tf.square(z)
 
         z, width = _nodes_of_density(logs, mean)
-        return tf.reduce_logsumexp(logs(z) + width, axis=0)
+        return tf.reduce_logsumexp(_known(logs(z)) + width, axis=0)
 
 
 class GaussHermitePlane(NDiagGHQuadrature):
@@ -119,7 +119,7 @@ class GaussHermitePlane(NDiagGHQuadrature):
             for a in (self._second.Z, np.log(self._second.dZ))
         )
         z, width = (tf.concat([a] * len(self._second.Z), axis=0) for a in (z, width))
-        return tf.reduce_logsumexp(logs(z, u) + width + w, axis=0)
+        return tf.reduce_logsumexp(_known(logs(z, u)) + width + w, axis=0)
 
 
 _FAR = np.sinh(np.linspace(-7.0, 7.0, 33))  # standard deviations at which a mode is looked for
@@ -136,6 +136,11 @@ def _deviation(mean: TensorType, var: TensorType) -> tf.Tensor:
     return tf.sqrt(tf.maximum(var, tf.square(least)))
 
 
+def _known(logs: tf.Tensor) -> tf.Tensor:
+    """Log-densities, minus infinity where what they are made of overflows."""
+    return tf.where(tf.math.is_nan(logs), tf.constant(-np.inf, logs.dtype), logs)
+
+
 def _nodes_of_density(
     logs: Callable[[tf.Tensor], tf.Tensor], like: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -145,12 +150,8 @@ def _nodes_of_density(
     def grid(points: AnyNDArray) -> tf.Tensor:
         return tf.reshape(tf.constant(points, like.dtype), [-1, *ones])
 
-    def known(z: tf.Tensor) -> tf.Tensor:
-        values = logs(z)
-        return tf.where(tf.math.is_nan(values), tf.constant(-np.inf, like.dtype), values)
-
     def highest(z: tf.Tensor) -> tf.Tensor:
-        return tf.argmax(known(z), axis=0)
+        return tf.argmax(_known(logs(z)), axis=0)
 
     zeros = tf.zeros_like(like)
     first = highest(grid(_FAR) + zeros)
@@ -161,8 +162,8 @@ def _nodes_of_density(
         mode += half * tf.gather(tf.constant(_ZOOM, like.dtype), place)
         half *= 2.0 / (len(_ZOOM) - 1)
     # the largest distance over which it falls by no more than one
-    sides = [known(mode + sign * grid(_WIDTHS)) for sign in (-1.0, 1.0)]
-    falls = known(mode[None]) - tf.minimum(*sides)
+    sides = [_known(logs(mode + sign * grid(_WIDTHS))) for sign in (-1.0, 1.0)]
+    falls = _known(logs(mode[None])) - tf.minimum(*sides)
     unit = tf.reduce_max(tf.where(falls <= 1.0, grid(_WIDTHS), grid(_WIDTHS)[-1]), axis=0)
     steps = tf.asinh((tf.abs(mode) + _REACH) / unit) * (_SPREAD[1] - _SPREAD[0])
     mode, unit, steps = (tf.stop_gradient(part) for part in (mode, unit, steps))

@@ -46,6 +46,8 @@ def table_bytes(
         model["checked"] = _checked(tables, model)
     else:
         raise TypeError(f"model: only a GAM is its tables; got {type(gam).__name__}.")
+    if suffix == ".xlsx":  # which has dates
+        return _xlsx(model)
     for name, about in model["columns"].items():
         check_levels(name, about["levels"] or ())
     check_levels(model["response"], model["classes"] or ())
@@ -55,7 +57,7 @@ def table_bytes(
         return _page(model, level)
     if suffix == ".sql":
         return _sql(model, table).encode()
-    return _pmml(model) if suffix == ".pmml" else _xlsx(model)
+    return _pmml(model)
 
 
 def _page(model: Model, level: float) -> bytes:

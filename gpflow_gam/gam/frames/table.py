@@ -613,7 +613,8 @@ def check_order(columns: Iterable[tuple[str, Any]]) -> None:
     labelled = [(c, v.index) for c, v in columns if isinstance(getattr(v, "index", None), pd.Index)]
     for name, own in labelled[1:]:
         first, rows = labelled[0]
-        comparable = rows.is_unique and own.is_unique and len(rows) == len(own)
+        shapes = [(len(index), index.nlevels, index.is_unique) for index in (rows, own)]
+        comparable = shapes[0] == shapes[1] and rows.is_unique
         if comparable and not rows.equals(own) and rows.isin(own).all():
             at = int(np.flatnonzero(rows != own)[0])
             raise ValueError(

@@ -752,20 +752,20 @@ class Rounds:
 
     def _first(self, at: FitState) -> Evaluation:
         # where a log-density is nearly a line the sites of a constant go far beyond the optimum
-        best, point = None, at.point
+        first, last, point = None, None, at.point
         for _ in range(2 * _MAX_HALVINGS):
             try:
                 now = self.evaluate(point, at.signed)
                 if now.elbo >= at.elbo - _slack(now):
                     return now
-                if best is not None and now.elbo < best.elbo:
+                if last is not None and now.elbo < last.elbo:
                     break
-                best = now
+                first, last = first or now, now
             except NotPositiveDefinite:
                 pass
             point = dataclasses.replace(point, data=point.data * 0.5)
-        if best is not None:
-            return best
+        if first is not None and last is not None:  # the largest, if it is more than halfway there
+            return last if 2.0 * last.elbo > first.elbo + at.elbo else first
         raise StartError(
             "the ELBO cannot be computed where the fit starts; standardise the response and look "
             "for extreme values in it."
