@@ -539,6 +539,20 @@ def test_an_effect_is_zero_where_a_fit_lacks_it(stacked):
         stack.effects("s(q)")
 
 
+def test_effects_of_a_column_that_is_called_as_one_of_the_table():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(size=60), "y": rng.normal(size=60)})
+    tables = []
+    for rows in (data, data.rename(columns={"x": "se"})):
+        name = rows.columns[0]
+        fits = [gg.GAM(terms).fit(rows, "y") for terms in (s(name, k=5), linear(name))]
+        tables.append(
+            gg.comparison.Stack(dict(zip("ab", fits)), np.ones(2) / 2).effects(f"s({name})")
+        )
+    assert list(tables[1].columns[:2]) == ["se (column)", "estimate"]
+    np.testing.assert_array_equal(tables[1], tables[0])
+
+
 def test_what_cannot_be_averaged_is_said(stacked):
     data, gams, stack = stacked
     other = gg.GAM("y ~ x").fit(data.head(100))

@@ -42,7 +42,7 @@ from ..optimizers.binned.cavities import (
 from ..posteriors.base import SparseAdditivePosterior
 from ..posteriors.inducing import Projection
 from ..threads import one_blas_thread
-from .effects.effect import equal_tailed
+from .effects.effect import NUMBERS, beside, equal_tailed
 from .fits import FittedGAM
 from .fits.data import CodedData
 from .fits.fitted import fit_of
@@ -931,10 +931,13 @@ class Stack:
         self._check_link("effects")
         frame, numbers = having[0].effects(term, grid, level=level), ["estimate", "se"]
         places = frame.loc[:, :"estimate"].drop(columns="estimate")
+        # columns as the data call them
+        names = dict(zip(beside(dict.fromkeys(NUMBERS), NUMBERS), NUMBERS))
+        given = places.rename(columns=names)
         absent = np.zeros((len(frame), 2))
         parts = np.stack(
             [
-                gam.effects(term, places)[numbers].to_numpy() if gam in having else absent
+                gam.effects(term, given)[numbers].to_numpy() if gam in having else absent
                 for _, gam in self._used
             ]
         )
