@@ -86,6 +86,8 @@ def test_densities_narrower_than_the_predictor_are_integrated(likelihood, y, mea
     for var in (moments[1], np.diag(moments[1][0])[None]):
         got = predictive_log_density(likelihood, X, moments[0], var, Y)
         np.testing.assert_allclose(got, [logsumexp(logs) + np.log(step)], rtol=1e-4)
+    for lost in (moments[0] * np.nan, moments[1]), (moments[0], moments[1] * np.nan):
+        assert np.isnan(predictive_log_density(likelihood, X, *lost, Y)).all()
 
 
 @every

@@ -75,17 +75,26 @@ class GaussHermite(NDiagGHQuadrature):
         *args: Any,
         **kwargs: Any,
     ) -> tf.Tensor:
-        mean, sd = tf.convert_to_tensor(mean), _deviation(mean, var)
+        mean, var = tf.convert_to_tensor(mean), tf.convert_to_tensor(var)
+        # no smaller than means can tell
+        least = np.sqrt(np.finfo(mean.dtype.as_numpy_dtype).eps) * (1.0 + tf.abs(mean))
+        sd = tf.sqrt(tf.maximum(var, tf.square(least)))
 
         def logs(z: tf.Tensor) -> tf.Tensor:
-            return fun(mean + sd * z, *args, **kwargs) - 0.5 * tf.square(z)
+            values = fun(mean + sd * z, *args, **kwargs)
+            # where what a density is made of overflows there is none
+            return tf.where(tf.math.is_nan(values), tf.constant(-np.inf, values.dtype), values)
 
-        z, width = _nodes_of_density(logs, mean)
-        return tf.reduce_logsumexp(_known(logs(z)) + width, axis=0)
+        return self._integral(logs, 0.0 * (mean + sd))  # moments that are no numbers stay so
+
+    def _integral(self, logs: Callable[[tf.Tensor], tf.Tensor], zero: tf.Tensor) -> tf.Tensor:
+        """The logarithm of the expectation of ``exp(logs(z))``, z standard normal, as zero is."""
+        z, width = _nodes_of_density(logs, zero)
+        return tf.reduce_logsumexp(logs(z) + width, axis=0)
 
 
-class GaussHermitePlane(NDiagGHQuadrature):
-    """The rule in two dimensions, with its own number of points in each; ``logspace`` as above."""
+class GaussHermitePlane(GaussHermite):
+    """The rule in two dimensions, with its own number of points in each."""
 
     def __init__(self, first: int, second: int) -> None:
         lines = GaussHermite(first), GaussHermite(second)
@@ -96,30 +105,17 @@ class GaussHermitePlane(NDiagGHQuadrature):
         self.dZ = np.outer(lines[0].dZ, lines[1].dZ).reshape(-1, 1)
         self._second = lines[1]
 
-    def logspace(  # type: ignore[override]
-        self,
-        fun: Callable[..., tf.Tensor],
-        mean: TensorType,
-        var: TensorType,
-        *args: Any,
-        **kwargs: Any,
-    ) -> tf.Tensor:
-        mean, sd = tf.convert_to_tensor(mean), _deviation(mean, var)
-
-        def logs(z: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-            both = tf.concat([z, second + tf.zeros_like(z)], axis=-1)
-            return fun(mean + sd * both, *args, **kwargs) - 0.5 * tf.square(z)
+    def _integral(self, logs: Callable[[tf.Tensor], tf.Tensor], zero: tf.Tensor) -> tf.Tensor:
+        def at(z: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+            return logs(tf.concat([z, second + tf.zeros_like(z)], axis=-1))
 
         # a density is narrow in the first predictor, its location, rather than in its scale
-        z, width = _nodes_of_density(lambda z: logs(z, tf.zeros_like(z)), mean[..., :1])
-        u, w = (
-            tf.reshape(
-                tf.constant(np.repeat(a, len(_SPREAD)), mean.dtype), [-1] + [1] * len(mean.shape)
-            )
-            for a in (self._second.Z, np.log(self._second.dZ))
-        )
-        z, width = (tf.concat([a] * len(self._second.Z), axis=0) for a in (z, width))
-        return tf.reduce_logsumexp(_known(logs(z, u)) + width + w, axis=0)
+        zero = tf.reduce_sum(zero, axis=-1, keepdims=True)
+        z, width = _nodes_of_density(lambda z: at(z, tf.zeros_like(z)), zero)
+        second = self._second.Z, np.log(self._second.dZ)
+        u, w = (_leading(np.repeat(a, len(_SPREAD)), zero) for a in second)
+        z, width = (tf.concat([a] * len(second[0]), axis=0) for a in (z, width))
+        return tf.reduce_logsumexp(at(z, u) + width + w, axis=0)
 
 
 _FAR = np.sinh(np.linspace(-7.0, 7.0, 33))  # standard deviations at which a mode is looked for
@@ -129,47 +125,38 @@ _SPREAD = np.linspace(-1.0, 1.0, 49)
 _REACH = 9.0  # standard deviations beyond which no predictor is
 
 
-def _deviation(mean: TensorType, var: TensorType) -> tf.Tensor:
-    """Standard deviations, no smaller than means can tell."""
-    mean, var = tf.convert_to_tensor(mean), tf.convert_to_tensor(var)
-    least = np.sqrt(np.finfo(mean.dtype.as_numpy_dtype).eps) * (1.0 + tf.abs(mean))
-    return tf.sqrt(tf.maximum(var, tf.square(least)))
-
-
-def _known(logs: tf.Tensor) -> tf.Tensor:
-    """Log-densities, minus infinity where what they are made of overflows."""
-    return tf.where(tf.math.is_nan(logs), tf.constant(-np.inf, logs.dtype), logs)
+def _leading(points: AnyNDArray, like: tf.Tensor) -> tf.Tensor:
+    """Points [S, 1, ...] along an axis before those of a tensor."""
+    return tf.reshape(tf.constant(points, like.dtype), [-1] + [1] * len(like.shape))
 
 
 def _nodes_of_density(
-    logs: Callable[[tf.Tensor], tf.Tensor], like: tf.Tensor
+    logs: Callable[[tf.Tensor], tf.Tensor], zero: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Nodes [S, ...] of the integral of ``exp(logs(z))``, and the logarithms of their weights."""
-    ones = [1] * len(like.shape)
+    """Nodes [S, ...] of the expectation of ``exp(logs(z))``, and logarithms of their weights."""
+    far, zoom, widths = (_leading(points, zero) for points in (_FAR, _ZOOM, _WIDTHS))
 
-    def grid(points: AnyNDArray) -> tf.Tensor:
-        return tf.reshape(tf.constant(points, like.dtype), [-1, *ones])
+    def joint(z: tf.Tensor) -> tf.Tensor:
+        return logs(z) - 0.5 * tf.square(z)
 
-    def highest(z: tf.Tensor) -> tf.Tensor:
-        return tf.argmax(_known(logs(z)), axis=0)
+    def highest(z: tf.Tensor, points: AnyNDArray) -> tf.Tensor:
+        """Of points, that at the highest of z [S, ...]."""
+        return tf.gather(tf.constant(points, zero.dtype), tf.argmax(joint(z), axis=0))
 
-    zeros = tf.zeros_like(like)
-    first = highest(grid(_FAR) + zeros)
-    mode = tf.gather(tf.constant(_FAR, like.dtype), first)
-    half = tf.gather(tf.constant(np.gradient(_FAR), like.dtype), first)
+    z = far + tf.zeros_like(zero)
+    mode, half = highest(z, _FAR), highest(z, np.gradient(_FAR))
     for _ in range(_ZOOMS):
-        place = highest(mode + half * grid(_ZOOM))
-        mode += half * tf.gather(tf.constant(_ZOOM, like.dtype), place)
+        mode += half * highest(mode + half * zoom, _ZOOM)
         half *= 2.0 / (len(_ZOOM) - 1)
     # the largest distance over which it falls by no more than one
-    sides = [_known(logs(mode + sign * grid(_WIDTHS))) for sign in (-1.0, 1.0)]
-    falls = _known(logs(mode[None])) - tf.minimum(*sides)
-    unit = tf.reduce_max(tf.where(falls <= 1.0, grid(_WIDTHS), grid(_WIDTHS)[-1]), axis=0)
+    falls = joint(mode[None]) - tf.minimum(joint(mode - widths), joint(mode + widths))
+    unit = tf.reduce_max(tf.where(falls <= 1.0, widths, widths[-1]), axis=0)
     steps = tf.asinh((tf.abs(mode) + _REACH) / unit) * (_SPREAD[1] - _SPREAD[0])
     mode, unit, steps = (tf.stop_gradient(part) for part in (mode, unit, steps))
-    at = steps * grid(_SPREAD / (_SPREAD[1] - _SPREAD[0]))
-    width = tf.math.log(unit * steps * tf.cosh(at)) - 0.5 * math.log(2.0 * math.pi)
-    return mode + unit * tf.sinh(at), width
+    at = steps * _leading(_SPREAD / (_SPREAD[1] - _SPREAD[0]), zero)
+    z = mode + unit * tf.sinh(at)
+    density = -0.5 * tf.square(z) - 0.5 * math.log(2.0 * math.pi)
+    return z, density + tf.math.log(unit * steps * tf.cosh(at)) + zero
 
 
 def fixed_unit(unit: TensorType) -> Parameter:
