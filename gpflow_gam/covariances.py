@@ -20,8 +20,7 @@ from .inducing_variables import AdditiveInducingVariables, check_compatible
 from .kernels import AdditiveKernel
 from .kernels.additive import ComponentGroup, StackedKernel
 from .kernels.correlation import float_type, in_double
-from .kernels.terms import Factor, Indicator, MarkovField, OnColumns
-from .kernels.zero_mean import ZeroMean
+from .kernels.terms import Factor, Indicator, MarkovField, OnColumns, ZeroMean
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from .terms import (
     OnSphere,
     RandomWalk,
     Warped,
+    ZeroMean,
     structured_covariance,
 )
-from .zero_mean import ZeroMean
 
 __all__ = [
     "AdditiveKernel",

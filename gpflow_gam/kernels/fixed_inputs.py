@@ -26,7 +26,7 @@ from .correlation import (
     with_values,
 )
 from .summed import Evaluations, Summed
-from .zero_mean import ZeroMean
+from .terms import ZeroMean
 
 Matrices = tuple[AnyNDArray, AnyNDArray, AnyNDArray]
 """k(Z, Z) [M, M], k(Z, X) [M, T] and the diagonal of k(X, X) [T]."""

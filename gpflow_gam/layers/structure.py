@@ -38,8 +38,7 @@ from ..gam.terms.parametric import Levels, RandomEffect
 from ..gam.terms.smooth import KINDS, FactorSmooth, MarkovField, Smooth, SmoothTerm, Tensor
 from ..kernels import AdditiveKernel, ZeroMean
 from ..kernels.additive import OffsetMean
-from ..kernels.terms import OnColumns
-from ..kernels.zero_mean import closed_form
+from ..kernels.terms import OnColumns, closed_form
 from ..likelihoods.expectations import constant_predictor
 from ..measures import Discrete, Gaussian, Nodes
 from ..optimizers.binned.bins import HeldColumns

@@ -21,9 +21,9 @@ from ..errors import NotPositiveDefinite
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors.inducing import InducingMoments
 from ..threads import SMALL, one_blas_thread
-from .binned.rounds import Hyperparameters, differenced
+from .binned.rounds import Hyperparameters
 from .binned.solution import ShapeCriterion, Solution
-from .minimizers import Loss, VectorLoss, descend
+from .minimizers import Loss, VectorLoss, descend, differenced
 
 Posterior = TypeVar("Posterior")
 

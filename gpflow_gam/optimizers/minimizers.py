@@ -30,6 +30,7 @@ __all__ = [
     "Traced",
     "Tracker",
     "descend",
+    "differenced",
     "fit_lbfgs",
     "other_optimum",
 ]
@@ -605,6 +606,21 @@ def _axes(gradient: AnyNDArray, metric: AnyNDArray | None) -> AnyNDArray | None:
         return axes
     longest = float(np.max(np.abs(axes @ slope)))
     return axes * length * min(1.0, _FARTHEST / longest)
+
+
+_STEP_OF_GRADIENTS = 1e-3  # of differences of gradients
+
+
+def differenced(
+    gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray, which: Sequence[int] | None = None
+) -> AnyNDArray:
+    """Second derivatives by one-sided differences of first ones: half of what central ones cost."""
+    places = range(len(at)) if which is None else which
+    if not len(places):
+        return np.zeros((0, len(at)))
+    here, steps = gradient(at), _STEP_OF_GRADIENTS * np.eye(len(at))
+    rows = np.stack([(gradient(at + steps[i]) - here) / _STEP_OF_GRADIENTS for i in places])
+    return rows if which is not None else 0.5 * (rows + rows.T)
 
 
 _ATTRIBUTE = "_gradient_op_type"

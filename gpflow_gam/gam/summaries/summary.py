@@ -19,14 +19,13 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from tabulate import tabulate
 
-from ...errors import check_level, imported
+from ...errors import NotPositiveDefinite, check_level, imported
 from ...kernels import CentredLinear, Summed, kernel_columns
 from ...kernels.correlation import leaves_of, lengthscales_of
 from ...measures import NUM_NODES
 from ...newton.curvatures import curvature
 from ...optimizers import Solution
-from ...optimizers.binned.rounds import Profile
-from ...optimizers.minimizers import Loss
+from ...optimizers.minimizers import Loss, descend
 from ...posteriors.inducing import InducingMoments
 from ...sensitivity.grid import draw_covariances
 from ...threads import one_blas_thread
@@ -282,6 +281,88 @@ def _rows(fit: FittedGAM, z: float) -> Iterator[tuple[object, ...]]:
         yield "residual", "", "", noise, *np.sqrt([noise, *within])
 
 
+_FARTHEST = 32.0  # distance, in (logarithmic) coordinates, at which an end is last looked for
+_PROFILE_STEPS, _PROFILE_TOLERANCE = 30, 0.1
+"""Iterations, and nats of which a hundredth counts, of the search over the other coordinates."""
+_ACCURACY = 0.003  # relative, of the distance of an end of the interval
+
+
+@dataclasses.dataclass
+class _Profile:
+    """A loss at each value of one coordinate, minimised over all others."""
+
+    loss: Loss
+    optimum: AnyNDArray
+    place: int
+    metric: Callable[[AnyNDArray], AnyNDArray | None]
+
+    def __post_init__(self) -> None:
+        self._others = np.arange(len(self.optimum)) != self.place
+        self._least = self.loss(self.optimum)[0]
+        around = self.metric(self.optimum)
+        along = np.eye(len(self.optimum))[self.place]
+        if around is not None:
+            along = np.linalg.solve(around, along)
+        self._sd = float(np.sqrt(along[self.place]))
+        self._direction: AnyNDArray = along / along[self.place]
+
+    def interval(self, z: float) -> tuple[float, float]:
+        """Where it has risen by ``z^2 / 2`` (Bates, Mächler, Bolker & Walker 2015), or infinity."""
+        at = self.optimum[self.place]
+        return at - self._distance(-1.0, z), at + self._distance(1.0, z)
+
+    def _distance(self, sign: float, z: float) -> float:
+        """Distance from the optimum to one end of the interval; infinite if it is too far away."""
+        known = {0.0: (-z, self.optimum)}
+
+        def excess(distance: float) -> float:
+            """The root of twice the rise, nearly linear in the distance, less ``z``."""
+            if distance in known:
+                return known[distance][0]
+            # lengthscales may have several optima: on from nearer the optimum, never back
+            inner = max(d for d in known if d < distance)
+            at = known[inner][1]
+            try:
+                at, value = self._least_at(at + sign * (distance - inner) * self._direction)
+                root = np.sqrt(2.0 * max(value - self._least, 0.0))
+            except NotPositiveDefinite:  # as far as numbers go
+                root = np.inf
+            known[distance] = min(float(root), 2.0 * z) - z, at
+            return known[distance][0]
+
+        near, far = 0.0, min(z * self._sd, 2.0)
+        while excess(far) < 0.0:
+            if far >= _FARTHEST:
+                return np.inf
+            expected = 1.1 * far * z / max(excess(far) + z, 1e-3 * z)
+            near, far = far, min(max(1.5 * far, min(expected, 4.0 * far)), _FARTHEST)
+        return float(brentq(excess, near, far, xtol=_ACCURACY * far))
+
+    def _least_at(self, start: AnyNDArray) -> tuple[AnyNDArray, float]:
+        """The least of the loss where the coordinate is what it is in ``start``."""
+        others = self._others
+        if not others.any():
+            return start, self.loss(start)[0]
+
+        def whole(part: AnyNDArray) -> AnyNDArray:
+            u = start.copy()
+            u[others] = part
+            return u
+
+        def loss(part: AnyNDArray) -> tuple[float, AnyNDArray]:
+            value, gradient = self.loss(whole(part))
+            return value, gradient[others]
+
+        def metric(part: AnyNDArray) -> AnyNDArray | None:
+            result = self.metric(whole(part))
+            return None if result is None else result[np.ix_(others, others)]
+
+        best = whole(
+            descend(loss, start[others], _PROFILE_STEPS, _PROFILE_TOLERANCE, None, metric=metric)[0]
+        )
+        return best, self.loss(best)[0]
+
+
 def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, float]]:
     """Profile intervals of variances; NaN where the fit has no marginal likelihood."""
     solution = fit.solution
@@ -305,7 +386,7 @@ def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, f
 
     def interval(parameter: Parameter) -> tuple[float, float]:
         at = [p is parameter for p in learnt].index(True)
-        ends = Profile(loss, optimum, int(starts[at]), metric).interval(z)
+        ends = _Profile(loss, optimum, int(starts[at]), metric).interval(z)
         assert parameter.transform is not None  # a variance is positive
         lower, upper = np.asarray(parameter.transform.forward(np.array(ends)))
         return float(lower), float(upper)

@@ -35,6 +35,7 @@ from ..minimizers import (
     Tracker,
     converge,
     descend,
+    differenced,
 )
 from .cavities import (
     Batch,
@@ -46,7 +47,7 @@ from .cavities import (
     sites_of,
 )
 from .evidence import Evidence, Places, added, slices
-from .rounds import _MOST_STEPS, Evaluation, Rounds, differenced
+from .rounds import _MOST_STEPS, Evaluation, Rounds
 from .solution import CollapsedBound, Solution
 
 _UNSEEN = 1e-10  # information in rows, against the prior's, of directions that are left out

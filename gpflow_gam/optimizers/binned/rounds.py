@@ -17,14 +17,22 @@ from gpflow.base import AnyNDArray, Parameter, PriorOn
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from scipy.linalg import lapack
-from scipy.optimize import brentq
 
 from ...covariances import relative_jitter
 from ...errors import NotPositiveDefinite
 from ...kernels.correlation import Values, lookup, parameters_of
 from ...likelihoods import MeanLink, Quasi
 from ...likelihoods.base import unwrapped
-from ..minimizers import Loss, StopFit, Tracker, descend, newton_step, other_optimum, promised
+from ..minimizers import (
+    Loss,
+    StopFit,
+    Tracker,
+    descend,
+    differenced,
+    newton_step,
+    other_optimum,
+    promised,
+)
 from .checkpoint import Snapshot
 from .evidence import (
     Evidence,
@@ -46,7 +54,6 @@ _NEAR_TIE = 2.0  # how much worse, in nats, a place may look that may have anoth
 _APART = 0.1  # distance from which a coordinate is elsewhere
 _SMALL = 7.0  # how far, in logarithms, a variance that has not vanished is below its prior
 _TINY = 19.0  # how far it may be, and still gain where a search has gone past it
-_STEP_OF_GRADIENTS = 1e-3  # of differences of gradients
 
 
 class Hyperparameters:
@@ -239,100 +246,6 @@ def _prior(parameter: Parameter, x: AnyNDArray) -> tuple[float, AnyNDArray]:
                 inverse = parameter.transform.inverse_log_det_jacobian(y, y.shape.rank)
                 density += tf.reduce_sum(inverse)
     return float(density), np.asarray(tape.gradient(density, u), np.float64)
-
-
-def differenced(
-    gradient: Callable[[AnyNDArray], AnyNDArray], at: AnyNDArray, which: Sequence[int] | None = None
-) -> AnyNDArray:
-    """Second derivatives by one-sided differences of first ones: half of what central ones cost."""
-    places = range(len(at)) if which is None else which
-    if not len(places):
-        return np.zeros((0, len(at)))
-    here, steps = gradient(at), _STEP_OF_GRADIENTS * np.eye(len(at))
-    rows = np.stack([(gradient(at + steps[i]) - here) / _STEP_OF_GRADIENTS for i in places])
-    return rows if which is not None else 0.5 * (rows + rows.T)
-
-
-_FARTHEST = 32.0  # distance, in (logarithmic) coordinates, at which an end is last looked for
-_PROFILE_STEPS, _PROFILE_TOLERANCE = 30, 0.1
-"""Iterations, and nats of which a hundredth counts, of the search over the other coordinates."""
-_ACCURACY = 0.003  # relative, of the distance of an end of the interval
-
-
-@dataclasses.dataclass
-class Profile:
-    """A loss at each value of one coordinate, minimised over all others."""
-
-    loss: Loss
-    optimum: AnyNDArray
-    place: int
-    metric: Callable[[AnyNDArray], AnyNDArray | None]
-
-    def __post_init__(self) -> None:
-        self._others = np.arange(len(self.optimum)) != self.place
-        self._least = self.loss(self.optimum)[0]
-        around = self.metric(self.optimum)
-        along = np.eye(len(self.optimum))[self.place]
-        if around is not None:
-            along = np.linalg.solve(around, along)
-        self._sd = float(np.sqrt(along[self.place]))
-        self._direction: AnyNDArray = along / along[self.place]
-
-    def interval(self, z: float) -> tuple[float, float]:
-        """Where it has risen by ``z^2 / 2`` (Bates, Mächler, Bolker & Walker 2015), or infinity."""
-        at = self.optimum[self.place]
-        return at - self._distance(-1.0, z), at + self._distance(1.0, z)
-
-    def _distance(self, sign: float, z: float) -> float:
-        """Distance from the optimum to one end of the interval; infinite if it is too far away."""
-        known = {0.0: (-z, self.optimum)}
-
-        def excess(distance: float) -> float:
-            """The root of twice the rise, nearly linear in the distance, less ``z``."""
-            if distance in known:
-                return known[distance][0]
-            # lengthscales may have several optima: on from nearer the optimum, never back
-            inner = max(d for d in known if d < distance)
-            at = known[inner][1]
-            try:
-                at, value = self._least_at(at + sign * (distance - inner) * self._direction)
-                root = np.sqrt(2.0 * max(value - self._least, 0.0))
-            except NotPositiveDefinite:  # as far as numbers go
-                root = np.inf
-            known[distance] = min(float(root), 2.0 * z) - z, at
-            return known[distance][0]
-
-        near, far = 0.0, min(z * self._sd, 2.0)
-        while excess(far) < 0.0:
-            if far >= _FARTHEST:
-                return np.inf
-            expected = 1.1 * far * z / max(excess(far) + z, 1e-3 * z)
-            near, far = far, min(max(1.5 * far, min(expected, 4.0 * far)), _FARTHEST)
-        return float(brentq(excess, near, far, xtol=_ACCURACY * far))
-
-    def _least_at(self, start: AnyNDArray) -> tuple[AnyNDArray, float]:
-        """The least of the loss where the coordinate is what it is in ``start``."""
-        others = self._others
-        if not others.any():
-            return start, self.loss(start)[0]
-
-        def whole(part: AnyNDArray) -> AnyNDArray:
-            u = start.copy()
-            u[others] = part
-            return u
-
-        def loss(part: AnyNDArray) -> tuple[float, AnyNDArray]:
-            value, gradient = self.loss(whole(part))
-            return value, gradient[others]
-
-        def metric(part: AnyNDArray) -> AnyNDArray | None:
-            result = self.metric(whole(part))
-            return None if result is None else result[np.ix_(others, others)]
-
-        best = whole(
-            descend(loss, start[others], _PROFILE_STEPS, _PROFILE_TOLERANCE, None, metric=metric)[0]
-        )
-        return best, self.loss(best)[0]
 
 
 # --- rounds ---------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from ...posteriors.inducing import (
 from ...storage import ByBlock
 from ...threads import SMALL, one_blas_thread
 from ...variational import OptimalPrecision
-from ..minimizers import FitResult, Loss, StopFit, Tracker
+from ..minimizers import FitResult, Loss, StopFit, Tracker, differenced
 from .evidence import (
     EvidenceEvaluation,
     GaussianPosterior,
@@ -42,7 +42,7 @@ from .evidence import (
     slices,
 )
 from .passes import Rows, Sums, Watch
-from .rounds import Rounds, StartError, differenced
+from .rounds import Rounds, StartError
 
 _LEAST_NOISE = 1e-12  # rounding of sums of squares, relative to the mean square of the response
 
