@@ -20,7 +20,7 @@ ORDER = [
     "newton.curvatures", "newton",
     "posteriors", "models", "optimizers.minimizers", "optimizers", "sensitivity",
     "gam.terms", "gam.frames", "gam.families", "gam.components", "gam.fits", "gam.effects",
-    "gam.summaries", "gam.comparison", "gam.plotting", "gam", "gam.screening",
+    "gam.summaries", "gam.leave_one_out", "gam.comparison", "gam.plotting", "gam", "gam.screening",
     "layers", "serving", "distribute", "datasets", "sklearn", "",
 ]  # fmt: skip
 """Each room imports only from those before it; "" is the package's face."""

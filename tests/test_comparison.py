@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
-from gpflow_gam.gam.comparison import total
+from gpflow_gam.gam.leave_one_out import total
 from gpflow_gam.likelihoods.base import checked_observations, unwrapped
 from gpflow_gam.likelihoods.expectations import expectations
 from gpflow_gam.optimizers.binned import bins, cavities, cross_validation

@@ -13,10 +13,10 @@ from ..errors import check_level
 from ..likelihoods.predictive import predictive_moments
 from ..models import IterNCGP
 from ..threads import one_blas_thread
-from .comparison import row_posterior, rows_of
 from .fits import FittedGAM
 from .fits.fitted import encoded, fit_of
 from .fits.reading import in_memory
+from .leave_one_out import row_posterior, rows_of
 
 __all__ = ["Conformal", "conformal"]
 

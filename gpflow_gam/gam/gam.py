@@ -16,7 +16,6 @@ from ..errors import check_choice, check_count
 from ..posteriors.base import SparseAdditivePosterior
 from ..threads import check_process
 from . import saving
-from .comparison import LeaveOneOut, leave_one_out
 from .effects import Averager, Effects, SobolIndices, averaged, averaged_log_density
 from .effects.posterior import draws_at
 from .families import Family
@@ -26,6 +25,7 @@ from .fits.fit import check_same_criterion, fit_gam, refit, update
 from .fits.prediction import Selection, part_of
 from .fits.reading import as_written, with_response, with_response_as
 from .fits.specification import ENGINES, FADING, VARIATIONAL, Model, Request, check_names
+from .leave_one_out import LeaveOneOut, leave_one_out
 from .summaries.checks import Checks, calibrated, check_fit, smoothed_as_stated
 from .summaries.summary import Summaries
 from .survival import SurvivalCurves

@@ -19,8 +19,7 @@ from ..likelihoods.base import unwrapped
 from ..likelihoods.continuous import entry
 from ..optimizers.laplace import HyperparameterDraw, movable_likelihood
 from .effects import hyperparameter_draws
-from .effects.effect import equal_tailed
-from .effects.posterior import draws_at
+from .effects.posterior import draws_at, equal_tailed
 from .families import Cox, Survival, Weibull
 from .families.base import base_of
 from .fits import FittedGAM

@@ -21,7 +21,8 @@ from ..version import __version__
 from . import scorer
 from .components.plan import Component, Margin
 from .effects import effect, joint_moments, transformed
-from .effects.effect import pivoted_root, stacked_frame
+from .effects.effect import stacked_frame
+from .effects.posterior import pivoted_root
 from .fits import FittedGAM
 from .fits.specification import Specification
 from .frames.encoding import (

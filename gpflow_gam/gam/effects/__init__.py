@@ -8,12 +8,12 @@ from .averages import Averager as Averager
 from .effect import Effects as Effects
 from .effect import EffectTable, applied, make_grid, transformed
 from .effect import coefficients as coefficients
-from .effect import critical_values as critical_values
 from .effect import effect as effect
-from .effect import max_deviations as max_deviations
-from .effect import simultaneous_bands as simultaneous_bands
 from .posterior import averaged as averaged
 from .posterior import averaged_log_density, hyperparameter_draws, joint_moments
+from .posterior import critical_values as critical_values
+from .posterior import max_deviations as max_deviations
+from .posterior import simultaneous_bands as simultaneous_bands
 from .sobol import SobolIndices as SobolIndices
 
 __all__ = [

@@ -24,8 +24,8 @@ from ..frames.encoding import Element, Holes, LevelColumn, NumericColumn, filled
 from ..frames.table import Table
 from ..terms.base import Column, as_column, as_columns, variables_of
 from ..terms.smooth import KINDS
-from .effect import STEP, as_table, equal_tailed, simultaneous_bands, stacked_frame
-from .posterior import places_of, predictor_draws
+from .effect import STEP, as_table, stacked_frame
+from .posterior import equal_tailed, places_of, predictor_draws, simultaneous_bands
 
 _ROWS = 2000  # rows of the fit's data that stand for them, evenly spread
 _MOST = 10**6  # rows times settings of columns that are looked at in one call
