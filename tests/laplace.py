@@ -47,9 +47,9 @@ def softmax(F: np.ndarray) -> np.ndarray:
 
 
 def classes(K: np.ndarray, labels: np.ndarray, C: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Algorithm 3.3, dense, classes sharing K: mode [N, C], W [CN, CN] by class, log posterior."""
-    N = len(K)
-    big, hit = np.kron(np.eye(C), K), np.eye(C)[labels]
+    """Algorithm 3.3 with K [N, N] or [CN, CN]: mode [N, C], W [CN, CN] by class, log posterior."""
+    N, hit = len(labels), np.eye(C)[labels]
+    big = np.kron(np.eye(C), K) if len(K) == N else K
 
     def value(a: np.ndarray) -> float:
         F = (big @ a).reshape(C, N).T

@@ -362,6 +362,16 @@ def test_compiled_predictions_follow_parameters_and_fits(jit, rng):
     assert np.abs(agree(1e-11) - moved).max() > 0.01
 
 
+def test_another_solver_fits_anew(rng):
+    """At the same parameters, at which the one before has nothing left to do."""
+    model = fitted("counts", rng, kernel(), solver=ReducedNewton(num_actions=2))
+    model.solver = "variational"
+    fit(model, hyperparameters=False)
+    fresh = made(model.data, kernel(), model.likelihood, solver="variational")
+    fit(fresh, hyperparameters=False)
+    assert_close(model.predict_f(model.data[0]), fresh.predict_f(model.data[0]), atol=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_predictions_have_gradients(compiled, rng):

@@ -108,6 +108,19 @@ def test_natural_gradient_step_against_a_dense_loop(rng):
     assert step.num_negative == 0
 
 
+def test_a_step_sees_that_a_part_was_replaced(rng):
+    model, X, Y = with_outliers(rng)
+    step = gg.optimizers.NaturalGradient(rho=0.5).step
+    for _ in range(2):
+        step(model, (X, Y))
+    model.likelihood = gpflow.likelihoods.Gaussian(0.5)
+    expected = float(model.elbo((X, Y)))
+    assert step(model, (X, Y)).elbo == pytest.approx(expected, rel=1e-9)
+    model.num_data = 3 * len(X)
+    expected = float(model.elbo((X, Y)))
+    assert step(model, (X, Y)).elbo == pytest.approx(expected, rel=1e-9)
+
+
 def test_negative_weights_are_counted_and_harmless(rng):
     """Student-t: outliers have w < 0; the precision has to stay positive."""
     model, X, Y = with_outliers(rng)

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from gpflow.functions import Zero
 from gpflow.likelihoods import Gaussian, Poisson, Softmax
+from scipy.linalg import block_diag, eigh
 
 import gpflow_gam as gg
 from gpflow_gam.newton import operators
@@ -201,6 +202,40 @@ def test_computed_posteriors_never_claim_more_than_the_exact_one(name, rng):
         assert np.linalg.eigvalsh(covariance(state, K) - dense).min() > -1e-6
 
 
+@pytest.mark.parametrize(
+    "solver",
+    [
+        ReducedNewton(),
+        ReducedNewton(policy=Residual(), num_actions=400, tolerance=1e-9),
+        IterGP(max_steps=60, max_iterations=200, tolerance=1e-8),
+    ],
+)
+def test_kernels_of_their_own_lead_no_class_to_claim_more(solver, rng):
+    """They lead out of the range of W, where an action would take a shift for observed."""
+    X = rng.uniform(size=(N, 2))
+    kernels = [
+        gpflow.kernels.Matern32(10.0, 0.3),
+        gpflow.kernels.SquaredExponential(10.0, 0.5),
+        gpflow.kernels.Matern52(20.0, 0.2),
+    ]
+    F = np.stack([3 * np.sin(5 * X[:, 0]), 3 * np.cos(4 * X[:, 1]), np.zeros(N)], axis=1)
+    labels = (F + rng.gumbel(size=F.shape)).argmax(axis=1)
+    model = gg.models.IterNCGP(
+        (X, labels[:, None].astype(float)),
+        gpflow.kernels.SeparateIndependent(kernels),
+        Softmax(C),
+        solver=solver,
+    )
+    assert gg.optimizers.fit(model, hyperparameters=False).converged
+    K = block_diag(*(k(X).numpy() for k in kernels))
+    mode, W, _ = laplace.classes(K, labels, C)
+    mean, found = model.predict_f(X, full_cov=True, full_output_cov=True)
+    np.testing.assert_allclose(mean, mode, atol=0.02)
+    found = found.numpy().transpose(1, 0, 3, 2).reshape(C * N, C * N)
+    exact, least = np.linalg.solve(np.eye(C * N) + K @ W, K), 1e-3 * np.eye(C * N)
+    assert eigh(found + least, exact + least, eigvals_only=True)[0] > 0.995
+
+
 def test_recycling_changes_no_answer_but_saves_products(rng):
     of, _ = problem("poisson", rng)
     options = {"max_steps": 40, "max_iterations": 60, "tolerance": 1e-9, "inner_tolerance": 1e-10}
@@ -365,6 +400,8 @@ def test_products_equal_those_of_the_blocks(name, rng):
     np.testing.assert_allclose(W.multiply(V), np.einsum("npq,qnr->pnr", blocks, V), atol=1e-12)
     np.testing.assert_allclose(W.solve(V), np.einsum("npq,qnr->pnr", pinv, V), atol=1e-9)
     np.testing.assert_allclose(W.shrunk(noise).blocks(), shrunk, atol=1e-10)
+    seen = np.einsum("npq,nqk,kn->pn", blocks, pinv, V[..., 0])
+    np.testing.assert_allclose(W.seen(tf.constant(V[..., 0])), seen, atol=1e-10)
     for T_, Ts in ((T, T), (T[:1], np.repeat(T[:1], 3, axis=0))):
         gram = np.einsum("pnb,npq,qnc->pbqc", Ts, blocks, Ts).reshape(15, 15)
         np.testing.assert_allclose(W.gram(T_), gram, atol=1e-10)

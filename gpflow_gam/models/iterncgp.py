@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -101,11 +101,23 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             few = self.data[0].shape[0] <= _FEW
             normal = isinstance(unwrapped(self.likelihood), Gaussian)
             solver = "variational" if few and not normal else "newton"
-        self.solver = named_solver(solver)
         self.last_fit: Fit | None = None
         self.unfinished: Any = None
         """State that a fit that was ended early has left for the next one."""
         self._cache = _Cache()
+        self.solver = solver
+
+    @property
+    def solver(self) -> Solver:
+        """How a fit finds the posterior; with another one, be it by name, a fit begins anew."""
+        return self._solver
+
+    @solver.setter
+    def solver(self, solver: str | Solver) -> None:
+        self._solver = named_solver(solver)
+        self.forget_run()
+        if self.last_fit is not None:
+            self.last_fit = replace(self.last_fit, complete=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """State without the cache, for copies, shallow ones too, and files."""

@@ -51,6 +51,10 @@ class Precision(abc.ABC):
         """W^+ V of V [Q, N, R], with the pseudo-inverse of each block."""
 
     @abc.abstractmethod
+    def seen(self, x: tf.Tensor) -> tf.Tensor:
+        """The part of x [Q, N] in the range of W, ``W W^+ x``: no observation sees the rest."""
+
+    @abc.abstractmethod
     def shrunk(self, noise: tf.Tensor) -> Precision:
         """``(I + W D)^-1 W``, D = diag(noise): the precision once noise [Q or 1, N] is added."""
         # The limit of (W_e^-1 + D)^-1 as W_e > 0 goes to W: null directions of W stay null.
@@ -118,6 +122,9 @@ class DiagonalPrecision(_OfVectors):
     def solve(self, V: tf.Tensor) -> tf.Tensor:
         return V / _positive(self.tensor)[..., None]
 
+    def seen(self, x: tf.Tensor) -> tf.Tensor:
+        return x
+
     def gram(self, T: tf.Tensor) -> tf.Tensor:
         return block_diagonal(tf.matmul(T, self.tensor[..., None] * T, transpose_a=True))
 
@@ -140,6 +147,9 @@ class SoftmaxPrecision(_OfVectors):
         # W^+ = P diag(1/a) P, P = I - 11'/Q: diag(1/a) inverts W on differences of functions
         inner = _without_shift(V) / _positive(self.tensor)[..., None]
         return _without_shift(inner)
+
+    def seen(self, x: tf.Tensor) -> tf.Tensor:
+        return _without_shift(x)
 
     def _sum(self) -> tf.Tensor:
         return _positive(tf.reduce_sum(self.tensor, axis=0))
@@ -172,8 +182,24 @@ class DensePrecision(Precision):
         self.num_latents = int(M.shape[-1])
 
     @functools.cached_property
+    def _spectrum(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Inverse eigenvalues [N, Q] and vectors [N, Q, Q], zeros for those of rounding."""
+        values, vectors = tf.linalg.eigh(self.tensor)
+        size = tf.abs(values)
+        eps = 10.0 * self.num_latents * np.finfo(size.dtype.as_numpy_dtype).eps
+        keep = size > eps * tf.reduce_max(size, axis=-1, keepdims=True)
+        return tf.math.divide_no_nan(tf.cast(keep, size.dtype), values), vectors * tf.cast(
+            keep, size.dtype
+        )[:, None]
+
+    @functools.cached_property
     def _inverse(self) -> tf.Tensor:
-        return tf.linalg.pinv(self.tensor)
+        inverse, vectors = self._spectrum
+        return tf.matmul(vectors * inverse[:, None], vectors, transpose_b=True)
+
+    def seen(self, x: tf.Tensor) -> tf.Tensor:
+        _, vectors = self._spectrum
+        return tf.einsum("npk,nqk,qn->pn", vectors, vectors, x)
 
     def multiply(self, V: tf.Tensor) -> tf.Tensor:
         return tf.einsum("npq,qnr->pnr", self.tensor, V)

@@ -103,7 +103,13 @@ def inner_loop(
         """``sum_b a_b S_b``, [Q, N]."""
         return tf.reshape(tf.linalg.matvec(flat(S), a, transpose_a=True), target.shape)
 
-    r = target - Kv - noisy(v)
+    def left(v: tf.Tensor, Kv: tf.Tensor) -> tf.Tensor:
+        r = target - Kv - noisy(v)
+        # kernels that differ lead out of the range of W, where residuals would not be actions
+        return precision.seen(r) if fixed is None else r
+
+    target = precision.seen(target) if fixed is None else target
+    r = left(v, Kv)
     for k in range(number):
         if not tf.norm(r) >= tolerance * tf.norm(target):
             break
@@ -122,7 +128,7 @@ def inner_loop(
         v, Kv = v + length * d, Kv + length * Kd
         column = tf.concat([-a, tf.ones([1], a.dtype)], axis=0)
         actions = actions.more(s, t, column * tf.math.rsqrt(eta))
-        r = target - Kv - noisy(v)
+        r = left(v, Kv)
     return actions, v, Kv
 
 

@@ -41,6 +41,7 @@ something better than the first to be wanted meanwhile.
 _COARSE_STEPS, _COARSE_GAIN = 8, 1e-3
 """Sweeps on some of the data, and the gain in nats a datum at which they end."""
 _MOST_STEPS = 100  # largest number of Newton steps in the coefficients
+_UNSEEN = 1e-6  # share of the mode's weights that is out of the range of W by rounding
 _COMBINED = 1e-6  # share beyond the other actions below which one is a combination of them
 
 
@@ -314,12 +315,17 @@ class ReducedNewtonRun(Run):
             system = problem.operator, here.precision, target, Actions.none(g), zero, zero
             result, _, _ = inner_loop(*system, None, options.num_actions)
             return result.posterior(self.v, here.precision, target), result.T
-        T = _products(problem, S)
+        seen, product = self._own(here, g)
+        if product is None:
+            every = _products(problem, tf.concat([S, seen[None]], axis=0))
+            T, product = every[:-1], every[-1]
+        else:
+            T = _products(problem, S)
         if noise is None:
             noise = pairs(S, noise_products(here.precision, S))
-        state = self._joined(S, pairs(S, T), noise, here, g)
-        if state.actions.shape[0] > T.shape[0]:  # the mode's own
-            T = tf.concat([T, g[None]], axis=0)
+        state = self._joined(S, pairs(S, T), noise, here, g, seen, product)
+        if state.actions.shape[0] > T.shape[0]:
+            T = tf.concat([T, product[None]], axis=0)
         return state, T
 
     def _here(self) -> tuple[Curvature, tf.Tensor]:
@@ -345,27 +351,41 @@ class ReducedNewtonRun(Run):
         prior = pairs(S, _products(some, S))
         operator.sweeps += some.operator.sweeps * (number / N) ** 2
         wide = operator.spread(rows, tf.transpose(S, [1, 2, 0]))
-        return self._joined(tf.transpose(wide, [2, 0, 1]), prior, noise, here, g)
+        own = self._own(here, g)
+        return self._joined(tf.transpose(wide, [2, 0, 1]), prior, noise, here, g, *own)
+
+    def _own(self, here: Curvature, g: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """What observations see of the mode's own weights, and K times it where that is all."""
+        seen = here.precision.seen(self.v)
+        same = bool(tf.norm(self.v - seen) <= _UNSEEN * tf.norm(self.v))
+        return (self.v, g) if same else (seen, None)
 
     def _joined(
-        self, S: tf.Tensor, prior: tf.Tensor, noise: tf.Tensor, here: Curvature, g: tf.Tensor
+        self,
+        S: tf.Tensor,
+        prior: tf.Tensor,
+        noise: tf.Tensor,
+        here: Curvature,
+        g: tf.Tensor,
+        own: tf.Tensor,
+        product: tf.Tensor | None,
     ) -> ActionPosteriorState:
-        """With the mode's own weights as one more action, which costs nothing: K v is known."""
-        v = self.v
-        ahead = noise_products(here.precision, v[None])[0]  # W^+ v
-        own, total = (float(tf.reduce_sum(v * t)) for t in (ahead, ahead + g))
+        """With what is seen of the mode's weights as one more action, if K times that is known."""
         factor = explained(prior + noise)
-        known = tf.linalg.matvec(flat(S), tf.reshape(ahead + g, [-1]))
-        known = tf.linalg.matvec(factor, known, transpose_a=True)
-        # of a combination of the others nothing is left but rounding, which would be inverted
-        left = total - float(tf.reduce_sum(tf.square(known)))
-        if np.isfinite(own) and own > 0.0 and left > _COMBINED * total:
-            S = tf.concat([S, v[None]], axis=0)
-            prior = _bordered(prior, tf.linalg.matvec(flat(S), tf.reshape(g, [-1])))
-            noise = _bordered(noise, tf.linalg.matvec(flat(S), tf.reshape(ahead, [-1])))
-            factor = explained(prior + noise)
+        if product is not None:
+            ahead = noise_products(here.precision, own[None])[0]  # W^+ v
+            alone, total = (float(tf.reduce_sum(own * t)) for t in (ahead, ahead + product))
+            known = tf.linalg.matvec(flat(S), tf.reshape(ahead + product, [-1]))
+            known = tf.linalg.matvec(factor, known, transpose_a=True)
+            # of a combination of the others nothing is left but rounding, which would be inverted
+            left = total - float(tf.reduce_sum(tf.square(known)))
+            if np.isfinite(alone) and alone > 0.0 and left > _COMBINED * total:
+                S = tf.concat([S, own[None]], axis=0)
+                prior = _bordered(prior, tf.linalg.matvec(flat(S), tf.reshape(product, [-1])))
+                noise = _bordered(noise, tf.linalg.matvec(flat(S), tf.reshape(ahead, [-1])))
+                factor = explained(prior + noise)
         targets = tf.linalg.matvec(flat(S), tf.reshape(here.observed(g), [-1]))
-        return ActionPosteriorState(v, S, factor, prior, noise, targets)
+        return ActionPosteriorState(self.v, S, factor, prior, noise, targets)
 
 
 def _products(problem: LaplaceProblem, S: tf.Tensor) -> tf.Tensor:

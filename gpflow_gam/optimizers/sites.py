@@ -187,7 +187,7 @@ class NaturalGradient:
             raise ValueError(f"rho must be in (0, 1]; got {rho}.")
         self.rho, self.signed = rho, signed
         # not on the model: a module that holds a tf.function cannot be copied
-        self._compiled: dict[tuple[AdditiveSVGP, bool], Callable[..., Any]] = {}
+        self._compiled: dict[tuple[Any, ...], tuple[Callable[..., Any], Sequence[Any]]] = {}
 
     def step(self, model: AdditiveSVGP, data: RegressionData, rho: float | None = None) -> SiteStep:
         """
@@ -205,11 +205,14 @@ class NaturalGradient:
         check_sites(model)
         data = checked_data(data, model.kernel, model.likelihood)
         step_size = tf.constant(self.rho if rho is None else rho, dtype=data[0].dtype)
-        key = model, self.signed
+        # parts may be replaced, and are kept for their ids to stay theirs
+        parts = model.kernel, model.likelihood, model.mean_function, *model.variables
+        key = model, self.signed, model.num_data, *map(id, parts)
         if key not in self._compiled:
             step = functools.partial(_site_step, model, signed=self.signed)
-            self._compiled[key] = tf.function(step, reduce_retracing=True, autograph=False)
-        elbo, negative = self._compiled[key](data[0], data[1], step_size)
+            compiled = tf.function(step, reduce_retracing=True, autograph=False)
+            self._compiled[key] = compiled, parts
+        elbo, negative = self._compiled[key][0](data[0], data[1], step_size)
         return SiteStep(float(elbo), int(negative))
 
 
