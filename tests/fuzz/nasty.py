@@ -243,7 +243,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        # tails: the mean of an exponential of which next to nothing is known, with its warning
+        # tails: an exponential of which next to nothing is known has no se, with its warning
         return self.kind in ("fitted", "fitted, tails", "refused", "not built")
 
 
@@ -262,8 +262,7 @@ def judged(case: Case) -> Outcome:
         except Exception as error:
             return _error(error, table)
         if any(issubclass(w.category, gg.HeavyTailWarning) for w in said):
-            good = not (np.any(np.isnan(mean)) or np.any(np.isnan(se)))
-            return Outcome("fitted, tails" if good else "not finite", f"{gam}")
+            return Outcome("not finite" if np.any(np.isnan(mean)) else "fitted, tails", f"{gam}")
         if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(se))):
             return Outcome("not finite", f"{gam}")
         wrong = _insane(case, table, mean)
