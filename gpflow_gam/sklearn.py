@@ -380,8 +380,7 @@ def automatic_terms(
 ) -> Terms:
     """A smooth, a line or a factor for every column that varies and is no offset."""
     names = list(frame.columns)
-    offsets = () if offset is None else as_columns("offset", offset)
-    known = {names[c] if c not in names and isinstance(c, int) else c for c in offsets}
+    offsets = [] if offset is None else as_columns("offset", offset)
     for name in shapes:
         if name not in names:
             raise ValueError(
@@ -392,7 +391,7 @@ def automatic_terms(
     terms: list[Term] = []
     for name in names:
         distinct = complete[name].nunique()
-        if name in known or distinct < 2:
+        if name in offsets or distinct < 2:
             continue
         if table.is_levels(name):
             # a fold of a cross-validation need not hold every level

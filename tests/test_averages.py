@@ -284,6 +284,7 @@ TWO = {"x": [0.1, 0.2], "z": [0.0, 0.0], "g": ["a", "a"]}
         (lambda g: g.avg_predictions(pd.DataFrame({"x": [0.5]})), "no column 'z'; it has 'x'"),
         (lambda g: g.avg_predictions(total=True), "of the rows of data, which must be given"),
         (lambda g: g.avg_predictions({"x": [0.5]}, weights="area"), "no column 'area'"),
+        (lambda g: g.avg_predictions(DATA, weights=1), "weights=1: columns .* have names"),
         (lambda g: g.avg_comparisons({"g": 1.0}), "'g' holds levels, which have no steps"),
         (lambda g: g.avg_comparisons({"x": (0.5,)}), "'x' needs two values"),
         (lambda g: g.avg_comparisons({"x": 0.0}), "a step of 'x' must be a number but zero"),

@@ -360,7 +360,7 @@ def test_what_is_of_other_fits_is_said(broken) -> None:
     for leave_out in (gam.loo, lambda: gg.conformal(gam)):
         with pytest.raises(ValueError, match="backtest"):
             leave_out()
-    with pytest.raises(TypeError, match="ar1 must be"):
+    with pytest.raises(TypeError, match="ar1 must name a column"):
         gg.GAM("y ~ s(x)", ar1=["t", "g"])
     with pytest.raises(ValueError, match="drop it"):
         fitted(data.assign(t=data.t.where(data.t != 3)))

@@ -82,6 +82,29 @@ def test_factors_are_differences_beside_a_constant_and_all_levels_without(data):
     assert "linear(h[a])" not in set(beside.coefficients()["term"])
 
 
+def test_main_effects_and_products_are_coded_together(data):
+    """As in R: products have what their factors, written beside them, do not span."""
+    rows = data.assign(h=np.where(data["z"] > 0.4, "v", "w"), **{"my col": data["g"]})
+    crossed = gg.GAM("y ~ g*h").fit(rows)
+    expected = crossed.coefficients()[["estimate", "se"]]
+    for formula in (
+        "y ~ g + h + g:h",
+        "y ~ g:h + g + h",
+        "y ~ factor(g) + h + C(g):h",
+        "y ~ `my col` + h + `my col`:h",
+    ):
+        gam = gg.GAM(formula).fit(rows)
+        np.testing.assert_allclose(gam.coefficients()[["estimate", "se"]], expected, rtol=1e-6)
+    nested = gg.GAM("y ~ h + g:h").fit(rows)
+    assert len(nested.names) == 5
+    assert nested.coefficients()["se"].max() < 1.5 * expected["se"].max()
+    np.testing.assert_allclose(nested.predict(rows), crossed.predict(rows), atol=1e-4)
+    slopes = gg.GAM("y ~ u + u:g").fit(rows)
+    assert slopes.names == ("linear(u)", "linear(u:g[T.b])", "linear(u:g[T.c])")
+    terms = parse_formula("y ~ g + s(x) + factor(h) + g:h").terms
+    assert terms == Terms([s("x"), factor("h"), *parse_formula("y ~ g + g:h").terms])
+
+
 def test_transforms_of_new_rows_are_those_of_the_fit(data):
     """Of one row, or of others, a basis and a centre are what they were in the fit."""
     gam = gg.GAM("y ~ poly(x, 3) + center(u) + scale(z)").fit(data)

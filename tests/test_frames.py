@@ -196,8 +196,9 @@ def test_values_of_a_column_are_that_column():
 
 
 @pytest.mark.parametrize("hole", [None, np.nan, pd.NA, pd.NaT])
-def test_missing_values_are_no_level_and_are_found(hole):
-    table = Table({"g": objects("b", hole, "a", "b", hole)})
+@pytest.mark.parametrize("make", [objects, lambda *values: [*values]], ids=["array", "list"])
+def test_missing_values_are_no_level_and_are_found(make, hole):
+    table = Table({"g": make("b", hole, "a", "b", hole)})
     np.testing.assert_array_equal(table.missing("g"), [False, True, False, False, True])
     assert learn_levels(table, "g").levels == ("a", "b")
     (fill,) = learn_fills(table, ["g"])
@@ -207,6 +208,13 @@ def test_missing_values_are_no_level_and_are_found(hole):
         Categorical().encode(table.values("g"))
     with pytest.raises(ValueError, match="in row 1, never seen in the fit"):
         LevelColumn("g", ("a", "b")).encode(table)
+    assert with_response({"x": [1, 2]}, make("b", hole), None)[0].missing("y").tolist() == [
+        False,
+        True,
+    ]
+    truth = Table({"w": make(True, hole)})
+    assert truth.is_levels("w")
+    assert truth.missing("w").tolist() == [False, True]
     numbers = objects(1, 2.5, "three", "four")
     with pytest.raises(ValueError, match=r"must be numbers.*'three' in row 2 \(2 such values\)"):
         Poisson().encode(numbers)

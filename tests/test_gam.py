@@ -156,6 +156,21 @@ def test_every_kind_of_table_gives_the_same_model(gaussian):
     assert matrix.names == ("s(0)", "linear(1)", "factor(2)")
 
 
+def test_columns_by_place_are_those_of_the_fit(tmp_path):
+    gam = gg.GAM(s(0, k=4) + factor(1)).fit(DATA[["x", "g"]], DATA["y"], max_iterations=3)
+    mean = gam.predict(DATA[["x", "g", "z"]])
+    other = "column 0 of the data is 'z', and was 'x' in the fit"
+    for model in (gam, problems.reloaded(gam, tmp_path / "gam")):
+        np.testing.assert_array_equal(model.predict(DATA[["x", "g"]].to_numpy(object)), mean)
+        with pytest.raises(ValueError, match=other):
+            model.predict(DATA[["z", "g", "x"]])
+        with pytest.raises(ValueError, match=other):
+            model.update(DATA[["z", "g", "x", "y"]])
+        model.update(DATA[["x", "g", "y"]], max_iterations=1)
+        with pytest.raises(ValueError, match=other):
+            model.predict(DATA[["z", "g", "x"]])
+
+
 def test_offset_is_exposure():
     """Counts over exposures 2 and 3 are sums of as many counts over exposure 1."""
     rng = np.random.default_rng(3)

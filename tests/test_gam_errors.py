@@ -10,6 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import tensorflow as tf
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te
@@ -59,6 +60,15 @@ def two_terms() -> gg.GAM:
         (linear("text"), {}, "y", r"holds text \('1.5' in row 0\)"),
         (s("temp", by="when"), {}, "y", "holds times where .* needs numbers"),
         (s("temp"), {"weights": "site"}, "y", "holds text .* where the weights needs numbers"),
+        (s("temp"), {"offset": 1}, "y", "offset=1: columns .* have names; give one of 'temp'"),
+        (s("temp"), {"offset": [1, 0]}, "y", "offset=1: columns .* have names"),
+        (s("temp"), {"weights": 1}, "y", "weights=1: columns .* have names"),
+        (
+            s("temp"),
+            {"trials": 9, "family": "binomial"},
+            "count",
+            r"trials=9: columns.* all rows is a column, too: data.assign\(n=9\)",
+        ),
         (s("flat"), {}, "y", r"'flat' is constant, so that s\(flat\) has nothing to show"),
         (factor("flat"), {}, "y", "'flat' is constant"),
         (te("temp", "flat"), {}, "y", "'flat' is constant"),
@@ -76,6 +86,22 @@ def test_one_sentence_says_what_to_do(terms, options, response, message, data):
     with pytest.raises(ValueError, match=message) as caught:
         gg.GAM(terms, **options).fit(data, y=response)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("argument", ["offset", "weights", "trials", "ar1"])
+@pytest.mark.parametrize("values", [pd.Series, np.array, pl.Series])
+def test_values_are_no_columns(argument, values):
+    with pytest.raises(TypeError, match=f"{argument} must name a column.*got values.*add them"):
+        gg.GAM(s("temp"), "poisson", **{argument: values([1, 2, 1])})
+
+
+def test_numbered_columns_are_named_by_number(data):
+    with pytest.raises(ValueError, match="groups=5: columns .* have names"):
+        gg.GAM(s("temp")).fit(data, "y", criterion="ncv", groups=5)
+    X = data[["temp", "hum"]].to_numpy()
+    by_number = gg.GAM(s(0), weights=1).fit(X, data["y"], max_iterations=5).predict(X)
+    named = gg.GAM(s("temp"), weights="hum").fit(data, "y", max_iterations=5).predict(data)
+    np.testing.assert_array_equal(by_number, named)
 
 
 def fit(data, terms=None, y="y", **options):
@@ -128,6 +154,23 @@ WRONG = [
 def test_what_is_wrong_is_named(message, call, data, two_terms):
     with pytest.raises((ValueError, TypeError), match=message):
         call(data.assign(site=["a", "b"] * 15), two_terms)
+
+
+def test_one_row_is_a_table(data, two_terms):
+    """Which messages say of what is none; a tensor is a matrix."""
+    row = data.iloc[0]
+    for one, message in (
+        (row, r"got Series of shape \(9,\). One row is data.iloc\[\[0\]\]"),
+        (row.to_numpy(), r"got ndarray of shape \(9,\). One row is"),
+        (tf.constant([0.5, 0.5]), r"got EagerTensor of shape \(2,\). One row is"),
+        (row.to_dict(), r"got shape \(\). One row is {'temp': \[0.6\d+\]}"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            two_terms.predict(one)
+    gam = gg.GAM(s(0, k=4)).fit(data[["temp"]].to_numpy(), data["y"], max_iterations=3)
+    np.testing.assert_array_equal(
+        gam.predict(tf.constant(data[["temp"]])), gam.predict(data[["temp"]])
+    )
 
 
 def test_two_rows_are_fitted(data):

@@ -101,12 +101,12 @@ def test_counts_with_an_offset():
     y = rng.poisson(np.exp(X["log_n"] + X["x"]))
     named = GAMRegressor("cases ~ x + offset(log_n)", "poisson").fit(X, y)
     given = GAMRegressor(gg.linear("x"), "poisson", offset="log_n").fit(X, y)
-    placed = GAMRegressor(gg.linear(0), "poisson", offset=[1]).fit(X, y)
+    placed = GAMRegressor(gg.linear(0), "poisson", offset=[1]).fit(X.to_numpy(), y)
     np.testing.assert_array_equal(named.predict(X), given.predict(X))
-    np.testing.assert_array_equal(placed.predict(X), given.predict(X))
+    np.testing.assert_array_equal(placed.predict(X.to_numpy()), given.predict(X))
     double = given.predict(X.assign(log_n=X["log_n"] + np.log(2.0)))
     np.testing.assert_allclose(double, 2.0 * given.predict(X))
-    assert automatic_terms(X, [1], None, None, {}) == gg.terms.Terms([gg.s("x")])
+    assert automatic_terms(X, ["log_n"], None, None, {}) == gg.terms.Terms([gg.s("x")])
 
 
 # --- columns -------------------------------------------------------------------------------------

@@ -200,6 +200,19 @@ def test_pages_show_the_prediction_at_the_values_set(gam: gg.GAM, tmp_path: Path
 
 
 @pytest.mark.skipif(BROWSER is None, reason="chromium opens the page")
+@pytest.mark.parametrize("day", ["2024-05-01", "19844", "soon"])
+def test_pages_are_opened_at_dates(day: str, tmp_path: Path) -> None:
+    data = pd.DataFrame({"day": pd.date_range("2024-03-02", "2024-06-30")})  # May 1 is the middle
+    data["y"] = 3.0 + np.sin(np.arange(len(data)) / 20.0)
+    gam = gg.GAM("y ~ s(day, k=9)").fit(data)
+    gg.serving.export(gam, tmp_path / "m.html")
+    shown = re.search(r'id="now">([0-9.]+) ', opened(tmp_path / "m.html", {"day": day}))
+    assert shown is not None
+    wanted = gam.predict({"day": [pd.Timestamp("2024-05-01")]})[0]
+    assert float(shown[1]) == pytest.approx(wanted, rel=0.01)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="chromium opens the page")
 def test_pages_of_edited_tables_and_of_names_that_are_markup(tmp_path: Path) -> None:
     name, rng = "</script><b>x", np.random.default_rng(0)
     data = pd.DataFrame({name: rng.uniform(size=100)}).assign(y=rng.normal(size=100))
@@ -365,6 +378,28 @@ def test_postgresql(
 ) -> None:
     for case in various:
         case.check(by_postgres(case))
+
+
+@pytest.mark.parametrize("program", [by_sqlite, by_duckdb])
+def test_tables_are_scored_again(
+    program: Callable[[Exported], pd.DataFrame], tmp_path: Path
+) -> None:
+    names = ["x", "predictor", "Response", "low", "high", "knot", "t1", "d", "level"]
+    data = pd.DataFrame(np.random.default_rng(0).uniform(size=(80, len(names))), columns=names)
+    data["y"] = np.arange(80) % 2
+    gam = gg.GAM("y ~ x + low + predictor", "bernoulli").fit(data, max_iterations=5)
+    case = written(tmp_path, gam, data.head(9))
+    case.check(program(case)[["row", "predictor", "response"]])
+
+
+@pytest.mark.parametrize("name", ["t1", "Scored", "gam_t1", "d"])
+def test_tables_of_any_name_are_scored(gam: gg.GAM, name: str, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    case = written(tmp_path, gam, table(9, 6))
+    gg.serving.export(gam, tmp_path / "m.sql", table=name, overwrite=True)
+    with duckdb.connect() as connection:
+        connection.register(name, case.rows)
+        case.check(connection.execute((tmp_path / "m.sql").read_text()).df())
 
 
 def test_rows_that_the_model_cannot_take_are_null(gam: gg.GAM, tmp_path: Path) -> None:

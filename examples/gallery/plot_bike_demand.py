@@ -2,8 +2,8 @@
 Bike hires: two kinds of customers by the hour
 ==============================================
 
-Hourly bike hires in Washington from May to September 2011 (``gg.datasets.bikeshare``). When do
-registered and casual customers ride, on working days and on others?
+Hourly bike hires in Washington from May to September 2011. When do registered and casual customers
+ride, on working days and on others?
 
 The hour is cyclic, so that midnight meets midnight. Each kind of customer has a model of its own,
 with the weather.

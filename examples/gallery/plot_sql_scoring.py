@@ -32,7 +32,7 @@ gam = gg.GAM(
 folder = Path(tempfile.mkdtemp())
 gg.serving.export(gam, folder / "score.sql")
 query = (folder / "score.sql").read_text()
-print(query[query.index("scored AS") :])
+print(query[query.index("gam_scored AS") :])
 
 # %%
 # The other half of the loans is scored in SQLite. Log odds are those of the GAM, up to the error

@@ -31,7 +31,7 @@ from .summaries.summary import Summaries
 from .survival import SurvivalCurves
 from .tables import ERROR, Editable, EditedGAM, Tables
 from .terms import Surv, Terms, parse_formula
-from .terms.base import Column, ResponseSpec, Term, as_column, as_columns, as_terms
+from .terms.base import Column, ResponseSpec, Term, as_columns, as_terms, one_column
 from .terms.formula import Formula, parse_parameters
 
 if TYPE_CHECKING:
@@ -144,11 +144,9 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
                 "standard deviations of the response; subtract the offset from the response, "
                 "which is the same model."
             )
-        self.weights = as_column(weights, weights)
-        self.trials = as_column(trials, trials)
-        self.ar1 = as_column(ar1)
-        if ar1 is not None and self.ar1 is None:
-            raise TypeError(f"ar1 must be a column of time, or 'time | group'; got {ar1!r}.")
+        self.weights = None if weights is None else one_column("weights", weights)
+        self.trials = None if trials is None else one_column("trials", trials)
+        self.ar1 = None if ar1 is None else one_column("ar1", ar1)
         self.missing = missing
         self.engine = engine
         self.variational = variational
@@ -298,7 +296,8 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         :return: itself.
         :raises NotFittedError: there is no fit to go on from.
         :raises ValueError: as :meth:`fit`; or the rows of the last fit are not there as numbers:
-            they were more than 65 536, other processes have them, or a file left them out.
+            they were more than 65 536, other processes have them, or a file left them out; or a
+            term or an offset is computed, as ``offset(log(e))``, of columns that no fit keeps.
         :raises TypeError: as :meth:`fit`.
         """
         start = self.fitted

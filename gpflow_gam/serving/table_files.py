@@ -260,19 +260,22 @@ class _SQL(_Formulas):
 def _sql(model: Model, table: str) -> str:
     """One SELECT, in the words that DuckDB, SQLite and PostgreSQL share."""
     formulas, tables, joins, parts = _SQL(model), [], [], []
+    own = "of_gam_" if table.lower().startswith("gam_") else "gam_"  # no table of ours is ``table``
     for t, term in enumerate(formulas.terms):
         title = " ".join(term["name"].split())  # a comment is one line
         pieces = _pieces(model, term["axes"], term["values"])
-        held, join, values = _sql_table(f"t{t + 1}", title, pieces, formulas.xs(term))
+        held, join, values = _sql_table(f"{own}t{t + 1}", title, pieces, formulas.xs(term))
         tables.append(held)
         joins.append(join)
         parts.append([formulas.times(term["by"], value) for value in values])
     names = model["predictors"]
     names = ["predictor"] if len(names) < 2 else [f"predictor_{p}" for p in names]
     totals = [f"{total} AS {_quoted(n)}" for n, total in zip(names, formulas.sums(parts))]
-    select = ",\n        ".join(["d.*", *totals])
+    # ours are first: of columns of one name, such as of a table that was scored before, databases
+    # take the first, and PostgreSQL says that there are two
+    select = ",\n        ".join([*totals, "d.*"])
     source = "\n    ".join([f"{_quoted(table)} AS d", *joins])
-    fs, join = [f"scored.{_quoted(n)}" for n in names], ""
+    fs, join = [f"{own}scored.{_quoted(n)}" for n in names], ""
     responses = formulas.responses(fs)
     if responses is None:  # a table, beyond which the response stays what it is at its ends
         knots, values = _link_table(model["link"])
@@ -280,13 +283,13 @@ def _sql(model: Model, table: str) -> str:
         values = values[[0, *range(len(values)), -1]]
         axis = {"column": "predictor", "knots": knots.tolist(), "size": len(knots)}
         pieces = _pieces(model, [axis], values)
-        held, join, responses = _sql_table("link", "from predictor to response", pieces, fs)
+        held, join, responses = _sql_table(f"{own}link", "predictor to response", pieces, fs)
         tables.append(held)
     titles = formulas.titles(len(responses))
     shown = [f"{r} AS {_quoted(title)}" for title, r in zip(titles, responses)]
-    tables.append(f"scored AS (\n    SELECT {select}\n    FROM {source})")
+    tables.append(f"{own}scored AS (\n    SELECT {select}\n    FROM {source})")
     whole = ",\n".join(tables)
-    return f"WITH\n{whole}\nSELECT scored.*, {', '.join(shown)}\nFROM scored\n{join};\n"
+    return f"WITH\n{whole}\nSELECT {', '.join(shown)}, {own}scored.*\nFROM {own}scored\n{join};\n"
 
 
 def _sql_table(

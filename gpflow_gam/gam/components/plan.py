@@ -511,7 +511,8 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
                 columns[name, kind] = learn_levels(table, name, policies.get(name, "error"))
     for name, use in extra:
         columns.setdefault((name, "number"), NumericColumn(name, use))
-    return Encoder(columns)
+    placed = (name for name, _ in columns if isinstance(name, int) and name not in table.names)
+    return Encoder(columns, {name: table.name(name) for name in placed})
 
 
 @one_blas_thread()  # for clusters

@@ -21,8 +21,8 @@ from ..fits.fitted import CENTRAL, Inspected, Scale, meaningful, warn_if_far
 from ..fits.prediction import Part, Selection, known_part, part_of
 from ..fits.reading import in_memory
 from ..frames.encoding import Element, Holes, LevelColumn, NumericColumn, filled
-from ..frames.table import Table
-from ..terms.base import Column, as_column, as_columns, variables_of
+from ..frames.table import Table, check_no_place
+from ..terms.base import Column, as_columns, one_column, variables_of
 from ..terms.smooth import KINDS
 from .effect import STEP, as_table, stacked_frame
 from .posterior import equal_tailed, places_of, predictor_draws, simultaneous_bands
@@ -62,6 +62,7 @@ def population(
     if weights is None and not each and fit.spec.weights is not None and fit.spec.weights in table:
         weights = fit.spec.weights
     if weights is not None:
+        check_no_place("weights", weights, table.names)
         table = table.counted([weights])
     if drop:
         lacking = Holes().add(filled(table, fit.spec.fills), fit.spec.inputs_of(names_read))
@@ -563,8 +564,7 @@ class Averager(Inspected):
         over = Averaging(self, scale, level, unconditional, num_samples, seed)
         if data is None and (total or weights is not None):
             raise ValueError("weights and total are of the rows of data, which must be given.")
-        if weights is not None and as_column(weights) is None:
-            raise TypeError(f"weights must name a column of data; got {weights!r}.")
+        weights = None if weights is None else one_column("weights", weights)
         if at is not None and not isinstance(at, Mapping):
             raise TypeError(f"at must map columns to values, as {{'x': [0, 1]}}; got {at!r}.")
         points, fit = combined({n: listed(values) for n, values in (at or {}).items()}), over.fit

@@ -33,7 +33,7 @@ from ..components.plan import Component, entering, plan_columns, shaped_term
 from ..families import Binomial, Ordinal
 from ..families.encoding import Sample
 from ..frames.encoding import Encoder, Fill, LevelColumn, NumericColumn, filled
-from ..frames.table import Table, concatenated
+from ..frames.table import Table, check_no_place, concatenated
 from ..terms.base import Column, Expression, as_column
 from .data import Data, HeldData, MissingData
 from .fitted import FittedGAM
@@ -41,6 +41,7 @@ from .reading import (
     IN_MEMORY,
     EncodedRows,
     Reading,
+    check_roles,
     first_rows,
     read,
     read_table,
@@ -343,6 +344,7 @@ def joined(last: FittedGAM, data: Table, forget: float = 1.0) -> tuple[Table, tu
         Fill(f.name, f.value, f.count + int(data.missing(f.name).sum())) for f in spec.fills
     )
     data = _in_order(spec, filled(data, fills))
+    spec.encoder.check_places(data, spec.encoder.columns)
     return concatenated([_decoded(last, data, forget), data]), fills
 
 
@@ -420,6 +422,7 @@ def fit_gam(
     budget = options["max_seconds"] = TimeBudget.of(options.get("max_seconds"))
     request = dataclasses.replace(request, progress=options.get("progress"), budget=budget)
     source = with_positions(request, source)
+    check_roles(request, source)
     request = with_trials(request, source)
     initial = request.family.initial_family
     if initial is not None and start is None:
@@ -466,6 +469,7 @@ def _neighbourhoods(groups: Any, reading: Reading) -> Neighbourhoods:
     if groups is None:
         return Neighbourhoods.of_rows(complete.num_rows)
     if as_column(groups) is not None:
+        check_no_place("groups", as_column(groups), complete.names)
         return Neighbourhoods.of_labels(complete.values(groups))
     return Neighbourhoods.of(groups, table.num_rows, complete.origin)
 
@@ -567,6 +571,7 @@ def update(
     same_as_before = {"weights": weights} | {name: getattr(spec, name) for name in same}
     request = dataclasses.replace(request, missing=missing, **same_as_before)
     new = fit_gam(request, table, last, **options)
+    new.spec.encoder.called.update(spec.encoder.called)
     spec = dataclasses.replace(new.spec, fills=fills)
     return dataclasses.replace(new, spec=spec, dropped=last.dropped + new.dropped)
 

@@ -48,6 +48,7 @@ from ..frames.table import (
     Occurring,
     Table,
     blocks_of,
+    check_no_place,
     check_order,
     concatenated,
     in_blocks,
@@ -372,6 +373,14 @@ def first_rows(source: Any, request: Request) -> Table:
         if block.num_rows:
             return block
     raise ValueError("data has 0 row(s); a fit needs at least 2.")
+
+
+def check_roles(request: Request, source: Any) -> None:
+    """Raise ValueError if a number is given for a column of what is no covariate."""
+    roles = [("offset", c) for c in request.offset]
+    for argument, column in (*roles, ("weights", request.weights), ("trials", request.trials)):
+        if isinstance(column, int):
+            check_no_place(argument, column, first_rows(source, request).names)
 
 
 def with_trials(

@@ -325,8 +325,13 @@ Key = tuple[Column, str]
 class Encoder:
     """Map from named columns to the columns of X."""
 
-    def __init__(self, columns: Mapping[Key, NumericColumn | LevelColumn]) -> None:
+    def __init__(
+        self,
+        columns: Mapping[Key, NumericColumn | LevelColumn],
+        called: Mapping[Column, str] | None = None,
+    ) -> None:
         self.columns = dict(columns)
+        self.called = dict(called or {})  # names of columns that terms name by their place
 
     @property
     def width(self) -> int:
@@ -371,13 +376,28 @@ class Encoder:
     ) -> AnyNDArray:
         """X [N, D], for ``by_column`` with columns that are contiguous."""
         X = np.zeros((table.num_rows, self.width), order="F" if by_column else "C")
+        self.check_places(table, self.columns if only is None else only)
         for i, (key, column) in enumerate(self.columns.items()):
             if only is None or key in only:
                 X[:, i] = column.encode(table)
         return X
 
+    def check_places(self, table: Table, keys: Iterable[Key]) -> None:
+        """Raise ValueError if another column is where a term had one in the fit."""
+        for name in self.called.keys() & {name for name, _ in keys}:
+            if table.name(name) not in (name, self.called[name]):
+                raise ValueError(
+                    f"column {name} of the data is {table.name(name)!r}, and was "
+                    f"{self.called[name]!r} in the fit; order columns as there, or name them in "
+                    "terms."
+                )
+
     def to_json(self) -> list[dict[str, Any]]:
-        return [{"kind": kind, **c.to_json()} for (_, kind), c in self.columns.items()]
+        called = {name: {"called": own} for name, own in self.called.items()}
+        return [
+            {"kind": kind, **c.to_json(), **called.get(name, {})}
+            for (name, kind), c in self.columns.items()
+        ]
 
     @classmethod
     def from_json(cls, values: list[dict[str, Any]]) -> Encoder:
@@ -394,7 +414,8 @@ class Encoder:
                 valid_range = tuple(value["limits"]) if "limits" in value else None
                 of = value["use"], valid_range, value.get("time", "")
                 columns[name, kind] = NumericColumn(name, *of)
-        return cls(columns)
+        called = {column_from_json(v["name"]): v["called"] for v in values if "called" in v}
+        return cls(columns, called)
 
 
 def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColumn:

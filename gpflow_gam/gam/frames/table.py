@@ -232,7 +232,8 @@ class Table:
             if matrix.ndim != 2:
                 raise TypeError(
                     "data must be a DataFrame, a dict of columns or a matrix [N, D]; got "
-                    f"{type(data).__name__} of shape {matrix.shape}."
+                    f"{type(data).__name__} of shape {matrix.shape}. One row is data.iloc[[0]], "
+                    "{'x': [1.0]} or [[1.0]]."
                 )
             self._columns = {i: _unmasked(matrix[:, i]) for i in range(matrix.shape[1])}
             self.num_rows = len(matrix)
@@ -602,6 +603,15 @@ def resolved(name: Column, names: list[Any]) -> Any:
     raise ValueError(f"data has no column {name!r}; {hint}")
 
 
+def check_no_place(argument: str, column: Column | None, names: list[Any]) -> None:
+    """Raise ValueError if a number is given for a column, and columns have names."""
+    if isinstance(column, int) and all(isinstance(name, str) for name in names):
+        raise ValueError(
+            f"{argument}={column}: columns of the data have names; give one of {listed(names)}. A "
+            f"number that is the same in all rows is a column, too: data.assign(n={column})."
+        )
+
+
 def _check_names(names: list[Any]) -> None:
     twice = {n for n in names if names.count(n) > 1}
     if twice:
@@ -637,12 +647,18 @@ def _one_dimensional(name: Any, values: Any) -> Any:
         rows[:] = list(array)
         return rows
     if array.ndim != 1:
-        raise ValueError(f"column {name!r} must be one-dimensional; got shape {array.shape}.")
+        one = f" One row is {{{name!r}: [{plain(values)!r}]}}." if array.ndim == 0 else ""
+        raise ValueError(f"column {name!r} must be one-dimensional; got shape {array.shape}.{one}")
     return _unmasked(array)
 
 
 def _array(values: Any) -> AnyNDArray:
-    return values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
+    if isinstance(values, np.ma.MaskedArray):
+        return values
+    # numpy makes text of what is missing beside text, and a number beside truth values
+    kinds = set(map(type, values)) if isinstance(values, (list, tuple)) else set()
+    mixed = len(kinds) > 1 and any(issubclass(kind, (str, bool, np.bool_)) for kind in kinds)
+    return np.asarray(values, dtype=object if mixed else None)
 
 
 def _unmasked(values: Any) -> Any:
@@ -769,7 +785,8 @@ def _kind(table: Table, name: Any) -> str:
 
 def _is_table(source: Any) -> bool:
     """True if :class:`Table` takes it as one table; a list is one where its items are rows."""
-    if isinstance(source, (Table, Mapping, np.ndarray)) or foreign_columns(source) is not None:
+    whole = isinstance(source, (Table, Mapping)) or hasattr(source, "__array__")
+    if whole or foreign_columns(source) is not None:
         return True
     if isinstance(source, (list, tuple)):
         return bool(source) and isinstance(source[0], (list, tuple)) and not _is_table(source[0])

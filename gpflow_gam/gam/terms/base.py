@@ -437,11 +437,21 @@ def as_columns(argument: str, names: Any) -> list[Column]:
     if one is not None:
         return [one]
     given = list(names) if isinstance(names, Iterable) else [names]
-    result = [as_column(name) for name in given]
-    for name, column in zip(given, result):
-        if column is None:
-            raise TypeError(f"{argument} must be names or indices; got {name!r}.")
-    return result
+    # but for an Index of pandas, an array of numbers holds values
+    array = hasattr(names, "dtype") and not hasattr(names, "get_indexer")
+    if array and not all(isinstance(name, str) for name in given):
+        given = [names]
+    return [one_column(argument, name) for name in given]
+
+
+def one_column(argument: str, name: Any) -> Any:
+    """The column that an argument names."""
+    column = as_column(name)
+    if column is None:
+        values = getattr(name, "shape", ()) != ()
+        got = f"values (a {type(name).__name__}); add them to the data" if values else repr(name)
+        raise TypeError(f"{argument} must name a column of the data, or its index; got {got}.")
+    return column
 
 
 def checked_columns(function: str, columns: Iterable[object], least: int = 1) -> tuple[Column, ...]:
@@ -492,7 +502,9 @@ class Terms:
                     f"{type(term).__name__}."
                 )
             if term.label in seen:
-                raise ValueError(f"the term {term.label} is there twice; leave one out.")
+                copied = ", or give one a copy of its column under another name"
+                other = copied if term != seen[term.label] else ""
+                raise ValueError(f"the term {term.label} is there twice; leave one out{other}.")
             seen[term.label] = term
 
     def __add__(self, other: Term | Terms) -> Terms:

@@ -33,7 +33,16 @@ from .base import (
     shown,
 )
 from .parametric import FUNCTIONS as TRANSFORMS
-from .parametric import AllColumns, Transformed, Variable, factor, linear, random_effect
+from .parametric import (
+    AllColumns,
+    Transformed,
+    Variable,
+    factor,
+    linear,
+    parsed,
+    random_effect,
+    respelled,
+)
 from .smooth import lag, s, te, ti
 
 FUNCTIONS: dict[str, Any] = {
@@ -136,8 +145,22 @@ def _parsed(text: str) -> Formula:
         whole = " ".join(transformed)
         if not whole.startswith("+"):
             raise ValueError(f"{whole!r} takes nothing away; leave it out.")
-        terms.append(Transformed(whole[2:]))
+        text = respelled(whole[2:])
+        crossed = {f.expr for part in parsed(text) if len(part.factors) > 1 for f in part.factors}
+        # g + h + g:h is g*h: formulaic codes levels by what stands beside them
+        main = [term for term in terms if _coded(term).strip("`") in crossed]
+        terms = [term for term in terms if term not in main]
+        terms.append(Transformed(" + ".join([*map(_coded, main), text])))
     return Formula(response, Terms(terms, [""] if gone else []), tuple(offset), trials)
+
+
+def _coded(term: Term) -> str:
+    """A column or a factor by itself as ``formulaic`` has it."""
+    name = str(term.columns[0]) if term.columns else ""
+    name = name if name.isidentifier() else f"`{name}`"
+    if isinstance(term, Variable):
+        return name
+    return f"C({name})" if term.columns and term == factor(term.columns[0]) else ""
 
 
 def _response(left: str) -> tuple[ResponseSpec, Column | None]:

@@ -183,8 +183,7 @@ class Transformed(Term):
     text: str
 
     def __post_init__(self) -> None:
-        # "^" is the same to formulas, but not inside I()
-        object.__setattr__(self, "text", _FACTOR.sub("C(", self.text).replace("^", "**"))
+        object.__setattr__(self, "text", respelled(self.text))
         variables_of(self.text)
 
     @property
@@ -222,6 +221,11 @@ class AllColumns(Term):
 
     def __repr__(self) -> str:
         return " - ".join([".", *map(str, self.without)])
+
+
+def respelled(text: str) -> str:
+    """A formula as ``formulaic`` spells it, to which ``^`` is ``**``, but not inside I()."""
+    return _FACTOR.sub("C(", text).replace("^", "**")
 
 
 @functools.lru_cache(256)
