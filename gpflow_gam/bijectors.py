@@ -88,6 +88,16 @@ def read_together(
     return forward(join([p.unconstrained_variable for p in parameters]))
 
 
+def _parts(transform: tfp.bijectors.Bijector) -> list[tfp.bijectors.Bijector]:
+    return transform.bijectors if isinstance(transform, tfp.bijectors.Chain) else [transform]
+
+
+def has_softplus(parameter: Parameter) -> bool:
+    """True if it is linear in its variable where it is large."""
+    parts = _parts(parameter.transform)
+    return any(isinstance(part, tfp.bijectors.Softplus) for part in parts)
+
+
 def _shared_transform(parameters: Sequence[Parameter]) -> Forward | None:
     """The function that constrains all of them, if it is one that works entry by entry."""
     if not all(isinstance(p, Parameter) for p in parameters):
@@ -96,8 +106,7 @@ def _shared_transform(parameters: Sequence[Parameter]) -> Forward | None:
     if hasattr(first, "together"):  # of a layer, which has coordinates of its own
         together: Forward | None = first.together([p.transform for p in parameters])
         return together
-    parts = first.bijectors if isinstance(first, tfp.bijectors.Chain) else [first]
-    if not all(isinstance(part, _ENTRYWISE) for part in parts):
+    if not all(isinstance(part, _ENTRYWISE) for part in _parts(first)):
         return None
     if not all(p.transform is first or p.transform == first for p in parameters[1:]):
         return None

@@ -111,6 +111,21 @@ def test_mean_function_is_exposure(rng):
     np.testing.assert_allclose(b[1], a[1], atol=1e-7)
 
 
+def test_pseudo_observations_stay_where_the_mean_moves(rng):
+    """Those of Gaussian data are the data, so that it is GPR's posterior there, compiled too."""
+    mean = gpflow.functions.Constant(0.0)
+    model = fitted("real", rng, mean_function=mean)
+    X, Y = model.data
+    compiled = tf.function(lambda x: (*model.predict_f(x), model.elbo()), autograph=False)
+    compiled(X)
+    mean.c.assign(3.0)
+    exact = gpflow.models.GPR((X, Y), kernel(), mean_function=mean, noise_variance=0.1)
+    expected = *exact.predict_f(X), exact.log_marginal_likelihood()
+    for result in ((*model.predict_f(X), model.elbo()), compiled(X)):
+        for got, known in zip(result, expected):
+            np.testing.assert_allclose(got, known, atol=1e-5)
+
+
 # --- the predictive of several latent functions --------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from gpflow.kernels import SquaredExponential
 import gpflow_gam as gg
 from gpflow_gam.optimizers import fits, sites
 from gpflow_gam.optimizers.binned import rounds
-from gpflow_gam.optimizers.minimizers import LBFGS, Tracker
+from gpflow_gam.optimizers.minimizers import LBFGS, Settling, Tracker
 from gpflow_gam.optimizers.sites import data_sites, elbo_at_sites
 
 vi = gg.variational
@@ -244,6 +244,83 @@ def test_fit_learns_hyperparameters_by_every_route(family, options, gap):
     assert result.seconds > 0.0
 
 
+@pytest.mark.parametrize("name", ["normal", "counts"])
+@pytest.mark.parametrize("route", ["sites", "actions"])
+def test_the_level_is_learnt_by_the_mean_function(route, name, rng):
+    """At its best value residuals add up to nothing; a kernel of variance one holds them back."""
+    X = rng.uniform(size=(60, 1))
+    if name == "normal":
+        Y = 50.0 + np.sin(6.0 * X) + 0.1 * rng.normal(size=X.shape)
+        likelihood = gpflow.likelihoods.Gaussian(0.1)
+    else:
+        Y = rng.poisson(np.exp(3.0 + np.sin(6.0 * X))).astype(float)
+        likelihood = gpflow.likelihoods.Poisson()
+    k, mean = SquaredExponential(lengthscales=0.3), gpflow.functions.Constant(0.0)
+    for part in (k, likelihood):
+        gpflow.set_trainable(part, False)
+    if route == "sites":
+        model = gg.models.AdditiveSVGP(
+            gg.kernels.AdditiveKernel([k]), likelihood,
+            gg.inducing_variables.AdditiveInducingVariables([np.linspace(0, 1, 15)[:, None]]),
+            variational=vi.OptimalPrecision(), mean_function=mean,
+        )  # fmt: skip
+        gpflow.set_trainable(model.inducing_variable, False)
+        result = gg.optimizers.fit(model, (X, Y))
+    else:
+        model = gg.models.IterNCGP((X, Y), k, likelihood, mean_function=mean)
+        result = gg.optimizers.fit(model)
+    assert result.converged
+    left = np.sum(Y - model.predict_y(X)[0])
+    assert abs(left) < 1e-3 * np.sum(Y)
+    assert abs(float(mean.c.numpy()) - np.mean(Y if name == "normal" else np.log(Y + 0.5))) < 0.5
+
+
+@pytest.mark.parametrize("route", ["sites", "actions", "L-BFGS"])
+def test_a_variance_that_begins_far_too_large_comes_down(route, rng):
+    """Where softplus is linear, and slopes in it next to nothing; GPR begins where it is right."""
+    X = rng.uniform(size=(80, 1))
+    Y = np.sin(6.0 * X) + 0.1 * rng.normal(size=X.shape)
+    exact = gpflow.models.GPR((X, Y), SquaredExponential(0.5, 0.3), noise_variance=0.1)
+    gpflow.optimizers.Scipy().minimize(exact.training_loss, exact.trainable_variables)
+    k, likelihood = SquaredExponential(100.0, 0.3), gpflow.likelihoods.Gaussian(0.1)
+    if route == "actions":
+        result = gg.optimizers.fit(gg.models.IterNCGP((X, Y), k, likelihood))
+    else:
+        family = vi.OptimalPrecision() if route == "sites" else vi.CoupledCovariance()
+        model = gg.models.AdditiveSVGP(
+            gg.kernels.AdditiveKernel([k]), likelihood,
+            gg.inducing_variables.AdditiveInducingVariables([np.linspace(0, 1, 20)[:, None]]),
+            variational=family,
+        )  # fmt: skip
+        gpflow.set_trainable(model.inducing_variable, False)
+        result = gg.optimizers.fit(model, (X, Y))
+    assert result.converged
+    assert result.elbo == pytest.approx(float(exact.log_marginal_likelihood()), abs=0.1)
+
+
+def test_slow_rounds_go_on_until_little_is_left(rng):
+    """Sites and a Gamma's shape take turns, each of which leaves five sixths of what there is."""
+    X = rng.uniform(size=(60, 1))
+    Y = rng.gamma(5.0, np.exp(1.5 + np.sin(6.0 * X)) / 5.0)
+    model = gg.models.AdditiveSVGP(
+        gg.kernels.AdditiveKernel([gpflow.kernels.Matern52(1.0, 0.3)]),
+        gpflow.likelihoods.Gamma(),
+        gg.inducing_variables.AdditiveInducingVariables([np.linspace(0, 1, 12)[:, None]]),
+        variational=vi.OptimalPrecision(),
+    )
+    gpflow.set_trainable(model.inducing_variable, False)
+    first = gg.optimizers.fit(model, (X, Y))
+    assert first.converged
+    assert gg.optimizers.fit(model, (X, Y), tolerance=1e-4).elbo < first.elbo + 0.02
+
+
+def test_rounds_that_lose_have_not_settled():
+    settling = Settling()
+    assert [settling.after(gain, 1e-2) for gain in (1.0, -0.3, -0.3, 1e-5, 1e-5)] == [
+        *(False,) * 4, True
+    ]  # fmt: skip
+
+
 def test_callback_and_time_budget_stop_a_fit():
     model, data = poisson(vi.OptimalPrecision())
     seen: list[gg.optimizers.FitProgress] = []
@@ -260,6 +337,7 @@ def test_callback_and_time_budget_stop_a_fit():
     model, data = poisson(vi.MeanField())
     result = gg.optimizers.fit(model, data, max_seconds=1e-6)
     assert "time budget" in result.message
+    assert result.ended
     assert result.num_iterations == 0
 
 

@@ -179,6 +179,14 @@ def test_softmax_has_several_latent_outputs(rng):
         np.testing.assert_allclose(density, np.log(observed), atol=1e-9)
 
 
+def test_the_bound_of_a_softmax_is_the_same_twice():
+    """GPflow's own draws anew, and L-BFGS takes a difference of draws for one of parameters."""
+    X, _, kernel, inducing = problems.like(num_components=2)
+    Y = np.digitize(X[:, :1], [0.35, 0.7]).astype(float)
+    model = gg.models.AdditiveSVGP(kernel(), gpflow.likelihoods.Softmax(3), inducing())
+    assert float(model.elbo((X, Y))) == float(model.elbo((X, Y)))
+
+
 def test_mean_function_is_added_once(problem):
     shift = gpflow.functions.Constant(2.5)
     plain, shifted = (problem.svgp(mean_function=mean) for mean in (None, shift))

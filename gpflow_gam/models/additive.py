@@ -20,7 +20,7 @@ from gpflow.base import (
     TensorType,
 )
 from gpflow.kernels import SeparateIndependent
-from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood
+from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, Softmax
 from gpflow.mean_functions import MeanFunction
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import (
@@ -45,6 +45,7 @@ from ..likelihoods.base import (
     num_labels,
     unwrapped,
 )
+from ..likelihoods.discrete import FixedSoftmax
 from ..likelihoods.predictive import predictive_log_density, predictive_moments
 from ..posteriors import AdditivePosterior
 from ..posteriors.base import SparseAdditivePosterior
@@ -371,7 +372,8 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
         one kernel with ``members``: components keep their outputs apart (``"0:f1"``), and one
         object in several outputs has the same hyperparameters there.
     :param likelihood: any GPflow likelihood; one with several latent functions (softmax) gives
-        each its own q, under the same prior.
+        each its own q, under the same prior. GPflow's softmax, whose bound is drawn anew at each
+        call, is replaced by :class:`~gpflow_gam.likelihoods.FixedSoftmax`.
     :param inducing_variable: inducing inputs per component.
     :param variational: the family of q(U), unbuilt; by default
         :class:`~gpflow_gam.variational.BlockPrecision`.
@@ -394,6 +396,8 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
         num_latent_gps: int | None = None,
     ) -> None:
         kernel = check_kernel(kernel)
+        if type(likelihood) is Softmax:
+            likelihood = FixedSoftmax(likelihood.num_classes)  # type: ignore[arg-type]
         if num_latent_gps is None:
             outputs = 1 if kernel.members is None else len(kernel.members)
             num_latent_gps = likelihood.latent_dim or outputs

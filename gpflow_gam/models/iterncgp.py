@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import InputData, MeanAndVariance, Parameter, RegressionData
+from gpflow.base import AnyNDArray, InputData, MeanAndVariance, Parameter, RegressionData
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli as GPflowBernoulli
 from gpflow.likelihoods import Gaussian, Likelihood
@@ -24,7 +24,7 @@ from ..likelihoods import Bernoulli
 from ..likelihoods.base import checked_data, checked_inputs, unwrapped
 from ..likelihoods.predictive import is_joint
 from ..newton.operators import KernelOperator, KernelProduct, LatentKernels
-from ..newton.problem import ActionPosteriorState, LaplaceProblem, Run, Solver
+from ..newton.problem import ActionPosteriorState, LaplaceProblem, Run, Solver, mean_at_data
 from ..newton.solvers import Variational, named_solver
 from ..newton.weights import (
     FixedActions,
@@ -200,7 +200,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         Make ``state`` at the present parameters the posterior; ``complete`` if no step is
         left.
         """
-        self.restore(Fit(state, Snapshot(self), complete))
+        self.restore(Fit(state.raised(self._mean()), Snapshot(self), complete))
 
     def restore(self, fit: Fit | None) -> None:
         """Make ``fit``, a :attr:`last_fit` at the parameters of then, the model's again."""
@@ -211,7 +211,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         if fit is None or before is None or fit.at.replaced(before.at.parts) is not None:
             self._cache.actions = None
             return
-        actions.hold(fit.state, fit.at.values["kernel"])  # compiled functions read it
+        actions.hold(fit.state, fit.at.of_prior()[1])  # compiled functions read it
         if self._cache.share is not None:
             self.predictive_share()
 
@@ -255,7 +255,10 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
         :raises ValueError: the model is not fitted, or a part of it was replaced since.
         """
-        return self._checked_fit().state
+        return self._checked_fit().state.raised(-self._mean())
+
+    def _mean(self) -> tf.Tensor:
+        return mean_at_data(self.mean_function, self.operator())
 
     def _checked_fit(self) -> Fit:
         fit = self.last_fit
@@ -294,9 +297,9 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
     def _actions(self) -> FixedActions:
         fit = self._checked_fit()
         if self._cache.actions is None:
-            _, *parameters = fit.at.parts["kernel"]
-            values = fit.at.values["kernel"]
-            self._cache.actions = FixedActions(self.operator(), parameters, fit.state, values)
+            parameters, values = fit.at.of_prior()
+            prior = self.operator(), self.mean_function
+            self._cache.actions = FixedActions(*prior, parameters, fit.state, values)
         return self._cache.actions
 
     def posterior(
@@ -426,6 +429,12 @@ class Snapshot:
         self.parts = parts_of(model)
         self.values = {k: values_of(p[1:]) for k, p in self.parts.items() if k != "data"}
 
+    def of_prior(self) -> tuple[list[Any], list[AnyNDArray]]:
+        """Parameters of kernel and mean function, and their values."""
+        names = "kernel", "mean_function"
+        parameters = [p for name in names for p in self.parts[name][1:]]
+        return parameters, [value for name in names for value in self.values[name]]
+
     def replaced(self, parts: dict[str, list[Any]]) -> str | None:
         """The first part, or part with a parameter, that is another object there."""
         for name, before in self.parts.items():
@@ -448,6 +457,8 @@ class Fit:
     """The result of a fit, and the parameters where it ended."""
 
     state: ActionPosteriorState
+    """What is held: its targets are S'yhat, with the mean function."""
+
     at: Snapshot
     complete: bool = False
     """True if the solver has no steps left at these parameters."""

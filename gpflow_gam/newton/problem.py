@@ -6,7 +6,7 @@ import abc
 import copy
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -41,8 +41,7 @@ class LaplaceProblem:
         self.likelihood = likelihood
         self.mean_function = mean_function
         self.X, self.Y = operator.X, Y
-        shape = [operator.num_data, operator.num_latents]
-        self.mean = tf.cast(tf.broadcast_to(mean_function(self.X), shape), operator.dtype)
+        self.mean = mean_at_data(mean_function, operator)
         self._pivoted: PivotedCholesky | None = None
         self._asked = 0
 
@@ -122,6 +121,17 @@ class LaplaceProblem:
         return self._pivoted.first(number, self.diag)
 
 
+def mean_at_data(mean_function: MeanFunction, operator: KernelOperator) -> tf.Tensor:
+    """m(X), [N, Q]."""
+    shape = [operator.num_data, operator.num_latents]
+    return tf.cast(tf.broadcast_to(mean_function(operator.X), shape), operator.dtype)
+
+
+def seen(S: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
+    """``S'm`` [B] of actions [B, Q, N] and a mean [N, Q]."""
+    return tf.tensordot(S, mean, [[1, 2], [1, 0]])
+
+
 def noise_products(precision: Precision, S: tf.Tensor) -> tf.Tensor:
     """``W^+ S`` of joint actions S [B, Q, N], [B, Q, N]."""
     return tf.transpose(precision.solve(tf.transpose(S, [1, 2, 0])), [2, 0, 1])
@@ -149,6 +159,10 @@ class ActionPosteriorState:
         empty = tf.zeros([0, 0], weights.dtype)
         S = tf.zeros([0, Q, N], weights.dtype)
         return cls(weights, S, empty, empty, empty, tf.zeros([0], weights.dtype))
+
+    def raised(self, mean: tf.Tensor) -> ActionPosteriorState:
+        """With targets of pseudo-observations that are higher by ``mean`` [N, Q]."""
+        return replace(self, targets=self.targets + seen(self.actions, mean))
 
 
 @check_shapes("gram: [B, B]", "return: [B, B]")

@@ -11,6 +11,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, Module, Parameter
 from gpflow.likelihoods import Likelihood, Softmax
+from gpflow.mean_functions import MeanFunction
 
 from ..likelihoods import Bernoulli, Weighted
 from ..likelihoods.base import unwrapped
@@ -18,7 +19,14 @@ from ..likelihoods.predictive import at_nodes, is_joint, predictive_log_density
 from ..storage import blocks
 from .itergp import pairs
 from .operators import KernelOperator
-from .problem import ActionPosteriorState, LaplaceProblem, explained, noise_products
+from .problem import (
+    ActionPosteriorState,
+    LaplaceProblem,
+    explained,
+    mean_at_data,
+    noise_products,
+    seen,
+)
 from .variational import ExpectedProblem, normal_points
 
 
@@ -51,16 +59,18 @@ class FixedActions:
     """The weights of a fit's actions and pseudo-observations at the present parameters."""
 
     # At the parameters of the fit they are the fit's, at others one sweep computes those of the q
-    # of action_bound, whose gradients they have everywhere.
+    # of action_bound, whose gradients they have everywhere. What is held is yhat, not yhat - m:
+    # targets of states are S'yhat here.
 
     def __init__(
         self,
         operator: KernelOperator,
+        mean_function: MeanFunction,
         parameters: Sequence[Parameter | tf.Tensor],
         state: ActionPosteriorState,
         at: Sequence[AnyNDArray],
     ) -> None:
-        self._operator = operator
+        self._operator, self._mean_function = operator, mean_function
         self._parameters = list(parameters)
         self._variables: _Variables | None = None
         self.hold(state, at)
@@ -87,7 +97,7 @@ class FixedActions:
         return self._differentiable(tf.convert_to_tensor(variables.actions), result)
 
     def noisy(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """S [B, Q, N] with S'W^+S = I, and S'(yhat - m) [B], as the bound takes them."""
+        """S [B, Q, N] with S'W^+S = I, and S'yhat [B], as the bound takes them."""
         if tf.executing_eagerly():
             return noisy_actions(self._fit[0])
         variables = self._compiled()
@@ -106,9 +116,9 @@ class FixedActions:
         return {} if self._variables is None else {"fit": self._variables}
 
     def state(self) -> ActionPosteriorState:
-        """The fit's, with weights and factor (not S'KS) at the present parameters."""
+        """The fit's, with weights, factor and targets (not S'KS) at the present parameters."""
         fit, result = self._present()
-        return replace(fit, weights=result.v, factor=result.F)
+        return replace(fit, weights=result.v, factor=result.F).raised(-self._mean())
 
     def _present(self) -> tuple[ActionPosteriorState, ActionWeights]:
         """The fit's, and the weights at the present parameters."""
@@ -117,7 +127,7 @@ class FixedActions:
         if last is None or last[0] is not fit or not equal_values(last[1], here):
             state, at = fit
             if equal_values(at, here):
-                result = ActionWeights.of_fit(state)
+                result = ActionWeights.of_fit(state.raised(-self._mean()))
             else:
                 result = self._under(state.actions, state.noise, state.targets)
             last = self._last = fit, here, result
@@ -126,8 +136,13 @@ class FixedActions:
     def _under(self, S: tf.Tensor, noise: tf.Tensor, targets: tf.Tensor) -> ActionWeights:
         S = tf.convert_to_tensor(S)
         prior = pairs(S, self._product(S))
+        targets = targets - seen(S, self._mean())
         result = ActionWeights.of(S, prior, explained(prior + noise), targets)
         return ActionWeights(*(tf.stop_gradient(t) for t in result))
+
+    def _mean(self) -> tf.Tensor:
+        """m(X), [N, Q]."""
+        return mean_at_data(self._mean_function, self._operator)
 
     def _product(self, S: tf.Tensor) -> tf.Tensor:
         """K S, [B, Q, N]."""
@@ -137,31 +152,33 @@ class FixedActions:
     def _differentiable(
         self, S: tf.Tensor, result: ActionWeights
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """With gradients with respect to the kernel's parameters."""
-        # They come in by D = d(S'KS) alone. To first order d (F F') = -F F'D F F', which a move
-        # of F by -F F'D F / 2 gives; w moves by -F F'D w, v and E as S w and S F do.
+        """With gradients with respect to the parameters of kernel and mean function."""
+        # They come in by D = d(S'KS) and S'dm alone. To first order d (F F') = -F F'D F F', which a
+        # move of F by -F F'D F / 2 gives; w moves by -F F'(D w + S'dm), v and E as S w and S F do.
         # frozen ones, too, which a tape may have been told to watch
-        kernels = self._operator.latents.kernels
-        variables = [v for k in kernels for v in k.variables if v.dtype.is_floating]
+        known = *self._operator.latents.variables, *self._mean_function.variables
+        variables = [v for v in known if v.dtype.is_floating]
         _, E, E0, F, F0, w = result
 
-        def upstream(dv: tf.Tensor, dE: tf.Tensor, dE0: tf.Tensor) -> tf.Tensor:
-            """d / d(S'KS), [B, B]."""
+        def upstream(dv: tf.Tensor, dE: tf.Tensor, dE0: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """d / d(S'KS), [B, B], and d / d(S'm), [B]."""
             along = tf.tensordot(E, dv, [[1, 2], [0, 1]])
-            total = -tf.tensordot(tf.linalg.matvec(F, along), w, 0)
+            lower = -tf.linalg.matvec(F, along)
+            total = tf.tensordot(lower, w, 0)
             for root, basis, slope in ((F, E, dE), (F0, E0, dE0)):
                 inner = tf.tensordot(basis, slope, [[1, 2], [1, 2]])
                 half = tf.matmul(tf.matmul(root, inner), root, transpose_b=True)
                 total -= 0.5 * half
-            return 0.5 * (total + tf.transpose(total))
+            return 0.5 * (total + tf.transpose(total)), lower
 
         @tf.custom_gradient
         def follow(*values: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., Any]]:
             def gradient(*slopes: tf.Tensor) -> list[tf.Tensor]:
-                weights = upstream(*slopes)
+                weights, lower = upstream(*slopes)
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch(variables)
                     value = tf.reduce_sum(weights * pairs(S, self._product(S)))
+                    value += tf.reduce_sum(lower * seen(S, self._mean()))
                 moves = tape.gradient(value, variables, unconnected_gradients="zero")
                 return list(moves)
 
@@ -236,7 +253,7 @@ def noisy_basis(noise: tf.Tensor) -> tf.Tensor:
 
 
 def noisy_actions(state: ActionPosteriorState) -> tuple[tf.Tensor, tf.Tensor]:
-    """Actions S [B, Q, N] with S'W^+S = I, or zero, and S'(yhat - m) [B]."""
+    """Actions S [B, Q, N] with S'W^+S = I, or zero, and S'yhat [B], of what a fit holds."""
     return combined(noisy_basis(state.noise), state.actions, state.targets)
 
 
@@ -249,7 +266,7 @@ def action_bound(problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor) -> t
     r"""
     ``sum_n E_q[log p(y_n | f_n)] - KL``, for q(g) = N(K S w, K - K S G^-1 S'K).
 
-    Where S'W^+S = I: G = I + S'KS, w = G^-1 S'(yhat - m), and
+    Where S'W^+S = I: G = I + S'KS, w = G^-1 S'(yhat - m), targets are S'yhat, and
 
     .. math:: KL = \tfrac12 [ w'S'KS w + \log|G| - tr(G^{-1} S'KS) ]
 
@@ -269,7 +286,7 @@ def action_bound(problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor) -> t
         "G = I + S'KS is not positive definite: the kernel's parameters overflowed, or its matrix "
         "is not positive semi-definite",
     )
-    w = tf.linalg.cholesky_solve(root, targets[:, None])[:, 0]
+    w = tf.linalg.cholesky_solve(root, (targets - seen(S, problem.mean))[:, None])[:, 0]
     inner = tf.linalg.cholesky_solve(root, H)
     log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)))
     kl = 0.5 * (tf.tensordot(w, tf.linalg.matvec(H, w), 1) + log_det - tf.linalg.trace(inner))

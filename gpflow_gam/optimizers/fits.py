@@ -168,9 +168,10 @@ def fit(
         :class:`~gpflow_gam.optimizers.TimeBudget` that runs already. It is asked about before every
         minibatch, step of the sites and evaluation of L-BFGS; the fit ends with the best
         parameters so far.
-    :param callback: called once an iteration; a true return value ends the fit. That of an
-        ``IterNCGP`` may ask for the posterior of the time, ``progress.posterior()``, which takes no
-        sweep; it, too, is a posterior of its own, and stays what it is.
+    :param callback: called once an iteration, except in a start over dense q; a true return value
+        ends the fit. That of an ``IterNCGP`` may ask for the posterior of the time,
+        ``progress.posterior()``, which takes no sweep; it, too, is a posterior of its own, and
+        stays what it is.
     :param progress: a progress bar; by default on a terminal only.
     :param on_interrupt: what Ctrl-C does: ``"raise"`` lets the KeyboardInterrupt through, and the
         model is what it was before; ``"keep"`` ends the fit with the best parameters so far, and
@@ -258,6 +259,7 @@ def fit(
             begun = fit_sites(dense, data, start, max_iterations)
             match_dense(model, dense)
             if start.ended:
+                following.ended = True
                 return following.result(False, begun.message, -float(model.training_loss(data)))
         return fit_lbfgs(model, data, following, max_iterations)
 

@@ -12,12 +12,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, RegressionData
+from gpflow.base import AnyNDArray, Parameter, RegressionData
 from gpflow.models import BayesianModel
 from scipy.optimize import minimize
 from tensorflow.python.framework import ops
 from tqdm.auto import tqdm
 
+from ..bijectors import has_softplus
 from ..errors import NotPositiveDefinite, check_choice, check_count, check_positive
 from ..posteriors import AdditivePosterior
 
@@ -660,12 +661,26 @@ class Traced:
         return self._concrete[key](*arguments)
 
 
+_HIGHEST = 80.0  # largest logarithm of a parameter, which single precision can hold
+
+
 class VectorLoss:
     """A loss of variables and its gradient, compiled, as a function of one vector [K]."""
 
-    def __init__(self, loss: Callable[[], tf.Tensor], variables: Sequence[tf.Variable]) -> None:
+    # Softplus is linear where it is large: a variance of 100 feels a hundredth of the slope in its
+    # logarithm. Coordinates x of such ``parameters`` are logarithmic there: u = exp(x - 1), x > 1.
+
+    def __init__(
+        self,
+        loss: Callable[[], tf.Tensor],
+        variables: Sequence[tf.Variable],
+        parameters: Sequence[Parameter] = (),
+    ) -> None:
         self.variables = list(variables)
-        self._ends = np.cumsum([int(tf.size(v)) for v in self.variables])
+        soft = {id(p.unconstrained_variable) for p in parameters if has_softplus(p)}
+        sizes = [int(tf.size(v)) for v in self.variables]
+        self._ends = np.cumsum(sizes)
+        self._soft = np.repeat([id(v) in soft for v in self.variables], sizes)
 
         @Traced
         def evaluate() -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -677,22 +692,28 @@ class VectorLoss:
 
         self._evaluate = evaluate
 
-    def get(self) -> AnyNDArray:
+    def _unconstrained(self) -> AnyNDArray:
         return np.concatenate([np.ravel(v.numpy()) for v in self.variables]).astype(np.float64)
 
-    def set(self, u: AnyNDArray) -> None:
+    def get(self) -> AnyNDArray:
+        u = self._unconstrained()
+        return np.where(self._soft & (u > 1.0), 1.0 + np.log(np.maximum(u, 1.0)), u)
+
+    def set(self, x: AnyNDArray) -> None:
+        u = np.where(self._soft & (x > 1.0), np.exp(np.clip(x - 1.0, 0.0, _HIGHEST)), x)
         for variable, part in zip(self.variables, np.split(u, self._ends[:-1])):
             variable.assign(part.reshape(variable.shape).astype(variable.dtype.as_numpy_dtype))
 
     def here(self) -> tuple[float, AnyNDArray]:
         """Value and gradient where the variables are."""
         value, gradients = self._evaluate()
-        flat = np.concatenate([np.ravel(g.numpy()) for g in gradients])
-        return float(value), flat.astype(np.float64)
+        flat = np.concatenate([np.ravel(g.numpy()) for g in gradients]).astype(np.float64)
+        stretch = np.where(self._soft, np.maximum(self._unconstrained(), 1.0), 1.0)
+        return float(value), stretch * flat
 
-    def __call__(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
-        """Value and gradient at u; NotPositiveDefinite where there are none."""
-        self.set(u)
+    def __call__(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
+        """Value and gradient at x; NotPositiveDefinite where there are none."""
+        self.set(x)
         try:
             value, gradient = self.here()
         except tf.errors.InvalidArgumentError:
@@ -717,8 +738,13 @@ class Ended(NamedTuple):
 class LBFGS:
     """Minimises one loss over some variables, several times if need be."""
 
-    def __init__(self, loss: Callable[[], tf.Tensor], variables: Sequence[tf.Variable]) -> None:
-        self._loss = VectorLoss(loss, variables)
+    def __init__(
+        self,
+        loss: Callable[[], tf.Tensor],
+        variables: Sequence[tf.Variable],
+        parameters: Sequence[Parameter] = (),
+    ) -> None:
+        self._loss = VectorLoss(loss, variables, parameters)
 
     def converge(
         self, tracker: Tracker, *, max_iterations: int, tolerance: float
@@ -773,6 +799,31 @@ class LBFGS:
         return Ended(False, message, float(np.linalg.norm(loss.here()[1])))
 
 
+@dataclass
+class Settling:
+    """Whether rounds of L-BFGS in turn with something else have come to their end."""
+
+    # What is left is that of a geometric series of gains. And a first small step, along a gradient,
+    # is no sign that a round has nothing to gain: once one settles, steps have to be smaller, and
+    # the next has to agree.
+
+    gain: float = 0.0  # of the last round
+    settled: bool = False  # whether that left little
+    fine: bool = False
+
+    def step(self, tolerance: float) -> float:
+        """The gain of an iteration that ends a round's run."""
+        return (_STEP if self.fine else 1e-2) * tolerance
+
+    def after(self, gain: float, tolerance: float) -> bool:
+        """True if they end with a round that gains so much."""
+        series = gain * gain < tolerance * (self.gain - gain)
+        settled = abs(gain) < (tolerance if series else 1e-2 * tolerance)
+        ends, self.settled, self.gain = settled and self.settled, settled, gain
+        self.fine = self.fine or settled or not gain >= 0.0
+        return ends
+
+
 def fit_lbfgs(
     model: BayesianModel, data: RegressionData | None, tracker: Tracker, max_iterations: int
 ) -> FitResult:
@@ -783,7 +834,8 @@ def fit_lbfgs(
         if not model.trainable_variables:
             return tracker.result(True, "nothing is trainable", -float(closure()))
         try:
-            converged, message = LBFGS(closure, model.trainable_variables).converge(
+            learnt = model.trainable_variables, model.trainable_parameters
+            converged, message = LBFGS(closure, *learnt).converge(
                 tracker, max_iterations=max_iterations, tolerance=tracker.tolerance
             )
         except (StopFit, KeyboardInterrupt) as error:

@@ -18,7 +18,7 @@ from ..models.iterncgp import Snapshot
 from ..newton.problem import ActionPosteriorState, Diverged, Run, StepReport
 from ..newton.weights import ActionWeights, action_bound, noisy_actions
 from ..posteriors import ActionPosterior
-from .minimizers import LBFGS, FitResult, StopFit, Tracker
+from .minimizers import LBFGS, FitResult, Settling, StopFit, Tracker
 
 
 def fit_newton(
@@ -192,14 +192,14 @@ class _FixedActionsBound:
 
     def __init__(self, model: IterNCGP) -> None:
         self.model = model
-        S, targets = noisy_actions(model.state)
-        room = model.state.actions.shape[0]
-        self.S = tf.Variable(tf.zeros([room, *S.shape[1:]], S.dtype), trainable=False)
-        self.targets = tf.Variable(tf.zeros([room], S.dtype), trainable=False)
-        self.hold(S, targets)
+        room = model.state.actions, model.state.targets
+        self.S, self.targets = (tf.Variable(tf.zeros_like(x), trainable=False) for x in room)
 
-    def hold(self, S: tf.Tensor, targets: tf.Tensor) -> None:
-        """Take other actions, no more than there is room for."""
+    def hold(self) -> None:
+        """Take the present actions, no more than there is room for."""
+        fit = self.model.last_fit
+        assert fit is not None
+        S, targets = noisy_actions(fit.state)
         spare = self.S.shape[0] - S.shape[0]
         self.S.assign(tf.pad(S, [[0, spare], [0, 0], [0, 0]]))
         self.targets.assign(tf.pad(targets, [[0, spare]]))
@@ -228,6 +228,7 @@ class _Learning:
     def __init__(self, model: IterNCGP) -> None:
         self.variables = list(model.trainable_variables)
         self.round: _Round | None = None
+        self.settling = Settling()
         self._optimiser: tuple[_FixedActionsBound, LBFGS] | None = None
 
     def optimiser(self, model: IterNCGP) -> LBFGS:
@@ -235,8 +236,9 @@ class _Learning:
         kept = self._optimiser
         if kept is None or model.state.actions.shape[0] > kept[0].S.shape[0]:
             held = _FixedActionsBound(model)
-            kept = self._optimiser = held, LBFGS(held.loss, self.variables)
-        kept[0].hold(*noisy_actions(model.state))
+            learnt = self.variables, model.trainable_parameters
+            kept = self._optimiser = held, LBFGS(held.loss, *learnt)
+        kept[0].hold()
         return kept[1]
 
 
@@ -268,12 +270,17 @@ def _learn(newton: _Newton, max_rounds: int) -> tuple[bool, str]:
                 return converged, message + "; nothing is trainable"
         bound, converged = model.objective(), False
         if last is not None:
-            gain = bound - last.bound
+            gain, learning.round = bound - last.bound, None
+            message = f"the last round gained {gain:.2g} nats"
+            fine, tolerance = learning.settling.fine, newton.tracker.tolerance
+            if last.whole:
+                converged = learning.settling.after(gain, tolerance)
             if not gain >= 0.0:  # worse, or not a number
                 last.begun.put_back()
-                bound, gain = last.bound, 0.0
-            learning.round, converged = None, gain < newton.tracker.tolerance and last.whole
-            message = f"the last round gained {gain:.2g} nats"
+                bound = last.bound
+                if last.whole and fine and not gain > -tolerance:  # as the next one would
+                    model.unfinished = None
+                    return False, f"a round of hyperparameters gained {gain:.2g} nats: it is undone"
         if converged or number == max_rounds:
             model.unfinished = None
             return converged, message if converged else f"limit of {max_rounds} rounds reached"
@@ -295,7 +302,8 @@ def _maximise(newton: _Newton, learning: _Learning, begun: _Round) -> None:
     tracker.progressed, learning.round = newton.progressed, begun
     try:
         with tracker:
-            optimiser.run(tracker, max_iterations=25, tolerance=1e-4)
+            step = learning.settling.step(newton.tracker.tolerance)
+            optimiser.run(tracker, max_iterations=25, tolerance=step)
             begun.whole = True
     except (StopFit, KeyboardInterrupt):
         tracker.restore_best()

@@ -19,13 +19,22 @@ from ..likelihoods.expectations import expectation_gradients
 from ..models import AdditiveSVGP
 from ..models.additive import BLOCK, sum_over_rows
 from ..variational import DenseGaussian, OptimalPrecision, WhitenedGaussian, double, from_precision
-from .minimizers import LBFGS, FitResult, Options, StopFit, Traced, Tracker, fit_lbfgs
+from .minimizers import (
+    LBFGS,
+    FitResult,
+    Options,
+    Settling,
+    StopFit,
+    Traced,
+    Tracker,
+    fit_lbfgs,
+)
 
 Rows = tuple[tf.Tensor, ...]
 
 
 class DataSites(NamedTuple):
-    """One Gaussian site per observation and latent output, on the predictor without m(x)."""
+    """One Gaussian site per observation and latent output, on the predictor with m(x)."""
 
     weight: tf.Tensor  # w_n = -2 dE/dv_n, at least 0, [N, L]: the site's precision
     shift: tf.Tensor  # g_n + w_n rho_n, [N, L]: precision times location
@@ -35,7 +44,7 @@ class SiteSums(NamedTuple):
     """Sums of all sites, in group order and double precision, as I + Lambda needs."""
 
     precision: tf.Tensor  # Lambda = sum_n w_n phi_n phi_n', [L, P, P]
-    shift: tf.Tensor  # eta = sum_n shift_n phi_n, [P, L]
+    shift: tf.Tensor  # eta = sum_n (shift_n - w_n m_n) phi_n, [P, L]
 
 
 def sites_at(
@@ -50,14 +59,16 @@ def sites_at(
     expected, g, w = expectation_gradients(model.likelihood, X, mean, var, Y)
     negative = tf.reduce_sum(tf.cast(w < 0.0, w.dtype))
     w = tf.where(signed, w, tf.maximum(w, 0.0))
-    return expected, DataSites(w, g + w * (mean - model.mean_function(X))), negative
+    return expected, DataSites(w, g + w * mean), negative
 
 
-def sums_of(model: AdditiveSVGP, features: Features, sites: DataSites) -> SiteSums:
-    """The sums over rows of which the features are given."""
+def sums_of(
+    model: AdditiveSVGP, features: Features, sites: DataSites, known: tf.Tensor
+) -> SiteSums:
+    """The sums over rows of which the features and m(x), ``known`` [N, L], are given."""
     phi = model.blocks.layout.concat(features.phi)
     weight = double(tf.transpose(sites.weight))[:, None, :]
-    shift = tf.matmul(phi, double(sites.shift))
+    shift = tf.matmul(phi, double(sites.shift - sites.weight * known))
     own = phi[None]
     members = model.blocks.layout.spread(model.kernel.members)
     if members is not None:
@@ -73,7 +84,7 @@ def collected(
 
     def part(inputs: Rows, X: tf.Tensor, weight: tf.Tensor, shift: tf.Tensor) -> Rows:
         features = model.blocks.features(X, list(inputs))
-        return sums_of(model, features, DataSites(weight, shift))
+        return sums_of(model, features, DataSites(weight, shift), model.mean_function(X))
 
     return SiteSums(*sum_over_rows(part, (X, sites.weight, sites.shift), cholesky))
 
@@ -93,7 +104,7 @@ def elbo_at_sites(model: AdditiveSVGP, data: RegressionData, sites: DataSites) -
         q = q_from(model, collected(model, cholesky, X, sites))
         return model.expected_log_density(data, cholesky, q) - q.kl()
     features = blocks.features(X, cholesky)  # once, for the sums and for the marginals
-    q = q_from(model, sums_of(model, features, sites))
+    q = q_from(model, sums_of(model, features, sites, model.mean_function(X)))
     mean, var = model.marginals(features, q, X)
     expected = model.likelihood.variational_expectations(X, mean, var, Y)
     return tf.reduce_sum(double(expected)) - q.kl()
@@ -121,7 +132,7 @@ def sweep(
         features = model.blocks.features(X, list(inputs[:number]))
         mean, var = model.marginals(features, form(inputs[number:]), X)
         expected, sites, negative = sites_at(model, (X, Y), mean, var, signed)
-        sums = sums_of(model, features, sites)
+        sums = sums_of(model, features, sites, model.mean_function(X))
         return (tf.reduce_sum(double(expected)), *sums, double(negative))
 
     expected, precision, shift, negative = sum_over_rows(part, data, (*cholesky, *q.tensors()))
@@ -280,7 +291,7 @@ def fit_sites(
     max_rounds: int = _MAX_ROUNDS,
 ) -> FitResult:
     """Fit q by its sites and hyperparameters by L-BFGS, on all data, in turn."""
-    sites, tolerance = _Sites(model, data), tracker.tolerance
+    sites, tolerance, settling = _Sites(model, data), tracker.tolerance, Settling()
     converged, message = False, f"round limit of {max_rounds} reached"
     with tracker:
         try:
@@ -288,11 +299,11 @@ def fit_sites(
             if not model.trainable_variables:
                 return tracker.result(True, "no hyperparameter is trainable", bound)
             for k in range(max_rounds):
-                sites.improve(tracker, tolerance, min(_FIRST_STEPS * 2**k, _MOST_STEPS))
+                step = settling.step(tolerance)
+                sites.improve(tracker, step, min(_FIRST_STEPS * 2**k, _MOST_STEPS))
                 new = sites.converge(tracker, tolerance)
                 gain, bound = new - bound, new
-                if gain < tolerance:
-                    converged = True
+                if converged := settling.after(gain, tolerance):
                     message = f"the last round of site and hyperparameter steps gained {gain:.2g}"
                     break
                 if len(tracker.history) >= max_iterations:
@@ -343,14 +354,14 @@ class _Sites:
             return collected(model, model.blocks.cholesky(), data[0], sites)
 
         self._visit, self._remember, self._collect = visit, remember, collect
-        self._lbfgs = LBFGS(loss, model.trainable_variables)
+        self._lbfgs = LBFGS(loss, model.trainable_variables, model.trainable_parameters)
         self.present = SiteSums(*family.sites(model.blocks.cholesky()))
 
-    def improve(self, tracker: Tracker, tolerance: float, max_iterations: int) -> None:
+    def improve(self, tracker: Tracker, step: float, max_iterations: int) -> None:
         """Some iterations of L-BFGS; sites are carried to where they end, come what may."""
         self._remember()
         try:
-            self._lbfgs.run(tracker, max_iterations=max_iterations, tolerance=1e-2 * tolerance)
+            self._lbfgs.run(tracker, max_iterations=max_iterations, tolerance=step)
         finally:
             self.present = self._collect()
 
