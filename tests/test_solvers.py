@@ -401,7 +401,7 @@ def test_products_equal_those_of_the_blocks(name, rng):
     np.testing.assert_allclose(W.solve(V), np.einsum("npq,qnr->pnr", pinv, V), atol=1e-9)
     np.testing.assert_allclose(W.shrunk(noise).blocks(), shrunk, atol=1e-10)
     seen = np.einsum("npq,nqk,kn->pn", blocks, pinv, V[..., 0])
-    np.testing.assert_allclose(W.seen(tf.constant(V[..., 0])), seen, atol=1e-10)
+    np.testing.assert_allclose(W.in_range(tf.constant(V[..., 0])), seen, atol=1e-10)
     for T_, Ts in ((T, T), (T[:1], np.repeat(T[:1], 3, axis=0))):
         gram = np.einsum("pnb,npq,qnc->pbqc", Ts, blocks, Ts).reshape(15, 15)
         np.testing.assert_allclose(W.gram(T_), gram, atol=1e-10)

@@ -51,7 +51,7 @@ class Precision(abc.ABC):
         """W^+ V of V [Q, N, R], with the pseudo-inverse of each block."""
 
     @abc.abstractmethod
-    def seen(self, x: tf.Tensor) -> tf.Tensor:
+    def in_range(self, x: tf.Tensor) -> tf.Tensor:
         """The part of x [Q, N] in the range of W, ``W W^+ x``: no observation sees the rest."""
 
     @abc.abstractmethod
@@ -122,7 +122,7 @@ class DiagonalPrecision(_OfVectors):
     def solve(self, V: tf.Tensor) -> tf.Tensor:
         return V / _positive(self.tensor)[..., None]
 
-    def seen(self, x: tf.Tensor) -> tf.Tensor:
+    def in_range(self, x: tf.Tensor) -> tf.Tensor:
         return x
 
     def gram(self, T: tf.Tensor) -> tf.Tensor:
@@ -148,7 +148,7 @@ class SoftmaxPrecision(_OfVectors):
         inner = _without_shift(V) / _positive(self.tensor)[..., None]
         return _without_shift(inner)
 
-    def seen(self, x: tf.Tensor) -> tf.Tensor:
+    def in_range(self, x: tf.Tensor) -> tf.Tensor:
         return _without_shift(x)
 
     def _sum(self) -> tf.Tensor:
@@ -197,7 +197,7 @@ class DensePrecision(Precision):
         inverse, vectors = self._spectrum
         return tf.matmul(vectors * inverse[:, None], vectors, transpose_b=True)
 
-    def seen(self, x: tf.Tensor) -> tf.Tensor:
+    def in_range(self, x: tf.Tensor) -> tf.Tensor:
         _, vectors = self._spectrum
         return tf.einsum("npk,nqk,qn->pn", vectors, vectors, x)
 

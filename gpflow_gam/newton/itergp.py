@@ -106,9 +106,9 @@ def inner_loop(
     def left(v: tf.Tensor, Kv: tf.Tensor) -> tf.Tensor:
         r = target - Kv - noisy(v)
         # kernels that differ lead out of the range of W, where residuals would not be actions
-        return precision.seen(r) if fixed is None else r
+        return precision.in_range(r) if fixed is None else r
 
-    target = precision.seen(target) if fixed is None else target
+    target = precision.in_range(target) if fixed is None else target
     r = left(v, Kv)
     for k in range(number):
         if not tf.norm(r) >= tolerance * tf.norm(target):

@@ -356,7 +356,7 @@ class ReducedNewtonRun(Run):
 
     def _own(self, here: Curvature, g: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """What observations see of the mode's own weights, and K times it where that is all."""
-        seen = here.precision.seen(self.v)
+        seen = here.precision.in_range(self.v)
         same = bool(tf.norm(self.v - seen) <= _UNSEEN * tf.norm(self.v))
         return (self.v, g) if same else (seen, None)
 
