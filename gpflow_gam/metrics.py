@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gpflow.base import AnyNDArray, TensorType
 
-from .errors import check_count
+from .errors import check_count, check_level
 
 
 def accuracy(labels: TensorType, probabilities: TensorType) -> float:
@@ -87,8 +87,13 @@ def pinball(observed: TensorType, quantile: TensorType, level: float) -> AnyNDAr
     :param quantile: predicted, [N].
     :param level: its probability.
     :return: [N].
+    :raises ValueError: other shapes, or a level that is no probability.
     """
-    above = np.asarray(observed, dtype=float) - np.asarray(quantile, dtype=float)
+    check_level(level)
+    y, q = np.asarray(observed, dtype=float), np.asarray(quantile, dtype=float)
+    if y.ndim != 1 or y.shape != q.shape:
+        raise ValueError(f"observed and quantile must be [N]; got {y.shape} and {q.shape}.")
+    above = y - q
     return np.maximum(level * above, (level - 1.0) * above)
 
 

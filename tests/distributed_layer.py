@@ -1,4 +1,4 @@
-"""A head under MirroredStrategy, batch normalisation before it, and on one device."""
+"""Under MirroredStrategy and on one device: a head, a loss that sums rows, what is refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import settings  # noqa: F401
 import transforms  # noqa: F401
 
 # isort: split
+from typing import Any
+
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import gpflow_gam as gg
@@ -50,6 +53,36 @@ def loop(strategy: tf.distribute.Strategy) -> list[np.ndarray]:
     return [np.array(v) for v in result.model.weights]
 
 
+def network(reduction: str = "sum", **options: Any) -> keras.Model:
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_regularizer="l2")])
+    loss = keras.losses.Huber(reduction=reduction)
+    model.compile(keras.optimizers.SGD(1e-3, **options), loss=loss, metrics=["mae"])
+    return model
+
+
+def summed(strategy: tf.distribute.Strategy) -> list[np.ndarray]:
+    """Reports of a loss that sums over rows; the last of validation's batches is a short one."""
+    options = {"batch_size": 20, "num_steps": 8, "validation_data": (X[:50], Y[:50])}
+    return list(gg.distribute.fit(network, (X, Y), strategy=strategy, **options).epochs.values())
+
+
+def refused(strategy: tf.distribute.Strategy) -> None:
+    """What several replicas cannot do, and why a step of theirs failed."""
+    gaps = np.where(np.arange(N) == 7, -1, Y)
+    for make, rows, message in (
+        (lambda: network("mean_with_sample_weight"), Y, "reduction='mean_with_sample_weight'"),
+        (lambda: network(gradient_accumulation_steps=2), Y, "gradient_accumulation_steps=2"),
+        (lambda: network(use_ema=True, ema_overwrite_frequency=3), Y, "ema_overwrite_frequency=3"),
+        (build, gaps, "step [1-4]: assertion failed: .*y must be"),
+    ):
+        with pytest.raises((ValueError, gg.distribute.FailedStepError), match=message):
+            gg.distribute.fit(make, (X, rows), strategy=strategy, batch_size=20, num_steps=4)
+    options = {"batch_size": 20, "num_steps": 4, "validation_data": (X, gaps)}
+    with pytest.raises(ValueError, match="validation_data cannot be evaluated: assertion failed"):
+        gg.distribute.fit(build, (X, Y), strategy=strategy, **options)
+
+
 def main() -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -62,3 +95,6 @@ def main() -> None:
     for fits in ((a.values(), b.values()), (loop(one), loop(two))):
         for v, w in zip(*fits, strict=True):
             np.testing.assert_allclose(v, w, rtol=0.0, atol=1e-10)
+    for v, w in zip(summed(one), summed(two), strict=True):
+        np.testing.assert_allclose(v, w, rtol=1e-5)  # in float32
+    refused(two)

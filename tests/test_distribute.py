@@ -29,6 +29,7 @@ from test_package import script as example_of
 import gpflow_gam as gg
 from gpflow_gam import s
 from gpflow_gam.distribute.gam import StopSync, fit_share
+from gpflow_gam.optimizers import mcmc
 from gpflow_gam.optimizers.binned import bins
 from gpflow_gam.optimizers.binned.passes import bytes_of_pass
 from gpflow_gam.optimizers.minimizers import FitProgress
@@ -627,6 +628,21 @@ def test_kernels_of_the_same_kind_are_the_same_argument() -> None:
     terms = lambda: s("x", k=5, kernel=gpflow.kernels.Matern32())
     for gam in fits(lambda: gg.GAM(terms(), "poisson"), parts, "count", max_iterations=1):
         assert gam.is_fitted
+
+
+def test_hyperparameters_are_drawn_alike_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcmc, "_WARMUP", 3)
+    monkeypatch.setattr(mcmc, "_KEPT", 5)
+    parts = shares(distributed_gam.table(200), 2)
+    make = lambda: gg.GAM(s("x", k=4))
+    result = fits(make, parts, "y", posterior="mcmc", max_iterations=3)
+    first, second = (gam.fitted.solution.chains.coordinates for gam in result)
+    np.testing.assert_array_equal(first, second)
+    assert np.ptp(first) > 0.0
+    for gam in fits(make, parts, "y", posterior="laplace", max_iterations=1):
+        assert gam.fitted.solution.chains is None
+    for error in fits(make, parts, "y", posterior="nuts"):
+        assert "posterior must be 'laplace' or 'mcmc'; got 'nuts'" in str(error)
 
 
 def test_arguments_must_be_alike() -> None:

@@ -153,6 +153,23 @@ def test_other_widths_fail_as_they_are_traced(likelihood: str, width: int, messa
         head.loss(y[:, :1, None], head(X))
 
 
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_other_widths_fail_where_the_rank_is_not_known(jit_compile: bool) -> None:
+    """After [N] Keras traces y of any rank, of which [1, 2] could be two rows."""
+    model, head = build("bernoulli")
+    model.compile(loss=head.loss, metrics=[head.metric("accuracy")], jit_compile=jit_compile)
+    y = (CODES > 1).astype(float)
+    one_hot = np.stack([1.0 - y, y], axis=1)
+    model.evaluate(X, y, batch_size=20, verbose=0)
+    message = "reshape" if jit_compile else r"y must be \[N, 1\] for N rows.*argmax"
+    for number in (N, 1):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            model.evaluate(X[:number], one_hot[:number], batch_size=20, verbose=0)
+    with pytest.raises(ValueError, match=r"y must be \[N, 1\] for N rows.*; got 3 rows for 1"):
+        head.loss(y[:3], head(X[:1]))
+
+
 # --- features with any leading dimensions: sequences, images, masks ------------------------------
 
 DRAWN = np.random.default_rng(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import gpflow
 import numpy as np
 import problems
@@ -123,6 +125,17 @@ def test_additive_kernel_equals_gpflow_sum(problem):
         np.testing.assert_allclose(ours(X, X2), theirs(X, X2), rtol=1e-11, atol=1e-12)
     total = tf.reduce_sum(ours.K_components(inputs), axis=0)
     np.testing.assert_allclose(total, theirs(inputs), rtol=1e-11)
+
+
+def test_gpflow_traces_it_without_a_warning(problem, caplog, monkeypatch):
+    """Its models have AutoGraph look at all that they call."""
+    monkeypatch.setattr(tf.get_logger(), "propagate", True)
+    X = problem.X[:20]
+    model = gpflow.models.GPR((X, X[:, :1]), problem.kernel())
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss, model.trainable_variables, options={"maxiter": 1}
+    )
+    assert not caplog.records
 
 
 def test_kernel_matrix_of_gpr_is_accumulated_where_it_is_large(rng):
@@ -468,6 +481,21 @@ def test_walks_with_a_level():
     x = np.linspace(-2.0, 2.0, 5)[:, None]
     both = RandomWalk(NODES, 1.7, level=2.0)
     np.testing.assert_allclose(both(x), np.asarray(walk()(x)) + 3.4)
+
+
+@pytest.mark.parametrize(("kind", "least"), [(RandomWalk, 2), (IntegratedOU, 3)])
+def test_measures_of_too_few_points_are_refused(kind, least):
+    few = least - 1
+    for measure in (
+        Discrete(np.arange(few)),
+        Discrete(np.arange(few + 2) % few),
+        Discrete(np.arange(least), [1.0 / few] * few + [0.0]),
+        Discrete(np.random.default_rng(0).uniform(size=(5, 2))),
+        Uniform(0.0, 1.0),
+    ):
+        message = f"{least} distinct points or more of one column; got {measure!r}"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            kind(measure)
 
 
 # --- curves that go on ---------------------------------------------------------------------------

@@ -45,6 +45,10 @@ def test_pinball_loss_is_scikit_learns(rng):
     for level in (0.1, 0.5, 0.95):
         expected = mean_pinball_loss(y, q, alpha=level)
         assert metrics.pinball(y, q, level).mean() == pytest.approx(expected)
+    with pytest.raises(ValueError, match=r"must be \[N\]; got \(3,\) and \(1,\)"):
+        metrics.pinball([1, 2, 3], [1], 0.3)
+    with pytest.raises(ValueError, match="level must be a probability between 0 and 1; got 1.7"):
+        metrics.pinball(y, q, 1.7)
 
 
 def test_equal_scikit_learn(rng):

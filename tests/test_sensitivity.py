@@ -17,7 +17,7 @@ from gpflow_gam.inducing_variables import AdditiveInducingVariables
 from gpflow_gam.kernels import AdditiveKernel, ZeroMean
 from gpflow_gam.measures import Discrete, Empirical, Gaussian, Uniform
 from gpflow_gam.posteriors.inducing import InducingMoments
-from gpflow_gam.sensitivity import FunctionalANOVA, functional_anova, grid
+from gpflow_gam.sensitivity import FunctionalANOVA, anova, functional_anova, grid
 from gpflow_gam.sensitivity.anova import pick_freeze
 from gpflow_gam.sensitivity.grid import ProductGrid, draw_covariances, split
 
@@ -126,6 +126,46 @@ def test_effects_of_any_component_have_zero_mean_and_add_up():
     np.testing.assert_allclose(left, left[0, 0], atol=1e-9)
 
 
+NINE = Uniform(0.0, 1.0, num_nodes=9)
+TOGETHER = np.repeat(observations(80)[0][:, :1], 2, axis=1) + np.array([0.0, 0.01])
+
+
+@pytest.mark.parametrize(
+    ("base", "measure", "columns"),
+    [
+        (SquaredExponential(4.0, 0.5, active_dims=[0]), None, 0),
+        (SquaredExponential(1.0, 0.5, active_dims=[0]), Gaussian(0.2, 0.1), (0,)),
+        (SquaredExponential(1.0, [0.3, 0.3], active_dims=[0, 1]), None, np.int64(0)),
+        (SquaredExponential(1.0, [0.3, 0.3], active_dims=[0, 1]), Empirical(TOGETHER), (1,)),
+        (SquaredExponential(1.0, [0.3, 0.3], active_dims=[0, 1]), Empirical(TOGETHER), (0, 1)),
+    ],
+)
+@pytest.mark.parametrize("sparse", [True, False])
+def test_moments_of_effects_are_those_of_all_nodes_together(base, measure, columns, sparse):
+    """A C A', with A an average over nodes taken from values, where data lie on a diagonal."""
+    kernel = AdditiveKernel({"f": base if measure is None else ZeroMean(base, measure)})
+    rng = np.random.default_rng(0)
+    data = TOGETHER, np.sin(4.0 * TOGETHER[:, :1]) + 0.1 * rng.standard_normal((80, 1))
+    if sparse:
+        inducing = gg.inducing_variables.select(TOGETHER, kernel, 20)
+        model = gg.models.AdditiveSGPR(data, kernel, inducing, noise_variance=0.01)
+    else:
+        likelihood = gpflow.likelihoods.Gaussian(0.01)
+        model = gg.models.IterNCGP(data, kernel, likelihood, solver="newton")
+        assert gg.optimizers.fit(model, hyperparameters=False).converged
+    x, w = (np.asarray(a) for a in NINE.nodes())
+    grid = np.stack(np.meshgrid(x, x, indexing="ij"), -1).reshape(-1, 2)
+    average = np.tile(w, (9, 1))
+    A, subset = np.eye(1), np.atleast_1d(columns)
+    for column in (0, 1):
+        A = np.kron(A, np.eye(9) - average if column in subset else average)
+    mean, covariance = model.posterior().predict_components(grid, full_cov=True)
+    own, variance = functional_anova(model, {0: NINE, 1: NINE}).effect(columns, grid)
+    np.testing.assert_allclose(own[:, 0], A @ mean.numpy()[:, 0], atol=1e-4)
+    dense = np.diag(A @ covariance.numpy()[0] @ A.T)
+    np.testing.assert_allclose(np.sqrt(variance[:, 0]), np.sqrt(dense), rtol=5e-3)
+
+
 # --- indices -------------------------------------------------------------------------------------
 
 
@@ -208,6 +248,29 @@ def test_indices_of_levels_do_not_depend_on_the_unit(rng):
     np.testing.assert_allclose(result[1]["estimate"], result[0]["estimate"], rtol=1e-4)
 
 
+@pytest.mark.parametrize("on_columns", [False, True])
+def test_indices_of_many_levels_are_those_of_their_shares(on_columns):
+    """A measure of levels is never thinned, however it is given: there is none between two."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.permutation(np.arange(600) % 150), rng.uniform(size=600)])
+    effects = rng.standard_normal(150)
+    Y = (effects[X[:, 0].astype(int)] + X[:, 1])[:, None]
+    level = gg.kernels.Factor(active_dims=[0])
+    if on_columns:
+        level = gg.kernels.OnColumns(level, [0])
+    both = Product([level, SquaredExponential(1.0, 1.0, active_dims=[1])])
+    kernel = AdditiveKernel({"g": level, "g:x": both})
+    codes = np.arange(150.0)[:, None]
+    line = np.linspace(0.0, 1.0, 3)
+    pairs = np.stack(np.meshgrid(codes, line), -1).reshape(-1, 2)
+    inducing = AdditiveInducingVariables([codes, pairs])
+    model = gg.models.AdditiveSGPR((X, Y), kernel, inducing, noise_variance=1e-3)
+    expected = [np.var(effects) / (np.var(effects) + 1 / 12), 1 / 12 / (np.var(effects) + 1 / 12)]
+    for measures in (X, {0: Empirical(X[:, 0]), 1: UNIFORM}):
+        first = indexed(functional_anova(model, measures).sobol(num_samples=8), "first")
+        np.testing.assert_allclose(first["estimate"], expected, atol=0.01)
+
+
 def test_what_joint_functions_are_left_to_be_is_decomposed_as_they_are():
     """Three inducing inputs on a diagonal, as of columns that go together: draws of the whole."""
     kernel = AdditiveKernel({"f": SquaredExponential(1.0, [0.5, 0.9], active_dims=[0, 1])})
@@ -247,7 +310,7 @@ def test_what_joint_functions_are_left_to_be_is_decomposed_as_they_are():
 
 
 @pytest.mark.slow
-def test_indices_of_a_response_against_a_dense_grid(model):
+def test_indices_of_a_response_against_a_dense_grid(model, monkeypatch):
     """The same draws of V, their responses integrated on a grid."""
     moments = InducingMoments.of(model.posterior())
     measures = {0: UNIFORM, 1: UNIFORM, 2: Discrete([0.0, 1.0])}
@@ -269,9 +332,13 @@ def test_indices_of_a_response_against_a_dense_grid(model):
         np.testing.assert_allclose(result.first[:, i, 0] / total, sizes[i,] / total, atol=0.02)
         whole = sum(v for k, v in sizes.items() if i in k)
         np.testing.assert_allclose(result.any[:, i, 0] / total, whole / total, atol=0.02)
-    assert result.pairs == ((0, 1),)
-    np.testing.assert_allclose(result.both[:, 0, 0] / total, sizes[0, 1] / total, atol=0.03)
-    assert np.all(sizes[0, 2] > 0.0)  # past the link all inputs interact
+    assert result.pairs == ((0, 1), (0, 2), (1, 2))  # past the link all inputs interact
+    for i, pair in enumerate(result.pairs):
+        np.testing.assert_allclose(result.both[:, i, 0] / total, sizes[pair] / total, atol=0.03)
+    monkeypatch.setattr(anova, "ALL_PAIRS", 2)
+    few = pick_freeze([(moments, np.exp)], [measures], 4096, 3, seed=5)
+    assert few.pairs == ((0, 1),)
+    np.testing.assert_allclose(few.both[:, 0], result.both[:, 0])
     with pytest.raises(ValueError, match="power of two; got 1000"):
         pick_freeze([(moments, np.exp)], [measures], 1000, 3, seed=5)
 
@@ -434,6 +501,19 @@ def test_indices_of_the_expected_response(gam):
     assert first["estimate"] == pytest.approx(index.mean(), abs=0.03)
     whole = result[result["kind"] == "total"].set_index("effect")["estimate"]
     assert whole["g"] > first["estimate"] + 0.02  # past the link it has a part in interactions
+
+
+def test_inputs_of_a_sum_interact_past_a_link():
+    """Of exp(x + z) variances are products: those of means are beside what is left."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(size=400), "z": rng.uniform(size=400)})
+    data["count"] = rng.poisson(np.exp(2.0 * data["x"] + 2.0 * data["z"]))
+    gam = gg.GAM(gg.linear("x") + gg.linear("z"), "poisson").fit(data, y="count")
+    uniform = {"x": UNIFORM, "z": UNIFORM}
+    table = gam.sobol(scale="response", measures=uniform, unconditional=False, num_samples=32)
+    size = (np.exp(4.0) - 1.0) / 4.0 / ((np.exp(2.0) - 1.0) / 2.0) ** 2 - 1.0
+    pair = indexed(table, "interaction").loc["x:z", "estimate"]
+    assert pair == pytest.approx(size**2 / (size**2 + 2.0 * size), abs=0.03)
 
 
 def test_shares_over_the_data(gam):

@@ -16,7 +16,7 @@ import numpy as np
 from ..gam import GAM
 from ..gam.fits import FittedGAM
 from ..gam.fits.data import CodedData, Communication
-from ..gam.fits.fit import BY_SUMS, fit_from_null_model, specify
+from ..gam.fits.fit import BY_SUMS, fit_from_null_model, specify, with_chains
 from ..gam.fits.reading import (
     EncodedRows,
     Encoding,
@@ -35,7 +35,13 @@ from ..gam.fits.reading import (
     with_trials,
     with_variables,
 )
-from ..gam.fits.specification import Request, check_names, needs_all_rows, too_many
+from ..gam.fits.specification import (
+    Request,
+    check_names,
+    check_together,
+    needs_all_rows,
+    too_many,
+)
 from ..gam.frames.encoding import Holes
 from ..gam.frames.table import Blocks
 from ..optimizers import TimeBudget
@@ -145,7 +151,13 @@ _CLOSED = (
 
 
 def fit_share(
-    gam: GAM, data: Callable[[], Any], y: Any = None, *, communicator: Communicator, **options: Any
+    gam: GAM,
+    data: Callable[[], Any],
+    y: Any = None,
+    *,
+    communicator: Communicator,
+    posterior: str = "laplace",
+    **options: Any,
 ) -> GAM:
     """Fit a GAM to rows of which ``data`` gives this process's share; all processes call this."""
     opened: list[tuple[Request, Blocks]] = []
@@ -165,7 +177,8 @@ def fit_share(
         opened.append((dataclasses.replace(asked, terms=terms), read_in_blocks(source, asked)))
         if needs:
             raise ValueError(f"{needs} {_APART}")
-        return _arguments(opened[0][0], options)
+        check_together(asked, options, posterior)
+        return _arguments(opened[0][0], options | {"posterior": posterior})
 
     check_alike(communicator.together(open_share))
     chosen = {k: v for k, v in options.items() if k not in ("criterion", "groups")}
@@ -210,6 +223,8 @@ def fit_share(
     if spec.variational not in BY_SUMS:
         raise ValueError(too_many(_APART))
     result = fit_from_null_model(rows, spec, seed=asked.seed, **chosen)
+    if posterior == "mcmc":
+        result = with_chains(result, asked.seed)
     return gam._accept(_finished(result, communicator), options)
 
 

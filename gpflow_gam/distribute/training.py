@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -170,6 +171,28 @@ def _sliced(arrays: Share, rows: AnyNDArray | slice) -> Share:
     return tf.nest.map_structure(lambda v: tf.convert_to_tensor(v[rows]), arrays)
 
 
+@contextlib.contextmanager
+def _taken_as_parts(model: keras.Model, replicas: int) -> Iterator[None]:
+    """Divides losses that sum rows: Keras multiplies what replicas report by their number."""
+    each = {id(loss): loss for loss in keras.tree.flatten(model.loss)}.values()
+    summed = [loss for loss in each if getattr(loss, "reduction", "") == "sum"]
+    for loss in summed:
+        loss.call = lambda *args, call=loss.call: call(*args) / replicas
+    try:
+        yield
+    finally:
+        for loss in summed:
+            del loss.call
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    """What a message says was wrong, without stacks, nodes, and the errors of other replicas."""
+    text = str(error.message)
+    said = re.search(r"assertion failed: .*", text) or re.search(r"(?<=^  \(0\) ).*", text, re.M)
+    lines = [x for x in text.splitlines() if x and not x[0].isspace()]
+    return said.group() if said else lines[-1] if lines else type(error).__name__
+
+
 class Validation:
     """Held-out rows, the same on all workers; replicas take whole batches, as one device does."""
 
@@ -186,7 +209,11 @@ class Validation:
 
             return tf.cond(has_batch, test, lambda: tf.constant(False))
 
-        self._test = Traced(lambda *t: workers.strategy.run(on_replica, args=t))
+        def test(*tensors: tf.Tensor) -> Any:
+            with _taken_as_parts(model, workers.replicas):
+                return workers.strategy.run(on_replica, args=tensors)
+
+        self._test = Traced(test)
 
     def evaluate(self) -> dict[str, AnyNDArray]:
         """The loss and the metrics, by name; metrics begin anew."""
@@ -199,7 +226,9 @@ class Validation:
             try:
                 self._test(*self._workers.distributed(flat))
             except tf.errors.InvalidArgumentError as error:
-                raise ValueError(f"validation_data cannot be evaluated: {error.message}") from error
+                raise ValueError(
+                    f"validation_data cannot be evaluated: {_reason(error)}"
+                ) from error
         return _reported(self.model)
 
     def _rounds(self) -> Iterator[list[Share]]:
@@ -266,6 +295,23 @@ def _optimizer(model: Model, learning_rate: LearningRate) -> keras.optimizers.Op
             "float32 or float64."
         )
     return optimizer
+
+
+def _check_on_replicas(model: Model, optimizer: keras.optimizers.Optimizer) -> None:
+    """Raise ValueError for what replicas cannot do as one device does it."""
+    for loss in keras.tree.flatten(getattr(model, "loss", None)):
+        if getattr(loss, "reduction", "") == "mean_with_sample_weight":
+            raise ValueError(
+                f"the loss {loss.name!r} has reduction='mean_with_sample_weight', for which "
+                "replicas would need each other's weights; take 'sum_over_batch_size'."
+            )
+    for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+        if value := getattr(optimizer, name, None):  # inside a cond, in which replicas cannot meet
+            raise ValueError(
+                f"the optimizer has {name}={value}, which Keras cannot do on several replicas; "
+                "leave it out (averages are taken over at the end in any case, and a larger "
+                "batch_size does what accumulation does)."
+            )
 
 
 def _plain(variable: Any) -> tf.Variable:
@@ -364,6 +410,8 @@ class Training:
                 "keras.config.set_floatx('float64') before they are made."
             )
         self.optimizer = _optimizer(model, learning_rate)
+        if workers.replicas > 1:
+            _check_on_replicas(model, self.optimizer)
         self.optimizer.build(self.trained)
         clips = ("clipnorm", "global_clipnorm", "clipvalue")
         self._clips = any(getattr(self.optimizer, name) is not None for name in clips)
@@ -429,9 +477,7 @@ class Training:
         try:
             loss, broken = self._workers.first(self._step(*self._workers.distributed(flat)))
         except tf.errors.InvalidArgumentError as error:
-            # without the stack that comes before it and the nodes after it
-            lines = [x for x in str(error.message).splitlines() if x and not x[0].isspace()]
-            self._fail(self.step + 1, lines[-1] if lines else type(error).__name__, error)
+            self._fail(self.step + 1, _reason(error), error)
         self.history.append(float(loss))
         if not np.isfinite(loss):
             self._fail(self.step, f"the loss is {loss}")
@@ -632,7 +678,7 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
 
     A model that a function builds is trained on minibatches. The updates are those of one device,
     whatever the number of replicas, but for layers that look at a batch as a whole, such as batch
-    normalisation, or that draw random numbers.
+    normalisation, or that draw random numbers, and for losses under masks.
 
     With several hosts run the same program on each, with ``TF_CONFIG`` set. Where a worker dies
     the others end with a :class:`LostWorkerError`; start all of them again to go on. See

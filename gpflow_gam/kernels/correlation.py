@@ -121,8 +121,8 @@ def _mapped(
     if not isinstance(node, (Kernel, Likelihood)):
         return node
     own = sorted((n, v) for n, v in vars(node).items() if not n.startswith("_self_"))
-    parts = {name: new for name, v in own if (new := _mapped(v, change, added)) is not v}
-    parts |= added(node)
+    changed = {name: _mapped(value, change, added) for name, value in own}
+    parts = {n: v for n, v in changed.items() if v is not vars(node)[n]} | added(node)
     if not parts:
         return node
     # by way of the dictionary: setting attributes would have TensorFlow track the values

@@ -233,6 +233,16 @@ class StackedOneColumn(StackedKernel):
         return tf.reshape(stack_variances(self.kernels), shape) * c
 
 
+def _check_points(measure: Measure, least: int) -> None:
+    """Raise ValueError unless it is on so many points of one column, whose span is a unit."""
+    fine = isinstance(measure, Discrete) and measure.dimension == 1
+    if not fine or len(np.unique(measure.nodes()[0][measure.nodes()[1] > 0.0])) < least:
+        raise ValueError(
+            f"measure must be Discrete, of {least} distinct points or more of one column; got "
+            f"{measure!r}."
+        )
+
+
 class RandomWalk(OneColumn):
     """
     Brownian motion of unknown start less its mean under a measure (Matheron 1973).
@@ -243,6 +253,7 @@ class RandomWalk(OneColumn):
     :param variance: on average under the measure, trainable, a scalar.
     :param level: variance of a constant that is added, over the variance.
     :param active_dims: the column.
+    :raises ValueError: a measure of several columns, or of fewer than two points.
     """
 
     def __init__(
@@ -253,6 +264,7 @@ class RandomWalk(OneColumn):
         active_dims: ActiveDims | None = None,
     ) -> None:
         super().__init__(active_dims)
+        _check_points(measure, 2)
         order = np.argsort(measure.points[:, 0])
         self.measure = measure
         self.level = float(level)
@@ -305,10 +317,7 @@ class IntegratedOU(OneColumn):
         active_dims: ActiveDims | None = None,
     ) -> None:
         super().__init__(active_dims)
-        if measure.dimension != 1 or len(measure.points) < 3:
-            raise ValueError(
-                f"measure must be of three points or more of one column; got {measure}."
-            )
+        _check_points(measure, 3)
         self.measure = measure
         nodes, weights = measure.points[:, 0], np.asarray(measure.probabilities)
         self._centre = float(weights @ nodes)

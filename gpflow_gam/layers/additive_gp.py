@@ -449,7 +449,7 @@ class AdditiveGP(GPHead):
         given, leading = moments, len(moments.shape) - 2
         moments = as_rows(moments, leading)
         with self._precision():
-            Y, possible = self._observed(y, leading)
+            Y, possible = self._observed(y, given)
             valid = fits & tf.reduce_all(possible & self.readable(forward.inputs))
         if starts:
             rows = of_all_replicas(tf.concat([tf.cast(Y, weight.dtype), weight], axis=1))

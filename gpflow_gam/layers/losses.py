@@ -155,7 +155,7 @@ class MomentReader(abc.ABC):
         self, density: Callable[..., tf.Tensor], y: tf.Tensor, moments: tf.Tensor
     ) -> tf.Tensor:
         mean, var, X, restored = self._unpacked(moments)
-        Y, possible = self._observed(y, len(moments.shape) - 2)
+        Y, possible = self._observed(y, moments)
         values = tf.cast(density(read_once(self.likelihood), X, mean, var, Y), self.compute_dtype)
         return restored(tf.where(possible, values, tf.constant(np.nan, self.compute_dtype)))
 
@@ -179,15 +179,18 @@ class MomentReader(abc.ABC):
         nothing = tf.zeros_like(rows[:, 0, :1])
         return rows[..., 0], var, nothing, lambda x: as_leading(x, moments, 2)
 
-    def response_matrix(self, y: Any, leading: int = 1) -> tf.Tensor:
+    def response_matrix(self, y: Any, moments: tf.Tensor | None = None) -> tf.Tensor:
         """
         Responses as the likelihood takes them, Y [N, K]; one-hot labels become codes [N, 1].
 
         Rows that are not one-hot fail in the graph, and become -1 where XLA drops assertions.
 
-        :param y: numbers, [N] or [N, K]; with as many ``leading`` dimensions in the place of N.
-        :raises ValueError: text; y of another rank or width; (eagerly) a row that is not one-hot.
+        :param y: numbers, [N] or [N, K].
+        :param moments: of the same rows, where these may have several dimensions in the place of N.
+        :raises ValueError: text; y of another rank or width; (eagerly) a row that is not one-hot,
+            or another number of rows than moments have.
         """
+        leading = 1 if moments is None else len(moments.shape) - 2
         y = tf.convert_to_tensor(y)
         if y.dtype == tf.string:
             raise ValueError(
@@ -206,15 +209,33 @@ class MomentReader(abc.ABC):
         if Y.shape.rank == 1:
             Y = Y[:, None]
         if width == 1 and Y.shape[1] is not None and Y.shape[1] == num_labels(self.likelihood):
-            return _codes(Y)
-        check_width(Y.shape[1], self.likelihood, self.num_predictors, "y")
-        return Y
+            Y = _codes(Y)
+        else:
+            check_width(Y.shape[1], self.likelihood, self.num_predictors, "y")
+        return Y if moments is None else _as_many(Y, tf.reduce_prod(tf.shape(moments)[:leading]))
 
-    def _observed(self, y: tf.Tensor, leading: int = 1) -> tuple[tf.Tensor, tf.Tensor]:
+    def _observed(
+        self, y: tf.Tensor, moments: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Y [N, K] once it is known to be possible, and which rows are, [N]: XLA drops checks."""
-        Y = self.response_matrix(y, leading)
+        Y = self.response_matrix(y, moments)
         possible = possible_observations(Y, self.likelihood)
         return checked_observations(Y, self.likelihood, "y"), possible
+
+
+def _as_many(Y: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Y [N, K], once N is the number of rows, to which a single one would be broadcast."""
+    number = tf.shape(Y)[0]
+    message = (
+        f"y must be [N, {Y.shape[1]}] for N rows (of one-hot labels, after others, pass "
+        "tf.argmax(y, axis=1))"
+    )
+    if tf.executing_eagerly() and number != rows:
+        raise ValueError(f"{message}; got {int(number)} rows for {int(rows)}.")
+    check = tf.debugging.Assert(tf.equal(number, rows), [message, number, "rows for", rows])
+    with tf.control_dependencies([] if check is None else [check]):
+        # which XLA, that drops the check, cannot do either
+        return tf.reshape(Y, [rows, -1 if Y.shape[1] is None else Y.shape[1]])
 
 
 def _codes(Y: tf.Tensor) -> tf.Tensor:
@@ -410,7 +431,7 @@ class ResponseMetric(_ReadsHead, keras.metrics.Metric):
         y_true = _possible(y_true, getattr(y_pred, _MASK, None))
         sample_weight = _row_weights(y_pred, sample_weight)
         leading = len(y_pred.shape) - 2
-        Y = as_leading(head.response_matrix(y_true, leading), y_pred, 2)
+        Y = as_leading(head.response_matrix(y_true, y_pred), y_pred, 2)
         if len(response.shape) > leading:  # class probabilities
             if isinstance(self.metric, _OF_CODES):
                 y_true = Y

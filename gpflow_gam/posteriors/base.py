@@ -273,7 +273,12 @@ QOfCholesky = Callable[[list[tf.Tensor]], WhitenedGaussian]
 
 
 class SparseAdditivePosterior(AdditivePosterior):
-    """Components given a Gaussian over all whitened inducing values (Adam et al. 2018, 3.2)."""
+    """
+    Components given a Gaussian over all whitened inducing values (Adam et al. 2018, 3.2).
+
+    As GPflow's, one with a cache holds for the hyperparameters at which that was computed: after
+    these move call ``update_cache()``, or factors are old and covariances new.
+    """
 
     def __init__(
         self,

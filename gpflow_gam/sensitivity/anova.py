@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from scipy.stats import qmc
 from ..errors import check_count, check_level
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
-from ..measures import Empirical, Measure
+from ..measures import Discrete, Empirical, Measure
 from ..optimizers.laplace import draw_hyperparameters
 from ..posteriors import AdditivePosterior
 from ..posteriors.base import SparseAdditivePosterior
@@ -33,6 +34,7 @@ from .grid import (
     component_columns,
     draw_variances,
     effect_features,
+    level_columns,
     measures_of,
     varying,
 )
@@ -149,6 +151,8 @@ def _sums(
 # --- pick-freeze, for functions that are no sums --------------------------------------------------
 
 
+ALL_PAIRS = 10  # inputs up to which all pairs of them are taken
+
 Response = Callable[[AnyNDArray], AnyNDArray]
 """From predictors' components [S, N, L] to what indices are asked of, [S, N, K]."""
 
@@ -176,9 +180,9 @@ def pick_freeze(
     kernel = members[0][0].kernel
     reads = {name: columns for name, columns in component_columns(kernel).items() if columns}
     inputs = tuple(sorted({c for columns in reads.values() for c in columns}))
-    pairs = tuple(
-        sorted({p for columns in reads.values() for p in itertools.combinations(columns, 2)})
-    )
+    # past a link all interact; of many inputs those that a component reads together do most
+    together = [inputs] if len(inputs) <= ALL_PAIRS else reads.values()
+    pairs = tuple(sorted({p for columns in together for p in itertools.combinations(columns, 2)}))
     grid = ProductGrid(measures[0], list(reads.values()))
     _, every = augmented(members[0][0], grid, [moments for moments, _ in members])
     members = [(moments, response) for moments, (_, response) in zip(every, members)]
@@ -200,12 +204,18 @@ def pick_freeze(
         mean = 0.5 * (at_a.mean(axis=1, keepdims=True) + at_b.mean(axis=1, keepdims=True))
         at_a, at_b = at_a - mean, at_b - mean
 
-        def change(columns: Columns) -> AnyNDArray:
-            """Change of the response at A with these columns from B, [S, N, K]."""
+        @functools.cache
+        def part(name: str, columns: Columns) -> AnyNDArray:
+            """Change of f_c at A with these of its columns from B."""
             X = A.copy()
             X[:, list(columns)] = B[:, list(columns)]
-            reading = [n for n, read in reads.items() if set(read) & set(columns)]
-            return response(base + sum(values(n, X) - own[n] for n in reading)) - mean - at_a
+            return values(name, X) - own[name]
+
+        def change(columns: Columns) -> AnyNDArray:
+            """Change of the response at A with these columns from B, [S, N, K]."""
+            read = {n: tuple(c for c in own if c in columns) for n, own in reads.items()}
+            moved = [part(name, some) for name, some in read.items() if some]
+            return response(base + sum(moved)) - mean - at_a
 
         total = 0.5 * (np.mean(at_a**2, axis=1) + np.mean(at_b**2, axis=1))
         first, anyhow = {}, []
@@ -310,17 +320,20 @@ class FunctionalANOVA:
         :param X: points [N, D], of which those columns matter.
         :raises ValueError: no component reads all of these columns.
         """
-        subset = (columns,) if isinstance(columns, int) else tuple(sorted(columns))
-        result = effect_features(self.moments, self.grid, subset, np.asarray(X))
+        subset = (columns,) if isinstance(columns, (int, np.integer)) else tuple(sorted(columns))
+        # past this the means that are taken away leave next to nothing open, nor do parts
+        moments, own = self._augmented, component_columns(self.moments.kernel)
+        result = effect_features(moments, self.grid, subset, np.asarray(X))
         if not subset or not result:
             raise ValueError(f"no component has an effect of columns {list(subset)}.")
-        moments, own = self.moments, component_columns(self.moments.kernel)
-        left = np.zeros((len(result), len(X)))  # by inducing values, of whole components alone
-        for open_, (name, phi) in zip(left, result.items()):
-            if own[name] == subset:
-                prior = moments.kernel[name](X, full_cov=False).numpy()
-                open_[:] = np.maximum(prior - np.sum(phi**2, axis=0), 0.0)
-        return moments.summed(np.concatenate(list(result.values())), left, list(result))
+        _, open_ = moments.all_features(X, names=list(result))
+        whole = np.array([[own[name] == subset] for name in result])
+        features = np.concatenate(list(result.values()))
+        return moments.summed(features, open_ * whole, list(result))
+
+    @functools.cached_property
+    def _augmented(self) -> InducingMoments:
+        return augmented(self.moments, self.grid)[0]
 
 
 def functional_anova(
@@ -388,17 +401,22 @@ def functional_anova(
 def _measures(
     kernel: AdditiveKernel, measures: Mapping[int, Measure] | AnyNDArray | None
 ) -> Mapping[int, Measure]:
+    levels = level_columns(kernel)
     if measures is None:
-        return measures_of(kernel)
-    if isinstance(measures, Mapping):
-        return measures
-    data = None if isinstance(measures, Measure) else np.asarray(measures)
-    if data is None or data.dtype == object or data.ndim != 2:
-        raise ValueError(
-            "measures must map the place of each column to its measure, such as "
-            f"{{0: Uniform(0, 1)}}, or be data [N, D]; got {measures!r}."
-        )
-    return {i: Empirical.from_data(column) for i, column in enumerate(data.T)}
+        measures = measures_of(kernel)
+    elif not isinstance(measures, Mapping):
+        data = None if isinstance(measures, Measure) else np.asarray(measures)
+        if data is None or data.dtype == object or data.ndim != 2:
+            raise ValueError(
+                "measures must map the place of each column to its measure, such as "
+                f"{{0: Uniform(0, 1)}}, or be data [N, D]; got {measures!r}."
+            )
+        kinds = [Discrete if i in levels else Empirical for i in range(data.shape[1])]
+        measures = {i: kind.from_data(x) for i, (kind, x) in enumerate(zip(kinds, data.T))}
+    return {  # fewer points may stand for numbers, but not for levels
+        c: Discrete(*m.nodes()) if c in levels and isinstance(m, Empirical) else m
+        for c, m in measures.items()
+    }
 
 
 _SPREAD = {1: 32, 2: 100}  # points at which components are read off, by dimension; 200 beyond

@@ -180,7 +180,8 @@ class SobolIndices(Inspected):
         cannot give without a further model; they are left out.
 
         With ``scale="response"`` the indices are of the expected response, by Monte Carlo: past a
-        link inputs interact even where the predictor is a sum. Offsets are held at their mean.
+        link inputs interact even where the predictor is a sum. Interactions are of pairs: of all up
+        to ten inputs, of more those that a term reads together. Offsets are held at their mean.
 
         :param scale: the predictor, or the expected response (probabilities of each class).
         :param inputs: ``"independent"`` or ``"data"``.
