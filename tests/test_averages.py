@@ -53,6 +53,41 @@ def test_partial_dependence_is_the_mean_prediction(gaussian, poisson):
         np.testing.assert_allclose(result["estimate"], expected, rtol=1e-6)
 
 
+def test_averages_are_over_all_rows_of_a_fit_and_its_rare_levels():
+    """Other columns repeat themselves with the rows, which even steps would be in step with."""
+    rng, n = np.random.default_rng(3), 9600
+    data = pd.DataFrame({"hour": np.arange(n) % 24.0, "w": rng.uniform(0.5, 2.0, n)})
+    data["site"] = np.where(np.arange(n) % 1920 == 7, "rare", rng.choice(["a", "b"], n))
+    f = np.sin(data["hour"] / 4.0) + np.where(data["site"] == "rare", 3.0, 0.0)
+    data["y"], data["count"] = f + 0.3 * rng.normal(size=n), rng.poisson(np.exp(0.3 * f))
+    for y, options in (("y", {}), ("count", {"family": "poisson", "weights": "w"})):
+        gam = gg.GAM("y ~ s(hour, k=8) + site", **options).fit(data, y=y)
+        data["mu"] = gam.predict(data)
+
+        def average(rows, weights=data["w"] if options else None):
+            return np.average(rows["mu"], weights=None if weights is None else weights[rows.index])
+
+        result = gam.avg_predictions(num_samples=64)
+        np.testing.assert_allclose(result["estimate"], average(data), rtol=1e-9)
+        result = gam.avg_predictions(by="site", num_samples=512)
+        assert list(result["site"]) == ["a", "b", "rare"]
+        expected = [average(rows) for _, rows in data.groupby("site")]
+        np.testing.assert_allclose(result["estimate"], expected, rtol=1e-9)
+        every = gam.avg_predictions(data, by="site", num_samples=512)
+        for column in ("lower", "upper"):
+            away = result[column] - every[column]
+            np.testing.assert_array_less(np.abs(away), 0.5 * every["se"])
+        changed = gam.predict(data.assign(site="a"))
+        change = gam.avg_comparisons({"site": ("rare", "a")}, num_samples=64)["estimate"][0]
+        rare = gam.predict(data.assign(site="rare"))
+        weights = data["w"] if options else None
+        assert change == pytest.approx(np.average(changed - rare, weights=weights), rel=1e-9)
+        terms = gam.predict(data, "terms")[["s(hour)", "factor(site)"]]
+        spread = np.cov(terms.T, aweights=weights).diagonal()
+        shares = gam.summary().table["share"]
+        np.testing.assert_allclose(shares, spread / spread.sum(), rtol=0.1)
+
+
 def test_classes_have_averages_each(softmax):
     result = softmax.avg_predictions(at={"g": ["a", "c"]}, num_samples=64)
     for label, own in result.groupby("class"):
@@ -315,13 +350,13 @@ def test_rows_that_do_not_count_take_no_room():
     expected = np.mean(gam.predict(counted))
     assert gam.avg_predictions(num_samples=10)["estimate"].item() == pytest.approx(expected)
     few = gg.GAM(s("x", k=8)).fit(counted, y="y").fitted
-    assert len(gam.fitted.even_rows(2000)) == len(few.even_rows(2000)) == len(counted)
+    assert len(gam.fitted.some_rows(2000)) == len(few.some_rows(2000)) == len(counted)
 
 
 # --- slopes, and quantities of predictions --------------------------------------------------------
 
 
-def _difference(gam, rows, name, h=1e-3, **options):
+def _difference(gam, rows, name, h=1e-4, **options):
     """A central difference of predictions, [N] or [N, K]."""
     ends = [
         np.asarray(gam.predict(rows.assign(**{name: rows[name] + s}), **options)) for s in (-h, h)
@@ -353,6 +388,33 @@ def test_slopes_are_differences_of_predictions(gaussian, poisson, softmax):
     rough = gg.GAM(s("x", bs="ou", k=6)).fit(DATA, y="y", **QUICK)
     with pytest.raises(ValueError, match="bs='ou', whose draws have no slope"):
         rough.avg_slopes("x")
+
+
+def test_a_default_grid_has_one_period_of_what_is_cyclic():
+    t = np.linspace(3.0, 700.0, 400)
+    data = pd.DataFrame({"t": t, "y": np.sin(2.0 * np.pi * t / 7.0)})
+    gam = gg.GAM(s("t", bs="cyclic", period=7.0, k=10)).fit(data, y="y", **QUICK)
+    curve = gam.partial_dependence("t", num_samples=8)
+    assert curve["t"].iloc[[0, -1]].tolist() == [3.0, 10.0]
+    np.testing.assert_allclose(curve["estimate"], np.sin(2.0 * np.pi * curve["t"] / 7.0), atol=0.1)
+
+
+def test_slopes_see_waves_that_are_short_beside_the_data():
+    """Cycles, of which the data have many, and a smooth with as many waves."""
+    t = np.linspace(0.0, 2000.0, 900)
+    wave = np.sin(2.0 * np.pi * t / 7.0) + 0.1 * np.cos(t)
+    week = s("t", bs="cyclic", period=7.0, k=10)
+    data = pd.DataFrame({"t": t, "y": wave, "slow": np.sin(2.0 * np.pi * t / 50.0)})
+    rows = pd.DataFrame({"t": [1000.0, 1001.0, 1002.5]})
+    smooth = s("t", k=160)
+    for terms, y, name in ((linear("t") + week, "y", week.label), (smooth, "slow", smooth.label)):
+        gam = gg.GAM(terms).fit(data, y=y, **QUICK)
+        expected = _difference(gam, rows, "t")
+        result = gam.slopes("t", rows, num_samples=8)["estimate"]
+        np.testing.assert_allclose(result, expected, rtol=2e-3)
+        line = 0.0 if terms is smooth else gam.derivatives("linear(t)", rows)["estimate"]
+        result = gam.derivatives(name, rows)["estimate"] + line
+        np.testing.assert_allclose(result, expected, rtol=2e-3)
 
 
 def test_slopes_of_the_predictor_have_the_errors_of_derivatives(gaussian, poisson):

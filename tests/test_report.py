@@ -104,3 +104,13 @@ def test_style_of_a_journal_is_of_one_figure(gam):
     assert gam.draw("s(x)").get_figwidth() == before.get_figwidth()
     with pytest.raises(ValueError, match="style must be one of paper"):
         gam.draw(style="Nature")
+
+
+def test_times_are_shown_as_times(tmp_path):
+    days = pd.date_range("2023-12-30", periods=41, freq="D")
+    data = pd.DataFrame({"when": days, "x": np.linspace(0.0, 1.0, 41), "y": RNG.normal(size=41)})
+    gg.GAM("y ~ s(when, k=5) + x").fit(data).report(tmp_path / "m.html")
+    text = Page((tmp_path / "m.html").read_text(encoding="utf-8")).text
+    ends = [f"{day} 00:00:00" for day in ("2023-12-30", "2024-01-19", "2024-02-08")]
+    assert "when predictor times " + " ".join(ends) in " ".join(text.split())
+    assert "x predictor numbers 0 0.5 1 " in " ".join(text.split())

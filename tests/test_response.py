@@ -16,6 +16,7 @@ from scipy.stats import norm
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s
 from gpflow_gam import likelihoods as lk
+from gpflow_gam.gam import scorer
 from gpflow_gam.gam.effects import critical_values, simultaneous_bands
 from gpflow_gam.gam.effects.posterior import joint_moments
 from gpflow_gam.likelihoods.predictive import (
@@ -36,16 +37,16 @@ def test_moments_and_limits_are_those_of_draws(case: Case, rng):
     """Of several predictors by a thousand draws of its own, within an eighth of a deviation."""
     X, mean, var = predictors(rng, case.L)
     likelihood, var = case.likelihood(), 0.2 * var
-    got = summarised_response(weighted(likelihood), X, mean, var, 0.8, seed=3)
+    got = summarised_response(weighted(likelihood), X, mean, var, 0.8)
     F = mean + np.sqrt(var) * rng.standard_normal((20_000, *mean.shape))
     values = case.family.mean(likelihood, F)
     sd = values.std(axis=0)
     known = values.mean(axis=0), sd, *np.quantile(values, [0.1, 0.9], axis=0)
     for a, b in zip(got, known):
         assert np.all(np.abs(a - b) <= 0.125 * sd)
-    alone = expected_response(likelihood, X, mean, var, seed=3)
+    alone = expected_response(likelihood, X, mean, var)
     np.testing.assert_array_equal(alone, got.mean)
-    limits = response_interval(likelihood, X, mean, var, 0.8, seed=3)
+    limits = response_interval(likelihood, X, mean, var, 0.8)
     np.testing.assert_array_equal(limits, [got.lower, got.upper])
 
 
@@ -67,7 +68,7 @@ def test_ordered_classes_are_integrated(rng):
     X, mean, var = predictors(rng, 1)
     z = np.linspace(-12.0, 12.0, 20_001)
     values = case.family.mean(likelihood, (mean + np.sqrt(var) * z)[..., None])
-    got = summarised_response(likelihood, X, mean, var, 0.9, seed=3)
+    got = summarised_response(likelihood, X, mean, var, 0.9)
     expected = trapezoid(values * norm.pdf(z)[:, None], z, axis=1)
     np.testing.assert_allclose(got.mean, expected, atol=1e-7)
     squares = trapezoid(np.square(values) * norm.pdf(z)[:, None], z, axis=1)
@@ -160,7 +161,7 @@ def test_what_a_gam_predicts(family, rng):
     fit, new = gam.fitted, {"x": np.linspace(0.0, 1.0, 9)}
     X = fit.encode(new)
     mean, var = fit.predict_link(X)
-    got = summarised_response(fit.likelihood, X, mean, var, 0.8, seed=5)
+    got = summarised_response(fit.likelihood, X, mean, var, 0.8)
     np.testing.assert_array_equal(gam.predict(new), got.mean)
     np.testing.assert_array_equal(gam.predict(new, se=True, unconditional=False)[1], got.sd)
     frame = gam.predict(new, interval=0.8, unconditional=False)
@@ -170,6 +171,29 @@ def test_what_a_gam_predicts(family, rng):
     else:
         np.testing.assert_array_equal(frame[1, "lower"], got.lower[:, 1])
         assert list(frame.columns.levels[0]) == [0, 1, 2]
+
+
+def test_class_probabilities_depend_on_neither_names_nor_seeds(rng, tmp_path):
+    """And are those of tables, and of the model, whose nodes are fewer."""
+    data = {"x": rng.uniform(size=200), "y": rng.choice(list("abc"), 200, p=[0.6, 0.3, 0.1])}
+    new = {"x": np.linspace(-0.2, 1.2, 30)}
+    gam, other = (gg.GAM(gg.s("x", k=6), "categorical", seed=seed) for seed in (0, 7))
+    known = np.asarray(gam.fit(data, "y").predict(new))
+    np.testing.assert_array_equal(other.fit(data, "y").predict(new), known)
+    renamed = {"a": "b", "b": "c", "c": "a"}
+    again = data | {"y": [renamed[y] for y in data["y"]]}
+    turned = np.asarray(other.fit(again, "y").predict(new))[:, [1, 2, 0]]
+    np.testing.assert_allclose(turned, known, atol=2e-3)
+    X = gam.fitted.encode(new)
+    mean, var = gam.fitted.predict_link(X)
+    F = mean + np.sqrt(var) * rng.standard_normal((100_000, *mean.shape))
+    F = np.exp(F - F.max(axis=-1, keepdims=True))
+    expected = np.mean(F / F.sum(axis=-1, keepdims=True), axis=0)
+    np.testing.assert_allclose(known, expected, atol=2.5e-3)  # of draws, whose error is .0009
+    np.testing.assert_allclose(gam.model.predict_y(X)[0], expected, atol=5e-3)
+    gg.serving.export(gam, tmp_path / "m.json")
+    answer = scorer.predict(scorer.load(tmp_path / "m.json"), new)
+    np.testing.assert_allclose(answer["response"], known, atol=2.5e-3)
 
 
 def test_classes_of_a_users_likelihood_have_names(rng):

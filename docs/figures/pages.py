@@ -1,4 +1,4 @@
-"""Shapes, partial dependence and errors of Sobol indices: ``python docs/figures/pages.py``."""
+"""Effects, shapes, averages and errors of Sobol indices: ``python docs/figures/pages.py``."""
 
 from __future__ import annotations
 
@@ -52,6 +52,19 @@ def shapes() -> None:
     figure.savefig(HERE / "shapes.png", dpi=100)
 
 
+def partial_effects() -> None:
+    """Of the first table of ``gam.rst``."""
+    rng, n = np.random.default_rng(0), 300
+    table = pd.DataFrame({"age": rng.uniform(20, 80, n), "dose": rng.uniform(0, 1, n)})
+    table["clinic"] = rng.choice(["north", "south", "west"], n)
+    table["days"] = rng.integers(10, 100, n)
+    log_rate = -2.0 + np.sin(table["age"] / 12.0) + 1.5 * table["dose"]
+    table["visits"] = rng.poisson(table["days"] * np.exp(log_rate))
+    gam = gg.GAM("visits ~ s(age) + dose + clinic + offset(log(days))", "poisson").fit(table)
+    figure = gam.draw(labels={"age": "age (years)"}, figsize=(11.52, 4.64))
+    figure.savefig(HERE / "partial_effects.png", dpi=100)
+
+
 def partial_dependence() -> None:
     """Mean hires of bikes an hour."""
     bikes = gg.datasets.bikeshare()
@@ -96,6 +109,7 @@ def sobol() -> None:
     figure.savefig(HERE / "sobol.png", dpi=100)
 
 
+partial_effects()
 shapes()
 partial_dependence()
 sobol()

@@ -141,21 +141,29 @@ def _data(fit: FittedGAM) -> pd.DataFrame:
     spec, roles = fit.spec, {name: "offset" for name in fit.spec.offset}
     roles |= {} if spec.weights is None else {spec.weights: "weights"}
     rows = [_column(spec.response, "response", spec.levels, fit.Y[:, 0])]
-    read: dict[tuple[Column, Levels | None], list[AnyNDArray]] = {}
+    read: dict[tuple[Column, Levels | None], tuple[Any, list[AnyNDArray]]] = {}
     for reader, values in zip(spec.encoder.readers, fit.X.T):
         levels = reader.levels if isinstance(reader, LevelColumn) else None
         if reader.column is not None:
-            read.setdefault((reader.column, levels), []).append(values / reader.factor)
-    for (name, levels), parts in read.items():
-        rows.append(_column(name, roles.get(name, "predictor"), levels, np.concatenate(parts)))
+            _, parts = read.setdefault((reader.column, levels), (reader, []))
+            parts.append(values / reader.factor)
+    for (name, levels), (reader, parts) in read.items():
+        row = _column(name, roles.get(name, "predictor"), levels, np.concatenate(parts))
+        if levels is None and reader.time:
+            ends = pd.Series(reader.shown(np.array([row[end] for end in _ENDS])))
+            row |= dict(zip(_ENDS, (str(end).split(".")[0] for end in ends)))
+            row["holds"] = reader.time
+        rows.append(row)
     return pd.DataFrame(rows)
+
+
+_ENDS = ("minimum", "median", "maximum")
 
 
 def _column(name: Column, role: str, levels: Levels | None, values: AnyNDArray) -> dict[str, Any]:
     row: dict[str, Any] = {"column": name, "role": role, "holds": "numbers"}
     if levels is None:
-        ends = np.quantile(values, [0.0, 0.5, 1.0])
-        return row | dict(zip(("minimum", "median", "maximum"), ends))
+        return row | dict(zip(_ENDS, np.quantile(values, [0.0, 0.5, 1.0])))
     counts = np.bincount(values.astype(int), minlength=len(levels))
     shown = [f"{level} ({number:,})" for level, number in zip(levels, counts)]
     more = ", ..." if len(shown) > _SHOWN else ""

@@ -22,7 +22,7 @@ import numpy as np
 FORMAT = "gpflow_gam tables"
 VERSION = 1
 _BLOCK = 4096  # rows at a time
-_DRAWS = 500  # pairs of draws, for class probabilities
+_DRAWS = 1000  # pairs of draws, for class probabilities
 _hermegauss: Any = np.polynomial.hermite_e.hermegauss
 _NODES, _WEIGHTS = _hermegauss(40)
 
@@ -225,9 +225,11 @@ def _responses(link: Any, mean: Any, se: Any, level: float) -> dict[str, Any]:
     if link["name"] == "softmax":
         result = {"median": _softmax(mean)}
         if se is not None:
-            z = np.random.default_rng(0).standard_normal((_DRAWS, 1, mean.shape[1]))
+            number = max(_DRAWS, 2 * mean.shape[1])
+            z = np.random.default_rng(0).standard_normal((number, mean.shape[1]))
+            z = np.linalg.solve(np.linalg.cholesky(z.T @ z / number), z.T).T  # of unit covariance
             draws = (_softmax(mean + sign * se * one) for one in z for sign in (-1.0, 1.0))
-            result["response"] = sum(draws) / (2 * _DRAWS)
+            result["response"] = sum(draws) / (2 * number)
         return result
     f = mean[:, 0]
     result = {"median": _inverse(link, f)}

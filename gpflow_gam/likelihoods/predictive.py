@@ -34,7 +34,7 @@ _PAIRS, _INDEPENDENT_PAIRS = 256, 64
 ones, where GPflow has a hundred draws."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # type: ignore[no-untyped-call]
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-_DRAWS = 1000
+_DRAWS = 1024  # nodes of expected responses of several predictors, and of quantiles
 _ROWS = 2**14  # whose densities are integrated at a time
 _ENTRIES = 2**21  # numbers of a kind that are held at a time where predictors are drawn
 
@@ -206,12 +206,17 @@ def at_nodes(
     L = int(mean.shape[-1])
     if nodes is None:
         least = _PAIRS if _is_covariance(mean, var) else _INDEPENDENT_PAIRS
-        nodes = normal_nodes(L, 2 ** math.ceil(math.log2(max(least, L))))
+        nodes = _nodes(L, least)
     if _is_covariance(mean, var):
         deviations = tf.einsum("...lk,sk->s...l", roots(var), tf.constant(nodes, mean.dtype))
     else:
         deviations = tf.einsum("...l,sl->s...l", _root(var), tf.constant(nodes, mean.dtype))
     return _by_rows(function, X, mean + deviations, *Y)
+
+
+def _nodes(L: int, pairs: int) -> AnyNDArray:
+    """Normal nodes [S, L], so many pairs or more."""
+    return normal_nodes(L, 2 ** math.ceil(math.log2(max(pairs, L))))
 
 
 def _by_rows(
@@ -273,10 +278,10 @@ class ResponseSummary(NamedTuple):
 
 
 def expected_response(
-    likelihood: Likelihood, X: TensorType, mean: TensorType, var: TensorType, *, seed: int = 0
+    likelihood: Likelihood, X: TensorType, mean: TensorType, var: TensorType
 ) -> tf.Tensor:
     """E_q[E[y | rho(x)]], [N] or [N, K]: see :func:`summarised_response`."""
-    return summarised_response(likelihood, X, mean, var, seed=seed).mean
+    return summarised_response(likelihood, X, mean, var).mean
 
 
 def response_interval(
@@ -285,11 +290,9 @@ def response_interval(
     mean: TensorType,
     var: TensorType,
     level: float = 0.95,
-    *,
-    seed: int = 0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Equal-tailed credible intervals of the expected response: :func:`summarised_response`."""
-    summary = summarised_response(likelihood, X, mean, var, level, seed=seed)
+    summary = summarised_response(likelihood, X, mean, var, level)
     return summary.lower, summary.upper  # type: ignore[return-value]
 
 
@@ -307,12 +310,10 @@ def summarised_response(
     mean: TensorType,
     var: TensorType,
     level: float | None = None,
-    *,
-    seed: int = 0,
 ) -> ResponseSummary:
     """The expected response under predictors rho(x_n) ~ N(mean_n, diag(var_n) or var_n)."""
     # One predictor, or the first of likelihoods with mean_of_first, by quadrature and the inverse
-    # link at the ends of its interval; several by draws, of the same seed for every row, and
+    # link at the ends of its interval; several by nodes, the same for every row, and correlated
     # classes behind a softmax by MacKay's approximation (1992). level is the intervals', None for
     # none.
     if level is not None:
@@ -332,8 +333,7 @@ def summarised_response(
     columns = max(mean.shape[-1], width[-1] or 1) if width.rank > 1 else mean.shape[-1]
     rows = max(1, _ENTRIES // (_DRAWS * columns))
     if mean.shape[-1] > 1:
-        # the same for every row: what is predicted of one does not depend on the others
-        normals = np.random.default_rng(seed).standard_normal((_DRAWS, mean.shape[-1]))
+        normals = _nodes(int(mean.shape[-1]), _DRAWS // 2)
         drawn = _drawn(likelihood, X, mean, var, level, normals, rows)
         if correlated and isinstance(likelihood, Softmax):
             return drawn._replace(mean=softmax_mean(mean, var))
@@ -373,7 +373,7 @@ def _drawn(
     rows: int,
 ) -> ResponseSummary:
     """At standard normals [S, L]."""
-    normals = tf.constant(normals, dtype=mean.dtype)
+    S, normals = len(normals), tf.constant(normals, dtype=mean.dtype)
 
     def block(arrays: Arrays) -> Arrays:
         x, m, v = arrays
@@ -385,7 +385,7 @@ def _drawn(
         center, spread = tf.reduce_mean(draws, axis=1), tf.math.reduce_std(draws, axis=1)
         # not infinity's own NaN
         moments = center, tf.where(tf.math.is_inf(center), tf.abs(center), spread)
-        return moments if level is None else moments + _interval(draws, level)
+        return moments if level is None else moments + _interval(draws, level, S)
 
     outputs = 2 if level is None else 4
     parts = in_blocks(block, (X, mean, var), rows, [mean.dtype] * outputs)
@@ -428,18 +428,18 @@ def _sizes(x: tf.Tensor) -> list[Any]:
     return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
 
 
-def _interval(draws: tf.Tensor, level: float) -> tuple[tf.Tensor, tf.Tensor]:
+def _interval(draws: tf.Tensor, level: float, S: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Quantiles over the draws [n, S, ...], interpolated linearly as ``np.quantile`` does."""
     rank = draws.shape.rank
     last = tf.transpose(draws, [0, *range(2, rank), 1])  # [n, ..., S]
     tail = 0.5 * (1.0 - level)
-    below = _DRAWS - 1 - (_DRAWS - 1) * (1.0 - tail)  # places from the top, as floats round
-    return -_from_top(-last, (_DRAWS - 1) * tail), _from_top(last, below)
+    below = S - 1 - (S - 1) * (1.0 - tail)  # places from the top, as floats round
+    return -_from_top(-last, (S - 1) * tail, S), _from_top(last, below, S)
 
 
-def _from_top(values: tf.Tensor, place: float) -> tf.Tensor:
-    """The value at a fractional place in descending order of the last axis."""
+def _from_top(values: tf.Tensor, place: float, S: int) -> tf.Tensor:
+    """The value at a fractional place in descending order of the last axis, [..., S]."""
     whole = int(np.floor(place))
-    highest = tf.math.top_k(values, k=min(whole + 2, _DRAWS)).values
-    first, second = highest[..., whole], highest[..., min(whole + 1, _DRAWS - 1)]
+    highest = tf.math.top_k(values, k=min(whole + 2, S)).values
+    first, second = highest[..., whole], highest[..., min(whole + 1, S - 1)]
     return first + (second - first) * (place - whole)

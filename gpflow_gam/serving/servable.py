@@ -125,7 +125,6 @@ class Answers:
 
     posterior: AdditivePosterior
     likelihood: Likelihood
-    seed: int = 0  # of expectations by draws
     share: float = 1.0  # of the predictor's variance that the expected response averages over
     constants: Any = 0.0  # that components carry, in the response's unit, [C, L]
     # factors and shifts, [L] or [1], from the model's predictors to that unit
@@ -148,10 +147,10 @@ class Answers:
         var = tf.maximum(tf.linalg.diag_part(cov) if joint else cov, 0.0)  # but for rounding
         mean, var = tf.ensure_shape(mean, [None, L]), tf.ensure_shape(var, [None, L])
         cov = tf.ensure_shape(cov, [None, L, L]) if joint else var
-        summary = summarised_response(likelihood, X, mean, cov, level, seed=self.seed)
+        summary = summarised_response(likelihood, X, mean, cov, level)
         response = summary.mean
         if self.share != 1.0:
-            response = expected_response(likelihood, X, mean, self.share * cov, seed=self.seed)
+            response = expected_response(likelihood, X, mean, self.share * cov)
         half = float(norm.ppf(0.5 + 0.5 * level)) * tf.sqrt(var)
         ends = {"mean_lower": mean - half, "mean_upper": mean + half} if L > 1 else {}
         lines = {"mean": self._single(mean), **ends}
@@ -417,7 +416,7 @@ class GAMServable(Servable):
         fit = gam.fitted
         spec = fit.spec
         check_columns(spec, "SavedModel")
-        answers = Answers(fit.posterior, fit.model.likelihood, gam.seed, fit.predictive_share)
+        answers = Answers(fit.posterior, fit.model.likelihood, fit.predictive_share)
         # of each component, so that their sum is the predictor
         answers.constants = np.array([fit.constant_of(c) for c in spec.components])
         answers.units, answers.offsets = fit.units, [spec.place(c) for c in spec.offset]
@@ -602,7 +601,7 @@ def _answers_of(head: GPHead, stream: int) -> Answers:
     if not head.is_ready:
         raise ValueError(f"{head.name} does not know its features yet: call {head._first} first.")
     share, constants = float(head.predictive_share), np.asarray(head.constants())
-    return Answers(head.posterior(), head.likelihood, 0, share, constants, stream=stream)
+    return Answers(head.posterior(), head.likelihood, share, constants, stream=stream)
 
 
 def _declared_inputs(model: keras.Model) -> dict[str, Any]:

@@ -69,6 +69,11 @@ class Margin:
     breaks: tuple[float, ...] = ()  # of the splines that a function with a shape is made of
     shape: str = ""  # what the function is along it, "increasing" for one; empty for anything
 
+    @property
+    def length(self) -> float:
+        """Its span, or its period where that is shorter."""
+        return min(self.span, self.period or self.span)
+
 
 @dataclasses.dataclass(frozen=True)
 class By:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -14,11 +15,10 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 
 from ...errors import check_choice, check_count, check_level
-from ...likelihoods.predictive import expected_response
 from ...threads import one_blas_thread
 from ..fits import FittedGAM
-from ..fits.fitted import CENTRAL, Inspected, Scale, meaningful, warn_if_far
-from ..fits.prediction import Part, Selection, known_part, part_of
+from ..fits.fitted import CENTRAL, Inspected, Scale, meaningful, sampled, warn_if_far
+from ..fits.prediction import Part, Prediction, Selection, known_part, part_of
 from ..fits.reading import in_memory
 from ..frames.encoding import Element, Holes, LevelColumn, NumericColumn, filled
 from ..frames.table import Table, check_no_place
@@ -27,8 +27,9 @@ from ..terms.smooth import KINDS
 from .effect import STEP, as_table, stacked_frame
 from .posterior import equal_tailed, places_of, predictor_draws, simultaneous_bands
 
-_ROWS = 2000  # rows of the fit's data that stand for them, evenly spread
-_MOST = 10**6  # rows times settings of columns that are looked at in one call
+_ROWS = 2000  # rows of the fit, at random, that tell how far posterior draws are apart
+_MOST_OWN = 2 * 10**5  # rows of the fit times settings of columns that estimates look at
+_MOST = 10**6  # the same of rows that are given
 _MOST_DRAWN = 2 * 10**7  # rows times draws, where each row is looked at by itself
 
 
@@ -51,9 +52,9 @@ def population(
     weights: Column | None = None,
     each: bool = False,
 ) -> Population:
-    """Rows of ``data``, or of the fit, at most 2000; each by itself, or those that count."""
+    """Rows of ``data``, or of the fit that count; each by itself, of the fit at most 2000."""
     if data is None:
-        rows = fit.even_rows(_ROWS)
+        rows = fit.some_rows(_ROWS if each else len(fit.X))
         return Population(fit.X[rows], fit.weights[rows], fit.data.indices[rows])
     names_read = fit.spec.names if part is None else part.components(fit.spec)
     table = in_memory(data)
@@ -115,9 +116,10 @@ def readers_of(fit: FittedGAM, name: Column) -> dict[int, NumericColumn | LevelC
 
 def _ends(fit: FittedGAM, readers: Mapping[int, NumericColumn | LevelColumn]) -> list[Any]:
     """The least and the greatest value of a column of numbers, of each component that reads it."""
-    ends = [m.ends for c in fit.spec.components for m in c.margins if m.column in readers]
-    if ends:
-        return ends
+    margins = [m for c in fit.spec.components for m in c.margins if m.column in readers]
+    if margins:
+        # of a cyclic one over one period
+        return [(m.ends[0], min(m.ends[1], m.ends[0] + (m.period or np.inf))) for m in margins]
     # of what multiplies a term, or an offset
     values = [fit.marginal(place)[0] / reader.factor for place, reader in readers.items()]
     return [(float(np.min(v)), float(np.max(v))) for v in values]
@@ -132,19 +134,29 @@ def _any_value(fit: FittedGAM, name: Column) -> Any:
     return _shown(result, np.array([next((m.centre for m in margins), 0.0)]))[0]
 
 
+Setting = Callable[[AnyNDArray], AnyNDArray]
+"""What makes rows of X [N, D] those that are looked at."""
+
+
+def _as_they_are(X: AnyNDArray) -> AnyNDArray:
+    return X
+
+
+def _set(X: AnyNDArray, places: list[int], values: AnyNDArray) -> AnyNDArray:
+    X = X.copy()
+    X[:, places] = values
+    return X
+
+
+def _shifted(X: AnyNDArray, places: list[int], by: AnyNDArray) -> AnyNDArray:
+    return _set(X, places, X[:, places] + by)
+
+
 def set_columns(
     fit: FittedGAM, rows: Population, points: Mapping[Column, Sequence[Any]]
-) -> list[AnyNDArray]:
-    """The rows with columns set, in one setting after the other."""
-    if not points:
-        return [rows.X]
-    number = len(next(iter(points.values())))
-    if number * len(rows.X) > _MOST:
-        raise ValueError(
-            f"{len(rows.X)} rows of data in {number} settings are more than {_MOST} to average "
-            "over; pass fewer rows, such as data.sample(2000), or fewer values."
-        )
-    result = [rows.X.copy() for _ in range(number)]
+) -> list[Setting]:
+    """Columns set to one combination of values after the other."""
+    columns: dict[int, AnyNDArray] = {}
     for name, values in points.items():
         for place, reader in readers_of(fit, name).items():
             levels = isinstance(reader, LevelColumn)
@@ -152,9 +164,13 @@ def set_columns(
             if table.missing(name).any():
                 raise ValueError(f"column {name!r} cannot be set to a missing value.")
             own = NumericColumn(name, reader.use) if isinstance(reader, Element) else reader
-            for X, value in zip(result, reader.factor * own.encode(table)):
-                X[:, place] = value
-    warn_if_far(fit, np.concatenate([X[:1] for X in result]))
+            columns[place] = reader.factor * own.encode(table)
+    if not points:
+        return [_as_they_are]
+    each = zip(*columns.values())
+    result: list[Setting] = []
+    result += [functools.partial(_set, places=list(columns), values=np.array(v)) for v in each]
+    warn_if_far(fit, np.concatenate([setting(rows.X[:1]) for setting in result]))
     return result
 
 
@@ -207,18 +223,17 @@ def _shown(readers: Mapping[int, NumericColumn | LevelColumn], values: AnyNDArra
 
 def groups_of(
     fit: FittedGAM, rows: Population, by: Column | Sequence[Column] | None
-) -> tuple[pd.DataFrame, AnyNDArray]:
-    """The groups' labels, a row each, and the weights of rows in them, [B, N]."""
+) -> tuple[pd.DataFrame, Any]:
+    """The groups' labels, a row each, and the weights of rows in them, sparse [B, N]."""
     if by is None:
-        return pd.DataFrame(index=range(1)), rows.weights[None]
+        return pd.DataFrame(index=range(1)), scipy.sparse.csr_matrix(rows.weights)
     names = as_columns("by", by)
     labels = pd.DataFrame({name: _labels(fit, rows, name) for name in names})
     keys = pd.DataFrame({name: _in_order(fit, rows, name, labels[name]) for name in names})
     grouped = keys.groupby(names, sort=True, observed=True, dropna=False)
     codes = grouped.ngroup().to_numpy()
-    first = np.array([np.flatnonzero(codes == b)[0] for b in range(codes.max() + 1)])
-    weights = np.where(codes == np.arange(len(first))[:, None], rows.weights, 0.0)
-    counts = weights.sum(axis=1) > 0.0
+    weights = scipy.sparse.csr_matrix((rows.weights, (codes, np.arange(len(codes)))))
+    first, counts = np.unique(codes, return_index=True)[1], weights.sum(axis=1).A1 > 0.0
     return labels.iloc[first[counts]].reset_index(drop=True), weights[counts]
 
 
@@ -259,19 +274,17 @@ def _is_step(fit: FittedGAM, name: Column, change: Any) -> bool:
 
 def _compared(
     fit: FittedGAM, rows: Population, name: Column, change: Any, comparison: str
-) -> tuple[list[AnyNDArray], list[str]]:
+) -> tuple[list[Setting], list[str]]:
     """Settings, of which others are compared with the first, and what comparisons are called."""
     sign = "-" if comparison == "difference" else "/"
     if _is_step(fit, name, change):
         step = 1.0 if change is None else float(change)
         if step == 0.0 or not np.isfinite(step):
             raise ValueError(f"columns: a step of {name!r} must be a number but zero; got {step}.")
-        moved = rows.X.copy()
-        for place, reader in readers_of(fit, name).items():
-            moved[:, place] += reader.factor * step
-        warn_if_far(fit, moved)
+        moved = _moved(fit, name, step)
+        warn_if_far(fit, moved(rows.X))
         label = f"({name} + {step:g}) {sign} {name}"
-        return [rows.X, moved], [label]
+        return [_as_they_are, moved], [label]
     if change is None:
         values = axis_of(fit, name, 2)
     else:
@@ -285,8 +298,15 @@ def _compared(
     return set_columns(fit, rows, {name: values}), labels
 
 
-def _moved(fit: FittedGAM, X: AnyNDArray, name: Column) -> tuple[list[AnyNDArray], float]:
-    """Rows with a column a little lower, and a little higher, and the distance."""
+def _moved(fit: FittedGAM, name: Column, step: float) -> Setting:
+    """A column's values, all of them by a step higher."""
+    readers = readers_of(fit, name)
+    by = step * np.array([reader.factor for reader in readers.values()])
+    return functools.partial(_shifted, places=list(readers), by=by)
+
+
+def _beside(fit: FittedGAM, name: Column) -> tuple[list[Setting], float]:
+    """A column a little lower, and a little higher, and the distance."""
     readers = readers_of(fit, name)
     if any(isinstance(reader, LevelColumn) for reader in readers.values()):
         raise ValueError(f"columns: {name!r} holds levels, which have no slope; compare them.")
@@ -294,13 +314,9 @@ def _moved(fit: FittedGAM, X: AnyNDArray, name: Column) -> tuple[list[AnyNDArray
     rough = next((m.kind for m in margins if m.kind in KINDS and not KINDS[m.kind].has_slope), None)
     if rough is not None:
         raise ValueError(f"columns: {name!r} is read with bs={rough!r}, whose draws have no slope.")
-    spans = [m.span for m in margins] or [high - low for low, high in _ends(fit, readers)]
-    step = STEP * float(max(spans))
-    by = step * np.array([reader.factor for reader in readers.values()])
-    result = [X.copy(), X.copy()]
-    for moved, sign in zip(result, (-1.0, 1.0)):
-        moved[:, list(readers)] += sign * by
-    return result, 2.0 * step
+    lengths = [m.length for m in margins] or [high - low for low, high in _ends(fit, readers)]
+    step = STEP * float(min(lengths))
+    return [_moved(fit, name, -step), _moved(fit, name, step)], 2.0 * step
 
 
 def _sloping(fit: FittedGAM) -> list[Column]:
@@ -333,6 +349,19 @@ def _evaluated(name: Any, quantity: Quantity, values: AnyNDArray) -> AnyNDArray:
             f"each prediction; got {weights.shape}."
         )
     return np.tensordot(values, weights, weights.ndim)
+
+
+def _some(weights: Any, limit: int) -> AnyNDArray:
+    """Rows [n] that stand for all, of all groups; weights are [B, N], each row in one group."""
+    return sampled(weights.tocsc().indices, limit)
+
+
+def _averaged(values: AnyNDArray, weights: Any, total: bool) -> AnyNDArray:
+    """Means over groups, or sums, [..., N, K] -> [..., B, K]."""
+    rows = np.moveaxis(values, -2, 0)
+    sums = weights @ rows.reshape(len(rows), -1)
+    result = sums if total else sums / weights.sum(axis=1).A1[:, None]
+    return np.moveaxis(result.reshape(len(result), *rows.shape[1:]), 0, -2)
 
 
 class Averaging:
@@ -371,27 +400,35 @@ class Averaging:
         return pd.DataFrame({"row": rows.places}), scipy.sparse.identity(number, format="csr")
 
     def averages(
-        self, settings: Sequence[AnyNDArray], weights: Any, smooth: bool = False
+        self,
+        rows: Population,
+        settings: Sequence[Setting],
+        weights: Any,
+        smooth: bool = False,
+        total: bool = False,
     ) -> AnyNDArray:
-        """Estimates and S draws in G settings of rows [N, D], over B groups, [1 + S, G, B, K]."""
-        fit, shares = self.fit, weights
-        if not scipy.sparse.issparse(weights):
-            shares = scipy.sparse.csr_matrix(weights / weights.sum(axis=1, keepdims=True))
-        known = [known_part(fit, X, self.part) for X in settings]
+        """Estimates and S draws in G settings of rows, over B groups, [1 + S, G, B, K]."""
+        fit, X, number = self.fit, rows.X, len(settings)
+        own = rows.table is None
+        few = _some(weights, max(_ROWS, _MOST_OWN // number)) if own else slice(None)
+        X, weights = X[few], weights[:, few]
+        if number * len(X) > _MOST:
+            raise ValueError(
+                f"{len(X)} rows of data in {number} settings are more than {_MOST} to average "
+                "over; pass fewer rows, such as data.sample(2000), or fewer values."
+            )
+        estimates = np.stack([self._estimated(setting(X)) for setting in settings])
+        estimate, shift = _averaged(estimates, weights, total), np.array(0.0)
+        if own and len(X) > _ROWS:
+            few = _some(weights, _ROWS)
+            X, weights = X[few], weights[:, few]
+            # draws are of few rows, but about the estimate that is of all
+            with np.errstate(invalid="ignore"):
+                shift = np.nan_to_num(estimate - _averaged(estimates[:, few], weights, total))
+        at = [setting(X) for setting in settings]
+        known = [known_part(fit, X, self.part) for X in at]
         names = fit.spec.names if self.part is None else self.part.components(fit.spec)
-
-        def averaged(values: AnyNDArray) -> AnyNDArray:
-            """[..., N, K] -> [..., B, K]."""
-            rows = np.moveaxis(values, -2, 0)
-            flat = shares @ rows.reshape(len(rows), -1)
-            return np.moveaxis(flat.reshape(len(flat), *rows.shape[1:]), 0, -2)
-
-        predictors = [fit.predict_sum(X, names) for X in settings]
-        estimate = [
-            averaged(self._estimated(X, mean + shift, var))
-            for X, shift, (mean, var) in zip(settings, known, predictors)
-        ]
-        places = [places_of(fit, name, settings) for name in names]
+        places = [places_of(fit, name, at) for name in names]
         with one_blas_thread():
             drawn = predictor_draws(
                 fit,
@@ -404,19 +441,13 @@ class Averaging:
             )
             draws = []
             for likelihood, predictor in drawn:
-                moved = zip(predictor, known)
-                result = [averaged(self._quantities(likelihood, F + shift)) for F, shift in moved]
-                draws.append(np.stack(result, axis=1))
-        return np.concatenate([np.stack(estimate)[None], *draws])
+                moved = [self._quantities(likelihood, F + k) for F, k in zip(predictor, known)]
+                draws.append(_averaged(np.stack(moved, axis=1), weights, total) + shift)
+        return np.concatenate([estimate[None], *draws])
 
-    def _estimated(self, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
-        """Predictions at rows whose predictors are N(mean, var), [N, K]."""
-        fit = self.fit
-        if self.scale == "link":
-            factor, shift = fit.units
-            return np.asarray(shift + factor * mean)
-        counted = fit.predictive_share * var
-        result = np.asarray(expected_response(fit.likelihood, X, mean, counted, seed=self.seed))
+    def _estimated(self, X: AnyNDArray) -> AnyNDArray:
+        """Predictions at rows, [N, K]."""
+        result = Prediction(self.fit, self.scale, part=self.part).estimate(X)
         return result if result.ndim == 2 else result[:, None]
 
     def _quantities(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
@@ -456,8 +487,8 @@ def _slopes(
     if not names:
         raise ValueError("columns must name at least one column of numbers; got none.")
     for name in names:
-        settings, distance = _moved(fit, rows.X, name)
-        slopes = np.diff(over.averages(settings, weights, smooth=True), axis=1) / distance
+        settings, distance = _beside(fit, name)
+        slopes = np.diff(over.averages(rows, settings, weights, smooth=True), axis=1) / distance
         whole = pd.DataFrame({"column": [name]}).merge(labels, how="cross")
         frames.append(over.frame(whole, slopes, "difference"))
     return pd.concat(frames, ignore_index=True)
@@ -488,9 +519,11 @@ class Averager(Inspected):
 
         :param columns: a column, or several.
         :param grid: values of the column, a dict of columns or a DataFrame; by default all levels,
-            or an even grid over the data of the fit.
+            or an even grid over the data of the fit, of a column that all terms take for cyclic
+            over a period of them.
         :param data: rows to average over; the columns need not be in them. By default those of
-            the fit that count, or 2000 of them, evenly spread.
+            the fit that count, or so many at random that rows times settings of columns are
+            200 000, but 2000 rows.
         :param scale: ``"response"``, or ``"link"`` for the predictor.
         :param level: probability of the credible interval.
         :param num_points: of the default grid on each axis.
@@ -516,7 +549,7 @@ class Averager(Inspected):
             points = combined({name: axis_of(fit, name, number) for name in names})
         else:
             points = points_of(grid, names)
-        result = over.averages(set_columns(fit, rows, points), rows.weights[None])
+        result = over.averages(rows, set_columns(fit, rows, points), groups_of(fit, rows, None)[1])
         frame = over.frame(pd.DataFrame(points), result)
         lower, upper = frame["lower"].to_numpy(), frame["upper"].to_numpy()
         if result.shape[1] > 1:
@@ -570,8 +603,7 @@ class Averager(Inspected):
         points, fit = combined({n: listed(values) for n, values in (at or {}).items()}), over.fit
         rows = population(fit, data, points, over.drop and not total, weights=weights)
         groups, counts = groups_of(fit, rows, by)
-        shares = scipy.sparse.csr_matrix(counts) if total else counts
-        result = over.averages(set_columns(fit, rows, points), shares)
+        result = over.averages(rows, set_columns(fit, rows, points), counts, total=total)
         settings = pd.DataFrame(points) if points else pd.DataFrame(index=range(1))
         return over.frame(settings.merge(groups, how="cross"), result)
 
@@ -621,7 +653,7 @@ class Averager(Inspected):
             rows = population(fit, data, [name] if fixed else [], over.drop)
             groups, weights = groups_of(fit, rows, by)
             settings, labels = _compared(fit, rows, name, change, comparison)
-            result = over.averages(settings, weights)
+            result = over.averages(rows, settings, weights)
             contrasts = pd.DataFrame({"column": [name] * len(labels), "contrast": labels})
             labelled = contrasts.merge(groups, how="cross")
             frames.append(over.frame(labelled, compare(result[:, 1:], result[:, :1]), comparison))
@@ -643,7 +675,7 @@ class Averager(Inspected):
         Average slopes of the expected response in columns (``avg_slopes`` of marginaleffects).
 
         The slope is that of the whole prediction: of all terms that read the column, and past the
-        link. It is a central difference over a thousandth of the column's span.
+        link. It is a central difference over a small share of the column's span, or its period.
 
         :param columns: columns of numbers; all that terms read by default.
         :param data: rows to average over, as of :meth:`partial_dependence`.
@@ -677,14 +709,15 @@ class Averager(Inspected):
         Slopes of the expected response at each row (``slopes`` of marginaleffects).
 
         :param columns: columns of numbers; all that terms read by default.
-        :param data: N rows; by default those of the fit, or 2000 of them.
+        :param data: N rows; by default those of the fit, or 2000 of them at random.
         :param scale: ``"response"``, or ``"link"`` for the predictor.
         :param level: probability of the credible interval.
         :param unconditional: whether intervals allow for uncertain hyperparameters.
         :param num_samples: posterior draws.
         :param seed: the GAM's own by default.
-        :return: as :meth:`avg_slopes`, with ``row``, its number among those of ``data``, or of the
-            fit, for each column. With ``missing="drop"`` rows that lack a value are left out.
+        :return: as :meth:`avg_slopes`, with ``row``, its number among those of ``data``, or among
+            those that the fit kept, for each column. With ``missing="drop"`` rows that lack a value
+            are left out; the fit numbers the others anew.
         :raises ValueError: as :meth:`avg_slopes`; or too many rows times draws.
         """
         over = Averaging(self, scale, level, unconditional, num_samples, seed)
@@ -733,7 +766,7 @@ class Averager(Inspected):
         over = Averaging(self, scale, level, unconditional, num_samples, seed, part)
         named = quantities if isinstance(quantities, Mapping) else {"": quantities}
         rows = population(over.fit, data, part=part, each=True)
-        result = over.averages([rows.X], over.each_row(rows)[1])[:, 0]
+        result = over.averages(rows, [_as_they_are], over.each_row(rows)[1])[:, 0]
         result = result[..., 0] if result.shape[-1] == 1 else result
         lines = []
         for name, quantity in named.items():

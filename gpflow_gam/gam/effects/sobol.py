@@ -226,7 +226,7 @@ class SobolIndices(Inspected):
                     "measures describe independent inputs; with inputs='data' rows stay together. "
                     "Leave one of the two out."
                 )
-            rows = fit.even_rows(_ROWS)
+            rows = fit.some_rows(_ROWS)
             weights = fit.weights[rows]
             drawn = bootstrapped_weights(weights, REPLICATES, seed, fit.number) if bootstrap else ()
             at = [m for m, _ in members], fit.X[rows], weights, fit.spec.effect_names

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
@@ -424,7 +425,7 @@ class FittedGAM:
         return self.discrepancies().deviance
 
     def sample_pearson(self, number: int) -> Pearson | None:
-        """Pearson's statistic of at most so many rows, evenly spread over those of X."""
+        """Pearson's statistic of at most so many rows of X, at random."""
         if self.data.discrepancies is not None:
             return self.data.discrepancies.pearson
         at_zero = np.zeros((1, self.num_predictors))
@@ -434,20 +435,30 @@ class FittedGAM:
         weights = self.weights[which]
         return pearson(self.spec.family, self.model.likelihood, self.Y[which], F, weights)
 
-    def even_rows(self, limit: int) -> AnyNDArray:
-        """Indices [n] of rows of X, evenly spread over those that count: all, or so many."""
+    def some_rows(self, limit: int) -> AnyNDArray:
+        """Indices [n] of rows of X that count: all, or so many, at random."""
         counted = np.flatnonzero(self.weights > 0.0)
-        which = np.linspace(0, len(counted) - 1, min(len(counted), limit))
-        return np.asarray(counted[np.unique(which.astype(int))])
+        return np.asarray(counted[sampled(np.zeros(len(counted), dtype=int), limit)])
 
     def sample_means(self, number: int) -> tuple[AnyNDArray, AnyNDArray]:
         """Some rows of X, [n], and the posterior means of their predictors, [n, L]."""
-        which = np.unique(np.linspace(0, len(self.X) - 1, min(number, len(self.X))).astype(int))
+        which = sampled(np.zeros(len(self.X), dtype=int), number)
         X, solution = self.X[which], self.solution
         if solution is None:
             return which, self.predict_link(X)[0]
         rows = solution.rows.subset(self.data.indices[which])
         return which, rows.means(solution.values, self.q)
+
+
+def sampled(strata: AnyNDArray, limit: int, least: int = 100) -> AnyNDArray:
+    """Indices of about so many rows at random, in proportion to strata [N], with ``least`` each."""
+    if len(strata) <= limit:
+        return np.arange(len(strata))
+    # no even steps, which may be in step with hours or weekdays
+    order = np.random.default_rng(0).permutation(len(strata))
+    before = pd.Series(strata[order]).groupby(strata[order]).cumcount().to_numpy()
+    each = np.maximum(least, limit * np.bincount(strata) / len(strata))
+    return np.sort(order[before < each[strata[order]]])
 
 
 # --- deviances and Pearson's statistic -----------------------------------------------------------
@@ -743,12 +754,12 @@ def warn_of_tails(fit: FittedGAM, mean: AnyNDArray, var: AnyNDArray, estimate: A
 
 
 def response_errors(
-    fit: FittedGAM, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray, se: AnyNDArray, seed: int
+    fit: FittedGAM, X: AnyNDArray, mean: AnyNDArray, var: AnyNDArray, se: AnyNDArray
 ) -> AnyNDArray:
     """Standard errors of expected responses, as :func:`meaningful` leaves them."""
     if not fit.spec.family.heavy_tailed:
         return se
-    return meaningful(se, *response_interval(fit.likelihood, X, mean, var, CENTRAL, seed=seed))
+    return meaningful(se, *response_interval(fit.likelihood, X, mean, var, CENTRAL))
 
 
 def meaningful(se: AnyNDArray, lower: object, upper: object, positive: bool = True) -> AnyNDArray:
@@ -765,10 +776,10 @@ def meaningful(se: AnyNDArray, lower: object, upper: object, positive: bool = Tr
     if np.all(settled | np.isnan(se)):
         return se
     warn_caller(
-        "se is NaN where the expected response has no standard error to speak of: the predictor is "
-        "so uncertain (behind a log link, with a standard deviation above 1) that the far tail "
-        "alone would make it. Read the interval (interval=, or lower and upper), or se on the "
-        "scale of the link.",
+        "se is NaN where the expected response has no standard error to speak of, as the far tail "
+        "alone would make it: of a predictor behind a log link with a standard deviation above 1, "
+        "or of a ratio whose denominator may be near zero. Read the interval (interval=, or lower "
+        "and upper), or se on the scale of the link or of a difference.",
         HeavyTailWarning,
     )
     return np.where(settled, se, np.nan)

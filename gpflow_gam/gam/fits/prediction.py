@@ -205,9 +205,9 @@ class Prediction:
             alone = dataclasses.replace(self, uncertain=None, interval=None, se=False)
             return _classes(fit, alone.response(X).estimate)
         errors = self.se or self.interval is not None
+        if not errors and self.type != "observation":
+            return self.estimate(X)
         if self.type == "link":
-            if not errors and fit.known_moments is not None:
-                return self._link_estimate(X)
             out = self._link(X)
         elif self.type == "response":
             out = self.response(X)
@@ -304,9 +304,13 @@ class Prediction:
         z = norm.ppf(0.5 + 0.5 * self.interval)
         return Summaries(mean, se, mean - z * se, mean + z * se, names)
 
-    def _link_estimate(self, X: AnyNDArray) -> AnyNDArray:
-        """The estimate of the predictor, for far less than with its standard error."""
+    def estimate(self, X: AnyNDArray) -> AnyNDArray:
+        """The predictor or the expected response, for far less than with its standard error."""
         fit, (factor, shift) = self.fit, self.fit.units
+        if self.type == "response":
+            return self.response(X).estimate
+        if fit.known_moments is None:
+            return self._link(X).estimate
         mean = at_rows(fit, X, self.names, fit.component_means)[0].sum(axis=1)
         mean += known_part(fit, X, self.part)
         mean = shift + factor * mean
@@ -315,19 +319,19 @@ class Prediction:
     def response(self, X: AnyNDArray, offset: AnyNDArray | None = None) -> Summaries:
         """The expected response mu(rho(x)); ``offset`` [L] is in place of rows' known part."""
         # the mean is at the fitted hyperparameters, whatever is known of them, as of predict_y
-        fit, likelihood, seed = self.fit, self.fit.likelihood, self.seed
+        fit, likelihood = self.fit, self.fit.likelihood
         # of classes the parameters that the predictor goes with are part of the response, too
         alone = fit.num_predictors == 1 and fit.spec.levels is None
         mean, known, var = self._moments(X, between=alone)
         mean = mean if offset is None else mean - known_part(fit, X, self.part) + offset
-        summary = summarised_response(likelihood, X, mean, var, self.interval, seed=seed)
+        summary = summarised_response(likelihood, X, mean, var, self.interval)
         estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
         share = fit.predictive_share
         if self.uncertain is not None or share != 1.0:
-            estimate = np.asarray(expected_response(likelihood, X, mean, share * known, seed=seed))
+            estimate = np.asarray(expected_response(likelihood, X, mean, share * known))
         warn_of_tails(fit, mean, _variances(known), estimate)
         if self.se or self.interval is not None:
-            se = response_errors(fit, X, mean, var, se, seed)
+            se = response_errors(fit, X, mean, var, se)
         lower, upper = (None if end is None else np.asarray(end) for end in summary[2:])
         names: tuple[Any, ...] = ()
         if estimate.ndim == 2:  # classes, which a likelihood of the user's only counts
@@ -354,7 +358,7 @@ class Prediction:
         # of the expected response, whose tail is theirs
         if (self.se or self.interval is not None) and family.heavy_tailed:
             expected = np.asarray(summarised_response(likelihood, X, mean, var).sd)
-            errors = response_errors(fit, X, mean, var, expected, 0)
+            errors = response_errors(fit, X, mean, var, expected)
             se = np.where(np.isnan(errors), np.nan, se)
         return Summaries(draws.mean(axis=0), se, lower, upper)
 

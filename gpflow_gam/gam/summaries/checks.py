@@ -85,7 +85,7 @@ def total_dof(fit: FittedGAM) -> float:
 def _features(fit: FittedGAM) -> tuple[dict[str, tuple[AnyNDArray, AnyNDArray]], AnyNDArray]:
     """Features [n, M] of each effect, zero on average, the estimate and roots of weights [n]."""
     moments = fit.moments
-    rows = fit.even_rows(_CONCURVITY_ROWS)
+    rows = fit.some_rows(_CONCURVITY_ROWS)
     X, weights = fit.X[rows], fit.weights[rows]
     root = np.sqrt(weights)
     effects = {}

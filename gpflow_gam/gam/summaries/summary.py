@@ -27,12 +27,11 @@ from ...newton.curvatures import curvature
 from ...optimizers import Solution
 from ...optimizers.minimizers import Loss, descend
 from ...posteriors.inducing import InducingMoments
-from ...sensitivity.grid import draw_covariances
 from ...threads import one_blas_thread
 from ..components.plan import Component
 from ..effects import coefficients
 from ..fits import FittedGAM
-from ..fits.fitted import Inspected
+from ..fits.fitted import Inspected, sampled
 from ..terms.base import Column
 from .checks import UNLIKELY, Dispersion, autocorrelations, dispersion, effective_dof, total_dof
 
@@ -41,21 +40,44 @@ from .checks import UNLIKELY, Dispersion, autocorrelations, dispersion, effectiv
 
 SMOOTH = ("smooth", "tensor", "interaction", "own", "curves", "deviations")
 """Forms of components that are functions of numbers."""
-_SHARE_ROWS = 500
+_SHARE_ROWS = 1000  # of each component, that stand for all
 _MODE_ROWS, _MODE_STEPS, _MODE_GAIN = 20_000, 50, 1e-8
 _DRAWS = 1000
 
 
 def variance_shares(fit: FittedGAM) -> AnyNDArray:
     """Draws of ``Var[f_c] / sum_d Var[f_d]`` over the data, [S, C, L], without the intercept."""
-    if not fit.spec.effects:  # the intercept alone
-        return np.zeros((_DRAWS, 0, fit.num_predictors))
-    rows = fit.even_rows(_SHARE_ROWS)
-    draws = draw_covariances(
-        [fit.moments], fit.X[rows], fit.weights[rows], fit.spec.effect_names, _DRAWS, 0
-    )
-    total = draws.variances.sum(axis=1, keepdims=True)
-    return np.divide(draws.variances, total, out=np.zeros_like(draws.variances), where=total > 0.0)
+    moments, V, variances = fit.moments, fit.moments.sample(_DRAWS, 0), []
+    for component in fit.spec.effects:
+        rows, w = _rows_of(fit, component)
+        name, X = component.name, fit.X[rows]
+        phi, prior = moments.features_and_prior(name, moments.tangents(name, X))
+        left = np.maximum(prior - np.sum(np.square(phi), axis=0), 0.0) @ w
+        v, centred = V[:, moments.block(name)], phi - (phi @ w)[:, None]
+        own = np.einsum("spl,pr,srl->sl", v, (centred * w) @ centred.T, v, optimize=True)
+        variances.append(own + left * moments.entering([name])[0])
+    result = np.stack(variances, axis=1) if variances else np.zeros((_DRAWS, 0, V.shape[2]))
+    total = result.sum(axis=1, keepdims=True)
+    return np.divide(result, total, out=np.zeros_like(result), where=total > 0.0)
+
+
+def _rows_of(fit: FittedGAM, component: Component) -> tuple[AnyNDArray, AnyNDArray]:
+    """Rows of the fit at random, of all levels of a component, and what share each stands for."""
+    rows, by = fit.some_rows(len(fit.X)), component.by
+    X, w = fit.X[rows], fit.weights[rows]
+    levels = X[:, [m.column for m in component.margins if m.kind == "levels"]]
+    if by is not None and by.code is not None:
+        levels = np.asarray(component.acting(X))[:, None]
+    strata = np.zeros(len(X), dtype=int)
+    if levels.size and not component.slots:
+        strata = pd.DataFrame(levels).groupby(list(range(levels.shape[1]))).ngroup().to_numpy()
+    number = strata.max() + 1
+    if number > _SHARE_ROWS:
+        strata, number = np.zeros_like(strata), 1
+    few = sampled(strata, _SHARE_ROWS, _SHARE_ROWS // number)
+    counts = np.bincount(strata, w) / np.bincount(strata[few], w[few])
+    shares = w[few] * counts[strata[few]]
+    return rows[few], shares / shares.sum()
 
 
 class TermTest(NamedTuple):
