@@ -21,10 +21,10 @@ from .fits import FittedGAM
 from .fits.fitted import fit_of
 from .fits.prediction import PredictionType, framed
 from .fits.reading import in_memory
-from .leave_one_out import LeaveOneOut, check_same, observed_of, total
+from .leave_one_out import LeaveOneOut, check_same, leave_one_out, observed_of, total
 from .summaries.summary import as_html_columns, features, free_moments, joint_test
 
-__all__ = ["Comparison", "Stack", "anova_test", "compare", "stack"]
+__all__ = ["Comparison", "LeaveOneOut", "Stack", "anova_test", "compare", "leave_one_out", "stack"]
 
 
 _LONG = 32  # characters of a label

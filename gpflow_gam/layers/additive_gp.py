@@ -513,8 +513,10 @@ class AdditiveGP(GPHead):
         w = tf.maximum(w, 0.0)
         constant = tf.cast(self._gp.mean_function.constant, mean.dtype)
         weight *= tf.cast(scale, weight.dtype)
-        sites = DataSites(weight * w, weight * (g + w * at))
-        return rows, [tf.stop_gradient(x) for x in sums_of(self._gp, phi, sites, constant)]
+        # without the constant from the start, which single precision would not have both ways
+        sites = DataSites(weight * w, weight * (g + w * (at - constant)))
+        sums = sums_of(self._gp, phi, sites, tf.zeros_like(constant))
+        return rows, [tf.stop_gradient(x) for x in sums]
 
     def _null_model(self, Y: tf.Tensor, weight: tf.Tensor) -> list[tf.Tensor]:
         """
