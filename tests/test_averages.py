@@ -88,6 +88,19 @@ def test_averages_are_over_all_rows_of_a_fit_and_its_rare_levels():
         np.testing.assert_allclose(shares, spread / spread.sum(), rtol=0.1)
 
 
+@pytest.mark.slow
+def test_every_one_of_many_groups_is_there_in_many_settings():
+    rng, n = np.random.default_rng(4), 18_000
+    data = pd.DataFrame({"x": rng.uniform(size=n), "id": rng.integers(0, 300, n).astype(str)})
+    data["y"] = np.sin(6.0 * data["x"]) + 0.3 * rng.normal(size=n)
+    gam = gg.GAM("y ~ s(x) + (1 | id)").fit(data)
+    at = np.linspace(0.0, 1.0, 60)
+    result = gam.avg_predictions(by="id", at={"x": at}, num_samples=32)
+    expected = gam.predict(pd.DataFrame({"x": 0.0, "id": result["id"][result["x"] == 0.0]}))
+    assert len(expected) == 300
+    np.testing.assert_allclose(result["estimate"][result["x"] == 0.0], expected, rtol=1e-9)
+
+
 def test_classes_have_averages_each(softmax):
     result = softmax.avg_predictions(at={"g": ["a", "c"]}, num_samples=64)
     for label, own in result.groupby("class"):

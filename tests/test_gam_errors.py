@@ -99,7 +99,9 @@ def test_numbered_columns_are_named_by_number(data):
     with pytest.raises(ValueError, match="groups=5: columns .* have names"):
         gg.GAM(s("temp")).fit(data, "y", criterion="ncv", groups=5)
     X = data[["temp", "hum"]].to_numpy()
-    by_number = gg.GAM(s(0), weights=1).fit(X, data["y"], max_iterations=5).predict(X)
+    gam = gg.GAM(s(0), weights=1).fit(X, data["y"], max_iterations=5)
+    assert list(gam.avg_slopes(np.array([0]), num_samples=32)["column"]) == [0]
+    by_number = gam.predict(X)
     named = gg.GAM(s("temp"), weights="hum").fit(data, "y", max_iterations=5).predict(data)
     np.testing.assert_array_equal(by_number, named)
 

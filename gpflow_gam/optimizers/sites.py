@@ -198,7 +198,7 @@ class NaturalGradient:
             raise ValueError(f"rho must be in (0, 1]; got {rho}.")
         self.rho, self.signed = rho, signed
         # not on the model: a module that holds a tf.function cannot be copied
-        self._compiled: dict[tuple[Any, ...], tuple[Callable[..., Any], Sequence[Any]]] = {}
+        self._compiled: dict[tuple[AdditiveSVGP, bool], tuple[Any, ...]] = {}
 
     def step(self, model: AdditiveSVGP, data: RegressionData, rho: float | None = None) -> SiteStep:
         """
@@ -216,14 +216,13 @@ class NaturalGradient:
         check_sites(model)
         data = checked_data(data, model.kernel, model.likelihood)
         step_size = tf.constant(self.rho if rho is None else rho, dtype=data[0].dtype)
-        # parts may be replaced, and are kept for their ids to stay theirs
-        parts = model.kernel, model.likelihood, model.mean_function, *model.variables
-        key = model, self.signed, model.num_data, *map(id, parts)
-        if key not in self._compiled:
+        key, parts = (model, self.signed), (model.kernel, model.likelihood, model.mean_function)
+        kept, number, compiled = self._compiled.get(key, ((), None, None))
+        if list(map(id, kept)) != list(map(id, parts)) or number != model.num_data:
             step = functools.partial(_site_step, model, signed=self.signed)
             compiled = tf.function(step, reduce_retracing=True, autograph=False)
-            self._compiled[key] = compiled, parts
-        elbo, negative = self._compiled[key][0](data[0], data[1], step_size)
+            self._compiled[key] = parts, model.num_data, compiled
+        elbo, negative = compiled(data[0], data[1], step_size)
         return SiteStep(float(elbo), int(negative))
 
 

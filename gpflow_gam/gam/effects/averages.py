@@ -28,7 +28,11 @@ from .effect import STEP, as_table, stacked_frame
 from .posterior import equal_tailed, places_of, predictor_draws, simultaneous_bands
 
 _ROWS = 2000  # rows of the fit, at random, that tell how far posterior draws are apart
-_MOST_OWN = 2 * 10**5  # rows of the fit times settings of columns that estimates look at
+_MOST_OWN = 10**5
+"""
+Rows of the fit that estimates look at; over the square of the number of settings, as differences
+between settings of the same rows vary less.
+"""
 _MOST = 10**6  # the same of rows that are given
 _MOST_DRAWN = 2 * 10**7  # rows times draws, where each row is looked at by itself
 
@@ -410,13 +414,14 @@ class Averaging:
         """Estimates and S draws in G settings of rows, over B groups, [1 + S, G, B, K]."""
         fit, X, number = self.fit, rows.X, len(settings)
         own = rows.table is None
-        few = _some(weights, max(_ROWS, _MOST_OWN // number)) if own else slice(None)
-        X, weights = X[few], weights[:, few]
-        if number * len(X) > _MOST:
+        if number * (min(len(X), _ROWS) if own else len(X)) > _MOST:
             raise ValueError(
                 f"{len(X)} rows of data in {number} settings are more than {_MOST} to average "
                 "over; pass fewer rows, such as data.sample(2000), or fewer values."
             )
+        if own:
+            few = _some(weights, max(_ROWS, _MOST_OWN // number**2))
+            X, weights = X[few], weights[:, few]
         estimates = np.stack([self._estimated(setting(X)) for setting in settings])
         estimate, shift = _averaged(estimates, weights, total), np.array(0.0)
         if own and len(X) > _ROWS:

@@ -253,6 +253,8 @@ def _carry(known: dict[str, AnyNDArray], trained: tf.Module | None, new: tf.Modu
             value = user.numpy()
         if value.shape == tuple(parameter.shape):
             parameter.assign(value)
+            if user is not None and held and user.transform == parameter.transform:  # to the bit
+                parameter.unconstrained_variable.assign(user.unconstrained_variable)
             set_trainable(parameter, not held)
 
 

@@ -451,13 +451,15 @@ class FittedGAM:
 
 
 def sampled(strata: AnyNDArray, limit: int, least: int = 100) -> AnyNDArray:
-    """Indices of about so many rows at random, in proportion to strata [N], with ``least`` each."""
+    """Indices of about so many rows at random, by strata [N], of each ``least`` if they are few."""
     if len(strata) <= limit:
         return np.arange(len(strata))
     # no even steps, which may be in step with hours or weekdays
     order = np.random.default_rng(0).permutation(len(strata))
     before = pd.Series(strata[order]).groupby(strata[order]).cumcount().to_numpy()
-    each = np.maximum(least, limit * np.bincount(strata) / len(strata))
+    counts = np.bincount(strata)
+    least = min(least, -(-limit // np.count_nonzero(counts)))
+    each = np.maximum(least, limit * counts / len(strata))
     return np.sort(order[before < each[strata[order]]])
 
 

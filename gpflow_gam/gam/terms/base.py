@@ -437,10 +437,8 @@ def as_columns(argument: str, names: Any) -> list[Column]:
     if one is not None:
         return [one]
     given = list(names) if isinstance(names, Iterable) else [names]
-    # but for an Index of pandas, an array of numbers holds values
-    array = hasattr(names, "dtype") and not hasattr(names, "get_indexer")
-    if array and not all(isinstance(name, str) for name in given):
-        given = [names]
+    if argument == "offset" and hasattr(names, "dtype"):  # an array of numbers holds values
+        given = given if all(isinstance(name, str) for name in given) else [names]
     return [one_column(argument, name) for name in given]
 
 
