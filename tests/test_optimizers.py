@@ -299,7 +299,7 @@ def test_a_variance_that_begins_far_too_large_comes_down(route, rng):
 
 
 def test_slow_rounds_go_on_until_little_is_left(rng):
-    """Sites and a Gamma's shape take turns, each of which leaves five sixths of what there is."""
+    """Sites and a Gamma's shape take turns, each of which gains a sixth of what is left."""
     X = rng.uniform(size=(60, 1))
     Y = rng.gamma(5.0, np.exp(1.5 + np.sin(6.0 * X)) / 5.0)
     model = gg.models.AdditiveSVGP(
