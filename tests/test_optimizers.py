@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -273,6 +274,45 @@ def test_the_level_is_learnt_by_the_mean_function(route, name, rng):
     left = np.sum(Y - model.predict_y(X)[0])
     assert abs(left) < 1e-3 * np.sum(Y)
     assert abs(float(mean.c.numpy()) - np.mean(Y if name == "normal" else np.log(Y + 0.5))) < 0.5
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("route", ["sites", "actions", "collapsed", "GPR"])
+def test_a_line_is_learnt_in_any_unit(route, unit, rng):
+    """GPR begins at the line by least squares, in units of one."""
+    x = rng.uniform(size=(100, 1))
+    y = 50.0 - 30.0 * x + np.sin(6.0 * x) + 0.1 * rng.normal(size=x.shape)
+
+    def parts(unit: float, line: np.ndarray) -> tuple[Any, ...]:
+        k = SquaredExponential(unit**2, 30.0 * unit)
+        noise = gpflow.likelihoods.Gaussian(0.1 * unit**2, variance_lower_bound=1e-6 * unit**2)
+        A = line[:1, None] * unit / (100.0 * unit)
+        mean = gpflow.functions.Linear(A, line[1:] * unit)
+        return (100.0 * unit * x, unit * y), k, noise, mean
+
+    line = np.linalg.lstsq(np.column_stack([x, np.ones(100)]), y, rcond=None)[0][:, 0]
+    data, k, noise, mean = parts(1.0, line)
+    best = gpflow.models.GPR(data, k, mean, likelihood=noise)
+    gpflow.optimizers.Scipy().minimize(best.training_loss, best.trainable_variables)
+
+    data, k, noise, mean = parts(unit, np.zeros(2))
+    terms = gg.kernels.AdditiveKernel([k])
+    Z = [100.0 * unit * np.linspace(0.0, 1.0, 20)[:, None]]
+    Z = gg.inducing_variables.AdditiveInducingVariables(Z)
+    gpflow.set_trainable(Z, False)
+    if route == "GPR":
+        model = gpflow.models.GPR(data, k, mean, likelihood=noise)
+    elif route == "actions":
+        model = gg.models.IterNCGP(data, k, noise, mean_function=mean)
+    elif route == "collapsed":
+        model = gg.models.AdditiveSGPR(data, terms, Z, 0.1 * unit**2, mean_function=mean)
+    else:
+        q = vi.OptimalPrecision()
+        model = gg.models.AdditiveSVGP(terms, noise, Z, variational=q, mean_function=mean)
+    result = gg.optimizers.fit(model, data if route == "sites" else None)
+    assert result.converged
+    bound = result.elbo + len(x) * np.log(unit)
+    assert bound == pytest.approx(float(best.log_marginal_likelihood()), abs=0.1)
 
 
 @pytest.mark.parametrize("route", ["sites", "actions", "L-BFGS"])

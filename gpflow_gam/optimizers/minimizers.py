@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, Parameter, RegressionData
-from gpflow.models import BayesianModel
+from gpflow.base import AnyNDArray, InputData, RegressionData
+from gpflow.kernels import MultioutputKernel
+from gpflow.models import BayesianModel, GPModel
 from scipy.optimize import minimize
 from tensorflow.python.framework import ops
 from tqdm.auto import tqdm
@@ -668,19 +669,23 @@ class VectorLoss:
     """A loss of variables and its gradient, compiled, as a function of one vector [K]."""
 
     # Softplus is linear where it is large: a variance of 100 feels a hundredth of the slope in its
-    # logarithm. Coordinates x of such ``parameters`` are logarithmic there: u = exp(x - 1), x > 1.
+    # logarithm. Coordinates x of such parameters of a model are logarithmic there: u = exp(x - 1),
+    # x > 1. Those of its mean function, u = unit x, do not depend on units of the data.
 
     def __init__(
         self,
         loss: Callable[[], tf.Tensor],
         variables: Sequence[tf.Variable],
-        parameters: Sequence[Parameter] = (),
+        model: BayesianModel | None = None,
+        X: InputData | None = None,
     ) -> None:
-        self.variables = list(variables)
+        self.variables, self._model, self._X = list(variables), model, X
+        parameters = () if model is None else model.trainable_parameters
         soft = {id(p.unconstrained_variable) for p in parameters if has_softplus(p)}
         sizes = [int(tf.size(v)) for v in self.variables]
         self._ends = np.cumsum(sizes)
         self._soft = np.repeat([id(v) in soft for v in self.variables], sizes)
+        self._unit = np.ones(len(self._soft))
 
         @Traced
         def evaluate() -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -695,12 +700,20 @@ class VectorLoss:
     def _unconstrained(self) -> AnyNDArray:
         return np.concatenate([np.ravel(v.numpy()) for v in self.variables]).astype(np.float64)
 
+    def measure(self) -> None:
+        """Take the units of a mean function's parameters from the present prior."""
+        if isinstance(self._model, GPModel) and self._X is not None:
+            units = _mean_units(self._model, self._X)
+            every = [units.get(id(v), np.ones(v.shape)) for v in self.variables]
+            self._unit = np.where(self._soft, 1.0, np.concatenate([np.ravel(u) for u in every]))
+
     def get(self) -> AnyNDArray:
         u = self._unconstrained()
-        return np.where(self._soft & (u > 1.0), 1.0 + np.log(np.maximum(u, 1.0)), u)
+        return np.where(self._soft & (u > 1.0), 1.0 + np.log(np.maximum(u, 1.0)), u / self._unit)
 
     def set(self, x: AnyNDArray) -> None:
-        u = np.where(self._soft & (x > 1.0), np.exp(np.clip(x - 1.0, 0.0, _HIGHEST)), x)
+        far = np.exp(np.clip(x - 1.0, 0.0, _HIGHEST))
+        u = np.where(self._soft & (x > 1.0), far, self._unit * x)
         for variable, part in zip(self.variables, np.split(u, self._ends[:-1])):
             variable.assign(part.reshape(variable.shape).astype(variable.dtype.as_numpy_dtype))
 
@@ -708,7 +721,7 @@ class VectorLoss:
         """Value and gradient where the variables are."""
         value, gradients = self._evaluate()
         flat = np.concatenate([np.ravel(g.numpy()) for g in gradients]).astype(np.float64)
-        stretch = np.where(self._soft, np.maximum(self._unconstrained(), 1.0), 1.0)
+        stretch = np.where(self._soft, np.maximum(self._unconstrained(), 1.0), self._unit)
         return float(value), stretch * flat
 
     def __call__(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
@@ -721,6 +734,34 @@ class VectorLoss:
         if not np.isfinite(value):
             raise NotPositiveDefinite
         return value, gradient
+
+
+_PROBES, _PROBED = 16, 1000  # random vectors and number of rows that units are measured with
+
+
+def _mean_units(model: GPModel, X: InputData) -> dict[int, AnyNDArray]:
+    """What moves a mean function by one prior standard deviation, by the ids of its variables."""
+    variables = model.mean_function.trainable_variables
+    if not variables:
+        return {}
+    X = tf.convert_to_tensor(X)[:: -(-X.shape[0] // _PROBED)]
+    with tf.GradientTape(persistent=True) as tape:
+        mean = model.mean_function(X)
+    # root mean squares of columns of the Jacobian J, as E (J' r)^2 is the diagonal of J' J for
+    # random signs r (Hutchinson 1989)
+    rng, squares = np.random.default_rng(0), [np.zeros(v.shape) for v in variables]
+    for _ in range(_PROBES):
+        signs = tf.constant(rng.choice([-1.0, 1.0], size=mean.shape), mean.dtype)
+        slopes = tape.gradient(mean, variables, signs, unconnected_gradients="zero")
+        for total, slope in zip(squares, slopes):
+            total += slope.numpy() ** 2 / (_PROBES * X.shape[0])
+    several = isinstance(model.kernel, MultioutputKernel)
+    prior = model.kernel(X, full_cov=False, **({"full_output_cov": False} if several else {}))
+    size = float(tf.reduce_mean(prior)) ** 0.5
+    return {
+        id(v): np.where((s > 0.0) & (size > 0.0), size / np.sqrt(np.maximum(s, 1e-300)), 1.0)
+        for v, s in zip(variables, squares)
+    }
 
 
 _STEP = 1e-4  # how small, against what still counts in all, a single step has to be to end a run
@@ -742,9 +783,10 @@ class LBFGS:
         self,
         loss: Callable[[], tf.Tensor],
         variables: Sequence[tf.Variable],
-        parameters: Sequence[Parameter] = (),
+        model: BayesianModel | None = None,
+        X: InputData | None = None,
     ) -> None:
-        self._loss = VectorLoss(loss, variables, parameters)
+        self._loss = VectorLoss(loss, variables, model, X)
 
     def converge(
         self, tracker: Tracker, *, max_iterations: int, tolerance: float
@@ -772,6 +814,7 @@ class LBFGS:
     def run(self, tracker: Tracker, *, max_iterations: int, tolerance: float) -> Ended:
         """One run, which ends with an iteration that gains less than ``tolerance``."""
         loss = self._loss
+        loss.measure()
         last = loss.get()
 
         def record(x: AnyNDArray, value: float) -> None:
@@ -834,8 +877,9 @@ def fit_lbfgs(
         if not model.trainable_variables:
             return tracker.result(True, "nothing is trainable", -float(closure()))
         try:
-            learnt = model.trainable_variables, model.trainable_parameters
-            converged, message = LBFGS(closure, *learnt).converge(
+            held = getattr(model, "data", None) if data is None else data
+            X = held[0] if isinstance(held, tuple) else None
+            converged, message = LBFGS(closure, model.trainable_variables, model, X).converge(
                 tracker, max_iterations=max_iterations, tolerance=tracker.tolerance
             )
         except (StopFit, KeyboardInterrupt) as error:

@@ -236,8 +236,8 @@ class _Learning:
         kept = self._optimiser
         if kept is None or model.state.actions.shape[0] > kept[0].S.shape[0]:
             held = _FixedActionsBound(model)
-            learnt = self.variables, model.trainable_parameters
-            kept = self._optimiser = held, LBFGS(held.loss, *learnt)
+            lbfgs = LBFGS(held.loss, self.variables, model, model.data[0])
+            kept = self._optimiser = held, lbfgs
         kept[0].hold()
         return kept[1]
 

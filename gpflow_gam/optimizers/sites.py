@@ -353,7 +353,7 @@ class _Sites:
             return collected(model, model.blocks.cholesky(), data[0], sites)
 
         self._visit, self._remember, self._collect = visit, remember, collect
-        self._lbfgs = LBFGS(loss, model.trainable_variables, model.trainable_parameters)
+        self._lbfgs = LBFGS(loss, model.trainable_variables, model, data[0])
         self.present = SiteSums(*family.sites(model.blocks.cholesky()))
 
     def improve(self, tracker: Tracker, step: float, max_iterations: int) -> None:
