@@ -561,6 +561,31 @@ def heads(results: Results) -> Any:
     return figure
 
 
+def epochs(results: Results) -> Any:
+    figure, axes = canvas(1, 2, 3.4, sharey=True)
+    problems = dict.fromkeys(of(results, "epochs", "problem"))
+    looks = {name: LOOKS[method] for name, method in zip(problems, LOOKS)}
+    at = [1, 2, 5, 10, 20, 40]
+    for (ax, batch), (name, (colour, marker)) in itertools.product(
+        zip(axes.flat, ("32", "128")), looks.items()
+    ):
+        of_head = {
+            row["head"]: [row[f"NLL after {k}"] for k in at]
+            for row in results["epochs"]["rows"]
+            if (row["problem"], str(row["batch"])) == (name, batch)
+        }
+        for head in [h for h in of_head if h != "Dense"]:
+            ratios = [own / dense for own, dense in zip(of_head[head], of_head["Dense"])]
+            style = ":" if "," in head else "-"
+            ax.semilogx(at, ratios, style, color=colour, marker=marker, markersize=5)
+        ax.axhline(1.0, color="0.5", linewidth=1.0)
+        ax.set(title=f"batches of {batch}", xlabel="epochs", ylim=(0.0, 2.2))
+        ticks(ax.xaxis, at)
+    axes[0, 0].set_ylabel("held-out NLL, ratio to Dense")
+    legend(figure, looks, "-")
+    return figure
+
+
 def iterncgp(results: Results) -> Any:
     figure, (axes,) = canvas(1, 2, 3.2)
     looks = {"IterNCGP": LOOKS["ours"], "SVGP": LOOKS["mgcv"]}
@@ -624,6 +649,7 @@ DRAWN: dict[str, tuple[Callable[[Results], Any], str, str]] = {
     "accuracy": (accuracy, "accuracy", "tables tables_more"),
     "scaling": (scaling, "scaling", "speed_files speed_poisson"),
     "heads": (heads, "heads", "heads_digits heads_leaves"),
+    "epochs": (epochs, "", "epochs"),
     "iterncgp": (iterncgp, "iterncgp", "iterncgp_anytime_1e5 iterncgp_rough_1e5"),
     "serving": (serving, "serving", "portable"),
     "losses": (losses, "", " ".join(names for _, names in TOPICS.values())),
