@@ -144,7 +144,7 @@ def formats(number: int, calls: int, peers: str | None) -> list[dict[str, Any]]:
 
 def compared(gam: gg.GAM, served: gg.serving.Served, data: dict[str, Any], repeats: int) -> Any:
     """Median seconds of each way."""
-    signature, arguments = served.signatures["predict"], served.arguments(data)
+    signature, arguments = served.signatures["predict"], served._arguments(data)
     calls = {
         "SavedModel": lambda: signature(**arguments)["response"].numpy(),
         "serving.load": lambda: served.predict(data),

@@ -285,7 +285,7 @@ def test_description_and_names(counts):
     loaded = tf.saved_model.load(str(path))
     kinds = {"predict", "predict_components", "sample"}
     assert set(loaded.signatures) == {*kinds, "serving_default"}
-    default = loaded.signatures["serving_default"](**served.arguments(new(2)))
+    default = loaded.signatures["serving_default"](**served._arguments(new(2)))
     np.testing.assert_array_equal(default["mean"], served.predict(new(2))["mean"])
 
 

@@ -214,7 +214,7 @@ def test_bad_formulas(formula, message):
         (lambda: te("x", "z", bs=("se",)), "one value or one a column"),
         (lambda: factor("g", unseen="guess"), "unseen must be 'error' or 'prior'"),
         (lambda: s(-1), "count from 0"),
-        (lambda: s("x", bs="cyclic", kernel=gpflow.kernels.RBF()), "not both"),
+        (lambda: s("x", bs="se", kernel=gpflow.kernels.RBF()), "of your own.*leave it or bs out"),
         (lambda: s("x") + s("x"), "there twice"),
         (lambda: s("g", "x", bs="re"), r"takes one column.*random_effect\('g', by=...\)"),
         (lambda: random_effect("g", "g"), "names a column twice"),

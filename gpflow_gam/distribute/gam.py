@@ -233,11 +233,7 @@ def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
     solution, data = fit.solution, fit.data
     assert solution is not None
     assert isinstance(data, CodedData)
-    known, L = data.mean(fit.spec), fit.num_predictors
-    sums, mass = np.zeros(L), 0.0
-    for at, w in data.weights():
-        sums, mass = sums + w @ known[at], mass + float(w.sum())
-    sums, count = communicator.total([sums, mass])
+    offset = fit.mean_offset()
     discrepancies = fit.discrepancies()
     K = sum(int(np.size(p)) for p in fit.model.likelihood.trainable_parameters)
     R, L = solution.data.shift.shape
@@ -245,9 +241,7 @@ def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
     bytes_ = bytes_of_pass(R, L, E, None if solution.bound is not None else K)
     told = Communication(communicator.number, bytes_, communicator.reductions, communicator.bytes)
     communicator.close(_CLOSED)
-    data = dataclasses.replace(
-        data, offset=sums / count, discrepancies=discrepancies, communication=told
-    )
+    data = dataclasses.replace(data, offset=offset, discrepancies=discrepancies, communication=told)
     return dataclasses.replace(fit, data=data)
 
 

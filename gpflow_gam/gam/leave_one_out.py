@@ -169,20 +169,15 @@ class ShapedCavities:
         return Projection(mean, covariance, self._inequalities[output])
 
     def one_by_one(self) -> Iterator[tuple[AnyNDArray, Cavity]]:
-        r"""
-        Every row without its own site.
-
-        A draw u of the Gaussian is the optimum of data with noise added, and so is its projection,
-        which is linear in them as long as the inequalities that hold it stay the same ones. With
-        :math:`h, h_A` the variance at the row without and with those held to equality, w and s
-        the site's precision and shift, and :math:`a_A` the projected draw there, it is
-
-        .. math:: (a_A - h_A b) / (1 - w h_A), \quad b = s + w (a - \mu) / (1 + \sqrt{1 - w h})
-
-        without the row: by Sherman & Morrison (1950), a - mu being the draw's deviation from the
-        mean. A row that says much of its predictor may decide which inequalities hold it: these few
-        are projected anew.
-        """
+        """Every row without its own site."""
+        # A draw u of the Gaussian is the optimum of data with noise added, and so is its
+        # projection, linear in them while the inequalities that hold it stay the same ones. With h
+        # and h_A the variance at the row without and with those held to equality, w and s the
+        # site's precision and shift, a_A the projected draw there and a - mu the draw's deviation
+        # from the mean, it is
+        #     (a_A - h_A b) / (1 - w h_A),    b = s + w (a - mu) / (1 + sqrt(1 - w h))
+        # without the row (Sherman & Morrison 1950). A row that says much of its predictor may
+        # decide which inequalities hold it: these few are projected anew.
         given, number = self._posterior, len(self._sites.weight)
         outputs = range(self._sites.weight.shape[1])
         result = [self._projection(i, *given.moments(i)).draws(_DRAWS) for i in outputs]

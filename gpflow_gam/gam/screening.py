@@ -86,18 +86,12 @@ def product(parts: tuple[Features, ...], max_rank: int = MAX_RANK) -> Features:
 
 @check_shapes("scores: [R]", "curvatures: [R]")
 def evidence_gain(scores: AnyNDArray, curvatures: AnyNDArray) -> tuple[float, float]:
-    r"""
-    Gain in log evidence by a component whose variance is optimised, and that variance.
-
-    Beside a Gaussian model of precision P = (K + W^{-1})^{-1}, a component of covariance v B B'
-    adds
-
-    .. math:: \frac12 \sum_r \left[ \frac{v c_r^2}{1 + v \lambda_r} - \log(1 + v \lambda_r) \right]
-
-    to the log evidence (Rasmussen & Williams 2006, eq. 2.30, and the matrix determinant lemma),
-    where B'P B = Q diag(lambda) Q' and c = Q'B'alpha, alpha = P (y - m): its slope at v = 0 is the
-    score test's statistic.
-    """
+    """Gain in log evidence by a component whose variance is optimised, and that variance."""
+    # Beside a Gaussian model of precision P = (K + W^-1)^-1 a component of covariance v B B' adds
+    #     sum_r [v c_r^2 / (1 + v lambda_r) - log(1 + v lambda_r)] / 2
+    # (Rasmussen & Williams 2006, eq. 2.30, and the matrix determinant lemma), where B'P B = Q
+    # diag(lambda) Q' and c = Q'B'alpha, alpha = P (y - m): its slope at v = 0 is the score test's
+    # statistic.
     largest = float(np.max(curvatures, initial=0.0))
     if largest <= 0.0:
         return 0.0, 0.0
@@ -457,7 +451,9 @@ def anova(
     and more extend the pairs that were chosen, so that no number of columns is too large to try.
 
     A column of text, categories or truth values becomes ``factor``, one of two numbers ``linear``,
-    all others ``s``.
+    all others ``s``. ``family``, ``offset``, ``weights``, ``trials`` and ``missing`` are those of
+    :class:`gpflow_gam.GAM`; ``max_interactions``, of a round, and ``min_gain`` those of
+    :func:`gpflow_gam.gam.screening.screen_interactions`.
 
     :param columns: their names, or indices; with ``data`` None takes all that vary, but the
         response, offsets, weights and trials.
@@ -470,17 +466,6 @@ def anova(
     :param levels: columns of levels, where there are no data to tell by.
     :param data: as in :meth:`gpflow_gam.GAM.fit`.
     :param y: the response: a column's name, or N values.
-    :param family: of the response, as ``offset``, ``weights``, ``trials`` and ``missing`` are, an
-        argument of :class:`gpflow_gam.GAM`.
-    :param offset: columns added to the predictor.
-    :param weights: a column: how often each row counts.
-    :param trials: a column, of binomial responses.
-    :param missing: ``"error"``, ``"drop"`` or ``"impute"``.
-    :param max_interactions: how many a round proposes at most; twice the number of columns by
-        default.
-    :param min_gain: the least log evidence [nats]; by default a guard against interactions that are
-        not there. 0 takes all that add evidence, and leaves shrinkage to their prior: better
-        predictions where interactions are many.
     :param rounds: screens at most: after the first, the GAM is fitted with what was chosen and the
         others are scored beside it, until none stands out. With large interactions in, the noise is
         smaller and smaller ones are found.

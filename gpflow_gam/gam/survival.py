@@ -377,12 +377,9 @@ class SurvivalCurves(Inspected):
         Mean times up to given ones: areas under the survival curves of new rows.
 
         What is lost on average before a time, in the response's unit; a measure of differences
-        that needs no proportional hazards (Royston & Parmar 2013).
+        that needs no proportional hazards (Royston & Parmar 2013). ``data``, ``times``, ``level``
+        and ``unconditional`` are as of :meth:`survival`.
 
-        :param data: as in :meth:`predict`.
-        :param times: [T], the times to which the means are restricted, as in :meth:`survival`.
-        :param level: probability of the credible interval of each mean.
-        :param unconditional: as in :meth:`survival`.
         :return: as :meth:`survival`; ``time`` is the restriction.
         :raises ValueError: as :meth:`survival`; responses that may be negative.
         """

@@ -219,11 +219,9 @@ class Tables:
     # --- joint uncertainty -----------------------------------------------------------------------
 
     def roots(self) -> tuple[list[list[Axis]], list[AnyNDArray], int] | None:
-        """
-        Axes of each component, the constant's first, and of each point a row whose weighted sums
-        have the predictor's variance for their squared norm, [L, K, R]; None where points are too
-        many.
-        """
+        """Axes of each component, the constant's first, and roots [L, K, R]; None if too many."""
+        # a row of a root is a point's: weighted sums of rows have the predictor's variance for
+        # their squared norm
         every = [*self.constants, *self.components]
         axes = [self._root_axes(c) for c in every]
         if sum(np.prod([len(a.points) for a in each], dtype=int) for each in axes) > _MOST_ROOTS:

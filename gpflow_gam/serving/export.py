@@ -80,16 +80,11 @@ class Served:
         return self._call("sample", data, num_samples=number, seed=seeded)
 
     def _call(self, name: str, data: Any, **more: tf.Tensor) -> dict[str, AnyNDArray]:
-        outputs = self.signatures[name](**self.arguments(data), **more)
+        outputs = self.signatures[name](**self._arguments(data), **more)
         return {key: np.asarray(value) for key, value in outputs.items()}
 
-    def arguments(self, data: Any) -> dict[str, tf.Tensor]:
-        """
-        The inputs of a signature, by name.
-
-        :param data: as of :meth:`predict`.
-        :raises ValueError: a column that is not there or of another type.
-        """
+    def _arguments(self, data: Any) -> dict[str, tf.Tensor]:
+        """The inputs of a signature, by name."""
         inputs = self.description["inputs"]
         if self.description["kind"] == "keras":
             return _tensors(data, inputs)

@@ -1,9 +1,4 @@
-"""
-ONNX and LiteRT files, by tf2onnx and TensorFlow's converter.
-
-Both get a graph of constants and plain operations: neither has all of TensorFlow's, ONNX Runtime
-has some in single precision only, and neither factorises matrices.
-"""
+"""ONNX and LiteRT files, by tf2onnx and TensorFlow's converter."""
 
 from __future__ import annotations
 
@@ -64,7 +59,8 @@ def graph_bytes(source: Servable, suffix: str, level: float) -> bytes:
 
 def plain_function(function: Any, dtype: tf.DType) -> Any:
     """A function by constants and operations that other formats have, its doubles of a type."""
-    # tables of the process, which are none of its and which TensorFlow warns of
+    # Other formats lack some of TensorFlow's operations, ONNX Runtime has some in single precision
+    # only, and none factorises matrices. Tables of the process are none of its: TensorFlow warns.
     function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
     frozen = convert_variables_to_constants_v2(function, aggressive_inlining=True)
     operations = _of_inputs(frozen)
@@ -236,11 +232,6 @@ def _atan2(op: tf.Operation, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     return tf.where(y < 0.0, -angle, angle)
 
 
-def _acos(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
-    # single precision rounds a cosine of inputs that are nearly equal to more than one
-    return _atan2(op, tf.sqrt(tf.maximum((1.0 - x) * (1.0 + x), 0.0)), x)
-
-
 def _diag_part(op: tf.Operation, x: tf.Tensor, k: Any = None, padding: Any = None) -> tf.Tensor:
     if k is not None and np.any(tf.get_static_value(k)):
         raise ValueError(f"model: {op.name} takes other diagonals, which no other format has.")
@@ -249,7 +240,8 @@ def _diag_part(op: tf.Operation, x: tf.Tensor, k: Any = None, padding: Any = Non
 
 def _matmul(op: tf.Operation, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     flags = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
-    x, y = (_transposed(v) if op.get_attr(flag) else v for v, flag in zip((x, y), flags))
+    turned = tf.linalg.matrix_transpose
+    x, y = (turned(v) if op.get_attr(flag) else v for v, flag in zip((x, y), flags))
     return _product(x, y)
 
 
@@ -260,13 +252,8 @@ def _product(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return x * y
     # and its converter cannot reshape what has two unknown sizes
     if y.shape[-1] == 1 and list(x.shape).count(None) > 1:
-        return tf.reduce_sum(x * _transposed(y), axis=-1, keepdims=True)
+        return tf.reduce_sum(x * tf.linalg.matrix_transpose(y), axis=-1, keepdims=True)
     return tf.matmul(x, y)
-
-
-def _transposed(x: tf.Tensor) -> tf.Tensor:
-    rank = x.shape.rank
-    return tf.transpose(x, [*range(rank - 2), rank - 1, rank - 2])
 
 
 # Converters turn the negation of ``<`` into ``>=``, which NaN does not satisfy either; only that of
@@ -281,7 +268,8 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "Erfc": _erfc,
     "Lgamma": _lgamma,
     "Atan2": _atan2,
-    "Acos": _acos,
+    # single precision rounds a cosine of inputs that are nearly equal to more than one
+    "Acos": lambda op, x: _atan2(op, tf.sqrt(tf.maximum((1.0 - x) * (1.0 + x), 0.0)), x),
     "MatrixDiagPartV3": _diag_part,
     "MatMul": _matmul,
     "BatchMatMulV2": _matmul,
@@ -295,10 +283,6 @@ OPSET, IR_VERSION = 18, 8  # older runtimes refuse newer ones
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def _log(context: Any, node: Any, name: str, args: Any) -> Any:
-    return node
-
-
 def _top_k(context: Any, node: Any, name: str, args: Any) -> Any:
     k = np.ravel(node.inputs[1].get_tensor_value()).astype(np.int64)
     context.replace_input(node, node.input[1], context.make_const(f"{name}_k", k).output[0], 1)
@@ -306,7 +290,7 @@ def _top_k(context: Any, node: Any, name: str, args: Any) -> Any:
     return node
 
 
-_IN_DOUBLE: dict[str, Any] = {"Log": (_log, []), "TopKV2": (_top_k, [])}
+_IN_DOUBLE: dict[str, Any] = {"Log": (lambda context, node, *_: node, []), "TopKV2": (_top_k, [])}
 """What tf2onnx would compute in single precision."""
 
 

@@ -136,11 +136,8 @@ class Answers:
         return values[..., 0] if self.posterior.num_latent_gps == 1 else values
 
     def predict(self, X: tf.Tensor, level: float) -> dict[str, tf.Tensor]:
-        """
-        ``mean`` and ``variance`` of the predictor, [N] or [N, L]; ``response``, ``lower`` and
-        ``upper``, the expected response and its credible interval, [N] or [N, K]; of several
-        predictors ``mean_lower`` and ``mean_upper``, intervals of each, [N, L].
-        """
+        """Moments of the predictor, [N] or [N, L], and the expected response, [N] or [N, K]."""
+        # with credible intervals: of the response, and of several predictors of each
         likelihood, L = unwrapped(self.likelihood), self.posterior.num_latent_gps
         joint = self.posterior.couples_outputs
         mean, cov = self.posterior.predict_f(X, full_output_cov=joint)
@@ -189,11 +186,7 @@ def _scaled(values: tf.Tensor, factor: AnyNDArray, shift: AnyNDArray | float = 0
 
 
 class Servable(abc.ABC):
-    """
-    A fitted model as functions of tensors, which are traced.
-
-    All is in double precision. Tensors that do not depend on inputs belong in ``__init__``.
-    """
+    """A fitted model as traced functions in double precision; constants are ``__init__``'s."""
 
     inputs: tuple[Input, ...]  # the arguments, in order
     heads: dict[str, Answers]  # by what their outputs' names begin with; "" of a single one
@@ -589,10 +582,8 @@ class NetworkServable(Servable):
     def _cannot(self, why: str) -> str:
         return (
             f"{self.model.name} has to return what its heads return and nothing else, each called "
-            "once, on what Keras layers or functions of TensorFlow compute outside of a "
-            "tf.function, a loop or a condition; what comes behind or beside heads would not be "
-            "served. Export keras.Model(inputs, head(features)), which may have several heads for "
-            "outputs, or all of the network, without draws and components, by model.export(path). "
+            "once, outside of a tf.function, a loop or a condition; export keras.Model(inputs, "
+            "head(features)), or without draws and components by model.export(path). "
             f"({why})"
         )
 

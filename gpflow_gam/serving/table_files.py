@@ -295,11 +295,9 @@ def _sql(model: Model, table: str) -> str:
 def _sql_table(
     name: str, title: str, pieces: Pieces, xs: Sequence[str]
 ) -> tuple[str, str, list[str]]:
-    """
-    A table of pieces, how rows find theirs, and formulas of its L values. Where there are several
-    axes each has a table of its own, so that pieces are found by their numbers, which databases
-    look up: a surface has thousands of pieces, and comparing a row with each is slow.
-    """
+    """A table of pieces, how rows find theirs, and formulas of its L values."""
+    # Of several axes each has a table of its own, so that pieces are found by their numbers, which
+    # databases look up: a surface has thousands, and comparing a row with each is slow.
     alone = len(xs) == 1
     axes, joins, at = [], [], {}
     for i, (x, lows) in enumerate(zip(xs, pieces.lows)):

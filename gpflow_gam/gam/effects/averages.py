@@ -19,7 +19,7 @@ from ...threads import one_blas_thread
 from ..fits import FittedGAM
 from ..fits.fitted import CENTRAL, Inspected, Scale, meaningful, sampled, warn_if_far
 from ..fits.prediction import Part, Prediction, Selection, known_part, part_of
-from ..fits.reading import in_memory
+from ..fits.reading import check_weights, in_memory
 from ..frames.encoding import Element, Holes, LevelColumn, NumericColumn, filled
 from ..frames.table import Table, check_no_place
 from ..terms.base import Column, as_columns, one_column, variables_of
@@ -77,11 +77,7 @@ def population(
     counts = np.ones(table.num_rows)
     if weights is not None:
         counts = NumericColumn(weights, "the weights").encode(table)
-        if np.any(counts < 0.0):
-            raise ValueError(
-                f"weights {weights!r} must not be negative; got {counts.min():g} in row "
-                f"{table.place(counts.argmin())}."
-            )
+        check_weights(weights, counts.min(), f" in row {table.place(counts.argmin())}")
     X = fit.encode(table, names_read)
     warn_if_far(fit, X, names_read)
     places = np.arange(table.num_rows) if table.origin is None else table.origin
@@ -369,13 +365,10 @@ def _averaged(values: AnyNDArray, weights: Any, total: bool) -> AnyNDArray:
 
 
 class Averaging:
-    """
-    Averages of the expected response, or of the predictor, over rows.
+    """Averages of the expected response, or of the predictor, over rows."""
 
-    Estimates are at the fitted hyperparameters: means over rows of what is predicted. Draws are of
-    whole functions, one for all rows and settings, at draws of the hyperparameters, so that sums
-    and differences of averages have the uncertainty that they have.
-    """
+    # Estimates are at the fitted hyperparameters. Draws are of whole functions, one for all rows
+    # and settings, so that sums and differences of averages have the uncertainty that they have.
 
     def __init__(
         self,
@@ -582,6 +575,8 @@ class Averager(Inspected):
         With ``total=True`` they are added up: over the cells of a grid, with ``weights=`` their
         areas and ``by="year"``, it is the index of abundance of a survey, as ``get_index`` of R's
         sdmTMB. Its uncertainty is that of the sum, of which errors that cells share are the most.
+        ``scale``, ``level``, ``unconditional``, ``num_samples`` and ``seed`` are as of
+        :meth:`partial_dependence`.
 
         :param data: rows to average over, as of :meth:`partial_dependence`.
         :param by: columns of the data: an average for each combination of their values.
@@ -590,11 +585,6 @@ class Averager(Inspected):
         :param weights: a column of ``data`` by which rows count, in place of the GAM's weights.
         :param total: whether rows are added up, rather than averaged; ``data`` must then be given
             and complete, as a row that is left out would be missing from the sum.
-        :param scale: ``"response"``, or ``"link"`` for the predictor.
-        :param level: probability of the credible interval.
-        :param unconditional: whether intervals allow for uncertain hyperparameters.
-        :param num_samples: posterior draws.
-        :param seed: the GAM's own by default.
         :return: a row an average: the columns of ``at`` and ``by``, ``estimate``, ``se``,
             ``lower``, ``upper``; ``class`` (or ``predictor``) where there are several.
         :raises TypeError, ValueError: naming the argument or column.
@@ -628,6 +618,9 @@ class Averager(Inspected):
         """
         Average effects of changing a column (``avg_comparisons`` of marginaleffects).
 
+        ``scale``, ``level``, ``unconditional``, ``num_samples`` and ``seed`` are as of
+        :meth:`partial_dependence`.
+
         :param columns: one column, several, or a mapping of each to what is compared. A column of
             numbers is moved by one, or by the step that is given, as ``{"x": 0.1}``; of a pair
             ``{"x": (2, 5)}`` the second value is compared with the first. Levels are compared with
@@ -635,11 +628,6 @@ class Averager(Inspected):
         :param data: rows to average over, as of :meth:`partial_dependence`.
         :param by: columns of the data: comparisons for each combination of their values.
         :param comparison: ``"difference"`` of averages, or their ``"ratio"``.
-        :param scale: ``"response"``, or ``"link"`` for the predictor.
-        :param level: probability of the credible interval.
-        :param unconditional: whether intervals allow for uncertain hyperparameters.
-        :param num_samples: posterior draws.
-        :param seed: the GAM's own by default.
         :return: a row a comparison: ``column``, ``contrast``, the columns of ``by``, ``estimate``,
             ``se``, ``lower``, ``upper``; ``class`` (or ``predictor``) where there are several.
         :raises ValueError: naming the argument or column.
@@ -681,15 +669,12 @@ class Averager(Inspected):
 
         The slope is that of the whole prediction: of all terms that read the column, and past the
         link. It is a central difference over a small share of the column's span, or its period.
+        ``scale``, ``level``, ``unconditional``, ``num_samples`` and ``seed`` are as of
+        :meth:`partial_dependence`.
 
         :param columns: columns of numbers; all that terms read by default.
         :param data: rows to average over, as of :meth:`partial_dependence`.
         :param by: columns of the data: averages for each combination of their values.
-        :param scale: ``"response"``, or ``"link"`` for the predictor.
-        :param level: probability of the credible interval.
-        :param unconditional: whether intervals allow for uncertain hyperparameters.
-        :param num_samples: posterior draws.
-        :param seed: the GAM's own by default.
         :return: a row a slope, in units of the response (or predictor) per unit of the column:
             ``column``, the columns of ``by``, ``estimate``, ``se``, ``lower``, ``upper``; ``class``
             (or ``predictor``) where there are several.
@@ -713,13 +698,11 @@ class Averager(Inspected):
         """
         Slopes of the expected response at each row (``slopes`` of marginaleffects).
 
+        ``scale``, ``level``, ``unconditional``, ``num_samples`` and ``seed`` are as of
+        :meth:`partial_dependence`.
+
         :param columns: columns of numbers; all that terms read by default.
         :param data: N rows; by default those of the fit, or 2000 of them at random.
-        :param scale: ``"response"``, or ``"link"`` for the predictor.
-        :param level: probability of the credible interval.
-        :param unconditional: whether intervals allow for uncertain hyperparameters.
-        :param num_samples: posterior draws.
-        :param seed: the GAM's own by default.
         :return: as :meth:`avg_slopes`, with ``row``, its number among those of ``data``, or among
             those that the fit kept, for each column. With ``missing="drop"`` rows that lack a value
             are left out; the fit numbers the others anew.
@@ -749,6 +732,8 @@ class Averager(Inspected):
         together. ``gam.hypotheses([-1, 1], {"x": [0.2, 0.8]}, terms="s(x)", scale="link")`` asks
         whether ``s(x)`` is higher at .8 than at .2; ``lambda f: x[f.argmax()]``, at a grid ``x``,
         where its maximum is.
+        ``scale``, ``level``, ``unconditional``, ``num_samples`` and ``seed`` are as of
+        :meth:`partial_dependence`.
 
         :param quantities: N weights of predictions in a sum, or a function that makes a number of
             an array of N predictions ([N, K] where there are K classes or predictors), NaN where
@@ -757,11 +742,6 @@ class Averager(Inspected):
         :param null: a value with which quantities are compared.
         :param terms: the terms that count, as in :meth:`predict`, beside intercept and offsets;
             columns that others read need not be there.
-        :param scale: ``"response"``, or ``"link"`` for the predictor.
-        :param level: probability of the credible interval.
-        :param unconditional: whether intervals allow for uncertain hyperparameters.
-        :param num_samples: posterior draws.
-        :param seed: the GAM's own by default.
         :return: a row a quantity: ``quantity``, its name, where there are names; ``estimate``,
             ``se``, ``lower``, ``upper``; ``probability``, posterior, of a value above ``null``;
             ``defined``, the share of draws in which it is not NaN, of which the others are.

@@ -744,11 +744,8 @@ class Effects(Inspected):
         :param reference: a level of the only factor, or levels by column (or name of the term), as
             ``{"clinic": "north"}``: the table then is of treatment contrasts. ``{}`` names none, so
             that straight lines alone move.
-        :param level: probability of the credible interval.
-        :param unconditional: whether uncertainty allows for uncertain hyperparameters, as in
-            :meth:`effects`.
-        :param fun: as in :meth:`effects`: the exponential of a slope is a ratio, of means under a
-            log link and of odds under a logit link.
+        :param fun: as in :meth:`effects`, as ``level`` and ``unconditional`` are: the exponential
+            of a slope is a ratio, of means under a log link and of odds under a logit link.
         :return: a row a coefficient: ``term``, ``predictor`` where there are several, ``column``,
             ``level``, ``estimate``, ``se``, ``lower``, ``upper``.
         :raises ValueError: naming the argument.
@@ -856,13 +853,11 @@ class Effects(Inspected):
         """
         Joint posterior draws of a component, [S, N] ([S, N, L] for several predictors).
 
-        Each draw of a term that has a shape has it.
+        Each draw of a term that has a shape has it. ``term``, ``grid`` and ``reference`` are as of
+        :meth:`effects`.
 
-        :param term: its name.
-        :param grid: where; by default an even grid over the data.
         :param num_samples: S.
         :param seed: the GAM's own by default.
-        :param reference: values with which others are compared, as in :meth:`effects`.
         :raises ValueError: an unknown effect, or a bad argument, naming it.
         :raises TypeError: ``term`` is no name.
         """
@@ -894,11 +889,8 @@ class Effects(Inspected):
 
         Hyperparameters are drawn with it. The default priors of variances say next to nothing:
         draws under them are of all sizes. With ``prior=`` of a term they show what that means.
+        ``term``, ``grid``, ``num_samples`` and ``seed`` are as of :meth:`sample_effects`.
 
-        :param term: its name.
-        :param grid: where; by default an even grid over the data.
-        :param num_samples: S.
-        :param seed: the GAM's own by default.
         :raises ValueError: an unknown effect, one with a shape, or a bad argument, naming it.
         :raises TypeError: ``term`` is no name.
         """

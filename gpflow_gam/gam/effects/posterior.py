@@ -45,12 +45,9 @@ def once_a_fit(function: Callable[[FittedGAM], T]) -> Callable[[FittedGAM], T]:
 
 @once_a_fit
 def between_moments(fit: FittedGAM) -> InducingMoments | None:
-    """
-    What other predictors, the likelihood's parameters or neighbours add: moments of mean zero.
-
-    None where they add nothing; where a term has a shape; and of fits without sums over rows, of
-    which IterNCGP's posterior has its predictors together already.
-    """
+    """Moments, of mean zero, of what other predictors, parameters or neighbours add; or None."""
+    # None where they add nothing or a term has a shape, and without sums over rows: IterNCGP's
+    # posterior has its predictors together already.
     solution, model = fit.solution, fit.model
     if solution is None or isinstance(model, IterNCGP) or fit.shaped is not None:
         return None
@@ -77,20 +74,14 @@ def joint_moments(
     blocks: Sequence[Block],
     unconditional: bool = True,
     left_open: bool = True,
-    between: bool = True,
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Mean [n, L] and covariance [L, n, n] of components at points, in the response's unit.
-
-    If ``unconditional``, the covariance allows for uncertain hyperparameters:
-    ``E[Cov(f | theta)] + Cov(E[f | theta])`` over draws of theta, around the mean at the fitted
-    ones (Wood, Pya & Saefken 2016, section 4, who linearise what is drawn here). Of the residual
-    that inducing values leave, which ``left_open`` adds, correlations between points are those at
-    the fitted hyperparameters. Without ``between`` the covariance of a predictor takes the other
-    predictors as known: for functions of several predictors, whose covariances are not kept.
-    """
+    """Mean [n, L] and covariance [L, n, n] of components at points, in the response's unit."""
+    # If unconditional, E[Cov(f | theta)] + Cov(E[f | theta]) over draws of theta, around the mean
+    # at the fitted ones (Wood, Pya & Saefken 2016, section 4, who linearise what is drawn here).
+    # What inducing values leave, which left_open adds, has the correlations of the fitted
+    # hyperparameters.
     mean, covariance = _moments(fit, blocks, unconditional, left_open)
-    if unconditional and between:
+    if unconditional:
         covariance = covariance + _between(fit, blocks)
     factor, _ = fit.units
     return factor * mean, factor[:, None, None] ** 2 * covariance
@@ -226,17 +217,14 @@ class _Carrier(NamedTuple):
 
 
 class Averaged:
-    """
-    The posterior over inducing values V at the fitted hyperparameters, with two covariances.
+    """The posterior over inducing values V at the fitted hyperparameters, with two covariances."""
 
-    At a draw of the hyperparameters a component has other features. Its values at the inducing
-    inputs, carried over to the features of the fit, are what the draw says of V; the covariance is
-    the mean of theirs plus that of their means around the fitted one (:func:`joint_moments`).
-    Standard errors are then within about 1 % of what the draws themselves give, mostly within 5 %
-    for functions of several columns. Where that would not do, outside a column's data and in empty
-    corners, every draw is asked itself. Each component takes the features, of the fit or of a draw,
-    that carry all draws best, as those of a vanished variance carry nothing.
-    """
+    # A component's values at the inducing inputs at a draw of the hyperparameters, carried over to
+    # the features of the fit, are what the draw says of V; the covariance is the mean of theirs
+    # plus that of their means around the fitted one. Standard errors are then within about 1 % of
+    # those by draws, mostly within 5 % of functions of several columns; outside a column's data and
+    # in empty corners every draw is asked itself. Each component takes the features, of the fit or
+    # of a draw, that carry all draws best, as those of a vanished variance carry nothing.
 
     def __init__(self, fit: FittedGAM, draws: list[HyperparameterDraw]) -> None:
         self._components, self._draws = fit.spec.components, draws
@@ -610,12 +598,9 @@ _FEW_DIRECTIONS = 40
 
 
 def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[float, float]:
-    """
-    Half-widths of a band in standard errors, for each point alone and for all points together.
-
-    The second is the ``level`` quantile of ``max_n |z_n| / sd(z_n)`` for ``z ~ N(0, covariance)``,
-    by simulation (Ruppert, Wand & Carroll 2003, section 6.5).
-    """
+    """Half-widths of a band in standard errors, for each point alone and for all together."""
+    # The second is the quantile of max_n |z_n| / sd(z_n) for z ~ N(0, covariance), by simulation
+    # (Ruppert, Wand & Carroll 2003, section 6.5).
     pointwise = float(norm.ppf(0.5 + 0.5 * level))
     deviations = max_deviations(covariance, seed)
     if len(deviations) == 0:
@@ -629,13 +614,10 @@ def equal_tailed(draws: AnyNDArray, level: float) -> AnyNDArray:
 
 
 def simultaneous_bands(draws: AnyNDArray, level: float) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Ends of the band in which a whole draw lies with probability ``level``.
-
-    By ranks (Besag, Green, Higdon & Mengersen 1995, section 6.3): as far in from the extremes, in
-    draws and the same at every point, as that share of them allows. Monotone functions of the draws
-    give the functions of the ends.
-    """
+    """Ends of the band in which a whole draw lies with probability ``level``."""
+    # By ranks (Besag, Green, Higdon & Mengersen 1995, section 6.3): as far in from the extremes, in
+    # draws and the same at every point, as that share allows. A monotone function of the draws
+    # gives that of the ends.
     S = len(draws)
     flat = draws.reshape(S, draws.shape[1], -1)
     ordered = np.sort(flat, axis=0)

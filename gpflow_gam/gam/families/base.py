@@ -17,7 +17,7 @@ from numpy.random import Generator
 
 from ...errors import check_choice, plain_number
 from ...likelihoods import MeanLink, Quasi
-from ...likelihoods.base import Support, unwrapped
+from ...likelihoods.base import Support, in_dtype_of, unwrapped
 from ...likelihoods.linked import POWERS, predictor_of
 from ...likelihoods.predictive import conditional_response
 from ...storage import RowArray
@@ -47,15 +47,10 @@ class Response(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Family(abc.ABC):
-    """
-    A response distribution: how to encode a column, fit it, and judge a fit.
+    """A response distribution: how to encode a column, fit it, and judge a fit."""
 
-    Families are values: equal options make equal families, and all state that is learned is in
-    the likelihood. Arrays are numpy's: predictors F [..., L] with L = ``num_predictors``, responses
-    Y [N, K] as ``encode`` makes them, weights and offsets [N]. ``likelihood`` is what
-    :meth:`likelihood` built, with or without weights around it; ``levels`` are the labels of a
-    response, None where it has none.
-    """
+    # Values: equal options make equal families; what is learned is in the likelihood, with or
+    # without weights around it. F is [..., L] with L = num_predictors, Y [N, K] as encode() has it.
 
     name: ClassVar[str]
     labelled: ClassVar[bool] = False
@@ -125,11 +120,7 @@ class Family(abc.ABC):
         trials: AnyNDArray | None = None,
         name: str = "y",
     ) -> Response:
-        """
-        The response y [N], numbers, booleans or strings, as the likelihood takes it.
-
-        ``levels`` are the labels of the fit; None learns them. Only binomial responses have trials.
-        """
+        """The response y [N] as the likelihood takes it; ``levels`` of None are learnt."""
         if trials is not None:
             raise ValueError(f"trials: family {self.name!r} takes none; leave the argument out.")
         return self._encode(y, levels, name)
@@ -207,12 +198,7 @@ class Family(abc.ABC):
         return ()
 
     def units(self, likelihood: Likelihood) -> Pair:
-        """
-        Factors and shifts that take the predictors of a ``likelihood`` to the response's unit.
-
-        Predictions, effects and draws of them are in the response's unit; ``gam.model`` is not.
-        [L] each, or [1] where all predictors have the same.
-        """
+        """Factors and shifts, [L] or [1], from the model's predictors to the response's unit."""
         return np.ones(1), np.zeros(1)
 
     def scale(self, y: Observed) -> float:
@@ -228,11 +214,8 @@ class Family(abc.ABC):
     def likelihood(
         self, Y: RowArray | Described, levels: Levels | None = None, weights: RowArray | None = None
     ) -> Likelihood:
-        """
-        A fresh likelihood whose parameters begin where Y [N, K], or a summary of it, suggests.
-
-        Lower ends of parameters, which no file holds, are those of rows that count once.
-        """
+        """A fresh likelihood that begins where Y [N, K], or a summary of it, suggests."""
+        # lower ends of parameters, which no file holds, are those of rows that count once
         return self._likelihood(Y if isinstance(Y, Described) else Sample(Y, weights), levels)
 
     @abc.abstractmethod
@@ -255,19 +238,11 @@ class Family(abc.ABC):
         return numbers
 
     def null(self, Y: AnyNDArray, offset: AnyNDArray, weights: MaybeArray) -> MaybeArray:
-        """
-        The constant [L] that explains ``Y`` best beside an ``offset``, given ``weights``.
-
-        None without a closed form.
-        """
+        """The constant [L] that explains ``Y`` best beside an ``offset``; None if not closed."""
         return None
 
     def null_predictor(self, null: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """
-        The predictor [N, L] of the null model that the deviance at ``F`` is compared with.
-
-        That is ``null`` [N, L], but for predictors of dispersion, which are those of ``F``.
-        """
+        """The null model's predictor [N, L]: ``null``, but for dispersion that of ``F``."""
         return null
 
     # --- the distribution ----------------------------------------------------------------------
@@ -277,12 +252,8 @@ class Family(abc.ABC):
         return np.asarray(conditional_response(likelihood, *tensors(F)), dtype=np.float64)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray | None:
-        """
-        ``2 (log p(y | saturated) - log p(y | F))`` of ``Y`` at ``F``, [N]; None if unbounded.
-
-        Dispersion parameters are those of ``likelihood`` in both terms: these are scaled deviances
-        (McCullagh & Nelder 1989, section 2.3). Weights are left out.
-        """
+        """``2 (log p(y | saturated) - log p(y | F))``, [N], without weights; None if unbounded."""
+        # scaled (McCullagh & Nelder 1989, section 2.3): both have the likelihood's dispersion
         F = np.broadcast_to(F, (len(Y), np.shape(F)[-1]))
         best = self._saturated(likelihood, Y, F)
         if best is None:
@@ -298,20 +269,16 @@ class Family(abc.ABC):
         return greatest(log_density, first(F))
 
     def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair | None:
-        """
-        Squared Pearson residuals of ``Y`` at ``F`` and their variances under a ``likelihood``.
-
-        ``(y - mu)^2 / V(mu)`` has mean one and variance ``2 + kurtosis``, the family's excess
-        kurtosis (McCullagh & Nelder 1989, section 4.5.2). [N] each, NaN in rows that do not show
-        dispersion; None for families whose variance is no function of the mean. Of a family that
-        is :attr:`calibrated` the second is the average of the first.
-        """
+        """Squared Pearson residuals of ``Y`` at ``F`` and their variances, [N] each, or None."""
+        # (y - mu)^2 / V(mu) has mean one and variance 2 + kurtosis (McCullagh & Nelder 1989,
+        # section 4.5.2). NaN in rows that show no dispersion; None where the variance is no
+        # function of the mean. Of a calibrated family the second is the average of the first.
         return None
 
     def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """Log p(``Y`` | ``F``) under a ``likelihood``, [...], without weights."""
         X, F = tensors(F)
-        Y = tf.constant(Y, dtype=default_float())
+        Y = in_dtype_of(likelihood, tf.constant(Y, dtype=default_float()))
         return np.asarray(unwrapped(likelihood).log_prob(X, F, Y), dtype=np.float64)
 
     def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
@@ -319,12 +286,8 @@ class Family(abc.ABC):
         raise NotImplementedError
 
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair | None:
-        """
-        P(y' < y) and P(y' <= y) of ``Y`` at ``F`` and a ``likelihood``, [N]; None without order.
-
-        A uniform draw between the two is a randomised quantile residual on the uniform scale (Dunn
-        & Smyth 1996).
-        """
+        """P(y' < y) and P(y' <= y) of ``Y`` at ``F``, [N]; None without order."""
+        # a uniform draw between the two is a randomised quantile residual (Dunn & Smyth 1996)
         y, distribution = first(Y), self.distribution(likelihood, F)
         at_most = np.asarray(distribution.cdf(y))
         return np.asarray(distribution.cdf(y - 1.0)) if self.discrete else at_most, at_most

@@ -60,12 +60,9 @@ _MAX_STEPS, _TOLERANCE = 100, 1e-8  # most steps and tolerance of Newton's metho
 
 @dataclass(frozen=True)
 class Survival(LocationScale, abc.ABC):
-    """
-    A location and a scale of a response, or of its logarithm; rows may be censored.
+    """A location and a scale of a response, or of its logarithm; rows may be censored."""
 
-    Y is [N, 1] where the response is a column, and [N, 3], or [N, 4] with starts, where it is a
-    :class:`~gpflow_gam.gam.terms.Surv`: see :class:`gpflow_gam.likelihoods.Censored`.
-    """
+    # Y is [N, 1] of a column, [N, 3] of a Surv, and [N, 4] with starts: see likelihoods.Censored
 
     kind: ClassVar[type[likelihoods.Censored]]
     """Its likelihood."""
@@ -391,7 +388,6 @@ class Gaussian(_Normal):
     :param link: "identity", under which the predictor is the mean; or "log" or "inverse", under
         which the mean is positive and the noise is not: see
         :class:`gpflow_gam.likelihoods.MeanLink`.
-    :raises ValueError: another link.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -435,7 +431,6 @@ class Heteroskedastic(_Normal):
     :param link: "identity", under which the first predictor is the mean; or "log" or "inverse",
         under which the mean is positive and the noise is not: see
         :class:`gpflow_gam.likelihoods.MeanLink`.
-    :raises ValueError: another link.
     """
 
     name: ClassVar[str] = "heteroskedastic"
@@ -502,7 +497,6 @@ class Gamma(Dispersed, LinkedFamily):
 
     :param link: "log", "inverse" or "identity", of the mean, which stays positive: see
         :class:`gpflow_gam.likelihoods.MeanLink`.
-    :raises ValueError: another link.
     """
 
     name: ClassVar[str] = "gamma"
@@ -544,7 +538,6 @@ class Tweedie(LinkedFamily):
 
     :param link: "log", "identity", "inverse" or "sqrt", of the mean, which stays positive: see
         :class:`gpflow_gam.likelihoods.MeanLink`.
-    :raises ValueError: another link.
     """
 
     name: ClassVar[str] = "tweedie"
@@ -665,12 +658,9 @@ class Quantile(QuasiFamily, LocationScale):
         return np.maximum(2.0 * (loss.best - at) / self._dispersion(likelihood), 0.0)
 
     def pearson(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair:
-        """
-        Squared slopes of the loss, and the curvature that it has on average.
-
-        That is the density of residuals at zero, counted between two quantiles of normal noise
-        around this one, and taken to be as much larger there as it is of that.
-        """
+        """Squared slopes of the loss, and the curvature that it has on average."""
+        # that is the density of residuals at zero, counted between two quantiles of normal noise
+        # around this one, and taken to be as much larger there as it is of that
         location, scale = self._parts(likelihood, F)
         scale = np.broadcast_to(scale, len(Y))
         phi = self._dispersion(likelihood)
@@ -685,13 +675,10 @@ class Quantile(QuasiFamily, LocationScale):
         return slope / phi**2, at_zero / scale / phi
 
     def sharpness(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> float:
-        """
-        The width of most residuals of ``Y`` at ``F`` and a ``likelihood``, over that expected.
-
-        The latter is of normal noise with the scale of the loss. The scale is an average loss,
-        which few outliers can make as large as they like; then the loss is bent over many times the
-        ``smoothing`` that was asked for.
-        """
+        """Width of most residuals of ``Y`` at ``F`` and a ``likelihood``, over that expected."""
+        # The latter is of normal noise with the scale of the loss, an average loss, which few
+        # outliers can make as large as they like; then the loss is bent over many times the
+        # smoothing asked for.
         location, scale = self._parts(likelihood, F)
         e = self._loss.density * np.asarray((first(Y) - location) / scale)
         return Sample(e[:, None]).robust[1]

@@ -105,12 +105,6 @@ class Custom(Family, listed=False):
         alike = len(names) == 1 or isinstance(self.base, (MultiClass, Softmax))
         return () if alike else tuple(f"predictor {name}" for name in names)
 
-    def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        X, F = tensors(F)
-        Y = tf.constant(Y, dtype=default_float())
-        Y = checked_observations(Y, likelihood)  # integers, where the likelihood takes those
-        return np.asarray(unwrapped(likelihood).log_prob(X, F, Y), dtype=np.float64)
-
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray | None:
         """None with several predictors, or where a response has no likeliest one."""
         return None if self.num_predictors() > 1 else super().deviance(likelihood, Y, F)

@@ -80,7 +80,6 @@ class Bernoulli(Family):
     :param link: "logit", "probit", "cloglog", "cauchit" or "log", under which effects are
         logarithms of ratios of probabilities (up to .99: see
         :class:`gpflow_gam.likelihoods.Bernoulli`).
-    :raises ValueError: another link.
     """
 
     name: ClassVar[str] = "bernoulli"
@@ -128,7 +127,6 @@ class Binomial(Family):
         logarithms of ratios of probabilities (up to .99: see
         :class:`gpflow_gam.likelihoods.Bernoulli`).
     :param proportion: whether the response is the proportion of successes, and not their number.
-    :raises ValueError: another link.
     """
 
     name: ClassVar[str] = "binomial"
@@ -277,7 +275,6 @@ class Beta(Dispersed):
     Beta; its scale is ``m (1 - m) / var - 1``, and its dispersion 1 over that.
 
     :param link: "logit", "probit", "cloglog" or "cauchit", of the mean.
-    :raises ValueError: another link.
     """
 
     name: ClassVar[str] = "beta"
@@ -307,7 +304,6 @@ class Poisson(LinkedFamily):
 
     :param link: "log", "identity" or "sqrt"; under the others means below a hundredth of that of
         all counts are kept positive by a logarithm: see :class:`gpflow_gam.likelihoods.MeanLink`.
-    :raises ValueError: another link.
     """
 
     name: ClassVar[str] = "poisson"

@@ -6,12 +6,12 @@ import dataclasses
 import datetime
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
+from ...errors import plain_number
 from ...likelihoods.continuous import EXACT, INTERVAL, LEFT, RIGHT
 from ...storage import RowArray, Stored
 from ..frames.table import listed, named_distinct
@@ -80,15 +80,15 @@ def require(
     row = int(np.flatnonzero(~holds)[0])
     count = int(np.sum(~holds))
     raise ValueError(
-        f"{name} must be {what}, for family {family!r}; got {_plain(y[row])!r} in row {row} "
-        f"({count} such {'value' if count == 1 else 'values'})"
+        f"{name} must be {what}, for family {family!r}; got {plain_number(y[row])!r} in row "
+        f"{row} ({count} such {'value' if count == 1 else 'values'})"
         + (f"; {remedy}." if remedy else ".")
     )
 
 
 def learned_levels(y: AnyNDArray, name: str, family: str) -> tuple[Level, ...]:
     """The distinct labels of a column, sorted; ValueError if JSON cannot hold them."""
-    labels = {_plain(v) for v in named_distinct(y, name).occurring()}
+    labels = {plain_number(v) for v in named_distinct(y, name).occurring()}
     for label in labels:
         if not isinstance(label, (str, int, float, bool)):
             raise ValueError(
@@ -242,14 +242,10 @@ def codes(y: AnyNDArray, levels: Sequence[Level], name: str, family: str) -> Any
     """Positions [N] in ``levels``, in double precision; ValueError of another label."""
     place = {level: float(i) for i, level in enumerate(levels)}
     column = named_distinct(y, name)
-    places = np.array([place.get(_plain(v), -1.0) for v in column.values])
+    places = np.array([place.get(plain_number(v), -1.0) for v in column.values])
     positions: AnyNDArray = places[column.codes]
     require(y, positions >= 0.0, f"one of {listed(levels)}", name, family)
     return positions
-
-
-def _plain(v: Any) -> Any:
-    return v.item() if isinstance(v, np.generic) else v
 
 
 # --- censored responses -------------------------------------------------------------------------

@@ -103,6 +103,9 @@ class HeldData(Data):
     X: AnyNDArray
     Y: AnyNDArray
     columns: Columns
+    number: int
+    responses: AnyNDArray  # Y
+    indices: AnyNDArray
     complete = True
 
     @classmethod
@@ -115,19 +118,8 @@ class HeldData(Data):
         number: int | None = NUM_BINS,
     ) -> HeldData:
         w = None if weights is None else X[:, encoder.index(weights, "number")]
-        return cls(X, Y, HeldColumns(X, w, number, encoder.places("level")))
-
-    @property
-    def number(self) -> int:  # type: ignore[override]
-        return len(self.X)
-
-    @property
-    def responses(self) -> AnyNDArray:  # type: ignore[override]
-        return self.Y
-
-    @property
-    def indices(self) -> AnyNDArray:  # type: ignore[override]
-        return np.arange(len(self.X))
+        columns = HeldColumns(X, w, number, encoder.places("level"))
+        return cls(X, Y, columns, len(X), Y, np.arange(len(X)))
 
     def rows(
         self, spec: Specification, model: AdditiveModel, known: Sequence[RowComponent] = ()

@@ -252,8 +252,11 @@ class FittedGAM:
             mean = np.asarray(self.model.mean_function(self.X))
             return np.asarray(np.average(mean, axis=0, weights=self.weights))
         known = data.mean(self.spec)
-        total = np.sum([w @ known[at] for at, w in data.weights()], axis=0)
-        return np.asarray(total / sum(float(w.sum()) for _, w in data.weights()))
+        sums = np.zeros(self.num_predictors)
+        sums += np.sum([w @ known[at] for at, w in data.weights()], axis=0)  # of blocks, or none
+        mass = sum(float(w.sum()) for _, w in data.weights())
+        total, mass = data.columns.communicator.total([sums, mass])
+        return total / mass
 
     @property
     def weights(self) -> AnyNDArray:
@@ -285,18 +288,14 @@ class FittedGAM:
 
     # --- rows by their columns' names ------------------------------------------------------------
 
-    def encode(
-        self, data: Any, names: Collection[str] | None = None, offset: bool = True
-    ) -> AnyNDArray:
+    def encode(self, data: Any, names: Collection[str] | None = None) -> AnyNDArray:
         """New rows as X [N, D]."""
         spec = self.spec
         wanted = spec.names if names is None else tuple(names)
-        keys: set[Key] = set()
+        keys: set[Key] = {(c, "number") for c in spec.offset}
         every = list(spec.encoder.columns)
         for name in wanted:
             keys |= {every[i] for i in spec.component(name).columns}
-        if offset:
-            keys |= {(c, "number") for c in spec.offset}
         table = filled(Table(data), spec.fills)
         if spec.design is not None and {name for name, _ in keys} & set(spec.design.made):
             table = spec.design.extended(table)

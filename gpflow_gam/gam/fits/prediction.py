@@ -498,15 +498,13 @@ def rows_at_nodes(component: Component, width: int) -> AnyNDArray:
 
 
 class SumsBySplines:
-    """
-    Means and variances of sums of components at many rows.
+    """Means and variances of sums of components at many rows, by splines where of one column."""
 
-    A variance is that of each component, and of each pair twice ``b_c(x)' C_cd b_d(x)``, of the few
-    functions b of a component that others are correlated with: by splines where it has one column.
-    ``features`` has a component's features [M_c, N], what they leave open [N], and rows [N] that
-    have to be exact. ``mean`` is [P, L], or [P, 0] of variances alone; covariances are [L, P, P],
-    and ``counted`` [C, L] says how often what is left open counts.
-    """
+    # A variance is that of each component, and of each pair twice b_c(x)' C_cd b_d(x), of the few
+    # functions b of a component that others are correlated with. features() has a component's
+    # features [M_c, N], what they leave open [N], and rows [N] that have to be exact.
+    # mean is [P, L], or [P, 0] of variances alone; covariances are [L, P, P]; counted [C, L] says
+    # how often what is left open counts.
 
     def __init__(
         self,

@@ -280,7 +280,7 @@ def read_table(given: Table, request: Request, as_numbers: bool) -> Reading:
     X = encoder.encode(table)
     if request.weights is not None:
         w = X[:, encoder.index(request.weights, "number")]
-        _check_weights(request, w.min(), f" in row {table.place(w.argmin())}")
+        check_weights(request.weights, w.min(), f" in row {table.place(w.argmin())}")
     response = request.encoded(table, request.labels(table))
     encode = functools.partial(HeldData.of, X, response.Y, encoder, request.weights)
     rows, levels = EncodedRows(encode, dropped), response.levels
@@ -311,9 +311,10 @@ IN_MEMORY = (
 # --- checks --------------------------------------------------------------------------------------
 
 
-def _check_weights(request: Request, least: float, where: str = "") -> None:
+def check_weights(name: Column, least: float, where: str = "") -> None:
+    """Raise ValueError if the ``least`` of a column of weights is negative."""
     if least < 0.0:
-        raise ValueError(f"weights {request.weights!r} must not be negative; got {least:g}{where}.")
+        raise ValueError(f"weights {name!r} must not be negative; got {least:g}{where}.")
 
 
 def check_enough_rows(number: int, request: Request) -> None:
@@ -342,7 +343,7 @@ def check_summary(request: Request, summary: ColumnSummary) -> None:
     check_enough_rows(summary.summary.number, request)
     if request.weights is not None:
         place = summary.numbers.index((request.weights, "number"))
-        _check_weights(request, summary.summary.least[place])
+        check_weights(request.weights, summary.summary.least[place])
 
 
 # --- tables --------------------------------------------------------------------------------------

@@ -203,12 +203,7 @@ class NumericColumn:
 
 @dataclasses.dataclass(frozen=True)
 class Element(NumericColumn):
-    """
-    One column of X of a term that is summed over evaluations of a function.
-
-    It is a column of the points at which the function is evaluated, named ``name`` where effects
-    are tables, or the weight.
-    """
+    """One column of X of a term that is summed over evaluations: of the points, or the weight."""
 
     term: str = ""
     place: int = 0  # which of the evaluations, and of a row's values

@@ -196,13 +196,10 @@ def _polars_categories(values: Any) -> pd.Categorical:
 
 
 class Table:
-    """
-    Named columns of equal length: of a DataFrame, an Arrow table, a dict, or a matrix [N, D].
+    """Named columns of equal length: of a DataFrame, an Arrow table, a dict, or a matrix [N, D]."""
 
-    Columns of Arrow and polars are converted when they are first read, and only those that are;
-    their nulls are missing values, their dictionaries and Enums categories. An
-    :class:`~gpflow_gam.gam.terms.base.Expression` is read as if it were a column: it is computed.
-    """
+    # Arrow's and polars' are converted when first read: nulls are missing values, dictionaries and
+    # Enums categories. An Expression is read as if it were a column: it is computed.
 
     def __init__(self, data: Any) -> None:
         self._whole: tuple[Table, Any] | None = None  # of which this has some rows, and which

@@ -22,7 +22,6 @@ from ..frames.encoding import NumericColumn, kind_of_time, learn_levels
 from ..frames.table import Table
 from ..summaries.checks import LARGEST, autocorrelations, quantile_residuals
 from ..terms.base import Column
-from .draw import observed
 from .tables import clip_to, faintness, panels, put_labels, short
 
 _Z = 1.96
@@ -167,11 +166,8 @@ def draw_observed(ax: Axes, fitted: AnyNDArray, observed: AnyNDArray) -> None:
 
 
 def draw_hazards(ax: Axes, fit: FittedGAM, F: AnyNDArray) -> None:
-    """
-    Survival in thirds of the rows by their predictor: of the events that came, and by the fit.
-
-    Both are ``exp(-H)``, of events and of fitted hazards of the rows at risk in short intervals.
-    """
+    """Survival, ``exp(-H)``, in thirds of the rows by predictor: of events, and by the fit."""
+    # both of hazards of the rows at risk in short intervals
     Y, family = fit.Y, fit.spec.family
     assert isinstance(family, Cox)
     start, stop, event = entry(Y), Y[:, 0], Y[:, 2] == EXACT
@@ -286,7 +282,7 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
             label = "correlation of neighbours: " + ", ".join(neighbours[:_NEIGHBOURS])
             second.annotate(label, (0.02, 0.02), xycoords="axes fraction", fontsize="small")
     if levels is None:
-        y = observed(fit)
+        y = fit.spec.family.observed(fit.Y)
         if isinstance(fit.spec.family, Cox):
             draw_hazards(third, fit, F)
         else:
@@ -330,19 +326,12 @@ def lift(
     fit: FittedGAM, data: Any, other: Any = None, groups: int = 10, by: Column | None = None
 ) -> Figure:
     """
-    Charts of a model's order of risks, as of :meth:`gpflow_gam.GAM.draw_lift`.
+    Charts of a ``fit``'s order of risks: see :meth:`gpflow_gam.GAM.draw_lift`.
 
-    Exposure is ``exp(offset)`` under a log link, times prior weights. Intervals of actual means are
-    of responses that scatter around the expected ones.
+    ``data``, ``other``, ``groups`` and ``by`` are its arguments. Intervals of actual means are of
+    responses that scatter around the expected ones.
 
-    :param fit: the fitted GAM.
-    :param data: rows with the response's column.
-    :param other: another fitted GAM, or its N expected responses.
-    :param groups: their number.
-    :param by: a column of the data by whose levels, or values, actual and expected are shown.
-    :return: a new figure.
-    :raises ValueError: a response with more than two classes, or that may be negative; a bad
-        argument.
+    :raises ValueError: as ``draw_lift``.
     """
     check_count("groups", groups, 2)
     table = in_memory(data)

@@ -69,7 +69,7 @@ def working_residuals(fit: FittedGAM) -> AnyNDArray:
             f"residuals: family {family.name!r} is of classes, which have no working residuals; "
             "take residuals=False."
         )
-    y = observed(fit)
+    y = family.observed(fit.Y)
     if np.all(np.isnan(y)):
         raise ValueError(
             "residuals: every response is censored, and there are no residuals on the predictor's "
@@ -112,18 +112,9 @@ def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
     return partial
 
 
-def observed(fit: FittedGAM) -> AnyNDArray:
-    """The response [N], comparable with the family's mean; NaN where it is censored."""
-    return fit.spec.family.observed(fit.Y)
-
-
 def acting(fit: FittedGAM, component: Component) -> AnyNDArray:
     """The rows of the data on which a component acts, [N] truth values."""
-    by = component.by
-    if by is None:
-        return np.ones(len(fit.X), dtype=bool)
-    multiplier = fit.X[:, by.column]
-    return multiplier != 0.0 if by.code is None else multiplier == by.code
+    return component.multiplier(fit.X) != 0.0
 
 
 # --- effects over one or two axes -----------------------------------------------------------------

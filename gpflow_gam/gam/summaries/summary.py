@@ -207,13 +207,9 @@ def _test(forms: list[_Form], residual_dof: float) -> TermTest:
 
 
 def exceedance(value: float, weights: AnyNDArray, residual_dof: float = np.inf) -> float:
-    """
-    Probability that a weighted sum of chi-squares exceeds a value, all its digits right.
-
-    ``P(sum_i w_i chi^2_1 > value chi^2_k / k)``, k the ``residual_dof``: the moment generating
-    function's inverse, integrated along a path through its saddlepoint (as Rice 1980) that bends
-    to where the integrand falls off.
-    """
+    """``P(sum_i w_i chi^2_1 > value chi^2_k / k)``, k the ``residual_dof``, all digits right."""
+    # the moment generating function's inverse, integrated along a path through its saddlepoint (as
+    # Rice 1980) that bends to where the integrand falls off
     w, q = weights / np.max(weights), value / np.max(weights)
     w = w[w > 1e-10]
 

@@ -449,15 +449,10 @@ class Smooth(SmoothTerm):
             )
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise TypeError(f"s(): kernel must be a gpflow kernel; got {self.kernel!r}.")
-        if self.kernel is not None and kind is not None:
-            raise ValueError(f"s(): give bs={kind!r} or kernel=..., not both.")
         if not isinstance(self.isotropic, bool):
             raise TypeError(f"s(): isotropic must be True or False; got {self.isotropic!r}.")
-        if not self.isotropic and (len(self.over) == 1 or self.kernel is not None):
-            raise ValueError(
-                "s(): isotropic=False gives several columns a lengthscale each; "
-                + ("a kernel of your own has its own." if self.kernel else "there is one column.")
-            )
+        if not self.isotropic and len(self.over) == 1:
+            raise ValueError("s(): isotropic=False is of several columns; leave it out of one.")
         check_choice("s(): shape", self.shape, (*SHAPES, None))
         if self.shape is None:
             return
@@ -471,11 +466,6 @@ class Smooth(SmoothTerm):
             raise ValueError(
                 f"s(): shape={self.shape!r} is along one column; of {self.over} say which in "
                 f"te(..., shape=({self.shape!r}, None))."
-            )
-        if self.kernel is not None:
-            raise ValueError(
-                "s(): a kernel of your own is used as it is, and takes no shape; leave one of "
-                "shape and kernel out."
             )
 
     def _check_at(self) -> None:
@@ -668,19 +658,20 @@ def s(
     """
     if id is not None and not isinstance(id, str):
         raise TypeError(f"s(): id must be a name, text; got {id!r}.")
+    own = {"bs": bs, "prior": prior, "id": id, "edf": edf, "shape": shape}
+    own["isotropic"] = None if isotropic else False
+    for name, value in own.items() if kernel is not None else ():
+        if value is not None:
+            raise ValueError(f"s(): a kernel of your own is used as it is; leave it or {name} out.")
     priors = checked_priors("s", prior)
-    if priors and kernel is not None:
-        raise ValueError("s(): a kernel of your own has its own priors; leave prior out.")
     edf = plain_number(edf)
     if edf is not None:
         known = isinstance(edf, (int, float)) and 0.0 < edf < np.inf
-        if not known or kernel or priors or id or shape:
+        if not known or priors or id or shape:
             raise ValueError(
-                f"s(): edf must be a positive number, of a curve without kernel, prior, id and "
-                f"shape; got edf={edf!r}."
+                f"s(): edf must be a positive number, of a curve without prior, id and shape; got "
+                f"edf={edf!r}."
             )
-    if id is not None and kernel is not None:
-        raise ValueError(f"s(): a kernel of your own has its own parameters; leave id={id!r} out.")
     given = {
         "k": k, "period": period, "kernel": kernel, "shape": shape, "unseen": unseen, "at": at,
         "isotropic": None if isotropic else False, "neighbours": neighbours, "polygons": polygons,
@@ -747,14 +738,9 @@ def ti(
     """
     The interaction of several columns alone: it averages to zero over each of them.
 
-    Add ``s()`` of the columns for their main effects. Arguments as in :func:`te`; it has no shape.
+    Add ``s()`` of the columns for their main effects. ``columns``, ``bs``, ``k``, ``by``,
+    ``period`` and ``prior`` are as in :func:`te`; it has no shape.
 
-    :param columns: their names or indices, two at least.
-    :param bs: the kind of kernel, one for all columns or one each.
-    :param k: as in :func:`te`.
-    :param by: a column that multiplies it or splits it by level.
-    :param period: of cyclic columns.
-    :param prior: of the variance: see :mod:`gpflow_gam.priors`.
     :raises TypeError, ValueError: naming the argument.
     """
     own = checked_priors("ti", prior)
@@ -781,14 +767,12 @@ def lag(
     of :func:`te`, but that the straight line along the column has a slope for each lag. Rows are in
     the order of time unless ``time`` says when they are. Rows without all of their lags are
     incomplete, as the first rows of a series are: ``missing="drop"`` leaves them out, and
-    predictions need the rows before, or a column of arrays of lags, the first lag first.
+    predictions need the rows before, or a column of arrays of lags, the first lag first. ``bs``,
+    ``k`` and ``period`` are as of :func:`te`, one for value and lag or one each.
 
     :param column: its name or index.
     :param first: the first lag, in rows, or in steps of time; 0 is the row's own value.
     :param last: the last one.
-    :param bs: kernels as of :func:`te`, one for value and lag or one each.
-    :param k: inducing inputs in all, as of :func:`te`.
-    :param period: of cyclic ones.
     :param group: a column that says which of several series a row belongs to.
     :param time: a column of times or numbers: rows may be in any order then, and gaps are missing.
     :param step: between two lags; by default one day, and 1 where times are numbers. Pandas' units
