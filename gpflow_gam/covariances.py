@@ -169,12 +169,9 @@ def jittered(K: tf.Tensor, jitter: float, size: tf.Tensor | None = None) -> tf.T
 
 
 def open_variances(variances: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
-    """
-    Sizes [..., N] of what inducing inputs leave open at points, of which jitter is a share.
-
-    A point's own variance a priori, as the mean may be an outlier's; zero where nothing is left, as
-    of lines and levels. In single precision rounding is as large as the largest.
-    """
+    """Sizes [..., N] of what inducing inputs leave open at points, of which jitter is a share."""
+    # A point's own variance a priori, as the mean may be an outlier's; zero where nothing is left,
+    # as of lines and levels. In single precision rounding is as large as the largest.
     mean = mean_variance(variances)
     if variances.dtype == tf.float32:
         return mean + tf.zeros_like(variances)
@@ -183,12 +180,8 @@ def open_variances(variances: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
 
 
 def sampling_root(covariance: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """
-    A square root [..., N, N] of covariances that rounding may have left slightly indefinite.
-
-    Where errors of differences exceed the jitter, it is the symmetric root without negative
-    eigenvalues.
-    """
+    """A square root [..., N, N] of covariances that rounding may have left slightly indefinite."""
+    # where errors of differences exceed the jitter, the symmetric one without negative eigenvalues
     jitter = relative_jitter(None, covariance.dtype)
     size = tf.broadcast_to(size, tf.shape(covariance)[:-1])
     alive = size > 0.0
@@ -236,9 +229,7 @@ class Features:
         return self.summed(self.prior)
 
     def summed(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """
-        Sums over components of ``parts``, [G, N] a group: [N]; over each output's own, [L, N].
-        """
+        """Sums over components of ``parts`` [G, N] a group: [N]; over each output's own, [L, N]."""
         if self.members is None:
             return tf.add_n([tf.reduce_sum(p, axis=0) for p in parts])
         return tf.add_n(
@@ -398,12 +389,7 @@ class InducingBlocks:
             return tf.identity(L)
 
     def features(self, X: TensorType, cholesky: list[tf.Tensor]) -> Features:
-        """
-        Whitened features of X [N, D].
-
-        :param X: inputs, [N, D].
-        :param cholesky: what :meth:`cholesky` returned.
-        """
+        """Whitened features of X [N, D], by the factors that :meth:`cholesky` returned."""
         self.kernel.check_inputs(X)
         X = tf.cast(X, self.dtype)
         phi, prior = [], []

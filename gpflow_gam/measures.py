@@ -34,28 +34,18 @@ class Measure(abc.ABC):
         """
 
     def thinned(self, num_nodes: int) -> Measure:
-        """
-        This measure, or one that stands for it with at most about so many nodes.
-
-        :param num_nodes: Q.
-        """
+        """This measure, or one of at most about ``num_nodes`` nodes that stands for it."""
         return self
 
     @property
     def bounds(self) -> tuple[AnyNDArray, AnyNDArray] | None:
-        """Ends [d] outside of which functions are not meant to be used; None where there are none.
-
-        Discrete measures stand for a population, or are levels: they bound nothing.
-        """
+        """Ends [d] outside of which functions are not meant to be used; None: there are none."""
+        # discrete measures stand for a population, or are levels: they bound nothing
         return None
 
     def transport(self, u: AnyNDArray) -> AnyNDArray:
-        """
-        Map independent uniform numbers to the measure.
-
-        :param u: [N, d] in [0, 1).
-        :return: [N, d]; by the nodes where the measure has no quantile function of its own.
-        """
+        """Independent uniform numbers u [N, d] in [0, 1) mapped to the measure, [N, d]."""
+        # by the nodes, where the measure has no quantile function of its own
         points, weights = (np.asarray(a) for a in self.nodes())
         edges = np.cumsum(weights)
         at = np.searchsorted(edges / edges[-1], u[:, 0], side="right")
@@ -340,12 +330,7 @@ class Empirical(Discrete):
         return whole.thinned(number, seed=seed)
 
     def thinned(self, num_nodes: int, *, seed: int = 0) -> Empirical:
-        """
-        Fewer points that stand for all: means of bins, or of k-means' clusters.
-
-        :param num_nodes: at most so many.
-        :param seed: of k-means.
-        """
+        """At most so many points that stand for all: means of bins, or of k-means' clusters."""
         number = checked_number(num_nodes)
         if len(self.points) <= number:
             return self

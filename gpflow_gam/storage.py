@@ -127,14 +127,6 @@ class Stored:
     def __init__(self, values: AnyNDArray, communicator: Communicator = ALONE) -> None:
         self.raw, self.communicator = values, communicator
 
-    @classmethod
-    def of(cls, values: AnyNDArray) -> Stored:
-        """Doubles in the narrowest type."""
-        store = Store(values.shape)
-        for at in blocks(len(values), _BLOCK):
-            store.put(at.start, values[at])
-        return store.done()
-
     @property
     def shape(self) -> tuple[int, ...]:
         """[N] or [N, K]."""

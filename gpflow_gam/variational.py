@@ -756,12 +756,7 @@ class OptimalPrecision(VariationalFamily):
         self.reference = [fixed_parameter(np.tile(np.eye(M), (G, 1, 1))) for G, M in shapes]
 
     def sites(self, cholesky: Cholesky) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        The site in the whitened basis of the present prior.
-
-        :param cholesky: of the prior at the present hyperparameters.
-        :return: Lambda [L, P, P] and eta [P, L], in group order and double precision.
-        """
+        """Lambda [L, P, P] and eta [P, L] in the present prior's whitened basis, in group order."""
         # t(U) with U = L V: Lambda_V = (L_0^-1 L)' Lambda (L_0^-1 L)
         change = [tf.linalg.triangular_solve(L0, L) for L, L0 in zip(cholesky, self.reference)]
         shift = self.layout.to_groups(tf.convert_to_tensor(self.site_shift))
@@ -774,13 +769,7 @@ class OptimalPrecision(VariationalFamily):
         return self.layout.separated(self._members, *whitened)
 
     def assign_sites(self, cholesky: Cholesky, precision: tf.Tensor, shift: tf.Tensor) -> None:
-        """
-        Set the site, given in the whitened basis of the present prior.
-
-        :param cholesky: of the prior at the present hyperparameters.
-        :param precision: Lambda [L, P, P], positive semi-definite, in group order.
-        :param shift: eta [P, L], in group order.
-        """
+        """Set Lambda [L, P, P], positive semi-definite, and eta [P, L] as of :meth:`sites`."""
         self.site_shift.assign(self.layout.to_components(shift))  # where NaN is seen
         precision = self.layout.to_components(self.layout.to_components(precision), axis=-1)
         self.site_precision.unconstrained_variable.assign(precision)
@@ -793,12 +782,7 @@ class OptimalPrecision(VariationalFamily):
         return from_precision(self.layout, precision, eta)[0]
 
     def of_sites(self, Lambda: tf.Tensor, eta: tf.Tensor) -> RootGaussian:
-        """
-        q(V) with a site in the whitened basis, for few points.
-
-        :param Lambda: [L, P, P], see :meth:`sites`.
-        :param eta: [P, L].
-        """
+        """q(V) with a site Lambda [L, P, P], eta [P, L] in the whitened basis, for few points."""
         root = tf.linalg.cholesky(Lambda + np.eye(self.layout.total))
         diagonal = tf.debugging.check_numerics(tf.linalg.diag_part(root), _NOT_POSITIVE)
         mean = tf.linalg.cholesky_solve(root, tf.transpose(eta)[..., None])[..., 0]

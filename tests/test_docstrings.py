@@ -1,9 +1,9 @@
 """
 Docstrings of the public names: parameters, shapes, what is returned, errors.
 
-Public is what has an example in the reference; nothing is asked of other names. No test
-sees whether what a docstring says is so, nor errors of functions that are called. Overrides inherit
-what the method that they override says.
+Public is what has an example in the reference, and those of its methods that the guides or the
+examples name; nothing is asked of other names. No test sees whether what a docstring says is so,
+nor errors of functions that are called. Overrides inherit what the method that they override says.
 """
 
 from __future__ import annotations
@@ -44,13 +44,15 @@ ON_PAGES = {
 """Packages and modules that the reference shows, and whether with inherited methods."""
 MADE_ELSEWHERE = re.compile(r"\b([Ss]ee :(func|class):|as :meth:`\S+` gives it)")
 """In the docstring of a class that is made by what this names, which describes parameters."""
-EXAMPLES = re.findall(
-    r"^(\S+)\n(?= {4})", (ROOT / "docs/reference/examples.txt").read_text(encoding="utf-8"), re.M
-)
+REFERENCE = (ROOT / "docs/reference/examples.txt").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^(\S+)\n(?= {4})", REFERENCE, re.M)
 """Names of the reference, each with an example."""
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.rst"), *(ROOT / "examples").rglob("*.py")]
-SHOWN = {w for page in PAGES for w in re.findall(r"\w+", page.read_text(encoding="utf-8"))}
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+SHOWN = set(re.findall(r"\w+", TEXT))
 """Words of the guides, the README and the examples."""
+USED_METHODS = set(re.findall(r"[.`~](\w+)", TEXT + REFERENCE))
+"""What is named there, or in examples of the reference, as an attribute or in backticks."""
 MODULES = sorted(Path(gg.__file__).parent.rglob("*.py"))
 modules = pkgutil.walk_packages(gg.__path__, "gpflow_gam.")
 PACKAGES = [gg, *(importlib.import_module(m.name) for m in modules if m.ispkg)]
@@ -92,12 +94,12 @@ def public_names() -> dict[int, tuple[str, Any]]:
 
 
 def public_methods(cls: type, inherited: bool) -> Iterator[tuple[str, Any]]:
-    """Methods and properties that the reference shows, but those that override others."""
+    """Methods and properties that the pages name, but those that override others."""
     for place, own in enumerate(cls.__mro__ if inherited else [cls]):
         for name, member in vars(own).items() if ours(own) else ():
             override = any(name in vars(base) for base in cls.__mro__[place + 1 :])
             f = function_of(member)
-            if inspect.isfunction(f) and not name.startswith("_") and not override:
+            if inspect.isfunction(f) and name in USED_METHODS and not override:
                 yield name, f
 
 

@@ -33,8 +33,8 @@ from gpflow_gam.newton.solvers import (
     Residual,
     UnitVectors,
     Variational,
+    normal_points,
 )
-from gpflow_gam.newton.variational import normal_points
 from gpflow_gam.newton.weights import SHARES, LeftOutRows, left_out
 
 EXACT = ReducedNewton(num_actions=200, tolerance=1e-11)
@@ -305,7 +305,8 @@ BAD = {
                ValueError, "num_pivots must be a whole number of at least 1"),
     "compression": (lambda X, Y: IterGP(compression=0),
                     ValueError, "compression must be a whole number of at least 1; got 0"),
-    "rounds": (lambda X, Y: Variational(rounds=0), ValueError, "rounds must be at least 1; got 0"),
+    "rounds": (lambda X, Y: Variational(rounds=0),
+               ValueError, "rounds must be a whole number of at least 1; got 0"),
     "left out": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3)).left_out_log_probabilities(),
                  ValueError, "not fitted"),
     "budget": (lambda X, Y: fit(IterNCGP((X, Y), kernel(), Softmax(3)), max_sweeps=0),

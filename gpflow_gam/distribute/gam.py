@@ -46,7 +46,6 @@ from ..gam.frames.encoding import Holes
 from ..gam.frames.table import Blocks
 from ..optimizers import TimeBudget
 from ..optimizers.binned.bins import CodedColumns
-from ..optimizers.binned.passes import bytes_of_pass
 from ..optimizers.minimizers import INTERRUPTED, Callback, FitProgress, OnInterrupt
 from ..storage import Communicator, Stored
 from .workers import Workers, check_alike
@@ -230,16 +229,11 @@ def fit_share(
 
 def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
     """With what would need all rows, while all workers are there."""
-    solution, data = fit.solution, fit.data
-    assert solution is not None
+    data = fit.data
     assert isinstance(data, CodedData)
     offset = fit.mean_offset()
     discrepancies = fit.discrepancies()
-    K = sum(int(np.size(p)) for p in fit.model.likelihood.trainable_parameters)
-    R, L = solution.data.shift.shape
-    E = sum(m.shape[1] for m in solution.data.masses)
-    bytes_ = bytes_of_pass(R, L, E, None if solution.bound is not None else K)
-    told = Communication(communicator.number, bytes_, communicator.reductions, communicator.bytes)
+    told = Communication(communicator.number, communicator.reductions, communicator.bytes)
     communicator.close(_CLOSED)
     data = dataclasses.replace(data, offset=offset, discrepancies=discrepancies, communication=told)
     return dataclasses.replace(fit, data=data)

@@ -21,7 +21,7 @@ from gpflow.base import AnyNDArray
 
 from .. import archive
 from ..bijectors import by_path
-from ..errors import check_count
+from ..errors import check_count, check_positive
 from ..gam import GAM
 from ..likelihoods.base import checked_data
 from ..models import AdditiveSVGP
@@ -86,13 +86,10 @@ def checksum(share: Share) -> int:
 
 
 class Batches:
-    """
-    Batches that follow from the step alone, of which each replica has an equal share.
+    """Batches that follow from the step alone, of which each replica has an equal share."""
 
-    Those of arrays come in a new order each epoch; of a function each worker has a dataset of its
-    own, whose batches its replicas take in turn.
-    """
-
+    # Those of arrays come in a new order each epoch; of a function each worker has a dataset of its
+    # own, whose batches its replicas take in turn.
     def __init__(self, data: Data, batch_size: int, workers: Workers, seed: int) -> None:
         replicas = workers.replicas
         if batch_size % replicas:
@@ -452,10 +449,8 @@ class Training:
                 )
 
     def _state(self) -> dict[str, tf.Variable]:
-        """
-        The optimizer's variables but for the learning rate, which each start may change, and the
-        metrics', of which a step in the middle of an epoch has added some up.
-        """
+        """The optimizer's variables but for the learning rate, and the metrics'."""
+        # a start may change the rate; a step in the middle of an epoch has added some metrics up
         slots = [v for v in self.optimizer.variables if v.name != "learning_rate"]
         metrics = getattr(self.model, "metrics_variables", ())
         metrics = {id(v): v for v in metrics}.values()
@@ -753,8 +748,8 @@ def _fit_model(
     check_count("save_every", save_every)
     check_count("steps_per_epoch", steps_per_epoch)
     rate = learning_rate
-    if isinstance(rate, (int, float)) and not (np.isfinite(rate) and rate > 0.0):
-        raise ValueError(f"learning_rate must be positive; got {rate}.")
+    if isinstance(rate, (int, float)):
+        check_positive("learning_rate", rate)
     start = time.perf_counter()
     workers = Workers(strategy, timeout)
     batches = Batches(data, batch_size, workers, seed)

@@ -344,9 +344,7 @@ class ComponentGroup:
     """Components that are evaluated in one batch."""
 
     indices: tuple[int, ...]  # their places in the additive kernel
-    columns: Columns | None
-    """The columns the first one reads (all read as many); None: evaluated alone, on all columns."""
-
+    columns: Columns | None  # of the first (all read as many); None: alone, and on all columns
     gather: AnyNDArray | None  # [G, d] columns to gather for each; None: evaluated alone
 
     def inputs(self, X: tf.Tensor) -> tf.Tensor:
@@ -402,12 +400,8 @@ class AdditiveKernel(Kernel):
 
     @classmethod
     def separate(cls, kernels: Sequence[AdditiveKernel]) -> AdditiveKernel:
-        """
-        One kernel of several outputs, whose components are named after outputs that lack others'.
-
-        :param kernels: one an output.
-        :return: the kernel, with ``members``.
-        """
+        """One kernel, with ``members``, of the kernels of several outputs, one each."""
+        # components are named after outputs that lack others'
         own: dict[int, tuple[Kernel, list[tuple[int, str]]]] = {}
         for i, kernel in enumerate(kernels):
             for name, part in kernel.components.items():
@@ -466,11 +460,7 @@ class AdditiveKernel(Kernel):
         return max((max(c, default=-1) + 1 for c in self.columns if c is not None), default=0)
 
     def check_inputs(self, X: TensorType, argument: str = "X") -> None:
-        """
-        :param X: [..., N, D] inputs.
-        :param argument: what to call them in the message.
-        :raises ValueError: a component reads a column that ``X`` lacks.
-        """
+        """Raise ValueError where a component reads a column that X [..., N, D] lacks."""
         width = X.shape[-1]
         for name, columns in zip(self.names, self.columns):
             missing = [c for c in columns or () if c >= width]
@@ -529,13 +519,7 @@ class AdditiveKernel(Kernel):
 
     @check_shapes("X: [N, D]", "return: [C, N]")
     def K_diag_components(self, X: TensorType) -> tf.Tensor:
-        """
-        The prior variance of every component.
-
-        :param X: inputs, [N, D].
-        :return: [C, N].
-        :raises ValueError: a component reads a column that ``X`` lacks.
-        """
+        """The prior variance of every component at X [N, D], [C, N]."""
         self.check_inputs(X)
         groups = self.groups()
         blocks = [self.stacked(group).K_diag(group.inputs(X)) for group in groups]

@@ -26,7 +26,7 @@ from .correlation import (
     only_column,
 )
 from .summed import Summed
-from .terms import Indicator
+from .terms import Indicator, OnColumns
 
 
 class Basis(abc.ABC):
@@ -230,3 +230,15 @@ def shaped_part(kernel: Kernel) -> ShapedPart | None:
     columns = kernel_columns(inner) or ()
     levels = [(only_column(p), float(p.level)) for p in parts if isinstance(p, Indicator)]
     return ShapedPart(inner, columns, tuple(levels))
+
+
+def level_columns(kernel: Kernel, kinds: tuple[type[Kernel], ...]) -> set[int]:
+    """The columns that kernels of some kinds read as levels, between two of which is nothing."""
+    result: set[int] = set()
+    for leaf in leaves_of(kernel, (OnColumns, Shaped, Summed)):
+        columns = kernel_columns(leaf) or ()
+        if isinstance(leaf, kinds):
+            result.update(columns)
+        elif isinstance(leaf, (OnColumns, Shaped)):  # whose base counts columns from 0
+            result.update(columns[c] for c in level_columns(leaf.base, kinds))
+    return result

@@ -424,14 +424,11 @@ class AdditiveGP(GPHead):
     def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
     ) -> tf.Tensor:
-        """
-        Start at the null model of the first batch; then move q(U) by a natural gradient.
-
-        The step goes from the running sums of the observations' sites towards those of this batch
-        (Khan & Lin 2017; Adam, Chang, Khan & Solin 2021), whatever the optimizer does with the
-        rest. Sums of the first batches count alike; later ones as an exponential average over about
-        two epochs.
-        """
+        """Start at the null model of the first batch; then move q(U) by a natural gradient."""
+        # The step goes from the running sums of the observations' sites towards those of this batch
+        # (Khan & Lin 2017; Adam, Chang, Khan & Solin 2021), whatever the optimizer does with the
+        # rest. Sums of the first batches count alike; later ones as an exponential average over
+        # about two epochs.
         if not self.trainable:  # there is no KL, which num_data scales
             return super()._observe(forward, y, moments, weight)
         eagerly = tf.executing_eagerly()
@@ -519,12 +516,9 @@ class AdditiveGP(GPHead):
         return rows, [tf.stop_gradient(x) for x in sums]
 
     def _null_model(self, Y: tf.Tensor, weight: tf.Tensor) -> list[tf.Tensor]:
-        """
-        The constant [L] and unconstrained parameters of the likelihood without features.
-
-        By steps along the signs of gradients (Riedmiller & Braun 1993), which need no scale. Before
-        the first batch; then what they are.
-        """
+        """The constant [L] and unconstrained parameters of the likelihood without features."""
+        # by steps along the signs of gradients (Riedmiller & Braun 1993), which need no scale;
+        # after the first batch what they are now
         gp, scale = self._gp, self.specification.scale
         free = [p for p in parameters_of(gp.likelihood) if p.trainable]
         now = [tf.convert_to_tensor(gp.mean_function.constant)]
@@ -597,19 +591,16 @@ class AdditiveGP(GPHead):
         Y: tf.Tensor,
         epoch: tf.Tensor,
     ) -> _Near:
-        """
-        Where sites of rows are taken, and slopes of the loss.
-
-        In the end their own. In the first epochs, when these are far off, no further than some
-        distance from the mode of each row by itself, with a spread no larger, and with a curvature
-        from which Newton's step is no longer. Where the curvature grows with the predictor, as that
-        of counts does, that step would overshoot from far below, and where it is next to none, as
-        that of a logarithm of noise in rows of small residuals. One row of many standard deviations
-        would have a slope of thousands, after which Adam moves nothing for as many steps.
-        (Generalized linear models are fitted from the responses for the same reason, McCullagh &
-        Nelder 1989.) Slopes are the true ones but where these would be steeper: residuals are what
-        a likelihood's parameters learn from.
-        """
+        """Where sites of rows are taken, and slopes of the loss; in the end their own."""
+        # In the first epochs, when these are far off, no further than some distance from the mode
+        # of each row by itself, with a spread no larger, and with a curvature from which Newton's
+        # step is no longer. Where the curvature grows with the predictor, as that of counts does,
+        # that step would overshoot from far below, and where it is next to none, as that of a
+        # logarithm of noise in rows of small residuals. One row of many standard deviations would
+        # have a slope of thousands, after which Adam moves nothing for as many steps. (Generalized
+        # linear models are fitted from the responses for the same reason, McCullagh & Nelder 1989.)
+        # Slopes are the true ones but where these would be steeper: residuals are what a
+        # likelihood's parameters learn from.
         gp, scale = self._gp, self.specification.scale
         centre = tf.zeros_like(mean) + tf.cast(gp.mean_function(nothing), mean.dtype)
         far = tf.cast(scale, mean.dtype)
@@ -679,12 +670,7 @@ class AdditiveGP(GPHead):
             )
 
     def penalty(self) -> tf.Tensor:
-        """
-        ``(kl_weight KL - log prior) / num_data`` times the layer's weight, in the float type in
-        which Keras adds losses up.
-
-        :return: a scalar.
-        """
+        """``(kl_weight KL - log prior) / num_data`` times the layer's weight, a scalar."""
         with self._precision():
             kept = _kept_kl()
             kl = kept.pop(self, None) if tf.executing_eagerly() else kept.get(self)
@@ -722,13 +708,10 @@ class AdditiveGP(GPHead):
 
 
 def _follow_rows(centres: tf.Variable, counts: tf.Variable, rows: tf.Tensor) -> None:
-    """
-    Let centres [M, D] follow the rows [N, D] of a batch that are nearest to each: k-means by
-    running averages (van den Oord, Vinyals & Kavukcuoglu 2017, "Neural Discrete Representation
-    Learning", appendix A.1).
-
-    Centres without rows for long become rows of the batch, as all do with the first.
-    """
+    """Let centres [M, D] follow the rows [N, D] of a batch that are nearest to each."""
+    # k-means by running averages (van den Oord, Vinyals & Kavukcuoglu 2017, "Neural Discrete
+    # Representation Learning", appendix A.1). Centres without rows for long become rows of the
+    # batch, as all do with the first.
     rows = tf.pad(rows, [[0, 1], [0, 0]], constant_values=np.nan)  # there may be none
     finite = tf.reduce_all(tf.math.is_finite(rows), axis=1)
     first = tf.argsort(tf.cast(finite, tf.int32), direction="DESCENDING", stable=True)
@@ -765,13 +748,10 @@ def _equal_on_replicas(create: Callable[..., tf.Variable], **options: Any) -> tf
 
 
 class _Moves:
-    """
-    One variable [H] for all hyperparameters, which optimizers of Keras move in place of their own.
+    """One variable [H] for all hyperparameters, which optimizers of Keras move in their place."""
 
-    Adam takes some thirty operations for a variable of whatever size. Hyperparameters' own
-    variables are those that are assigned and that GPflow trains; this one is added to them.
-    """
-
+    # Adam takes some thirty operations for a variable of whatever size. Hyperparameters' own
+    # variables are those that are assigned and that GPflow trains; this one is added to them.
     def __init__(self, weight: keras.Variable) -> None:
         self.variable: tf.Variable = weight.value
         # False: of a parameter that is frozen, which has no slope
@@ -789,16 +769,12 @@ class _Moves:
 
 
 class _Moved(tfp.bijectors.Identity):
-    """
-    ``base(x + factor moves)``: a transform in coordinates in which Adam's steps are of the right
-    size.
+    """``base(x + factor moves)``: coordinates in which Adam's steps are of the right size."""
 
-    Adam moves every variable by about its learning rate a step. A weight of a network acts together
-    with many others; a logarithm of a noise variance alone, which would take epochs. Gradients of
-    moves are divided by the factor: plain gradient descent, whose step has the size of the
-    gradient, moves a hyperparameter as if there were no coordinates.
-    """
-
+    # Adam moves every variable by about its learning rate a step. A weight of a network acts
+    # together with many others; a logarithm of a noise variance alone, which would take epochs.
+    # Gradients of moves are divided by the factor: plain gradient descent, whose step has the size
+    # of the gradient, moves a hyperparameter as if there were no coordinates.
     def __init__(
         self, base: tfp.bijectors.Bijector, factor: float, moves: _Moves, places: AnyNDArray
     ) -> None:

@@ -59,14 +59,10 @@ def constant_weight(
 
 
 class FeatureScaling(tf.Module):
-    """
-    ``(x - location) / spread`` of D features, by constants that :meth:`update` and :meth:`set`
-    change.
+    """``(x - location) / spread`` of D features; :meth:`update` and :meth:`set` change the two."""
 
-    Unlike in batch normalisation a row's value never depends on the rows beside it. A feature
-    that varies by no more than its location's rounding is divided by 1.
-    """
-
+    # Unlike in batch normalisation a row's value never depends on the rows beside it. A feature
+    # that varies by no more than its location's rounding is divided by 1.
     def __init__(self, shifted: AnyNDArray, scaled: AnyNDArray, owner: keras.Layer) -> None:
         super().__init__()
         self.shifted = np.asarray(shifted, dtype=bool)
@@ -104,12 +100,8 @@ class FeatureScaling(tf.Module):
         self.count.assign(self.count + 1.0)
 
     def update(self, x: tf.Tensor) -> None:
-        """
-        Let location and spread follow a training batch [N, D], averaged over all replicas.
-
-        Early batches count alike, later ones exponentially; rows that are not finite not at
-        all.
-        """
+        """Let location and spread follow a training batch [N, D], averaged over all replicas."""
+        # early batches count alike, later ones exponentially; rows that are not finite not at all
         x = tf.stop_gradient(x)
         holds = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)
         rows = over_replicas(tf.reduce_sum(tf.cast(holds, x.dtype)))
@@ -167,13 +159,10 @@ _SINGLE_JITTER = 1e-4
 
 
 class Adopted:
-    """
-    Every variable of a GPflow module as a Keras variable, by the path of its parameter.
+    """Each ``tf.Variable`` of a GPflow module as a Keras variable, by its parameter's path."""
 
-    It wraps GPflow's own ``tf.Variable``. Which of them Keras lists as trainable follows from
-    the structure alone, so that flags cannot reorder saved state.
-    """
-
+    # which of them Keras lists as trainable follows from the structure alone, so that flags cannot
+    # reorder saved state
     def __init__(self, module: tf.Module) -> None:
         self.parameters: dict[str, Parameter] = {}
         self.variables: dict[str, keras.Variable] = {}
@@ -426,20 +415,12 @@ class GPHead(MomentReader, keras.Layer):
         return self.scaling(asserted(X, self._known(), [message]))
 
     def unscaled(self, X: AnyNDArray) -> AnyNDArray:
-        """
-        What :meth:`scaled` makes X of: the features that components read.
-
-        :param X: [N, D].
-        """
+        """The features [N, D] that components read, of what :meth:`scaled` makes of them."""
         return X if self.normalization is None else self.scaling.inverse(X)
 
     def readable(self, features: tf.Tensor) -> tf.Tensor:
-        """
-        Rows of features [N, F] that are finite and within their domains, truth values [N]; none
-        before features are known. For code in which no assertion can fail.
-
-        :param features: [N, F].
-        """
+        """Rows of features [N, F] that are finite and within their domains, truth values [N]."""
+        # for code in which no assertion can fail; none before features are known
         X = self._read(features)
         valid = tf.reduce_all(tf.math.is_finite(X), axis=1)
         for _, inside, _ in self._domains(X):

@@ -24,9 +24,8 @@ from ..likelihoods.base import (
 )
 from ..likelihoods.predictive import (
     expected_log_density,
-    expected_response,
     predictive_log_density,
-    response_interval,
+    summarised_response,
 )
 
 _OF_CODES = (
@@ -105,7 +104,7 @@ class MomentReader(abc.ABC):
         :param moments: what the layer returns, [..., L, M].
         """
         mean, var, X, restored = self._unpacked(moments)
-        return restored(expected_response(self.likelihood, X, mean, self._shared(var)))
+        return restored(summarised_response(self.likelihood, X, mean, self._shared(var)).mean)
 
     def interval(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
@@ -114,16 +113,11 @@ class MomentReader(abc.ABC):
         :param moments: what the layer returns, [..., L, M].
         """
         mean, var, X, restored = self._unpacked(moments)
-        lower, upper = response_interval(self.likelihood, X, mean, var, self.level)
-        return restored(lower), restored(upper)
+        summary = summarised_response(self.likelihood, X, mean, var, self.level)
+        return restored(summary.lower), restored(summary.upper)
 
     def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        """
-        ``-E_q[log p(y | rho)]`` of each row, [...]; NaN for a y that is impossible.
-
-        :param y: responses, [...] or [..., K].
-        :param moments: what the layer returns, [..., L, M].
-        """
+        """``-E_q[log p(y | rho)]`` of each row, [...]; NaN for a y [...] that is impossible."""
         return -self._by_row(expected_log_density, y, moments)
 
     def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
@@ -180,16 +174,9 @@ class MomentReader(abc.ABC):
         return rows[..., 0], var, nothing, lambda x: as_leading(x, moments, 2)
 
     def response_matrix(self, y: Any, moments: tf.Tensor | None = None) -> tf.Tensor:
-        """
-        Responses as the likelihood takes them, Y [N, K]; one-hot labels become codes [N, 1].
-
-        Rows that are not one-hot fail in the graph, and become -1 where XLA drops assertions.
-
-        :param y: numbers, [N] or [N, K].
-        :param moments: of the same rows, where these may have several dimensions in the place of N.
-        :raises ValueError: text; y of another rank or width; (eagerly) a row that is not one-hot,
-            or another number of rows than moments have.
-        """
+        """Responses as the likelihood takes them, Y [N, K]; one-hot labels become codes [N, 1]."""
+        # rows that are not one-hot fail in the graph, and become -1 where XLA drops assertions;
+        # moments are of the same rows, where these may have several dimensions in the place of N
         leading = 1 if moments is None else len(moments.shape) - 2
         y = tf.convert_to_tensor(y)
         if y.dtype == tf.string:
@@ -287,13 +274,10 @@ def _maker(output: Any) -> MomentReader | None:
 
 
 class _ReadsHead:
-    """
-    A loss or metric that reads a head, which it does not own.
+    """A loss or metric that reads a head, which it does not own."""
 
-    Keras saves what it finds by walking attributes: through a plain one the head's weights would
-    be filed under the loss, and be lost to a model that is not compiled.
-    """
-
+    # Keras saves what it finds by walking attributes: through a plain one the head's weights would
+    # be filed under the loss, and be lost to a model that is not compiled.
     _reference: weakref.ref[MomentReader] | None
     _head_name: str | None
 

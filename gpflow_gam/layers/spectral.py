@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import keras
-import numpy as np
 import tensorflow as tf
+
+from ..errors import check_positive
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
@@ -23,12 +24,11 @@ class SpectralBound(keras.constraints.Constraint):
     :param bound: of a Dense layer's kernel [D, units]; of a convolution's [h, w, channels,
         filters] as a matrix of h w channels rows, where the convolution's own norm is at most
         ``sqrt(h w)`` times as large (Tsuzuku et al. 2018).
-    :raises ValueError: ``bound`` is no positive number.
+    :raises ValueError: ``bound`` is not positive and finite.
     """
 
     def __init__(self, bound: float = 0.95) -> None:
-        if isinstance(bound, bool) or not (np.isfinite(bound) and bound > 0.0):
-            raise ValueError(f"bound must be a positive number; got {bound!r}.")
+        check_positive("bound", bound)
         self.bound = float(bound)
 
     def __call__(self, w: tf.Tensor) -> tf.Tensor:

@@ -16,7 +16,7 @@ from gpflow.models import GPModel
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from ..errors import check_count
+from ..errors import check_count, check_positive
 from ..gam import families
 from ..gam.components.kernels import PRIORS, VariancePriors, build_kernel
 from ..gam.components.plan import (
@@ -357,8 +357,7 @@ class HeadSpecification:
                 f"{family.name!r}."
             )
         check_count("num_inducing", num_inducing)
-        if not (np.isfinite(scale) and scale > 0.0):
-            raise ValueError(f"scale must be a positive number; got {scale!r}.")
+        check_positive("scale", scale)
         if scale != 1.0 and family.name not in _CLASSES and family.num_predictors() > 1:
             raise ValueError(
                 f"scale must be 1 for likelihood={family.name!r}, whose predictors have units of "
@@ -437,12 +436,9 @@ class HeadSpecification:
     def build_kernel(
         self, structure: Structure, priors: VariancePriors = PRIORS, normal: bool = False
     ) -> AdditiveKernel:
-        """
-        The prior, its centring measures held in variables.
-
-        Where features are scaled to be ``normal``, closed forms under that measure take their
-        place: nodes are most of a training step.
-        """
+        """The prior, its centring measures held in variables."""
+        # where features are scaled to be normal, closed forms under that measure take their place:
+        # nodes are most of a training step
         kernel = build_kernel(structure.components, self._terms(), self.scale, priors=priors)
         for part in _centred(kernel):
             assert isinstance(part.measure, Discrete)

@@ -169,10 +169,10 @@ class Dispersed(ScalarLikelihood, abc.ABC):
 
     # g is a parameter, or a second predictor if varying (Rigby & Stasinopoulos 2005).
 
+    # whether the response's mean is a monotone function of the first predictor alone
     mean_of_first: ClassVar[bool] = True
-    """True if the mean of the response is a monotone function of the first predictor alone."""
+    # nodes of quadrature over g, where the expectation over f is in closed form
     scale_nodes: ClassVar[int] = 20
-    """Nodes of quadrature over g, where the expectation over f is in closed form."""
 
     def __init__(self, varying: bool = False, **kwargs: Any) -> None:
         kwargs.setdefault(
@@ -768,8 +768,7 @@ class Batch(NamedTuple):
     var: AnyNDArray  # [n, L], not negative
     Y: AnyNDArray  # [n, K]
     weights: AnyNDArray | None  # [n], of sums over rows
-    variables: Sequence[tf.Variable]
-    """Variables of the likelihood's parameters in which derivatives are wanted."""
+    variables: Sequence[tf.Variable]  # of parameters in which derivatives are wanted
 
 
 class ParameterTerms(NamedTuple):
@@ -777,8 +776,7 @@ class ParameterTerms(NamedTuple):
 
     slope: AnyNDArray  # first derivatives of the sum over rows, [K]
     curvature: AnyNDArray  # its second derivatives, [K, K]
-    across: list[AnyNDArray]
-    """Derivatives of rows' slopes in their means, [n] or [n, L] each, without weights."""
+    across: list[AnyNDArray]  # of rows' slopes in their means, [n] or [n, L] each, without weights
 
 
 class Terms(NamedTuple):

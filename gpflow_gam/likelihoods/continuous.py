@@ -383,12 +383,7 @@ class Quantile(LocationScale):
         self.loss = Loss(tau, smoothing)
 
     def level_of(self, y: AnyNDArray, weights: AnyNDArray | None = None) -> AnyNDArray:
-        """
-        About where the predictors of a constant quantile are, [L].
-
-        :param y: responses, [N].
-        :param weights: how often each row counts, [N].
-        """
+        """About where the predictors of a constant quantile of y [N] are, [L]."""
         level = weighted_quantiles(y, weights, [self.loss.tau])
         return np.append(level / self.unit.numpy(), 0.0) if self.varying else level
 
@@ -475,11 +470,7 @@ class Censored(LocationScale, abc.ABC):
     # --- of observations ---------------------------------------------------------------------
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """
-        Mask of the possible elements of ``Y``, and in words what they must be.
-
-        :raises ValueError: another number of columns.
-        """
+        """Mask of the possible elements of Y [N, K], and in words what they must be."""
         if Y.shape[-1] not in (1, 3, 4):
             raise ValueError(
                 f"Y must be [N, 1], or [N, 3] with what is known of each row, or [N, 4] with where "
@@ -724,12 +715,10 @@ class Weibull(Censored):
 class Intervals:
     """J pieces of time in which the baseline hazard is constant."""
 
-    edges: AnyNDArray
-    """From zero to the longest time, [J + 1]; later times are in the last interval."""
+    edges: AnyNDArray  # from zero to the longest time, [J + 1]; later ones are in the last interval
     shares: AnyNDArray  # shares of all time at risk, [J]
     hazard: float  # events over time at risk, of all rows
-    sd: float = 1.0
-    """Standard deviation of the prior of steps of the log hazard between neighbouring intervals."""
+    sd: float = 1.0  # of the prior of steps of the log hazard between neighbouring intervals
 
 
 def entry(Y: AnyNDArray) -> AnyNDArray:
@@ -777,11 +766,7 @@ class Cox(QuadratureLikelihood):
         self.invlink = tf.exp
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """
-        Mask of the possible elements of ``Y``, and in words what they must be.
-
-        :raises ValueError: another number of columns.
-        """
+        """Mask of the possible elements of Y [N, K], and in words what they must be."""
         if Y.shape[-1] != 3:
             raise ValueError(f"Y must be [N, 3], time, entry, and 1 or 0; got shape {Y.shape}.")
         seen = tf.equal(Y[:, 2:], RIGHT) | tf.equal(Y[:, 2:], EXACT)

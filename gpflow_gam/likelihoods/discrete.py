@@ -106,11 +106,7 @@ class Binomial(QuadratureLikelihood):
         self.invlink = functools.partial(probability, link)
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
-        """
-        Mask of the possible elements of ``Y``, and in words what they must be.
-
-        :raises ValueError: another number of columns.
-        """
+        """Mask of the possible elements of Y [N, K], and in words what they must be."""
         if Y.shape[-1] != 2:
             raise ValueError(f"Y must be [N, 2], successes and trials; got shape {Y.shape}.")
         y, trials = Y[:, :1], Y[:, 1:]

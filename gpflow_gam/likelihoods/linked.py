@@ -81,11 +81,7 @@ class MeanLink(ScalarLikelihood):
         return float(self.size.numpy()) if self.varying else 1.0
 
     def log_mean(self, F: TensorType) -> tf.Tensor:
-        """
-        The logarithm of the mean at predictors F [...].
-
-        :param F: predictors, [...].
-        """
+        """The logarithm of the mean at predictors F [...]."""
         F = tf.convert_to_tensor(F)
         if self.varying:
             F = tf.cast(self.size, F.dtype) * F
@@ -118,18 +114,12 @@ class MeanLink(ScalarLikelihood):
     def first_predictors(
         self, Y: AnyNDArray, constant: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Predictors at which each row's mean is its response, where GLMs start (McCullagh & Nelder
-        1989, section 2.5); that of a scale is the constant's.
-
-        From a constant rows of large responses, under whose mean a log-density is not concave, send
-        the predictor far off. Here residuals are nothing, and what the response scatters would be,
-        too: so the predictor is as uncertain as makes them half of what the constant says of it.
-
-        :param Y: [N, 1].
-        :param constant: the best one, [L].
-        :return: predictors [N, L] and their variances, [N, L].
-        """
+        """Predictors and their variances, [N, L], at which each row's mean is its response Y."""
+        # that of a scale is the constant's [L]. GLMs start there (McCullagh & Nelder 1989, section
+        # 2.5). From a constant rows of large responses, under whose mean a log-density is not
+        # concave, send the predictor far off. Here residuals are nothing, and what the response
+        # scatters would be, too: so the predictor is as uncertain as makes them half of what the
+        # constant says of it.
         if not self.varying and self.link == "inverse" and isinstance(self.base, _OF_MEAN):
             # several optima: noise decides which one is found where predictors are less sure
             average = 1.0 / (_FACTOR * float(self.unit.numpy()))

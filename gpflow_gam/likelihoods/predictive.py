@@ -271,29 +271,8 @@ class ResponseSummary(NamedTuple):
 
     mean: tf.Tensor  # posterior mean
     sd: tf.Tensor  # posterior standard deviation
-    lower: tf.Tensor | None
-    """Lower ends of equal-tailed credible intervals; None where none was asked for."""
-
+    lower: tf.Tensor | None  # of equal-tailed credible intervals; None where none was asked for
     upper: tf.Tensor | None  # their upper ends
-
-
-def expected_response(
-    likelihood: Likelihood, X: TensorType, mean: TensorType, var: TensorType
-) -> tf.Tensor:
-    """E_q[E[y | rho(x)]], [N] or [N, K]: see :func:`summarised_response`."""
-    return summarised_response(likelihood, X, mean, var).mean
-
-
-def response_interval(
-    likelihood: Likelihood,
-    X: TensorType,
-    mean: TensorType,
-    var: TensorType,
-    level: float = 0.95,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Equal-tailed credible intervals of the expected response: :func:`summarised_response`."""
-    summary = summarised_response(likelihood, X, mean, var, level)
-    return summary.lower, summary.upper  # type: ignore[return-value]
 
 
 @check_shapes(

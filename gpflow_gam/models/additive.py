@@ -448,16 +448,7 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
     def expected_log_density(
         self, data: RegressionData, cholesky: list[tf.Tensor], q: WhitenedGaussian
     ) -> tf.Tensor:
-        """
-        ``sum_n E_q[log p(y_n | rho(x_n))]``, in memory that does not grow with N.
-
-        :param data: X [N, D] and Y [N, K].
-        :param cholesky: of the prior at the present parameters.
-        :param q: over the whitened inducing values.
-        :return: in double precision.
-        :raises ValueError: data that are not finite, do not fit together or are no possible
-            observations; or of another precision than the parameters.
-        """
+        """``sum_n E_q[log p(y_n | rho(x_n))]`` in double precision; memory does not grow with N."""
         X, Y = checked_data(data, self.kernel, self.likelihood, self.num_latent_gps)
         check_precision(X, kernel=self.kernel, likelihood=self.likelihood)
         form, number = q.form(), len(cholesky)
@@ -473,13 +464,7 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
     def marginals(
         self, features: Features, q: WhitenedGaussian, X: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Mean and variance [N, L] of the predictor, mean function included.
-
-        :param features: of X.
-        :param q: over the whitened inducing values.
-        :param X: inputs [N, D].
-        """
+        """Mean and variance [N, L] of the predictor at X [N, D], mean function included."""
         X = tf.convert_to_tensor(X)
         mean = tf.cast(q.total_mean(features.phi), X.dtype) + self.mean_function(X)
         var = features.total_prior() + q.total_quadratic(features.phi)
@@ -494,10 +479,8 @@ class SufficientStatistics(NamedTuple):
 
     gram: tf.Tensor  # sum_n w_n phi_n phi_n', [P, P]
     cross: tf.Tensor  # sum_n w_n phi_n e_n', [P, L], with e_n = y_n - m(x_n)
+    # sum_n w_n sum_c (k_c(x_n, x_n) - |phi_c(x_n)|^2), []; of outputs' own components, [L]
     missing: tf.Tensor
-    """sum_n w_n sum_c (k_c(x_n, x_n) - |phi_c(x_n)|^2), []; of outputs with components of their
-    own, [L]."""
-
     error: tf.Tensor  # sum_n w_n |e_n|^2, []
     number: tf.Tensor  # sum_n w_n, []
 
@@ -548,11 +531,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         InducingBlocks(self.inducing_variable, kernel)  # raises where the two do not fit together
 
     def statistics(self, cholesky: list[tf.Tensor]) -> SufficientStatistics:
-        """
-        The data's sufficient statistics.
-
-        :param cholesky: of the prior at the present parameters.
-        """
+        """The data's sufficient statistics, by the prior's factors at the present parameters."""
 
         def part(
             inputs: tuple[tf.Tensor, ...], X: tf.Tensor, Y: tf.Tensor, w: tf.Tensor

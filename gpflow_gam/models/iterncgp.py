@@ -196,10 +196,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return self._kept("run", None, lambda: self.solver.start(self.problem(), before))
 
     def accept(self, state: ActionPosteriorState, complete: bool = False) -> None:
-        """
-        Make ``state`` at the present parameters the posterior; ``complete`` if no step is
-        left.
-        """
+        """Make ``state`` at the present parameters the posterior; ``complete``: no step is left."""
         self.restore(Fit(state.raised(self._mean()), Snapshot(self), complete))
 
     def restore(self, fit: Fit | None) -> None:
@@ -456,12 +453,9 @@ class Snapshot:
 class Fit:
     """The result of a fit, and the parameters where it ended."""
 
-    state: ActionPosteriorState
-    """What is held: its targets are S'yhat, with the mean function."""
-
+    state: ActionPosteriorState  # its targets are S'yhat, with the mean function
     at: Snapshot
-    complete: bool = False
-    """True if the solver has no steps left at these parameters."""
+    complete: bool = False  # the solver has no steps left at these parameters
 
 
 @dataclass

@@ -206,20 +206,15 @@ class IterGPRun(Run):
             number,
             self.options.inner_tolerance,
         )
-        if not bool(tf.reduce_all(tf.math.is_finite(new))) or not np.isfinite(
+        finite = bool(tf.reduce_all(tf.math.is_finite(new))) and np.isfinite(
             float(self.problem.log_likelihood(new))
-        ):
-            raise Diverged(
-                f"the Newton step after step {self._step} leads to no finite log-likelihood, as "
-                "rough steps without a safeguard may; what was there before is kept. Use "
-                "solver='newton', or more inner iterations"
-            )
+        )
         change = float(tf.norm(new - self.Kv) / tf.maximum(tf.norm(new), 1e-300))
-        if change <= self.options.tolerance and self._creeps(v, new):
+        if not finite or (change <= self.options.tolerance and self._creeps(v, new)):
             raise Diverged(
-                f"after step {self._step} the Newton steps are small where the log posterior is "
-                "below that of the prior mean and still rises by much, as rough steps without a "
-                "safeguard may. Use solver='newton', or more inner iterations"
+                f"the Newton step after step {self._step} leads to no finite log-likelihood, or is "
+                "small far beyond the mode, as rough steps without a safeguard may; what was there "
+                "before is kept. Use solver='newton', or more inner iterations"
             )
         self._change = change
         self.actions, self.v, self.Kv = actions, v, new

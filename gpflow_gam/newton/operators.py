@@ -107,13 +107,10 @@ _SMALLEST = 1e-9  # variance left, against the largest at the start, at which a 
 
 
 class KernelProduct:
-    """
-    ``k(X1, X2) V`` in memory for one block of rows, differentiable in V and kernel parameters.
+    """``k(X1, X2) V`` in memory for one block of rows, differentiable in V and parameters."""
 
-    A small matrix is computed at once. Any other takes a loop over blocks inside one XLA
-    program, and its gradient a second one: automatic differentiation would keep every block.
-    """
-
+    # A small matrix is computed at once. Any other takes a loop over blocks inside one XLA program,
+    # and its gradient a second one: automatic differentiation would keep every block.
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self._column, self._compiled = Compiled(kernel), Compiled(self._product)
@@ -206,14 +203,10 @@ _WHITE_BLOCK = 64
 
 
 class KernelOperator:
-    """
-    ``K = blockdiag_q k_q(X, X)`` by its products; nothing of size N^2 is ever held.
+    """``K = blockdiag_q k_q(X, X)`` by its products; nothing of size N^2 is ever held."""
 
-    Kernels are evaluated in the precision of X [N, D], all else is in double precision: the
-    systems of Newton's method are beyond single precision where data are many or noise is
-    little.
-    """
-
+    # Kernels are evaluated in the precision of X [N, D], all else is in double precision: Newton's
+    # systems are beyond single precision where data are many or noise is little.
     def __init__(
         self, latents: LatentKernels, X: tf.Tensor, programs: Sequence[KernelProduct] | None = None
     ) -> None:

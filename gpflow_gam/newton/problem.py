@@ -22,14 +22,10 @@ from .operators import KernelOperator, PivotedCholesky, joint_covariance
 
 
 class LaplaceProblem:
-    """
-    ``max_g log p(y | m + g) - 1/2 g'K^-1 g`` over Q latent functions at N data, and its
-    parts.
+    """Parts of ``max_g log p(y | m + g) - 1/2 g'K^-1 g`` over Q latent functions at N data."""
 
-    Latent functions are [Q, N]; as the likelihood takes them, [N, Q], and Y is [N, K]. The
-    likelihood is evaluated in the precision of X, all else in double precision.
-    """
-
+    # Latent functions are [Q, N]; as the likelihood takes them, [N, Q], and Y is [N, K]. The
+    # likelihood is evaluated in the precision of X, all else in double precision.
     def __init__(
         self,
         operator: KernelOperator,
@@ -139,12 +135,9 @@ def noise_products(precision: Precision, S: tf.Tensor) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class ActionPosteriorState:
-    """
-    The posterior ``m + k v``, ``k - k S F F' S' k`` of the latent functions (k = k(., X)).
+    """The posterior ``m + k v``, ``k - k S F F' S' k`` of the latent functions (k = k(., X))."""
 
-    ``S F F' S' = S (S'(K + W^+) S)^-1 S'`` is C of Tatzel et al. (2025), Algorithm 2.
-    """
-
+    # S F F' S' = S (S'(K + W^+) S)^-1 S' is C of Tatzel et al. (2025), Algorithm 2
     weights: tf.Tensor  # v, [Q, N]
     actions: tf.Tensor  # S, [B, Q, N]: joint in the latent functions
     factor: tf.Tensor  # F, [B, B]; columns of zeros for directions that are rounding only
@@ -187,24 +180,14 @@ def explained(gram: tf.Tensor, least: float = 0.0) -> tf.Tensor:
 class StepReport:
     """The state after one outer (Newton) step."""
 
-    step: int
-    """Counted from 1."""
-
-    sweeps: float
-    """Passes over the kernel's entries so far."""
-
-    num_actions: int
-    """Actions held in the buffers."""
-
-    log_posterior: float
-    """log p(y | f) + log p(f) without its constant, at the present f."""
-
+    step: int  # counted from 1
+    sweeps: float  # passes over the kernel's entries so far
+    num_actions: int  # held in the buffers
+    log_posterior: float  # log p(y | f) + log p(f) without its constant, at the present f
+    # norm(g - v) / norm(g): how far the weights v are from the gradient g, their value at the mode;
+    # where K is singular v is not unique, and this need not vanish
     residual: float
-    """``norm(g - v) / norm(g)``: how far the weights v are from the gradient g, their value at the
-    mode. Where K is singular v is not unique, and this need not vanish."""
-
-    converged: bool
-    """True if the solver would stop here."""
+    converged: bool  # the solver would stop here
 
 
 class Diverged(ArithmeticError):
@@ -223,9 +206,8 @@ class Run(abc.ABC):
     """The buffers of one solve, which go on from where they are."""
 
     problem: LaplaceProblem
-
+    # what the search has converged with, where no time was left for the posterior
     ended: StepReport | None = None
-    """The report that the search has converged with, where no time was left for the posterior."""
 
     @abc.abstractmethod
     def steps(self) -> Iterator[StepReport]:

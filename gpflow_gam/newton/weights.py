@@ -27,7 +27,7 @@ from .problem import (
     noise_products,
     seen,
 )
-from .variational import ExpectedProblem, normal_points
+from .solvers import ExpectedProblem, normal_points
 
 
 class ActionWeights(NamedTuple):
@@ -263,18 +263,11 @@ def combined(U: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tuple[tf.T
 
 
 def action_bound(problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    r"""
-    ``sum_n E_q[log p(y_n | f_n)] - KL``, for q(g) = N(K S w, K - K S G^-1 S'K).
-
-    Where S'W^+S = I: G = I + S'KS, w = G^-1 S'(yhat - m), targets are S'yhat, and
-
-    .. math:: KL = \tfrac12 [ w'S'KS w + \log|G| - tr(G^{-1} S'KS) ]
-
-    (Wenger et al. 2024; also for W^+ a pseudo-inverse of blocks, since q depends on it through
-    S'W^+S only: its precision is K^-1 + S (S'W^+S)^-1 S'.)
-
-    Shapes: S [R, Q, N], targets [R].
-    """
+    """``sum_n E_q[log p(y_n | f_n)] - KL``, for q(g) = N(K S w, K - K S G^-1 S'K)."""
+    # Of S [R, Q, N] with S'W^+S = I and targets S'yhat [R]: G = I + S'KS, w = G^-1 S'(yhat - m) and
+    # KL = 1/2 [w'S'KS w + log|G| - tr(G^-1 S'KS)] (Wenger et al. 2024; also for W^+ a
+    # pseudo-inverse of blocks, as q depends on it through S'W^+S only: its precision is
+    # K^-1 + S (S'W^+S)^-1 S').
     operator, X, Y = problem.operator, problem.X, problem.Y
     T = operator.product(tf.transpose(S, [1, 2, 0]))  # [Q, N, R]
     Q = S.shape[1]
@@ -347,9 +340,7 @@ _MOST_ROWS = 1000  # largest number of rows that are left out
 class LeftOutRows:
     """Log-probabilities of left-out rows, by the share of the variance that counts."""
 
-    log_probabilities: AnyNDArray
-    """Log-probabilities of the responses, by share in the order of :data:`SHARES`, [S, M]."""
-
+    log_probabilities: AnyNDArray  # of the responses, by share in the order of SHARES, [S, M]
     weights: AnyNDArray  # weights of the rows, [M], which add up to one
 
     def means(self) -> dict[float, float]:

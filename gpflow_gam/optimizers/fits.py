@@ -38,12 +38,10 @@ from .binned.solution import (
     learn_under_shapes,
 )
 from .minimizers import (
-    Best,
     Callback,
     FitResult,
     OnInterrupt,
     Options,
-    StopFit,
     TimeBudget,
     Tracker,
     converge,
@@ -359,25 +357,10 @@ def _fit_collapsed(
             "the bound cannot be computed where the fit starts; standardise the data and look for "
             "extreme values in them."
         ) from None
-    best = Best(u)
-    try:
-        if len(u):
-            # an iteration's gain says less of what is left than a round's
-            step = 0.1 * tracker.tolerance
-            u, value, converged, message = converge(
-                bound.loss,
-                u,
-                value,
-                step,
-                tracker,
-                best,
-                bound.metric,
-                record,
-                elsewhere,
-                bound.hessian,
-            )
-    except (StopFit, KeyboardInterrupt) as error:
-        u, converged, message = best.x, False, tracker.why(error)
+    if len(u):
+        # an iteration's gain says less of what is left than a round's
+        step, others = 0.1 * tracker.tolerance, (bound.metric, record, elsewhere, bound.hessian)
+        u, converged, message = converge(bound.loss, u, value, step, tracker, *others)
     u = rows.communicator.agreed(u)
     bound.set(u)
     solution = Solution.of_bound(bound, u)

@@ -336,10 +336,8 @@ class Options:
         check_positive("learning_rate", self.learning_rate)
         if not 0.0 < self.rho <= 1.0:
             raise ValueError(f"rho must be in (0, 1]; got {self.rho}.")
-        if not self.tolerance > 0.0:
-            raise ValueError(f"tolerance must be positive; got {self.tolerance}.")
-        if self.patience < 2:
-            raise ValueError(f"patience must be at least 2, to tell a trend; got {self.patience}.")
+        check_positive("tolerance", self.tolerance)
+        check_count("patience", self.patience, 2)  # to tell a trend
 
 
 _LEG = 8  # iterations of L-BFGS after which it begins anew in other coordinates
@@ -370,12 +368,9 @@ def descend(
     hessian: Callable[[AnyNDArray], AnyNDArray | None] | None = None,
     near: bool = False,
 ) -> tuple[AnyNDArray, bool, str]:
-    """
-    L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``.
-
-    The metric approximates second derivatives; with ``hessian`` these decide where it ends, and
-    take over after some iterations, or at once if the optimum is ``near``.
-    """
+    """L-BFGS from ``start``, in coordinates in which its first step is Newton's by ``metric``."""
+    # The metric approximates second derivatives; with a Hessian these decide where it ends, and
+    # take over after some iterations, or at once if the optimum is near.
     # It begins anew every few iterations, as curvature changes where variances go to zero. A trial
     # step that cannot be evaluated counts as one too far: it is given a value as far above the best
     # one as the slope there promised to go below, so that the line search tries a ninth of the step
@@ -473,60 +468,57 @@ def descend(
     return best[1], False, f"iteration limit of {steps} reached"
 
 
-@dataclass
-class Best:
-    """The best point of a search so far, also where an error ends it."""
-
-    x: AnyNDArray
-
-
 def converge(
     loss: Loss,
     x: AnyNDArray,
     value: float,
     step: float,
     tracker: Tracker,
-    best: Best,
     metric: Callable[[AnyNDArray], AnyNDArray | None],
     anew: Callable[[AnyNDArray, float], None] = lambda *_: None,
     elsewhere: Callable[[AnyNDArray], AnyNDArray | None] = lambda _: None,
     hessian: Callable[[AnyNDArray], AnyNDArray | None] | None = None,
-) -> tuple[AnyNDArray, float, bool, str]:
+) -> tuple[AnyNDArray, bool, str]:
     """Runs of :func:`descend` from ``x``, where the loss is ``value``, until one gains nothing."""
     # Each ends with an iteration that gains less than a hundredth of step; from a better
-    # optimum elsewhere they go on.
+    # optimum elsewhere they go on. What ends them early leaves the best point so far.
+    best = x
 
     def set_best(x: AnyNDArray) -> None:
-        best.x = x
+        nonlocal best
+        best = x
 
-    while True:
-        left = tracker.max_iterations - len(tracker.history)
-        if left <= 0:
-            return x, value, False, f"iteration limit of {tracker.max_iterations} reached"
-        x, converged, message = descend(
-            loss,
-            x,
-            left,
-            step,
-            tracker,
-            lambda _, value: tracker.record(-value),
-            set_best,
-            metric,
-            lambda x, value=value: anew(x, value),  # type: ignore[misc]
-            hessian,
-        )
-        now = loss(x)[0]
-        gain, value = value - now, now
-        if not converged:
-            return x, value, False, message
-        if gain < tracker.tolerance or hessian is not None:
-            other = elsewhere(x)
-            if other is None:
-                if hessian is None:
-                    message = f"the last run of L-BFGS gained {gain:.2g} nats"
-                return x, value, True, message
-            x = best.x = other
-            value = loss(x)[0]
+    try:
+        while True:
+            left = tracker.max_iterations - len(tracker.history)
+            if left <= 0:
+                return x, False, f"iteration limit of {tracker.max_iterations} reached"
+            x, converged, message = descend(
+                loss,
+                x,
+                left,
+                step,
+                tracker,
+                lambda _, value: tracker.record(-value),
+                set_best,
+                metric,
+                lambda x, value=value: anew(x, value),  # type: ignore[misc]
+                hessian,
+            )
+            now = loss(x)[0]
+            gain, value = value - now, now
+            if not converged:
+                return x, False, message
+            if gain < tracker.tolerance or hessian is not None:
+                other = elsewhere(x)
+                if other is None:
+                    if hessian is None:
+                        message = f"the last run of L-BFGS gained {gain:.2g} nats"
+                    return x, True, message
+                x = best = other
+                value = loss(x)[0]
+    except (StopFit, KeyboardInterrupt) as error:
+        return best, False, tracker.why(error)
 
 
 def other_optimum(
@@ -772,8 +764,7 @@ class Ended(NamedTuple):
 
     converged: bool
     message: str
-    slope: float | None = None
-    """Norm of the gradient, if the run ended where a line search found nothing lower."""
+    slope: float | None = None  # of a run that ended where a line search found nothing lower
 
 
 class LBFGS:

@@ -165,11 +165,8 @@ _LEAST = -0.5  # precision of sites in any direction, beside the prior's of one
 class SiteStep:
     """The ELBO and the negative weights before a natural-gradient step."""
 
-    elbo: float
-    """The ELBO of the (mini)batch before the step."""
-
-    num_negative: int
-    """Observations whose weight was negative: not log-concave there."""
+    elbo: float  # of the (mini)batch before the step
+    num_negative: int  # observations whose weight was negative: not log-concave there
 
 
 class NaturalGradient:
@@ -200,14 +197,13 @@ class NaturalGradient:
         # not on the model: a module that holds a tf.function cannot be copied
         self._compiled: dict[tuple[AdditiveSVGP, bool], tuple[Any, ...]] = {}
 
-    def step(self, model: AdditiveSVGP, data: RegressionData, rho: float | None = None) -> SiteStep:
+    def step(self, model: AdditiveSVGP, data: RegressionData) -> SiteStep:
         """
         Move q towards its optimum for this batch, at the model's hyperparameters.
 
         :param model: a :class:`~gpflow_gam.models.AdditiveSVGP` with
             ``variational=OptimalPrecision()``.
         :param data: X [N, D] and Y [N, K], all or a minibatch.
-        :param rho: another step size for this step.
         :return: the ELBO before it, and how many sites had negative weights.
         :raises TypeError: another variational family.
         :raises ValueError: data that are not finite, do not fit together or are no possible
@@ -215,7 +211,7 @@ class NaturalGradient:
         """
         check_sites(model)
         data = checked_data(data, model.kernel, model.likelihood)
-        step_size = tf.constant(self.rho if rho is None else rho, dtype=data[0].dtype)
+        step_size = tf.constant(self.rho, dtype=data[0].dtype)
         key, parts = (model, self.signed), (model.kernel, model.likelihood, model.mean_function)
         kept, number, compiled = self._compiled.get(key, ((), None, None))
         if list(map(id, kept)) != list(map(id, parts)) or number != model.num_data:

@@ -179,13 +179,7 @@ class ActionPosterior(AdditivePosterior):
         return tf.cast(prior - tf.einsum("lcnr,ldnr->lncd", h, h), X.dtype)
 
     def predict_sum(self, Xnew: TensorType, components: Sequence[int]) -> MeanAndVariance:
-        """
-        Mean [N, L] of the sum of some components, and its covariance between outputs [N, L, L].
-
-        :param Xnew: points [N, D].
-        :param components: their places.
-        :raises ValueError: outputs whose kernels have different components.
-        """
+        """Mean [N, L] of the sum of some components, and its covariance of outputs [N, L, L]."""
         X = self._points(Xnew)
         v, E, _ = self._active_cache()
         components = tf.constant(components, tf.int32)  # none, too
@@ -203,13 +197,8 @@ class ActionPosterior(AdditivePosterior):
     def joint_parts(
         self, points: Mapping[str, TensorType]
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """
-        Mean [P, L], prior covariance [L, P, P] and h [L, P, R] of components at points of their
-        own: what was learnt takes h_l h_k' from the prior covariance of outputs l and k.
-
-        :param points: component name -> rows [M_c, D]; P rows in all.
-        :raises ValueError: outputs whose kernels have different components.
-        """
+        """Mean [P, L], prior covariance [L, P, P], h [L, P, R] of components at their points."""
+        # what was learnt takes h_l h_k' from the prior covariance of outputs l and k
         self._check_components()
         v, E, _ = self._active_cache()
         V = _side_by_side(v, E)

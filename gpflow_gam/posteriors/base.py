@@ -35,7 +35,7 @@ from ..errors import check_count
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
 from ..likelihoods.base import as_numbers
-from ..variational import Form, VariationalFamily, WhitenedGaussian, standard_normal
+from ..variational import Form, WhitenedGaussian, standard_normal
 
 Cache = tuple[tf.Tensor, ...]
 
@@ -404,6 +404,7 @@ class SparseAdditivePosterior(AdditivePosterior):
 
 
 @prior_kl.register(AdditiveInducingVariables, AdditiveKernel, object, object)
+@check_shapes("inducing_variable: [P, ., .]", "q_mu: [P, L]", "q_sqrt: [any..., P, .]")
 def _prior_kl_dense(
     inducing_variable: AdditiveInducingVariables,
     kernel: AdditiveKernel,
@@ -412,19 +413,6 @@ def _prior_kl_dense(
     whiten: bool = False,
 ) -> tf.Tensor:
     """q_mu [P, L] and q_sqrt [L, P, P] or [P, L] over the stacked U, as GPflow's SVGP holds."""
-    P = sum(inducing_variable.sizes)
-    if isinstance(q_mu, VariationalFamily):
-        raise TypeError(
-            "prior_kl takes (q_mu, q_sqrt); for a family of q(U) call model.prior_kl() or "
-            "family.kl(cholesky)."
-        )
-    expected = f"[P, L] with P = {P}, all components stacked"
-    if q_mu.shape.rank != 2 or q_mu.shape[0] != P:
-        raise ValueError(f"q_mu must be {expected}; got shape {q_mu.shape}.")
-    if q_sqrt.shape.rank not in (2, 3) or q_sqrt.shape[-2] != P:
-        raise ValueError(
-            f"q_sqrt must be [L, P, P] or [P, L] with P = {P}; got shape {q_sqrt.shape}."
-        )
     K = None if whiten else Kuu(inducing_variable, kernel, jitter=default_jitter())
     return gauss_kl(q_mu, q_sqrt, K)
 

@@ -34,23 +34,18 @@ class JointParts(NamedTuple):
     """Moments of components at points, in two parts."""
 
     mean: AnyNDArray  # [n, L]
-    inner: AnyNDArray
-    """Covariance by way of the inducing values, [L, n, n], or its diagonal alone, [L, n]."""
-
+    inner: AnyNDArray  # covariance by way of inducing values, [L, n, n], or its diagonal, [L, n]
     open: AnyNDArray  # variance of what inducing values leave open, [n]
 
 
 class InducingMoments:
-    """
-    Components ``f_c(x) = phi_c(x)' V_c`` of normal whitened inducing values V, plus the rest.
+    """Components ``f_c(x) = phi_c(x)' V_c`` of normal whitened inducing values V, plus the rest."""
 
-    A component at hundreds of points, and its covariance there, are cheap from these moments and
-    dear from joint draws. They hold for the parameters' values when they are made, or for
-    ``values``. V has mean [P, L] and covariance [L, P, P], in the components' order; roots are
-    factors of k_c(Z_c, Z_c). With correlated outputs ``shared`` is B [L, P, R]: data take B_l B_k'
-    from the prior covariance.
-    """
-
+    # A component at hundreds of points, and its covariance there, are cheap from these moments and
+    # dear from joint draws. They hold for the parameters' values when they are made, or for values
+    # that are given. V has mean [P, L] and covariance [L, P, P], in the components' order; roots
+    # are factors of k_c(Z_c, Z_c). With correlated outputs shared is B [L, P, R]: data take B_l
+    # B_k' from the prior covariance.
     def __init__(
         self,
         kernel: AdditiveKernel,
@@ -125,10 +120,7 @@ class InducingMoments:
         """Moments of any posterior of an additive model."""
         if isinstance(posterior, SparseAdditivePosterior):
             return cls.of_gaussian(posterior.kernel, posterior.X_data, posterior.q())
-        if inducing_variable is None:
-            raise ValueError(
-                f"{type(posterior).__name__} has no inducing values; pass inducing_variable."
-            )
+        assert inducing_variable is not None
         return cls.of_values(posterior, inducing_variable)
 
     def entering(self, names: Sequence[str] | None = None) -> AnyNDArray:
@@ -158,11 +150,8 @@ class InducingMoments:
     def joint_parts(
         self, blocks: Sequence[Block], tangents: Sequence[FixedInputKernel], pointwise: bool = False
     ) -> JointParts:
-        """
-        Joint moments of distinct components at points, block after block, in two parts.
-
-        Of each point for itself where ``pointwise``: no more than n of anything is formed then.
-        """
+        """Joint moments of distinct components at points, block after block, in two parts."""
+        # of each point for itself where pointwise: no more than n of anything is formed then
         result = [self.features_and_prior(c, t) for (c, _), t in zip(blocks, tangents)]
         parts = [(phi, self.block(c)) for (phi, _), (c, _) in zip(result, blocks)]
         mean = np.concatenate([phi.T @ self.mean[s] for phi, s in parts])
@@ -421,16 +410,13 @@ class ProjectedDraws:
 
 
 class Projection:
-    """
-    N(mean, covariance) projected on the cone of x with ``rows x >= 0``.
+    """N(mean, covariance) projected on the cone of x with ``rows x >= 0``."""
 
-    A draw becomes the nearest point of the cone in the Gaussian's own metric. Projected draws
-    concentrate as the Gaussian's do, and so do bands around a function in the cone (Lin & Dunson
-    2014, "Bayesian monotone regression using Gaussian process projection"; Sen, Patra & Dunson
-    2018). A truncated Gaussian is pushed away from where a function is flat (Zhou, Ray, Pati &
-    Bhattacharya 2024, "A mass-shifting phenomenon of truncated multivariate normal priors").
-    """
-
+    # A draw becomes the nearest point of the cone in the Gaussian's own metric. Projected draws
+    # concentrate as the Gaussian's do, and so do bands around a function in the cone (Lin & Dunson
+    # 2014, "Bayesian monotone regression using Gaussian process projection"; Sen, Patra & Dunson
+    # 2018). A truncated Gaussian is pushed away from where a function is flat (Zhou, Ray, Pati &
+    # Bhattacharya 2024, "A mass-shifting phenomenon of truncated multivariate normal priors").
     def __init__(self, mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> None:
         values, vectors = np.linalg.eigh(covariance)
         sd = np.sqrt(np.maximum(values, 1e-14 * values[-1]))
@@ -528,14 +514,10 @@ def _antithetic(half: AnyNDArray) -> AnyNDArray:
 
 
 def constraint_evidence(mean: AnyNDArray, covariance: AnyNDArray, rows: AnyNDArray) -> float:
-    r"""
-    Log Bayes factor of equalities in place of the inequalities that hold a mean, in nats.
-
-    With B the rows that hold the projected mean of N(mean, covariance), the posterior under a
-    standard normal prior, it is the ratio of their densities at zero (Dickey 1971),
-
-    .. math:: \log N(0; B \mu, B S B') - \log N(0; 0, B B')
-    """
+    """Log Bayes factor of equalities in place of the inequalities that hold a mean, in nats."""
+    # With B the rows that hold the projected mean of N(mean, covariance), the posterior under a
+    # standard normal prior, it is the ratio of their densities at zero (Dickey 1971),
+    # log N(0; B mu, B S B') - log N(0; 0, B B').
     root = cholesky(covariance, lower=True)
     walls = rows @ root  # of u, where x = root u
     length = np.linalg.norm(walls, axis=1, keepdims=True)

@@ -12,12 +12,14 @@ import numpy as np
 import pandas as pd
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
+from gpflow.kernels import Coregion
 from gpflow.models import GPModel
 from scipy.stats import qmc
 
 from ..errors import check_count, check_level
 from ..inducing_variables import AdditiveInducingVariables
-from ..kernels import AdditiveKernel
+from ..kernels import AdditiveKernel, Factor, Indicator, MarkovField
+from ..kernels.shaped import level_columns
 from ..measures import Discrete, Empirical, Measure
 from ..optimizers.laplace import draw_hyperparameters
 from ..posteriors import AdditivePosterior
@@ -34,7 +36,6 @@ from .grid import (
     component_columns,
     draw_variances,
     effect_features,
-    level_columns,
     measures_of,
     varying,
 )
@@ -401,7 +402,7 @@ def functional_anova(
 def _measures(
     kernel: AdditiveKernel, measures: Mapping[int, Measure] | AnyNDArray | None
 ) -> Mapping[int, Measure]:
-    levels = level_columns(kernel)
+    levels = level_columns(kernel, (Factor, Indicator, MarkovField, Coregion))
     if measures is None:
         measures = measures_of(kernel)
     elif not isinstance(measures, Mapping):

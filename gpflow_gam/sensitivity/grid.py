@@ -9,21 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from gpflow.kernels import Combination, Coregion, Kernel
+from gpflow.kernels import Combination, Kernel
 from scipy.linalg import eigh_tridiagonal
 
 from ..kernels import (
     AdditiveKernel,
-    Factor,
-    Indicator,
-    MarkovField,
-    OnColumns,
-    Shaped,
-    Summed,
     ZeroMean,
     kernel_columns,
 )
-from ..kernels.correlation import leaves_of
 from ..kernels.fixed_inputs import FixedInputKernel
 from ..measures import Empirical, Measure
 from ..posteriors.inducing import AugmentedMoments, InducingMoments
@@ -136,21 +129,6 @@ def component_columns(kernel: AdditiveKernel) -> dict[str, Columns]:
                 f"component {name!r} reads every column; give its kernel active_dims=[...]."
             )
         result[name] = columns
-    return result
-
-
-_OF_LEVELS = (Factor, Indicator, MarkovField, Coregion)
-
-
-def level_columns(kernel: Kernel) -> set[int]:
-    """The columns that hold levels, between two of which there is nothing."""
-    result: set[int] = set()
-    for leaf in leaves_of(kernel, (OnColumns, Shaped, Summed)):
-        columns = kernel_columns(leaf) or ()
-        if isinstance(leaf, _OF_LEVELS):
-            result.update(columns)
-        elif isinstance(leaf, (OnColumns, Shaped)):  # whose base counts columns from 0
-            result.update(columns[c] for c in level_columns(leaf.base))
     return result
 
 

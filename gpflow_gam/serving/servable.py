@@ -25,7 +25,7 @@ from ..gam.terms.base import Column, Expression, variables_of
 from ..layers import GPHead
 from ..layers.head import HeadInput, trace_heads
 from ..likelihoods.base import unwrapped
-from ..likelihoods.predictive import conditional_response, expected_response, summarised_response
+from ..likelihoods.predictive import conditional_response, summarised_response
 from ..models import AdditiveModel, IterNCGP
 from ..posteriors import AdditivePosterior
 from ..version import __version__
@@ -147,7 +147,7 @@ class Answers:
         summary = summarised_response(likelihood, X, mean, cov, level)
         response = summary.mean
         if self.share != 1.0:
-            response = expected_response(likelihood, X, mean, self.share * cov)
+            response = summarised_response(likelihood, X, mean, self.share * cov).mean
         half = float(norm.ppf(0.5 + 0.5 * level)) * tf.sqrt(var)
         ends = {"mean_lower": mean - half, "mean_upper": mean + half} if L > 1 else {}
         lines = {"mean": self._single(mean), **ends}

@@ -62,7 +62,6 @@ class Communication:
     """Number and size of the messages between the workers of a fit."""
 
     workers: int  # how many there were
-    bytes_a_pass: int  # what each contributes to the reduction of one pass over the rows
     reductions: int  # of all kinds, over the fit
     bytes: int  # what each contributed to them in all
 

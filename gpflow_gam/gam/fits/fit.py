@@ -26,7 +26,7 @@ from ...optimizers.binned import bins
 from ...optimizers.binned.bins import FEW_ROWS, FINE_BINS
 from ...optimizers.binned.cavities import Neighbourhoods
 from ...optimizers.binned.evidence import PseudoData
-from ...optimizers.mcmc import sample_chains
+from ...optimizers.laplace import sample_chains
 from ...variational import OptimalPrecision
 from ..components.kernels import build_inducing, build_kernel
 from ..components.plan import Component, entering, plan_columns, shaped_term

@@ -23,7 +23,7 @@ from ...kernels.correlation import Values, parameters_of, with_values
 from ...likelihoods import Weighted
 from ...likelihoods.base import checked_observations, unwrapped
 from ...likelihoods.expectations import constant_predictor
-from ...likelihoods.predictive import response_interval
+from ...likelihoods.predictive import summarised_response
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import (
     FitResult,
@@ -760,7 +760,8 @@ def response_errors(
     """Standard errors of expected responses, as :func:`meaningful` leaves them."""
     if not fit.spec.family.heavy_tailed:
         return se
-    return meaningful(se, *response_interval(fit.likelihood, X, mean, var, CENTRAL))
+    summary = summarised_response(fit.likelihood, X, mean, var, CENTRAL)
+    return meaningful(se, summary.lower, summary.upper)
 
 
 def meaningful(se: AnyNDArray, lower: object, upper: object, positive: bool = True) -> AnyNDArray:

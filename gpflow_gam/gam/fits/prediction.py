@@ -20,7 +20,6 @@ from scipy.stats import norm
 from ...errors import check_choice, check_level
 from ...likelihoods.base import checked_observations
 from ...likelihoods.predictive import (
-    expected_response,
     predictive_log_density,
     roots,
     summarised_response,
@@ -328,7 +327,7 @@ class Prediction:
         estimate, se = np.asarray(summary.mean), np.asarray(summary.sd)
         share = fit.predictive_share
         if self.uncertain is not None or share != 1.0:
-            estimate = np.asarray(expected_response(likelihood, X, mean, share * known))
+            estimate = np.asarray(summarised_response(likelihood, X, mean, share * known).mean)
         warn_of_tails(fit, mean, _variances(known), estimate)
         if self.se or self.interval is not None:
             se = response_errors(fit, X, mean, var, se)

@@ -83,17 +83,13 @@ class Neighbourhoods:
         out = []
         for n in rows:
             near = np.asarray(lists[n])
-            if near.ndim != 1 or (near.size and near.dtype.kind not in "iu"):
+            whole = near.ndim == 1 and (near.dtype.kind in "iu" or not near.size)
+            if not (whole and np.all((near >= 0) & (near < number))):
                 raise ValueError(
-                    f"groups: the neighbourhood of row {n} must be indices of rows; got "
-                    f"{near.dtype} of shape {near.shape}."
+                    f"groups: the neighbourhood of row {n} must be indices of rows, which count "
+                    f"from 0 to {number - 1}; got {near}."
                 )
             near = near.astype(np.int64)
-            if near.size and not (near.min() >= 0 and near.max() < number):
-                raise ValueError(
-                    f"groups: the neighbourhood of row {n} has indices {near.min()} to "
-                    f"{near.max()}; rows are counted from 0 to {number - 1}."
-                )
             places = place[np.union1d(near, [n])]
             out.append(places[places >= 0])
         if all(len(rest) == len(rows) for rest in out):
@@ -192,16 +188,13 @@ _ENTRIES_OF_STEP = 2**22  # number of entries of an array of whitened features
 
 
 class CoupledMeans:
-    r"""
-    Means of several predictors without some rows, by one Newton step of all predictors together.
+    """Means of several predictors without some rows, by one Newton step of all predictors."""
 
-    At given covariances the means are :math:`\mu = \sum_n g_n \otimes \phi_n`, g_n [N, L] being
-    slopes of row n's expectation, with curvature :math:`C_n` [N, L, L] in *all* means. With
-    :math:`H = I + \sum_n C_n \otimes \phi_n \phi_n'` the step without rows A is :math:`-(H - \sum_A
-    C_n \otimes \phi_n \phi_n')^{-1} \sum_A g_n \otimes \phi_n`. ``enters`` [P, L] says which
-    features enter a predictor.
-    """
-
+    # At given covariances the means are mu = sum_n g_n x phi_n (x: Kronecker's product), g_n [N, L]
+    # being slopes of row n's expectation, with curvature C_n [N, L, L] in all means. With
+    # H = I + sum_n C_n x phi_n phi_n' the step without rows A is
+    # -(H - sum_A C_n x phi_n phi_n')^-1 sum_A g_n x phi_n.
+    # enters [P, L] says which features enter a predictor.
     def __init__(self, enters: AnyNDArray, slopes: AnyNDArray, curvature: AnyNDArray) -> None:
         self._slopes, self._curvature = slopes, curvature
         self._enters = enters

@@ -62,11 +62,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, value: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
-        """
-        The checkpoint for one call of a fit.
-
-        :param value: the path of a folder, or a checkpoint, whose settings are copied.
-        """
+        """The checkpoint for one call of a fit; settings of one that is given are copied."""
         if value is None:
             return None
         if isinstance(value, Checkpoint):
@@ -90,15 +86,7 @@ class Checkpoint:
         return f"fit {self._fits}"
 
     def stage(self, name: str, fingerprint: Fingerprint) -> Snapshot | None:
-        """
-        Begin a stage.
-
-        :param name: the same in each run of the same fit.
-        :param fingerprint: of the stage's data and model.
-        :return: the state that an earlier run left; None if it had not begun.
-        :raises ValueError: the file is damaged, or is of another fit.
-        :raises OSError: the file cannot be read or written.
-        """
+        """Begin a stage: the state that an earlier run left of it; None if it had not begun."""
         if self._stages is None:
             self._stages = self._read()
         snapshot = self._stages.get(name)
@@ -115,22 +103,13 @@ class Checkpoint:
         return snapshot
 
     def knows(self, name: str) -> bool:
-        """
-        True if an earlier run had begun a stage.
-
-        :param name: of the stage.
-        """
+        """True if an earlier run had begun the stage."""
         if self._stages is None:
             self._stages = self._read()
         return name in self._stages
 
     def record(self, name: str, make: Callable[[], Snapshot]) -> None:
-        """
-        Take the present state of a stage, which is written when it is time.
-
-        :param name: of the stage.
-        :param make: makes the state, now or later.
-        """
+        """Take the present state of a stage, which is made and written when it is time."""
         self._now = name, make
         if time.monotonic() >= self._next:
             self.flush()

@@ -24,7 +24,6 @@ from ...likelihoods.predictive import predictive_log_density
 from ...models import AdditiveSGPR, AdditiveSVGP
 from ...threads import SMALL, one_blas_thread
 from ..minimizers import (
-    Best,
     Callback,
     FitResult,
     Loss,
@@ -334,6 +333,7 @@ class _Search:
 
     neighbourhoods: Neighbourhoods
     tracker: Tracker
+    best: AnyNDArray = dataclasses.field(init=False)  # point so far, also where an error ends it
 
     def gaussian(
         self, model: AdditiveSGPR | AdditiveSVGP, solution: Solution, bound: CollapsedBound
@@ -346,20 +346,17 @@ class _Search:
             transform = bound.parameter.transform
             noise = noise if transform is None else transform.inverse(np.float64(noise))
             starts[1][len(bound.kernel) :] = noise
-        best = Best(solution.optimum)
+        self.best = solution.optimum
         try:
-            metric = self._begin(target, starts, best)
-            x, _, converged, message = converge(
-                target.loss,
-                best.x,
-                target.loss(best.x)[0],
-                self.tracker.tolerance,
-                self.tracker,
-                best,
-                metric,
-            )
+            metric = self._begin(target, starts)
+            value = target.loss(self.best)[0]
         except (StopFit, KeyboardInterrupt) as error:
-            x, converged, message = best.x, False, self.tracker.why(error)
+            x, converged, message = self.best, False, self.tracker.why(error)
+        else:
+            tolerance = self.tracker.tolerance
+            x, converged, message = converge(
+                target.loss, self.best, value, tolerance, self.tracker, metric
+            )
         bound.set(x)
         elbo = -bound.loss(x)[0]
         hessian = differenced(lambda u: target.loss(u)[1], x) if len(x) else None
@@ -396,13 +393,12 @@ class _Search:
         converged, message = False, f"round limit of {_MAX_ROUNDS} reached"
         try:
             for turn in range(_MAX_ROUNDS):
-                best = Best(x)
+                self.best = x
                 if turn == 0:
-                    starts = [x, _smooth(rounds, x)]
-                    metric = self._begin(target, starts, best)
+                    metric = self._begin(target, [x, _smooth(rounds, x)])
                 there = descend(
                     target.loss,
-                    best.x,
+                    self.best,
                     _MOST_STEPS,
                     tolerance,
                     self.tracker,
@@ -443,12 +439,12 @@ class _Search:
         return self.tracker.result(converged, message, elbo), result
 
     def _begin(
-        self, target: LeftOutDensity, starts: list[AnyNDArray], best: Best
+        self, target: LeftOutDensity, starts: list[AnyNDArray]
     ) -> Callable[[AnyNDArray], AnyNDArray | None]:
         """Set the best of rough searches from several starts by some folds; second derivatives."""
         rows = sum(map(len, self.neighbourhoods.predicted)) / len(self.neighbourhoods)
         target = target.some(max(int(_ROWS / rows), _FOLDS))
-        if not len(best.x):
+        if not len(self.best):
             return lambda _: None
         ends = []
         for start in starts:
@@ -464,8 +460,8 @@ class _Search:
                 ends.append((target.loss(x)[0], x))
             except NotPositiveDefinite:
                 continue
-            best.x = min(ends, key=lambda end: end[0])[1]
-        curvature = _curvature(target.loss, best.x)
+            self.best = min(ends, key=lambda end: end[0])[1]
+        curvature = _curvature(target.loss, self.best)
         return lambda _: curvature
 
 

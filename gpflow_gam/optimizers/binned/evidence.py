@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,14 +24,13 @@ from ...kernels import (
     Indicator,
     IntegratedOU,
     MarkovField,
-    OnColumns,
     Summed,
     Warped,
     kernel_columns,
 )
 from ...kernels.correlation import Values, leaves_of, lookup, parameters_of
 from ...kernels.fixed_inputs import FixedInputKernel, Gradients, fixed_input_kernel
-from ...kernels.shaped import shaped_part
+from ...kernels.shaped import level_columns, shaped_part
 from ...storage import RowArray
 from ...threads import each
 from .bins import Bins
@@ -558,7 +557,7 @@ def _nodes(
 ) -> Interpolation:
     """Nodes for the roughest functions that hyperparameters may lead to."""
     number = len(points)
-    levels = level_columns(kernel)
+    levels = level_columns(kernel, (Factor, MarkovField))
     few = _FEW_VALUES if columns == 1 else _FEW_PAIRS
     if number <= few or len(levels) == columns:
         return identity(number)
@@ -608,7 +607,7 @@ def _nodes(
     return Interpolation(nodes, solve_triangular(root.T, half, lower=False).T)
 
 
-def _candidates(points: AnyNDArray, levels: Sequence[int], limit: int) -> AnyNDArray:
+def _candidates(points: AnyNDArray, levels: Collection[int], limit: int) -> AnyNDArray:
     """Points of each combination of levels, half of even ranks, half far from others, for tails."""
     if len(points) <= limit:
         return np.arange(len(points))
@@ -653,19 +652,6 @@ def _shortest(kernel: Kernel, factor: float) -> Mapping[int, AnyNDArray] | None:
         ):
             return None
     return shortest
-
-
-def level_columns(kernel: Kernel) -> list[int]:
-    """The columns of X that a kernel reads as codes of levels."""
-    if isinstance(kernel, OnColumns):
-        columns = list(kernel_columns(kernel) or ())
-        return [columns[i] for i in level_columns(kernel.base)]
-    if hasattr(kernel, "kernels"):
-        return sorted({c for part in kernel.kernels for c in level_columns(part)})
-    if isinstance(getattr(kernel, "base", None), Kernel):
-        return level_columns(kernel.base)
-    known = type(kernel) in (Factor, MarkovField)
-    return list(kernel_columns(kernel) or ()) if known else []
 
 
 def _unit_variances(kernel: Kernel, points: AnyNDArray) -> list[tuple[Parameter, AnyNDArray]]:

@@ -601,11 +601,3 @@ class Rows:
         precision = np.empty_like(data.precision)
         precision[:, i, j] = precision[:, j, i] = sums[number]
         return sums[:number], PseudoData(precision, sums[number + 1], tuple(sums[number + 2 :]))
-
-
-def bytes_of_pass(nodes: int, outputs: int, points: int, parameters: int | None = None) -> int:
-    """Bytes a process sends in a pass: R nodes, L predictors, E residual points, K parameters."""
-    sums = outputs * (nodes * (nodes + 1) // 2 + nodes + points)
-    if parameters is None:
-        return 8 * sums
-    return 8 * (2 + sums + parameters + parameters**2 + parameters * nodes * outputs)

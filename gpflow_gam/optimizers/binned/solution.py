@@ -307,14 +307,10 @@ class Chains:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """
-    The outcome of a fit: sums over rows, hyperparameters, and their posterior.
+    """Sums over rows, hyperparameters, and their posterior: the outcome of a fit."""
 
-    How the evidence changes with hyperparameters follows from it without a pass over rows. What is
-    learnt are the kernels' hyperparameters, then a collapsed bound's noise variance, or the
-    likelihood's parameters.
-    """
-
+    # How the evidence changes with hyperparameters follows without a pass over rows. What is learnt
+    # are the kernels', then a collapsed bound's noise variance, or the likelihood's parameters.
     data: PseudoData
     q: GaussianPosterior
     optimum: AnyNDArray  # coordinates of what was learnt, [K]
