@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import io
 import json
@@ -17,14 +16,8 @@ from typing import IO, Any
 
 import numpy as np
 
-try:
-    import fcntl
-except ImportError:  # where there are no such locks, what a killed process left stays
-    fcntl = None  # type: ignore[assignment]
-
 Arrays = Mapping[str, Any]
 _HEADER, _NAMES, _SUMS = "gam.json", "arrays.json", "checksums.json"
-_SUFFIX = ".saving"
 
 
 def writable(path: str | Path, overwrite: bool) -> Path:
@@ -109,45 +102,17 @@ def _bytes(array: Any) -> bytes:
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[IO[bytes]]:
     """A stream to a file beside ``target``, which takes its place where all went well."""
-    _sweep(target)
-    temporary, stream = _beside(target)
+    # in the same file system, and with the mode of new files, which tempfile does not give
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.saving")
     try:
-        with stream:
+        with open(temporary, "x+b") as stream:
             yield stream
             stream.flush()
             if target.exists():
                 os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
             os.fsync(stream.fileno())
-            os.replace(temporary, target)
+        os.replace(temporary, target)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-
-
-def _beside(target: Path) -> tuple[str, IO[bytes]]:
-    """A new file, locked for as long as it is open, in the same file system."""
-    while True:
-        path = str(target.parent / f".{target.name}.{secrets.token_hex(4)}{_SUFFIX}")
-        try:
-            # with the mode that the process gives to new files, which mkstemp does not
-            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
-        except FileExistsError:
-            continue
-        stream = os.fdopen(handle, "w+b")
-        if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.path.exists(path):  # not swept away before it was locked
-            return path, stream
-        stream.close()
-
-
-def _sweep(target: Path) -> None:
-    """Remove what killed processes have left: it is locked no more."""
-    if fcntl is None:
-        return
-    pattern = f".{glob.escape(target.name)}.*{_SUFFIX}"
-    for path in target.parent.glob(pattern):
-        with contextlib.suppress(OSError), open(path, "rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()

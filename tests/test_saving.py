@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import datetime
 import decimal
-import fcntl
 import functools
 import hashlib
 import json
@@ -290,17 +289,6 @@ def test_where_files_are_written(saved, tmp_path):
     assert (tmp_path / "a.gam").stat().st_ino != inode
     assert stat.S_IMODE((tmp_path / "a.gam").stat().st_mode) == 0o664
     gg.GAM.load(tmp_path / "link.gam")
-
-
-def test_what_killed_saves_left_is_removed(saved, tmp_path):
-    left, other = tmp_path / ".a.gam.0123abcd.saving", tmp_path / ".b.gam.0123abcd.saving"
-    under_way = tmp_path / ".a.gam.4567abcd.saving"
-    for path in (left, other, under_way):
-        path.write_bytes(b"half of it")
-    with open(under_way, "rb") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        saved[0].save(tmp_path / "a.gam")
-    assert sorted(os.listdir(tmp_path)) == sorted([other.name, under_way.name, "a.gam"])
 
 
 def test_no_pickle_inside(saved):
