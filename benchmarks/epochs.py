@@ -177,11 +177,10 @@ def run(problem: Problem, head: str, seed: int, batch: int, epochs: int) -> dict
 def main() -> None:
     parser = parser_of(__doc__, seeds=5, epochs=max(EPOCHS))
     parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
-    parser.add_argument("--batches", nargs="+", type=int, default=[32, 128])
     arguments = parser.parse_args()
     rows = []
     for name in arguments.problems:
-        for batch in arguments.batches:
+        for batch in (32, 128):
             heads = ("Dense", *PROBLEMS[name].likelihoods)
             scores: dict[str, list[dict[str, Any]]] = {head: [] for head in heads}
             for seed in range(arguments.seeds):

@@ -563,21 +563,17 @@ def heads(results: Results) -> Any:
 
 def epochs(results: Results) -> Any:
     figure, axes = canvas(1, 2, 3.4, sharey=True)
-    problems = dict.fromkeys(of(results, "epochs", "problem"))
-    looks = {name: LOOKS[method] for name, method in zip(problems, LOOKS)}
-    at = [1, 2, 5, 10, 20, 40]
-    for (ax, batch), (name, (colour, marker)) in itertools.product(
-        zip(axes.flat, ("32", "128")), looks.items()
-    ):
-        of_head = {
-            row["head"]: [row[f"NLL after {k}"] for k in at]
-            for row in results["epochs"]["rows"]
-            if (row["problem"], str(row["batch"])) == (name, batch)
-        }
-        for head in [h for h in of_head if h != "Dense"]:
-            ratios = [own / dense for own, dense in zip(of_head[head], of_head["Dense"])]
-            style = ":" if "," in head else "-"
+    rows, at = results["epochs"]["rows"], [1, 2, 5, 10, 20, 40]
+    looks = dict(zip(dict.fromkeys(row["problem"] for row in rows), LOOKS.values()))
+    dense = {(r["batch"], r["problem"]): r for r in rows if r["head"] == "Dense"}
+    for row in rows:
+        ax, (colour, marker) = axes[0, row["batch"] // 128], looks[row["problem"]]
+        other = dense[row["batch"], row["problem"]]
+        if other is not row:
+            ratios = [row[f"NLL after {k}"] / other[f"NLL after {k}"] for k in at]
+            style = ":" if "," in row["head"] else "-"
             ax.semilogx(at, ratios, style, color=colour, marker=marker, markersize=5)
+    for ax, batch in zip(axes.flat, (32, 128)):
         ax.axhline(1.0, color="0.5", linewidth=1.0)
         ax.set(title=f"batches of {batch}", xlabel="epochs", ylim=(0.0, 2.2))
         ticks(ax.xaxis, at)
