@@ -15,8 +15,8 @@ not.
 Quantities: effects on a grid, their derivatives, differences of levels, the predictor at the rows,
 new responses, the share of variance that is the curve's (Sobol index), and the leave-one-out
 density (its total, beside as many new rows'). ``--hidden`` is a truth of thirty waves, beyond what
-default smooths resolve. mgcv (REML, k as ours) is fitted to the same rows where ``Rscript`` is
-there.
+default smooths resolve. mgcv (REML, its default k) is fitted to the same rows where
+``Rscript`` is there.
 
 Run it with ``python benchmarks/calibration.py``.
 """

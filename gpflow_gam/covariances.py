@@ -350,7 +350,7 @@ class InducingBlocks:
 
         :param jitter: as a share of the component's own variance at its inducing inputs, so that
             the response may be in any unit; GPflow's default. Less of it is added to components
-            that are functions of levels, see :func:`~gpflow_gam.covariances.own_jitter`.
+            that are functions of levels.
         :raises tf.errors.InvalidArgumentError: a block is not positive definite; names the
             component and says what to change.
         """

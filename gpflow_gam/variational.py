@@ -624,12 +624,12 @@ class BlockPrecision(LowRankFamily):
     Contains mean field (B = 0) and :class:`CoupledPrecision` of the same rank (D = I), and a rank
     of 8 is within a tenth of a nat of the exact posterior where those are tens and hundreds off.
 
-    Held as ``D = (W W')^-1`` with W lower-triangular blocks and ``B = W^-T C``, so that
-    ``S = W (I + C C')^-1 W'``: the same family, but no block needs inverting, and C measures
+    Held as ``D = (W W')^-1`` with W lower-triangular blocks and ``B = W^-T G``, so that
+    ``S = W (I + G G')^-1 W'``: the same family, but no block needs inverting, and G measures
     coupling relative to each component's own posterior scale.
 
     Parameters: ``q_mu`` [P, L]; ``q_sqrt``, the W, one [L, G, M, M] per group of like components;
-    ``coupling``, the C, [L, P, R] in component order.
+    ``coupling``, the G, [L, P, R] in component order.
 
     :param rank: the number of columns, R; by default 8, or P where that is less.
     :raises ValueError: a rank below 1, or, once sizes are known, above P.

@@ -50,9 +50,11 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
 
     :param terms: terms added up (``s("x") + factor("g")``), one term, a list of terms, or a
         formula (``"y ~ s(x) + factor(g)"``); or for several parameters of the response's
-        distribution a mapping of such: ``{"mean": s("x") + s("z"), "scale": s("x")}`` (gaussian,
-        gamma, negative binomial, beta; ``"location"`` and ``"scale"`` of student_t), or a label
-        each of categorical. A parameter without terms is a constant.
+        distribution a mapping of such: ``{"mean": s("x") + s("z"), "scale": s("x")}`` (``"mean"``
+        and ``"scale"`` of gaussian, gamma, negative binomial and beta; ``"location"`` and
+        ``"scale"`` of student_t, lognormal and weibull; ``"quantile"`` and ``"scale"``; ``"mean"``
+        and ``"zero"`` of zero-inflated and hurdle counts), or a label each of categorical. A
+        parameter without terms is a constant.
     :param family: a name (``"gaussian"``, ``"poisson"``, ...: see :mod:`gpflow_gam.gam.families`),
         a family, or any GPflow likelihood.
     :param intercept: whether there is one; ``- 1`` in a formula, or after terms
@@ -178,9 +180,9 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         or two bytes for every column (or pair, or triple, of columns) that a term is a function
         of; the response, offset, weights and numbers of ``by=``, in the narrowest of 1 to 8 bytes
         that holds them exactly; and an even sample of at most 65 536 rows, which plots of data
-        show and :attr:`FittedGAM.X <gpflow_gam.gam.fits.FittedGAM>` holds. Then the fit, deviances
-        and indices are of all rows. ``batch_size``, ``engine="iterncgp"`` and a ``variational``
-        beside ``"exact"`` and ``"sites"`` need all rows as numbers, and so a table in memory.
+        show and ``gam.fitted.X`` holds. Then the fit, deviances and indices are of all rows.
+        ``batch_size``, ``engine="iterncgp"`` and a ``variational`` beside ``"exact"`` and
+        ``"sites"`` need all rows as numbers, and so a table in memory.
 
         :param data: a DataFrame (pandas or polars), an Arrow table, a dict of columns, or a matrix
             [N, D] (columns 0, 1, ...). Data larger than memory: the path of a Parquet file or of a

@@ -289,7 +289,7 @@ def screen_interactions(
     Score the interactions that a fitted GAM lacks, and choose among them.
 
     A candidate's score is the log evidence that it would add to the GAM as fitted, its own variance
-    optimised, everything else held (:func:`evidence_gain`): exact for Gaussian data but for the
+    optimised, everything else held (``evidence_gain``): exact for Gaussian data but for the
     candidate's kernel being cut to 64 features, and in the Gaussian approximation of the fit for
     others. It costs no fit. Several predictors share the variance, as they do in the model.
 

@@ -376,8 +376,8 @@ class SurvivalCurves(Inspected):
         """
         Mean times up to given ones: areas under the survival curves of new rows.
 
-        What is lost on average before a time, in the response's unit; a measure of differences
-        that needs no proportional hazards (Royston & Parmar 2013). ``data``, ``times``, ``level``
+        The mean time lived up to a given time, in the response's unit; comparing it needs no
+        proportional hazards (Royston & Parmar 2013). ``data``, ``times``, ``level``
         and ``unconditional`` are as of :meth:`survival`.
 
         :return: as :meth:`survival`; ``time`` is the restriction.

@@ -148,7 +148,7 @@ class Variational(Solver):
     The mode of a skew posterior is not its mean: of a softmax, a logit or counts it is nearer to
     the prior's, by more the larger the kernel's variance, and a Gaussian put there predicts too
     unsurely. After Laplace's comes a number of rounds, each with the log-likelihood of every datum
-    averaged over the posterior of the round before (:class:`ExpectedProblem`). Their fixed point is
+    averaged over the posterior of the round before (``ExpectedProblem``). Their fixed point is
     the variational Gaussian approximation (Opper & Archambeau 2009), restricted as Laplace's
     is to what actions have asked.
 

@@ -353,9 +353,8 @@ def functional_anova(
         are taken as independent, and as a sample of their distribution (Bayesian bootstrap of the
         rows); by default the measures that zero-mean components are centred under.
     :param names: what columns are called.
-    :param unconditional: whether indices allow for uncertain hyperparameters: see
-        :func:`gpflow_gam.optimizers.laplace.draw_hyperparameters`. It needs the model, an
-        :class:`~gpflow_gam.models.AdditiveSGPR`.
+    :param unconditional: whether indices allow for uncertain hyperparameters, by a Laplace
+        approximation. It needs the model, an :class:`~gpflow_gam.models.AdditiveSGPR`.
     :param seed: of the bootstrap.
     :raises ValueError: columns without a measure, or with several, or components of too many
         columns.

@@ -520,8 +520,8 @@ class Averager(Inspected):
             or an even grid over the data of the fit, of a column that all terms take for cyclic
             over a period of them.
         :param data: rows to average over; the columns need not be in them. By default those of
-            the fit that count, or so many at random that rows times settings of columns are
-            200 000, but 2000 rows.
+            the fit that count; at most 100 000 over the square of the number of settings, drawn at
+            random, and no fewer than 2000.
         :param scale: ``"response"``, or ``"link"`` for the predictor.
         :param level: probability of the credible interval.
         :param num_points: of the default grid on each axis.

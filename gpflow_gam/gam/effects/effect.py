@@ -669,7 +669,7 @@ class Effects(Inspected):
         :param unconditional: whether uncertainty allows for uncertain hyperparameters, which takes
             some seconds the first time, as those of :meth:`predict` do, and that of one predictor
             of several for the others, and that of a single one for the likelihood's parameters;
-            :meth:`sample` and :attr:`posterior` take them as known.
+            :attr:`posterior`, and ``sample(unconditional=False)``, take them as known.
         :param fun: a monotone function through which the estimate and the interval go, such as
             ``numpy.exp``: under a log link an effect is then the factor by which it multiplies
             the expected response, and one of the odds under a logit link. There is no ``se`` then,

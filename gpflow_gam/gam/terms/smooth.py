@@ -102,12 +102,8 @@ class MarkovField(FunctionOf):
 
     :param over: its one column, of areas.
     :param bs: as it was asked for: ``"mrf"``.
-    :param neighbours: a mapping of each area to its neighbours, which must name it in turn; or a
-        DataFrame of zeros and ones whose index and columns are the areas. By default those that
-        share a corner of their ``polygons``.
-    :param polygons: a mapping of areas to corners [n, 2], in the same coordinates to the last
-        digit where areas meet; rows of NaN (as in mgcv), or a list of arrays, separate parts and
-        holes. ``draw()`` makes a map of them.
+    :param neighbours: as in :func:`s`; index and columns of a DataFrame are the areas.
+    :param polygons: as in :func:`s`, in the same coordinates to the last digit where areas meet.
     :param by_: a column of numbers, of which each area then has a coefficient, not zero on average;
         or a column of levels, which have effects of areas each for itself.
     :raises TypeError, ValueError: neighbours that are none, naming them.
@@ -276,8 +272,7 @@ class FactorSmooth(FunctionOf):
         factor; of two columns of numbers the second is.
     :param bs: ``"fs"`` or ``"sz"``.
     :param k: inducing inputs of each level; by default 10, fewer beyond 40 levels.
-    :param unseen: at prediction a level that was not there is an ``"error"``, as it is of ``"sz"``
-        by default, or has the ``"prior"``, as of ``"fs"``.
+    :param unseen: as in :func:`s`.
     :param by_: a column of numbers that multiplies them, or of levels.
     :raises TypeError, ValueError: options that make no sense, naming them.
     """
@@ -608,7 +603,7 @@ def s(
     """
     A smooth function of a column, zero on average over the data.
 
-    It is a straight line and a deviation from it, each of a size that is learnt and may vanish:
+    Most kinds are a straight line and a deviation from it, whose sizes are learnt and may vanish:
     what is straight, or absent, comes out so, and far outside the data only the line is left.
 
     :param columns: one column; several share one lengthscale, so have them in one unit, or learn a
@@ -617,20 +612,20 @@ def s(
         exponential), that of several and of Keras heads; ``"matern12"``, ``"matern32"``,
         ``"cyclic"`` (periodic; also ``"cc"``), ``"linear"``; ``"re"`` gives
         :func:`random_effect`; of a number and a column of levels ``"fs"`` a random curve for each
-        level and ``"sz"`` what each adds to the curve of all (:class:`FactorSmooth`); of areas
-        ``"mrf"`` effects that are like those of neighbours (:class:`MarkovField`).
-        On the globe ``"sos"``, of latitude and longitude in degrees: a Matern-5/2 kernel of the
-        distance through it. Of what is left in time ``"ou"``, an Ornstein-Uhlenbeck process
-        (autoregressive of order one) whose prior has it forget within some values, and ``"rw"``, a
-        random walk, which goes on from where it is with bands that grow. ``"iou"`` is a curve that
-        goes on along its slope beyond the data, with bands that grow, as smoothing splines do: its
-        second derivative is an Ornstein-Uhlenbeck process. ``"ad"`` is adaptive: its
-        lengthscale varies along the column, by a warp whose slope is learnt at six knots.
+        level and ``"sz"`` what each adds to the curve of all; of areas ``"mrf"`` effects like those
+        of neighbours. On the globe ``"sos"``, of latitude and longitude in degrees: a Matern-5/2
+        kernel of the distance through it. Of what is left in time ``"ou"``, an Ornstein-Uhlenbeck
+        process (autoregressive of order one) whose prior has it forget within some values, and
+        ``"rw"``, a random walk, which goes on from where it is with bands that grow. ``"iou"`` is a
+        curve that goes on along its slope beyond the data, with bands that grow, as smoothing
+        splines do: its second derivative is an Ornstein-Uhlenbeck process. ``"ad"`` is adaptive:
+        its lengthscale varies along the column, by a warp whose slope is learnt at six knots.
         mgcv's spline bases ``"tp"``, ``"cr"``, ``"ps"``, ``"bs"`` and ``"ds"`` give the default,
         with a warning, and ``"ts"`` and ``"cs"`` the default that vanishes where it is not there,
         as all smooths do with ``GAM(..., select=True)``.
-    :param k: how many inducing inputs; by default (or -1) up to 24, quantiles of the column; 60 of
-        ``"sos"`` and ``"ad"``; of ``"ou"`` and ``"rw"``, which are rough, every value up to 300.
+    :param k: how many inducing inputs; by default (or -1) up to 24 quantiles of one column, 36
+        cluster centres of two, 50 of more; 60 of ``"sos"`` and ``"ad"``; of ``"ou"`` and ``"rw"``,
+        which are rough, every value up to 300; of ``"fs"`` and ``"sz"`` 10 a level.
     :param by: a numeric column that multiplies the function (a varying coefficient), or a column
         of levels (text, categories, or ``factor("column")``) that each get a function of their own.
     :param period: of ``bs="cyclic"``, in the column's unit; by default the column's range.
@@ -641,9 +636,13 @@ def s(
         multiplies has the shape before it is multiplied. The estimate and all draws then are; see
         :ref:`shapes`.
     :param isotropic: whether several columns share one lengthscale.
-    :param unseen: of ``bs="fs"`` and ``"sz"``: see :class:`FactorSmooth`.
-    :param neighbours: of ``bs="mrf"``: see :class:`MarkovField`.
-    :param polygons: of ``bs="mrf"``: see :class:`MarkovField`.
+    :param unseen: of ``bs="fs"`` and ``"sz"``: a level that the fit has not seen is an ``"error"``
+        (the default of ``"sz"``) or has the ``"prior"`` (of ``"fs"``).
+    :param neighbours: of ``bs="mrf"``: a mapping of each area to its neighbours, which must name it
+        in turn, or a DataFrame of zeros and ones; by default areas that share a corner of their
+        ``polygons``.
+    :param polygons: of ``bs="mrf"``: a mapping of areas to corners [n, 2]; rows of NaN, or a list
+        of arrays, separate parts and holes. ``draw()`` makes a map of them.
     :param at: the column holds a curve a row, an array of its values at these places: the term is
         the integral of curve times a smooth function of the place, by the trapezoidal rule
         (scalar-on-function regression: Goldsmith et al. 2011). A column of arrays without ``at`` is
@@ -714,8 +713,8 @@ def te(
 
     :param columns: two or more; columns of levels may be among them.
     :param bs: kernels as in :func:`s`, one for all columns or one each.
-    :param k: how many inducing inputs in all; by default 36, centres of k-means. A tuple of one
-        number a column, as in mgcv, is their product.
+    :param k: how many inducing inputs in all; by default 36 of two columns and 50 of more, centres
+        of k-means. A tuple of one number a column, as in mgcv, is their product.
     :param by: as in :func:`s`.
     :param period: of cyclic columns.
     :param shape: what the function is along one of the columns, as in :func:`s`, whatever the
