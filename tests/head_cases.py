@@ -29,13 +29,23 @@ def small(terms: Any = None, **options: Any) -> AdditiveGP:
     return additive(gg.s(0) if terms is None else terms, **options)
 
 
-def network(head: Any, kind: type[keras.Model] = keras.Model) -> keras.Model:
-    inputs = keras.Input((3,))
-    return kind(inputs, head(keras.layers.Dense(3, name="dense")(inputs)))
+def lively(terms: Any = None, **options: Any) -> AdditiveGP:
+    """With effects, as of a head that has learnt."""
+    head = additive(terms, **options)
+    q_mu = head.parameters["variational.site_shift"]
+    q_mu.assign(np.linspace(-1.0, 1.0, q_mu.shape.num_elements()).reshape(q_mu.shape))
+    return head
 
 
-def compiled(model: keras.Model, head: Any, rate: float = 0.02, **options: Any) -> keras.Model:
-    model.compile(optimizer=keras.optimizers.Adam(rate), loss=head.loss, **options)
+def network(head: Any, kind: type[keras.Model] = keras.Model, width: int = 3) -> keras.Model:
+    inputs = keras.Input((width,))
+    return kind(inputs, head(keras.layers.Dense(width, name="dense")(inputs)))
+
+
+def compiled(
+    model: keras.Model, head: Any, rate: float = 0.02, by: Any = None, **options: Any
+) -> keras.Model:
+    model.compile((by or keras.optimizers.Adam)(rate), loss=head.loss, **options)
     if model.built:  # a step that makes the optimiser's variables is traced twice
         model.optimizer.build(model.trainable_variables)
     return model

@@ -15,6 +15,7 @@ from scipy.special import expit, logsumexp, softmax
 import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
+from gpflow_gam.likelihoods.continuous import Intervals
 
 INCREMENTS = np.array([0.4, 1.3])
 CUTPOINTS = np.array([0.0, 0.4, 1.7])
@@ -395,6 +396,15 @@ def svgp(
         {"s": np.linspace(0.0, 1.0, 6)[:, None]}
     )
     return gg.models.AdditiveSVGP(kernel, likelihood, inducing, variational=family)
+
+
+def hazards() -> tuple[lk.Cox, np.ndarray]:
+    """A baseline of three intervals, and rows in each, at an edge and beyond."""
+    edges = np.array([0.0, 1.0, 2.5, 4.0])
+    likelihood = lk.Cox(Intervals(edges, np.array([0.5, 0.3, 0.2]), 0.7, 0.5))
+    likelihood.steps.assign([0.8, -2.2])
+    time = np.array([0.3, 1.0, 1.7, 2.5, 3.9, 4.6])
+    return likelihood, np.stack([time, time, [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]], axis=1)
 
 
 ROWS = 160

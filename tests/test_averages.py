@@ -340,7 +340,6 @@ TWO = {"x": [0.1, 0.2], "z": [0.0, 0.0], "g": ["a", "a"]}
         (lambda g: g.avg_comparisons("x", comparison="odds"), "comparison must be 'diff"),
         (lambda g: g.avg_slopes("g"), "columns: 'g' holds levels, which have no slope"),
         (lambda g: g.avg_slopes("q"), "no term reads a column 'q'"),
-        (lambda g: g.avg_slopes([]), "columns must name at least one"),
         (lambda g: g.slopes("x", num_samples=10**6), "pass fewer rows, or num_samples"),
         (lambda g: g.hypotheses([1.0], TWO), r"weights of '' must have shape \(2,\)"),
         (lambda g: g.hypotheses({"a": lambda f: f}, TWO), "'a' must be one number"),

@@ -206,37 +206,16 @@ def test_differences_from_a_level(gam):
     pd.testing.assert_frame_equal(by_name, table)
 
 
-def treatment(data, z, g, h):
-    """Columns of treatment contrasts at levels."""
-    one = [np.ones(len(data)), z, *(data["g"] == k for k in g), *(data["h"] == k for k in h)]
-    return np.column_stack(one).astype(float)
-
-
 @pytest.fixture(scope="module")
 def many():
     rng = np.random.default_rng(8)
-    n = 40_000
+    n = 4000
     data = pd.DataFrame({"z": rng.normal(5.0, 1.0, n), "g": rng.choice(list("abc"), n)})
     data["h"] = rng.choice(["u", "v"], n)
     group = data["g"].map({"a": 0.0, "b": 2.0, "c": -0.5})
     data["y"] = 3.0 + 0.4 * data["z"] + group + 0.7 * (data["h"] == "v") + rng.normal(size=n)
     data["each"] = data["y"] + 0.3 * group * data["z"]
-    data["w"] = rng.integers(1, 4, n)
     return data
-
-
-def test_references_make_treatment_contrasts(many):
-    """As ``lm(y ~ z + g + h)`` of R with the reference levels b and v, weights of rows included."""
-    gam = gg.GAM(linear("z") + factor("g") + factor("h"), weights="w").fit(many, "y")
-    table = gam.coefficients({"g": "b", "h": "v"})
-    A, w = treatment(many, many["z"], "ac", "u"), many["w"].to_numpy(float)
-    b = np.linalg.solve(A.T @ (w[:, None] * A), A.T @ (w * many["y"]))
-    variance = np.sum(w * np.square(many["y"] - A @ b)) / w.sum()
-    se = np.sqrt(variance * np.diag(np.linalg.inv(A.T @ (w[:, None] * A))))
-    kept = table.iloc[[0, 1, 2, 4, 5]]  # without the references themselves
-    np.testing.assert_allclose(kept["estimate"], b, atol=0.05 * se.min())
-    np.testing.assert_allclose(kept["se"], se, rtol=2e-3)
-    assert abs(gam.coefficients()["estimate"].iloc[0] - b[0]) > 5.0 * se[0]
 
 
 @pytest.mark.parametrize("unconditional", [False, True])
@@ -264,7 +243,7 @@ def test_the_intercept_of_references_is_a_prediction(many, unconditional):
 
 def test_lines_of_levels_are_at_zero_of_the_reference(many):
     """Two ways to write ``lm(each ~ z * g + h)``, which are one model."""
-    data = many.head(4000)
+    data = many
     by = gg.GAM(s("z", bs="linear", by="g") + factor("g") + factor("h")).fit(data, "each")
     row = pd.DataFrame({"z": 0.0, "g": list("abc"), "h": "v"})
     at_zero, se = by.predict(row, "link", se=True, unconditional=False)

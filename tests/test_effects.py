@@ -391,18 +391,6 @@ def test_shares_add_up_and_find_the_large_ones(gam, by_level, data):
     assert np.all(table["share_lower"] <= table["share_upper"])
 
 
-def test_binomial_of_one_trial_is_bernoulli(rng):
-    """Tests of few rows are taken at the mode, which the two find by different curvatures."""
-    data = pd.DataFrame({"x": rng.uniform(size=80), "n": 1})
-    data["y"] = (rng.uniform(size=80) < 0.3 + 0.5 * data["x"]).astype(int)
-    one, two = (
-        gg.GAM(s("x", k=6), family, trials=trials).fit(data, "y")
-        for family, trials in (("bernoulli", None), ("binomial", "n"))
-    )
-    np.testing.assert_allclose(two.anova()["p"], one.anova()["p"], rtol=0.02)
-    assert "s(x)" in str(two.summary())
-
-
 def test_p_values_of_lines_and_levels_are_those_of_f_tests():
     """Also of the first factor without an intercept, whose levels' means are tested together."""
     rng = np.random.default_rng(0)

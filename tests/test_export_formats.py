@@ -15,12 +15,24 @@ import pandas as pd
 import pytest
 import scipy.special
 import tensorflow as tf
-from exported_files import arguments, description, exported, prior_variance, run
+from exported_files import (
+    additive_model,
+    answered,
+    arguments,
+    close,
+    columns,
+    counts,
+    description,
+    exported,
+    prior_variance,
+    run,
+    values_of,
+)
 
 import gpflow_gam as gg
 from gpflow_gam.layers import AdditiveGP
 from gpflow_gam.serving.portable import FORMULAS, check_litert, litert_bytes
-from gpflow_gam.serving.servable import OUTPUTS, Answers, Input, Rows, servable
+from gpflow_gam.serving.servable import Answers, Input, Rows, servable
 
 pytestmark = pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
 onnx = pytest.importorskip("onnx", reason="the package onnx writes what is tested here")
@@ -28,52 +40,22 @@ onnx = pytest.importorskip("onnx", reason="the package onnx writes what is teste
 N = 120
 
 
-def columns(number: int = N, seed: int = 0) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
-    return pd.DataFrame(
-        {
-            "x": rng.uniform(size=number),
-            "z": rng.uniform(size=number),
-            "Group of": rng.choice(["a", "b", "c"], number),
-            "site": rng.integers(3, 9, number),
-            "flag": rng.integers(0, 2, number) > 0,
-            "log time": rng.uniform(-0.7, 0.7, number),
-        }
-    )
-
-
-def fitted() -> gg.GAM:
-    """Offset, text, whole-number and truth-value levels, by=, new levels."""
-    data, rng = columns(), np.random.default_rng(1)
-    rho = np.sin(6.0 * data["x"]) + (data["Group of"] == "a") + data["z"]
-    terms = (
-        gg.s("x", k=20)  # of which single precision keeps few digits
-        + gg.s("z", k=4, by="flag")
-        + gg.factor("Group of")
-        + gg.random_effect("site")
-    )
-    y = rng.poisson(np.exp(rho) * np.exp(data["log time"]))
-    gam = gg.GAM(terms, family="poisson", offset="log time")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", gg.ConvergenceWarning)
-        warnings.simplefilter("ignore", gg.MissingTermWarning)
-        return gam.fit(data, y, max_iterations=8)
-
-
 def request() -> pd.DataFrame:
-    """Rows beside the data, some beyond them, and with new levels of the random effect."""
+    """Rows beside the data, some beyond them, and with new levels of the random effects."""
     data = columns(9, 7)
     data.loc[0, "x"], data.loc[1, "z"] = 1.4, -0.3
     data.loc[3:5, "site"] = [99, 98, -1]
+    data.loc[5:6, "who"] = "new"
     return data
 
 
 @pytest.fixture(scope="module")
-def answers(runtime, tmp_path_factory) -> tuple[gg.GAM, Path, dict[str, Any]]:
-    """The GAM, its ONNX file and what files answer."""
-    folder, gam, jobs = tmp_path_factory.mktemp("files"), fitted(), []
-    strange = request().iloc[:4].copy()
+def files(runtime, tmp_path_factory) -> tuple[gg.GAM, dict[str, Any], dict[str, Any]]:
+    """The GAM, how its ONNX file describes itself, and what files answer."""
+    folder, gam, jobs = tmp_path_factory.mktemp("files"), counts(), []
+    strange = request().iloc[:5].copy()
     strange.loc[1, "Group of"], strange.loc[2, "x"], strange.loc[3, "x"] = "zz", np.nan, np.inf
+    strange.loc[4, "who"] = ""  # a level that is missing is not one that is new
     for kind, suffix in (("double", ".onnx"), ("lite", ".tflite")):
         path = folder / f"{kind}{suffix}"
         gg.serving.export(gam, path, level=0.9)
@@ -82,71 +64,27 @@ def answers(runtime, tmp_path_factory) -> tuple[gg.GAM, Path, dict[str, Any]]:
                 out = folder / f"{name}{kind}.npz"
                 jobs.append((path, arguments(path, rows, f".{name.strip()}"), out))
     run(jobs)
-    return gam, folder / "double.onnx", {out.stem: dict(np.load(out)) for _, _, out in jobs}
+    about = description(folder / "double.onnx")
+    return gam, about, {out.stem: dict(np.load(out)) for _, _, out in jobs}
 
 
-def same(
-    gam: gg.GAM, result: dict[str, Any], data: pd.DataFrame, rtol: float, prior: float = 1.0
-) -> None:
-    """As ``gam.predict``, beside the largest of each output; variances beside a prior's."""
-    known = {"unconditional": False}
-    frame = gam.predict(data, interval=0.9, **known)
-    mean, se = gam.predict(data, "link", se=True, **known)
-    parts, part_se = gam.predict(data, "terms", se=True, **known)
-    wanted = {
-        **{k: frame[c] for k, c in (("response", "estimate"), ("lower",) * 2, ("upper",) * 2)},
-        **{"mean": mean, "component_mean": parts},
-        **{"variance": np.square(se), "component_variance": np.square(part_se)},
-    }
-    for name, values in wanted.items():
-        size = max(prior if "variance" in name else 0.0, np.max(np.abs(values)))
-        np.testing.assert_allclose(result[name], values, rtol=0, atol=rtol * size, err_msg=name)
-    size = np.max(np.abs(parts))
-    total = result["component_mean"].sum(axis=1)
-    np.testing.assert_allclose(total, result["mean"], rtol=0, atol=rtol * size)
-
-
-def test_numbers(answers):
-    gam, _, result = answers
+def test_numbers(files):
+    gam, about, result = files
     assert {v.dtype for v in result["double"].values()} == {np.dtype("float64")}
-    same(gam, result["double"], request(), 1e-10)
+    close(result["double"], values_of(gam, request(), about), 1e-10, prior=1.0)
 
 
-def test_lite(answers):
-    gam, _, result = answers
+def test_lite(files):
+    gam, about, result = files
     assert {v.dtype for v in result["lite"].values()} == {np.dtype("float32")}
-    same(gam, result["lite"], request(), 1e-3, prior=prior_variance(gam))
+    close(result["lite"], values_of(gam, request(), about), 1e-3, prior=prior_variance(gam))
     for name, values in result["odd lite"].items():
         assert np.all(np.isnan(values[1:])), name
         np.testing.assert_allclose(values[0], result["lite"][name][0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_missing_text_is_no_new_level(tmp_path):
-    """A level that is new has the prior's effect, empty text none."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    data = columns()
-    gam = gg.GAM(gg.s("x", k=4) + gg.random_effect("Group of"))
-    noise = np.random.default_rng(0).normal(size=len(data["x"]))
-    gam.fit(data, np.sin(6.0 * data["x"]) + 0.3 * noise)
-    gg.serving.export(gam, tmp_path / "m.onnx")
-    new = pd.DataFrame({"x": [0.1, 0.2, 0.3], "Group of": ["b", "", "new"]})
-    known = gam.predict(new.iloc[[0, 2]])
-    columns_of = {"x": new["x"].to_numpy(), "Group_of": new["Group of"].to_numpy(object)}
-    run = onnxruntime.InferenceSession(str(tmp_path / "m.onnx")).run
-    (response,) = run(["response"], columns_of)
-    np.testing.assert_allclose(response[[0, 2]], known, rtol=1e-10)
-    assert np.isnan(response[1])
-    gg.serving.export(gam, tmp_path / "m.tflite")
-    lite = tf.lite.Interpreter(str(tmp_path / "m.tflite")).get_signature_runner("serving_default")
-    codes = np.array([1, -2, 7])  # -2 is missing
-    response = lite(x=new["x"].to_numpy(np.float32), Group_of=codes)["response"]
-    np.testing.assert_allclose(response[[0, 2]], known, rtol=1e-3)
-    assert np.isnan(response[1])
-
-
-def test_rows_that_cannot_be_taken_are_nan_alone(answers):
-    _, _, result = answers
+def test_rows_that_cannot_be_taken_are_nan_alone(files):
+    _, _, result = files
     for name, values in result["odd double"].items():
         assert np.all(np.isnan(values[1:])), name
         np.testing.assert_allclose(values[0], result["double"][name][0], rtol=1e-13, atol=1e-14)
@@ -154,73 +92,15 @@ def test_rows_that_cannot_be_taken_are_nan_alone(answers):
 
 
 @pytest.mark.slow
-def test_description(answers):
-    gam, path, _ = answers
-    about = description(path)
-    assert about["components"] == ["intercept", *gam.names, "offset"]
-    columns = {i["column"] for i in about["inputs"]}
-    assert columns == {"x", "flag", "z", "Group of", "site", "log time"}
-    assert {o.name for o in onnx.load(path).graph.output} == set(OUTPUTS[:5] + OUTPUTS[-2:])
-    assert {d.domain for d in onnx.load(path).opset_import} == {"", "ai.onnx.ml"}  # looks text up
-
-
-# --- models without a GAM ----------------------------------------------------------------------
-
-
-def kernel(smooth: Any = gpflow.kernels.SquaredExponential) -> gg.kernels.AdditiveKernel:
-    measure = gg.measures.Uniform(0.0, 1.0)
-    centred = gg.kernels.ZeroMean(smooth(active_dims=[1]), measure, extrapolate=True)
-    return gg.kernels.AdditiveKernel(
-        {"a": gpflow.kernels.Matern32(1.0, 0.4, active_dims=[0]), "b": centred}
-    )
-
-
-def sgpr() -> Any:
-    rng = np.random.default_rng(4)
-    X = rng.uniform(size=(60, 2))
-    y = np.sin(6.0 * X[:, :1]) + X[:, 1:]
-    Z = np.linspace(0.0, 1.0, 6)[:, None]
-    inducing = gg.inducing_variables.AdditiveInducingVariables({"a": Z, "b": Z})
-    return gg.models.AdditiveSGPR((X, y), kernel(), inducing)
-
-
-def newton() -> Any:
-    """Its kernels' smooth parts are known closely: there is little noise."""
-    rng = np.random.default_rng(4)
-    X = rng.uniform(size=(80, 2))
-    labels = rng.integers(0, 3, (80, 1))
-    model = gg.models.IterNCGP((X, labels), kernel(), gpflow.likelihoods.Softmax(3))
-    gg.optimizers.fit(model, hyperparameters=False, max_sweeps=30)
-    return model
-
-
-@pytest.mark.slow
 def test_models(runtime, tmp_path):
     """As SavedModels serve them."""
     X = np.random.default_rng(5).uniform(size=(7, 2))
-    jobs, wanted = [], {}
-    models = {
-        "sgpr": sgpr(),
-        "newton": newton(),
-    }
-    for name, model in models.items():
+    for name in ("sgpr", "newton"):
+        model = additive_model(name)
         gg.serving.export(model, tmp_path / name)
-        served = gg.serving.load(tmp_path / name)
-        parts = served.predict_components(X)
-        more = {f"component_{kind}": parts[kind] for kind in ("mean", "variance")}
-        wanted[name] = {**served.predict(X), **more}
-        for suffix, dtype in ((".onnx", "float64"), (".tflite", "float32")):
-            path = tmp_path / f"{name}{suffix}"
-            gg.serving.export(model, path)
-            np.savez(tmp_path / f"{dtype}.npz", inputs=X.astype(dtype))
-            jobs.append((path, tmp_path / f"{dtype}.npz", path.with_suffix(f"{suffix}.npz")))
-    run(jobs)
-    for name, outputs in wanted.items():
-        for suffix, rtol in ((".onnx", 1e-12), (".tflite", 1e-3)):
-            result = dict(np.load(tmp_path / f"{name}{suffix}.npz"))
-            for key, values in outputs.items():
-                atol = rtol * np.max(np.abs(values))
-                np.testing.assert_allclose(result[key], values, rtol=0, atol=atol, err_msg=key)
+        values = answered(gg.serving.load(tmp_path / name), X)
+        for result, rtol in zip(exported(model, tmp_path, X, name), (1e-12, 1e-3), strict=True):
+            close(result, values, rtol)
 
 
 # --- what stands in for functions that formats lack --------------------------------------------
@@ -282,7 +162,7 @@ def test_files_that_say_something_else_are_refused():
 
 
 def test_bad_options(tmp_path):
-    model, path = sgpr(), tmp_path / "m.onnx"
+    model, path = additive_model("sgpr"), tmp_path / "m.onnx"
     for options, match in (
         ({"knots": {"x": [0.0, 1.0]}}, "knots is no option of m.onnx"),
         ({"table": "new"}, "table is no option of m.onnx"),
@@ -307,40 +187,45 @@ def test_several_heads_and_iterncgp(runtime, tmp_path):
     """Outputs by the heads' names; posteriors of both engines."""
     rng = np.random.default_rng(8)
     X = rng.uniform(size=(60, 2))
-    one = AdditiveGP(gg.s(0) + gg.s(1), "poisson", num_data=60, num_inducing=6, name="one")
-    one.adapt(X)
-    q_mu = one.parameters["variational.site_shift"]
-    q_mu.assign(rng.normal(size=q_mu.shape))
+    heads = []
+    for name, shape in (("one", None), ("up", "increasing"), ("bent", "convex")):
+        terms = gg.s(0, shape=shape) + gg.s(1)
+        one = AdditiveGP(terms, "poisson", num_data=60, num_inducing=6, name=name)
+        one.adapt(X)
+        q_mu = one.parameters["variational.site_shift"]
+        q_mu.assign(rng.normal(size=q_mu.shape))
+        heads.append(one)
     two = gg.layers.IterNCGP(gg.s(1), "gaussian", name="two")
     two.fit(X, np.sin(6.0 * X[:, 1]), hyperparameters=False)
+    heads.append(two)
     inputs = keras.Input((2,), name="inputs", dtype="float64")
-    model = keras.Model(inputs, [one(inputs), two(inputs)])
+    model = keras.Model(inputs, [head(inputs) for head in heads])
     # beside what the data say, the prior is large
     assert np.min(two(X)[:, 0, 1]) < 0.01 * np.max(two.kernel(X, full_cov=False))
     served = servable(model)
     features = served.features({"inputs": tf.constant(X)}, Rows("error"))
-    wanted = served.each(lambda head, x: head.predict(x, 0.95), features)
-    for name, values in served.each(Answers.predict_components, features).items():
-        wanted[re.sub("(mean|variance)$", r"component_\1", name)] = values
-    for head in (one, two):  # which is what the layers say
+    values = served.each(lambda head, x: head.predict(x, 0.95), features)
+    for name, parts in served.each(Answers.predict_components, features).items():
+        values[re.sub("(mean|variance)$", r"component_\1", name)] = parts
+    for head in heads:  # which is what the layers say
         moments, parts = (head(X, output=o).numpy() for o in ("moments", "components"))
-        for start, values in (("", moments[:, 0]), ("component_", parts.reshape(60, -1, 2))):
+        for start, both in (("", moments[:, 0]), ("component_", parts.reshape(60, -1, 2))):
             for i, kind in enumerate(("mean", "variance")):
-                own = wanted[f"{head.name}_{start}{kind}"]
-                np.testing.assert_allclose(own, values[..., i], rtol=1e-7, atol=1e-9)
-    for result, rtol in zip(exported(model, tmp_path, X), (1e-12, 1e-3), strict=True):
-        for key, values in wanted.items():
-            atol = rtol * np.max(np.abs(values))
-            np.testing.assert_allclose(result[key], values, rtol=0.0, atol=atol, err_msg=key)
+                own = values[f"{head.name}_{start}{kind}"]
+                np.testing.assert_allclose(own, both[..., i], rtol=1e-7, atol=1e-9)
+    for result, rtol in zip(exported(model, tmp_path, X), (1e-11, 1e-3), strict=True):
+        for key, want in values.items():
+            atol = rtol * np.max(np.abs(want))
+            np.testing.assert_allclose(result[key], want, rtol=0.0, atol=atol, err_msg=key)
     for name in ("m.onnx", "m.tflite"):
         about = description(tmp_path / name)
-        assert about["components"] == {h.name: list(h.names) for h in (one, two)}
+        assert about["components"] == {h.name: list(h.names) for h in heads}
 
 
 def test_without_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"pip install 'gpflow_gam\[onnx\]'"):
-        gg.serving.export(sgpr(), tmp_path / "m.onnx")
+        gg.serving.export(additive_model("sgpr"), tmp_path / "m.onnx")
 
 
 class Strange(gpflow.kernels.SquaredExponential):
@@ -573,36 +458,6 @@ def fitted_case(case: str) -> gg.GAM:
         return gg.GAM(terms, family=family).fit(rows(), responses()[kind], max_iterations=8)
 
 
-def wanted(gam: gg.GAM, data: pd.DataFrame, about: dict[str, Any]) -> dict[str, np.ndarray]:
-    """What ``gam.predict`` says, by a file's outputs."""
-    known: dict[str, Any] = {"interval": 0.9, "unconditional": False}
-    response, link = (gam.predict(data, kind, **known) for kind in ("response", "link"))
-    parts = gam.predict(data, "terms", **known)
-    names, predictors = about["components"], about["predictors"]
-
-    def column(frame: pd.DataFrame, what: str) -> np.ndarray:
-        several = isinstance(frame.columns, pd.MultiIndex)
-        return np.asarray(frame.xs(what, axis=1, level=-1) if several else frame[what])
-
-    result = {k: column(response, c) for k, c in zip(("response", "lower", "upper"), WHAT)}
-    result |= {"mean": column(link, "estimate"), "variance": np.square(column(link, "se"))}
-    if len(predictors) > 1:
-        result |= {"mean_lower": column(link, "lower"), "mean_upper": column(link, "upper")}
-        shape = len(data), len(names), len(predictors)
-        mean, variance = np.zeros(shape), np.zeros(shape)  # where a component does not enter
-        for name, predictor in {c[:-1] for c in parts.columns}:
-            at = names.index(name), predictors.index(predictor)
-            mean[:, *at] = parts[name, predictor, "estimate"]
-            variance[:, *at] = np.square(parts[name, predictor, "se"])
-    else:
-        mean = np.stack([parts[name, "estimate"] for name in names], axis=1)
-        variance = np.square(np.stack([parts[name, "se"] for name in names], axis=1))
-    return result | {"component_mean": mean, "component_variance": variance}
-
-
-WHAT = ("estimate", "lower", "upper")
-
-
 def tolerance(path: Path, name: str) -> float:
     """Of a file's output, as the page of serving has it."""
     if path.name.startswith("m.onnx"):
@@ -625,7 +480,7 @@ def test_numbers_of_every_case(runtime: None, tmp_path: Path, case: str) -> None
     run(jobs)
     about = description(tmp_path / "m.onnx")
     for _, _, path in jobs:
-        result, values = dict(np.load(path)), wanted(gam, data, about)
+        result, values = dict(np.load(path)), values_of(gam, data, about)
         assert set(result) == set(values)
         for name, want in values.items():
             assert result[name].shape == want.shape, name
@@ -642,44 +497,15 @@ def test_numbers_of_every_case(runtime: None, tmp_path: Path, case: str) -> None
             assert away < tolerance(path, name), f"{case} {path.name} {name}: {away:.1e}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", ["increasing", "convex"])
-def test_heads_with_shapes(runtime: None, tmp_path: Path, shape: str) -> None:
-    import keras
-
-    rng = np.random.default_rng(3)
-    X = rng.uniform(size=(60, 2))
-    head = AdditiveGP(gg.s(0, shape=shape) + gg.s(1), num_data=60, num_inducing=6, name="h")
-    head.adapt(X)
-    q_mu = head.parameters["variational.site_shift"]
-    q_mu.assign(rng.normal(size=q_mu.shape))
-    inputs = keras.Input((2,), name="inputs", dtype="float64")
-    model = keras.Model(inputs, head(inputs))
-    moments, parts = (head(X, output=o).numpy() for o in ("moments", "components"))
-    values = {
-        **{"mean": moments[:, 0, 0], "variance": moments[:, 0, 1]},
-        **{"component_mean": parts[:, :, 0, 0], "component_variance": parts[:, :, 0, 1]},
-    }
-    for result, rtol in zip(exported(model, tmp_path, X), (1e-11, 1e-3), strict=True):
-        for name, want in values.items():
-            size = np.max(np.abs(want))
-            np.testing.assert_allclose(result[name], want, rtol=0.0, atol=rtol * size, err_msg=name)
-
-
 def test_saved_models_say_the_same_of_each_parameter(tmp_path: Path) -> None:
     """And draw it: of the scale, too, in the response's unit."""
     gam, data = fitted_case("scale"), rows(9, 7)
     gg.serving.export(gam, tmp_path / "m", level=0.9)
     served = gg.serving.load(tmp_path / "m")
-    parts = served.predict_components(data)
-    result = served.predict(data) | {f"component_{k}": parts[k] for k in ("mean", "variance")}
-    values = wanted(gam, data, served.description)
-    assert set(result) == set(values)
-    for name, want in values.items():
-        size = np.max(np.abs(want))
-        np.testing.assert_allclose(result[name], want, rtol=1e-10, atol=1e-11 * size, err_msg=name)
+    result = answered(served, data)
+    close(result, values_of(gam, data, served.description), 1e-10)
     assert served.description["predictors"] == ["mean", "log scale"]
-    assert parts["names"].tolist() == ["intercept", *gam.names]
+    assert served.description["components"] == ["intercept", *gam.names]
     draws = served.sample(data, 4000, seed=2)["predictor"]
     sd = np.sqrt(result["variance"])
     z = (draws.mean(axis=0) - result["mean"]) / sd

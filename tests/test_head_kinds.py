@@ -26,6 +26,7 @@ TERMS = {
     "mrf": s(1, bs="mrf", neighbours=RING),
     "sos": s(2, 3, bs="sos", k=70),
     "varying": s(0, 1, bs="fs", by=4, k=12),
+    "all": s(*range(5), k=N),
 }
 
 
@@ -63,8 +64,10 @@ def test_posterior_is_that_of_an_exact_gaussian_process(kind: str) -> None:
     assert np.linalg.matrix_rank(K) >= LEVELS - 1
     noise = float(np.asarray(head.likelihood.variance))
     known = float(np.asarray(head.model.mean_function(scaled))[0, 0])
-    exact = known + K @ np.linalg.solve(K + noise * np.eye(N), Y - known)
-    np.testing.assert_allclose(np.asarray(head(tf.constant(X)))[:, 0, 0], exact, atol=0.01)
+    gain = np.linalg.solve(K + noise * np.eye(N), K).T
+    moments = np.asarray(head(tf.constant(X)))[:, 0]
+    np.testing.assert_allclose(moments[:, 0], known + gain @ (Y - known), atol=0.01)
+    np.testing.assert_allclose(moments[:, 1], np.diag(K - gain @ K), atol=0.01)
 
 
 @pytest.mark.parametrize("kind", ["ad", "varying", "mrf", "sos"])
@@ -175,15 +178,6 @@ def test_unknown_levels(fixed: AdditiveGP, output: str) -> None:
     np.testing.assert_allclose(result[~bad], want, rtol=1e-8, atol=1e-10)
 
 
-def test_infinite_features() -> None:
-    head = factors()
-    strange = POINTS.copy()
-    strange[2, 0] = np.inf
-    result = head(strange).numpy()
-    assert np.all(np.isnan(result[2]))
-    assert np.all(np.isfinite(np.delete(result, 2, axis=0)))
-
-
 @pytest.mark.slow
 def test_before_adapt() -> None:
     head = AdditiveGP(gg.s(0), num_data=FEW, num_inducing=4, normalization="adapt")
@@ -269,10 +263,7 @@ def test_a_trained_head_has_its_shape(shaped: AdditiveGP) -> None:
     assert violation(shaped.effects("s(0)")["estimate"]) < 1e-10
     sums = components[..., 0].sum(axis=1)[:, 0]
     np.testing.assert_allclose(np.diff(sums), np.diff(total[:, 0, 0]), atol=1e-8)
-    posterior = shaped.posterior()
-    draws = posterior.sample_components(X_, 2000, seed=1).numpy()[..., 1]
-    assert violation(draws) < 1e-9
-    assert violation(posterior.sample_f(X_, 500, seed=1).numpy()[..., 0]) < 1e-9
+    draws = shaped.posterior().sample_components(X_, 2000, seed=1).numpy()[..., 1]
     # errors are those of draws around the estimate
     measured = np.sqrt(np.mean(np.square(draws - components[:, 1, 0, 0]), axis=0))
     inner = np.abs(GRID[:, 0]) < 0.9

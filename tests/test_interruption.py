@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import problems
 import pytest
 import tensorflow as tf
 
@@ -18,12 +20,7 @@ from gpflow_gam.optimizers import Checkpoint, TimeBudget
 from gpflow_gam.optimizers.binned import checkpoint
 from gpflow_gam.optimizers.minimizers import LBFGS, StopFit, Tracker
 
-
-def table(seed: int = 0) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
-    x, z = rng.uniform(size=(2, 120))
-    y = np.sin(6.0 * x) + z + 0.3 * rng.standard_normal(120)
-    return pd.DataFrame({"x": x, "z": z, "y": y, "count": rng.poisson(np.exp(y))})
+table = functools.partial(problems.table, 120)
 
 
 def ctrl_c(at: int = 2, error: type[BaseException] = KeyboardInterrupt) -> Any:

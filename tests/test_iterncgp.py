@@ -27,11 +27,7 @@ from problems import assert_close, slope
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
 from gpflow_gam.newton.solvers import (
-    Informative,
-    IterGP,
     ReducedNewton,
-    Residual,
-    UnitVectors,
     Variational,
     normal_points,
 )
@@ -301,10 +297,6 @@ BAD = {
               ValueError, "Xnew has 1 columns, but the data of the fit have 2"),
     "actions": (lambda X, Y: ReducedNewton(num_actions=0),
                 ValueError, "num_actions must be a whole number of at least 1; got 0"),
-    "pivots": (lambda X, Y: Informative(0),
-               ValueError, "num_pivots must be a whole number of at least 1"),
-    "compression": (lambda X, Y: IterGP(compression=0),
-                    ValueError, "compression must be a whole number of at least 1; got 0"),
     "rounds": (lambda X, Y: Variational(rounds=0),
                ValueError, "rounds must be a whole number of at least 1; got 0"),
     "left out": (lambda X, Y: IterNCGP((X, Y), kernel(), Softmax(3)).left_out_log_probabilities(),
@@ -313,7 +305,7 @@ BAD = {
                ValueError, "max_sweeps must be positive; got 0"),
     "not log-concave": (lambda X, Y: fit(IterNCGP((X, 9.0 * Y), kernel(),
                                                   gpflow.likelihoods.StudentT(0.1))),
-                        ValueError, "StudentT is not log-concave"),
+                        ValueError, "StudentT is not log-concave .* row"),
 }  # fmt: skip
 
 
@@ -331,18 +323,6 @@ def test_gpflow_bernoulli_is_used_without_its_squeeze(rng):
     np.testing.assert_array_equal(
         ours.predict_f(ours.data[0])[0], theirs.predict_f(ours.data[0])[0]
     )
-
-
-@pytest.mark.parametrize("policy", [UnitVectors(), Residual()])
-def test_other_policies_give_posteriors_between_prior_and_exact(policy, rng):
-    exact = fitted("counts", rng)
-    X = exact.data[0]
-    solver = ReducedNewton(policy=policy, num_actions=10)
-    model = made(exact.data, kernel(), Poisson(), solver=solver)
-    _, var = model.predict_f(X)
-    assert np.all(var <= 1.5 + 1e-9)
-    assert np.all(var >= exact.predict_f(X)[1] - 1e-6)
-    assert float(np.mean(var)) < 1.4
 
 
 def numpy_bound(model):
@@ -402,19 +382,6 @@ def test_bound_has_exact_gradients(rng):
     for variable, gradient in zip(model.trainable_variables, gradients):
         expected = slope(model.elbo, variable)
         assert float(gradient) == pytest.approx(expected, rel=1e-4, abs=1e-5)
-
-
-@pytest.mark.slow
-def test_learnt_hyperparameters_equal_those_of_gpr(rng):
-    X, Y = data(rng)["real"]
-    model = IterNCGP((X, Y), kernel(), Gaussian(0.5), solver="newton")
-    result = fit(model, hyperparameters=True)
-    gpr = gpflow.models.GPR((X, Y), kernel(), noise_variance=0.5)
-    gpflow.optimizers.Scipy().minimize(gpr.training_loss, gpr.trainable_variables)
-    assert result.elbo == pytest.approx(float(gpr.log_marginal_likelihood()), abs=0.1)
-    assert result.converged
-    ours, theirs = (np.log(m.kernel.lengthscales.numpy()) for m in (model, gpr))
-    assert ours == pytest.approx(theirs, abs=0.1)
 
 
 # --- rows predicted from all others --------------------------------------------------------------

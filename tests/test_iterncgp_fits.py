@@ -189,16 +189,11 @@ def of_classes(rng, n=160, **options):
     return IterNCGP(noisy_classes(rng, n), k, Softmax(3), **options)
 
 
-def white(rng, dtype=np.float64):
-    """An operator with white noise, and its matrix."""
-    kernel = gpflow.kernels.Matern32(1.5, 0.5) + gpflow.kernels.White(0.3)
-    X = rng.uniform(-1, 1, (30, 2)).astype(dtype)
-    X[7] = X[3]  # white noise is of the row, not of the point
-    return KernelOperator(LatentKernels.of(kernel, 2), tf.constant(X)), kernel(X).numpy()
-
-
 def test_products_of_some_rows_are_columns_of_the_matrix(rng):
-    operator, K = white(rng)
+    kernel = gpflow.kernels.Matern32(1.5, 0.5) + gpflow.kernels.White(0.3)
+    X = rng.uniform(-1, 1, (30, 2))
+    X[7] = X[3]  # white noise is of the row, not of the point
+    operator, K = KernelOperator(LatentKernels.of(kernel, 2), tf.constant(X)), kernel(X).numpy()
     rows = np.array([11, 3, 25, 7])
     V = rng.normal(size=(2, 4, 5))
     result = operator.product_of_rows(tf.constant(rows), tf.constant(V))

@@ -451,14 +451,6 @@ def test_distances_through_the_globe():
     np.testing.assert_allclose(kernel(degrees[:1], degrees), expected, atol=1e-12)
 
 
-def test_no_seam_and_nothing_special_about_the_poles():
-    kernel = sphere()
-    around = np.array([[10.0, -180.0], [10.0, 180.0], [90.0, 0.0], [90.0, 77.0], [-90.0, 5.0]])
-    K = np.asarray(kernel(around, points_of(3)[:, :2]))
-    np.testing.assert_allclose(K[0], K[1], atol=1e-12)
-    np.testing.assert_allclose(K[2], K[3], atol=1e-12)
-
-
 # --- random walks --------------------------------------------------------------------------------
 
 

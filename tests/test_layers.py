@@ -13,7 +13,6 @@ import pytest
 import tensorflow as tf
 from head_cases import (
     LABELS,
-    F,
     N,
     Subclassed,
     X,
@@ -28,7 +27,7 @@ from head_cases import (
 
 import gpflow_gam as gg
 from gpflow_gam.kernels import ZeroMean
-from gpflow_gam.layers import AdditiveGP, IterNCGP
+from gpflow_gam.layers import AdditiveGP
 
 
 @pytest.fixture(scope="module")
@@ -361,16 +360,6 @@ def test_counts_at_outlying_features_do_not_stall_adam() -> None:
     model.compile("adam", loss=head.loss, metrics=[head.metric("nlpd")])
     history = model.fit(x, y, epochs=6, verbose=0).history
     assert history["nlpd"][-1] < 2.45  # 2.75 without limits
-
-
-@pytest.mark.slow
-def test_iterncgp_learns_its_hyperparameters() -> None:
-    head = IterNCGP(gg.s(0) + gg.s(1), "bernoulli")
-    before = head.parameters["kernel.components['s(0)'].kernels[1].base.variance"].numpy()
-    result = head.fit(X, (F > 0).astype(int), progress=False, max_rounds=2)
-    assert result.elbo is not None
-    assert head.parameters["kernel.components['s(0)'].kernels[1].base.variance"].numpy() != before
-    assert np.mean((head(X, output="response").numpy() > 0.5) == (F > 0)) > 0.85
 
 
 # --- bad input ---------------------------------------------------------------------------------

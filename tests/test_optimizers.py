@@ -551,31 +551,23 @@ def test_priors_enter_the_objective():
     assert result.elbo == pytest.approx(expected, rel=1e-8)
 
 
-def _model(
-    name: str, X: object, Y: object, at: object = None
-) -> tuple[gg.models.additive.AdditiveModel, tuple]:
-    """A model of a name, and what else its fit is given."""
-    kernel = gg.kernels.AdditiveKernel(
-        {"a": SquaredExponential(active_dims=[0]), "b": SquaredExponential(active_dims=[1])}
-    )
-    inducing = gg.inducing_variables.select(X if at is None else at, kernel, num_inducing=4)
-    likelihood = gpflow.likelihoods.Poisson()
-    if name == "svgp":
-        return gg.models.AdditiveSVGP(kernel, likelihood, inducing), ((X, Y),)
-    return gg.models.IterNCGP((X, Y), kernel, likelihood), ()
-
-
-def _fit_to(name: str, data: tuple, X: np.ndarray) -> None:
-    model, more = _model(name, *data, X)
-    gg.optimizers.fit(model, *more)
-
-
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("name", ["svgp", "iterncgp"])
 def test_what_is_no_number_of_the_precision_is_refused(name, rng):
     X, Y = rng.integers(0, 5, (20, 2)).astype(float), rng.poisson(2.0, (20, 1)).astype(float)
-    model, data = _model(name, X, Y)
-    gg.optimizers.fit(model, *data, max_iterations=1)
+    kernel = gg.kernels.AdditiveKernel([SquaredExponential(active_dims=[c]) for c in (0, 1)])
+    inducing, likelihood = gg.inducing_variables.select(X, kernel, 4), gpflow.likelihoods.Poisson()
+
+    def fit(*data):
+        if name == "svgp":
+            model = gg.models.AdditiveSVGP(kernel, likelihood, inducing)
+            gg.optimizers.fit(model, data, max_iterations=1)
+        else:
+            model = gg.models.IterNCGP(data, kernel, likelihood)
+            gg.optimizers.fit(model, max_iterations=1)
+        return model
+
+    model = fit(X, Y)
     single, text = X.astype(np.float32), np.where(X > 2.0, "high", "low")
     tasks = [model.predict_f, model.predict_components, model.predict_y, model.predict_f_samples]
     tasks += [lambda x: model.predict_log_density((x, Y))]
@@ -594,48 +586,35 @@ def test_what_is_no_number_of_the_precision_is_refused(name, rng):
         ((text, Y), "X must hold numbers"),
     ):
         with pytest.raises(ValueError, match=message):
-            _fit_to(name, data, X)
-
-
-def test_options_of_another_engine_are_refused():
-    model, data = poisson(vi.OptimalPrecision())
-    with pytest.raises(ValueError, match="options of IterNCGP; got a AdditiveSVGP"):
-        gg.optimizers.fit(model, data, hyperparameters=False)
-    newton = gg.models.IterNCGP(data, model.kernel, gpflow.likelihoods.Poisson(), solver="newton")
-    with pytest.raises(ValueError, match="IterNCGP takes no minibatches"):
-        gg.optimizers.fit(newton, batch_size=10)
-    with pytest.raises(ValueError, match="IterNCGP holds its own"):
-        gg.optimizers.fit(newton, data)
+            fit(*data)
 
 
 def test_bad_options_are_refused():
-    model, (X, Y) = poisson(vi.OptimalPrecision())
-    fit = gg.optimizers.fit
-    with pytest.raises(ValueError, match="data: AdditiveSVGP holds none"):
-        fit(model)
-    with pytest.raises(ValueError, match="Y must be whole counts"):
-        fit(model, (X, Y + 0.5))
-    model.num_data = 7
-    with pytest.raises(ValueError, match="num_data=7 of the model is not the 150 rows"):
-        fit(model, (X, Y))
-    model.num_data = None
-    for option, value in [
-        ("max_iterations", 0),
-        ("batch_size", 0),
-        ("learning_rate", -1.0),
-        ("rho", 2.0),
-        ("tolerance", 0.0),
-        ("patience", 1),
-    ]:
-        with pytest.raises(ValueError, match=f"{option} must be"):
-            fit(model, (X, Y), **{option: value})
-    regression = gg.models.AdditiveSGPR((X, Y), model.kernel, model.inducing_variable)
-    with pytest.raises(ValueError, match="data: AdditiveSGPR holds its own"):
-        fit(regression, (X, Y))
-    with pytest.raises(ValueError, match="takes no minibatches; build an AdditiveSVGP"):
-        fit(regression, batch_size=50)
-    with pytest.raises(TypeError, match="must be additive or hold its data; got SVGP"):
-        fit(gpflow.models.SVGP(SquaredExponential(), model.likelihood, X[:3]), (X, Y))
+    model, data = poisson(vi.OptimalPrecision())
+    (X, Y), kernel, inducing = data, model.kernel, model.inducing_variable
+    short = gg.models.AdditiveSVGP(kernel, model.likelihood, inducing, num_data=7)
+    newton = gg.models.IterNCGP(data, kernel, gpflow.likelihoods.Poisson(), solver="newton")
+    regression = gg.models.AdditiveSGPR(data, kernel, inducing)
+    theirs = gpflow.models.SVGP(SquaredExponential(), model.likelihood, X[:3])
+    for bad, given, options, message in (
+        (model, [data], {"hyperparameters": False}, "options of IterNCGP; got a AdditiveSVGP"),
+        (newton, [], {"batch_size": 10}, "IterNCGP takes no minibatches"),
+        (newton, [data], {}, "IterNCGP holds its own"),
+        (model, [], {}, "data: AdditiveSVGP holds none"),
+        (model, [(X, Y + 0.5)], {}, "Y must be whole counts"),
+        (short, [data], {}, "num_data=7 of the model is not the 150 rows"),
+        (model, [data], {"max_iterations": 0}, "max_iterations must be"),
+        (model, [data], {"batch_size": 0}, "batch_size must be"),
+        (model, [data], {"learning_rate": -1.0}, "learning_rate must be"),
+        (model, [data], {"rho": 2.0}, "rho must be"),
+        (model, [data], {"tolerance": 0.0}, "tolerance must be"),
+        (model, [data], {"patience": 1}, "patience must be"),
+        (regression, [data], {}, "data: AdditiveSGPR holds its own"),
+        (regression, [], {"batch_size": 50}, "takes no minibatches; build an AdditiveSVGP"),
+        (theirs, [data], {}, "must be additive or hold its data; got SVGP"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            gg.optimizers.fit(bad, *given, **options)
 
 
 # --- other optima -----------------------------------------------------------------------------

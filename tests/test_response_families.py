@@ -399,6 +399,7 @@ def test_binomial_responses_of_one_trial_are_bernoullis(trials, labels, kept, mo
     gam = gg.GAM("yes ~ s(x, k=6)", fam.Binomial("probit")).fit(data)
     expected = gg.GAM("yes ~ s(x, k=6)", fam.Bernoulli("probit")).fit(data)
     assert_same_answers(gam, expected, data)
+    np.testing.assert_allclose(gam.anova()["p"], expected.anova()["p"], rtol=0.02)
     assert gam.fitted.spec.family == fam.Bernoulli("probit")
     blocks = gg.GAM("yes ~ s(x, k=6)", "binomial").fit([data[:90], data[90:]])
     assert blocks.fitted.spec.family == fam.Bernoulli()

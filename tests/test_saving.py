@@ -22,6 +22,7 @@ import pandas as pd
 import problems
 import pytest
 import tensorflow_probability as tfp
+from golden import make
 from gpflow.utilities import parameter_dict
 from problems import assert_close, reloaded
 from response_cases import ROWS, responses
@@ -35,12 +36,8 @@ QUICK = {"max_iterations": 3}
 
 @pytest.fixture(scope="module")
 def data():
-    rng = np.random.default_rng(2)
-    df = pd.DataFrame({"x": rng.uniform(size=60), "z": rng.normal(size=60)})
-    df["g"] = pd.Categorical(rng.choice(["b", "a"], 60), ["b", "a"])
-    df["w"] = rng.integers(1, 3, 60)
-    df["y"] = np.sin(5 * df["x"]) + 0.3 * rng.standard_normal(60)
-    df["count"] = rng.poisson(np.exp(df["y"]))
+    df = problems.table(60)
+    df["g"] = pd.Categorical(df["g"], ["c", "b", "a"])
     df["label"] = np.where(df["y"] > 0, "up", "down")
     return df
 
@@ -483,3 +480,28 @@ def test_readers_share_no_memory_of_transforms(family, monkeypatch):
     storage.maybe_del = lambda _: None
     monkeypatch.setattr(tfp.bijectors.Bijector.__dict__["_cache"], "storage", storage)
     assert_close(answers(fresh), want, rtol=1e-9, atol=1e-12)
+
+
+# --- files of earlier releases -------------------------------------------------------------------
+
+FILES = sorted(make.FOLDER.glob("*.gam"))
+
+
+def test_every_release_has_a_file():
+    assert any(gg.__version__ in file.name for file in FILES)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_file_answers_as_when_it_was_written(file: Path):
+    want = json.loads((file.parent / f"{file.stem}.json").read_text("utf-8"))
+    gam = gg.GAM.load(file)
+    result = make.answers(gam)
+    assert result.pop("names") == want.pop("names")
+    terms, old = np.array(result.pop("terms")), np.array(want.pop("terms"))
+    np.testing.assert_allclose(terms.sum(axis=1), gam.predict(make.rows(), "link"), rtol=1e-9)
+    if file.stem == "gam-0.1.0":  # without the constant, which is the intercept's, and offsets
+        (constant,) = gam.fitted.spec.constant
+        terms = np.column_stack([terms[:, 0] - constant, terms[:, 1:-1]])
+    np.testing.assert_allclose(terms, old, rtol=1e-6, atol=1e-9)
+    for what, values in want.items():
+        np.testing.assert_allclose(result[what], values, rtol=1e-6, atol=1e-9, err_msg=what)

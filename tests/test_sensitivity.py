@@ -19,7 +19,7 @@ from gpflow_gam.measures import Discrete, Empirical, Gaussian, Uniform
 from gpflow_gam.posteriors.inducing import InducingMoments
 from gpflow_gam.sensitivity import FunctionalANOVA, anova, functional_anova, grid
 from gpflow_gam.sensitivity.anova import pick_freeze
-from gpflow_gam.sensitivity.grid import ProductGrid, draw_covariances, split
+from gpflow_gam.sensitivity.grid import ProductGrid, draw_covariances
 
 UNIFORM = Uniform(0.0, 1.0)
 
@@ -91,20 +91,6 @@ def model() -> gg.models.AdditiveSGPR:
 
 def indexed(table: pd.DataFrame, kind: str) -> pd.DataFrame:
     return table[table["kind"] == kind].set_index("effect")
-
-
-@pytest.mark.slow
-def test_effects_of_zero_mean_components_are_the_components(model):
-    X, _ = observations(7, seed=3)
-    anova = functional_anova(model)
-    mean, var = (t.numpy() for t in model.predict_components(X))
-    for name, columns in (("x0", (0,)), ("x2", (2,)), ("x0:x1", (0, 1))):
-        c = model.kernel.names.index(name)
-        own, own_var = anova.effect(columns, X)
-        np.testing.assert_allclose(own[:, 0], mean[:, c], atol=1e-9)
-        np.testing.assert_allclose(own_var[:, 0], var[:, c], atol=1e-9)
-    with pytest.raises(ValueError, match=r"no component has an effect of columns \[0, 2\]"):
-        anova.effect((0, 2), X)
 
 
 def test_effects_of_any_component_have_zero_mean_and_add_up():
@@ -208,21 +194,6 @@ def test_known_indices_are_inside_their_intervals(make):
     assert indexed(table, "shapley")["estimate"].sum() == pytest.approx(1.0, abs=1e-12)
 
 
-@pytest.mark.slow
-def test_all_engines_agree():
-    """Inducing values and actions: the same Gaussian posterior, read in two ways."""
-    X, Y = observations(80)
-    kernel = anova_kernel()
-    sparse = gg.models.AdditiveSGPR((X, Y), kernel, inputs(kernel), noise_variance=0.01)
-    likelihood = gpflow.likelihoods.Gaussian(0.01)
-    actions = gg.models.IterNCGP((X, Y), kernel, likelihood, solver="newton")
-    assert gg.optimizers.fit(actions, hyperparameters=False).converged
-    first, second = (functional_anova(m).sobol(num_samples=4000) for m in (sparse, actions))
-    assert list(first["effect"]) == list(second["effect"])
-    for column, tolerance in (("estimate", 2e-3), ("lower", 4e-3), ("upper", 4e-3)):
-        np.testing.assert_allclose(first[column], second[column], atol=tolerance)
-
-
 def test_indices_of_levels_do_not_depend_on_the_unit(rng):
     """Var[f] of two levels is p (1 - p) (f_1 - f_0)^2, whatever the kernel's variance."""
     X = np.column_stack([rng.integers(0, 2, size=60), rng.uniform(size=60)]).astype(float)
@@ -309,38 +280,16 @@ def test_what_joint_functions_are_left_to_be_is_decomposed_as_they_are():
 # --- other scales, dependent inputs --------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_indices_of_a_response_against_a_dense_grid(model, monkeypatch):
-    """The same draws of V, their responses integrated on a grid."""
-    moments = InducingMoments.of(model.posterior())
+def test_pairs_of_many_inputs_are_those_of_components(model, monkeypatch):
+    """Past the link all inputs interact."""
     measures = {0: UNIFORM, 1: UNIFORM, 2: Discrete([0.0, 1.0])}
-    result = pick_freeze([(moments, np.exp)], [measures], 4096, 3, seed=5)
-    assert result.inputs == (0, 1, 2)
-    V = moments.sample(3, 5)
-    x = (np.arange(40) + 0.5) / 40
-    mesh = np.stack(np.meshgrid(x, x, [0.0, 1.0], indexing="ij"), -1).reshape(-1, 3)
-    f = sum(
-        np.einsum("pn,spl->sn", moments.features(n, mesh), V[:, moments.block(n)])
-        for n in moments.kernel.names
-    )
-    weights = [np.full(40, 1 / 40)] * 2 + [np.full(2, 0.5)]
-    terms = split(np.exp(f).reshape(3, 40, 40, 2), weights)
-    sizes = {k: np.mean(t.reshape(3, -1) ** 2, axis=1) for k, t in terms.items() if k}
-    total = sum(sizes.values())
-    np.testing.assert_allclose(result.total[:, 0], total, rtol=0.03)
-    for i in range(3):
-        np.testing.assert_allclose(result.first[:, i, 0] / total, sizes[i,] / total, atol=0.02)
-        whole = sum(v for k, v in sizes.items() if i in k)
-        np.testing.assert_allclose(result.any[:, i, 0] / total, whole / total, atol=0.02)
-    assert result.pairs == ((0, 1), (0, 2), (1, 2))  # past the link all inputs interact
-    for i, pair in enumerate(result.pairs):
-        np.testing.assert_allclose(result.both[:, i, 0] / total, sizes[pair] / total, atol=0.03)
+    call = [(InducingMoments.of(model.posterior()), np.exp)], [measures], 256, 3, 5
+    every = pick_freeze(*call)
+    assert every.pairs == ((0, 1), (0, 2), (1, 2))
     monkeypatch.setattr(anova, "ALL_PAIRS", 2)
-    few = pick_freeze([(moments, np.exp)], [measures], 4096, 3, seed=5)
+    few = pick_freeze(*call)
     assert few.pairs == ((0, 1),)
-    np.testing.assert_allclose(few.both[:, 0], result.both[:, 0])
-    with pytest.raises(ValueError, match="power of two; got 1000"):
-        pick_freeze([(moments, np.exp)], [measures], 1000, 3, seed=5)
+    np.testing.assert_allclose(few.both[:, 0], every.both[:, 0])
 
 
 def test_covariances_over_data_against_drawn_components(model):
@@ -376,6 +325,8 @@ def test_bad_input_is_refused(model):
         functional_anova(model, {0: UNIFORM})
     with pytest.raises(ValueError, match="level must be a probability between 0 and 1; got 95"):
         functional_anova(model).sobol(level=95)
+    with pytest.raises(ValueError, match=r"no component has an effect of columns \[0, 2\]"):
+        functional_anova(model).effect((0, 2), observations(3)[0])
     plain = sgpr(whole_kernel())
     with pytest.raises(ValueError, match="must map the place of each column to its measure"):
         functional_anova(plain, UNIFORM)

@@ -157,26 +157,6 @@ def test_degrees_are_within_their_limits(fits, tmp_path):
 # --- what is left in time ------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_memory_is_learnt_beside_a_trend():
-    result = {}
-    for rho in (0.5, 0.9):
-        data, noise = memory(3, rho)
-        data["trend"] = 3.0 * np.sin(data["t"] / 40.0)
-        rng = np.random.default_rng(5)
-        data["y"] = data["trend"] + data["f"] + noise * rng.normal(size=NUMBER)
-        gam = gg.GAM(s("t") + s("t", bs="ou")).fit(data, "y")
-        length = gam.summary().table.loc["s(t,ou)", "lengthscale"][0]
-        result[rho] = np.exp(-1.0 / length)
-        assert list(gam.names) == ["s(t)", "s(t,ou)"]
-        alone = gg.GAM(s("t")).fit(data, "y")
-        left = [np.asarray(data["y"] - m.predict(data, "link")) for m in (alone, gam)]
-        correlation = [np.corrcoef(e[:-1], e[1:])[0, 1] for e in left]
-        # beyond chance, of which twice the deviation is this
-        assert correlation[0] > 2.0 / np.sqrt(NUMBER) > 0.1 > correlation[1]
-    assert result[0.5] < 0.75 < result[0.9]
-
-
 def test_walks_go_on_from_where_they_are(fits):
     gam, data = fits["rw"]
     last = data["t"].max()

@@ -110,41 +110,25 @@ def test_default_solver_finds_the_dense_laplace_posterior(name, rng):
 
 @pytest.mark.parametrize(
     ("name", "policy"),
-    [("binary", UnitVectors()), ("poisson", UnitVectors()), ("poisson", Residual())],
+    [
+        *((name, UnitVectors()) for name in ("binary", "poisson", "softmax")),
+        ("poisson", Residual()),
+    ],
 )
 def test_literal_solver_with_all_actions_is_the_dense_laplace_posterior(name, policy, rng):
     of, K = problem(name, rng)
     mode, dense = reference(name, of, K)
-    solver = IterGP(
-        policy, max_steps=30, max_iterations=N, recycle=False, tolerance=1e-9, inner_tolerance=1e-10
-    )
+    options = {"tolerance": 1e-9, "inner_tolerance": 1e-10}
+    solver = IterGP(policy, max_steps=40, max_iterations=N * C, recycle=False, **options)
     run, _, state = run_to_the_end(solver, of)
     np.testing.assert_allclose(run.Kv, mode, atol=1e-6)
+    if name == "softmax":
+        # The pseudo-inverse has no noise where the softmax is blind, as if a common shift were
+        # observed. Actions in the range of W, such as residuals and ours, never meet that.
+        apart = np.kron(np.eye(C) - 1 / C, np.eye(N))
+        dense = apart @ dense @ apart
     if not isinstance(policy, Residual):  # which stops once the mean is there
-        np.testing.assert_allclose(covariance(state, K), dense, atol=1e-6)
-
-
-def test_all_unit_vectors_know_too_much_of_a_common_shift(rng):
-    """
-    The pseudo-inverse has no noise where the softmax is blind, as if the shift were observed.
-
-    So S = I is Rasmussen & Williams' posterior on differences of classes only: the paper's formula
-    puts the variance of a common shift at 0, theirs leaves it at the prior's. Actions in the range
-    of W, such as residuals and ours, never meet that.
-    """
-    of, K = problem("softmax", rng)
-    mode, dense = reference("softmax", of, K)
-    solver = IterGP(
-        UnitVectors(), max_steps=40, max_iterations=N * C, recycle=False, tolerance=1e-8
-    )
-    run, _, state = run_to_the_end(solver, of)
-    np.testing.assert_allclose(run.Kv, mode, atol=1e-5)
-    P = np.kron(np.eye(C) - 1 / C, np.eye(N))
-    one = np.kron(np.ones((1, C)) / C, np.eye(N))
-    result = covariance(state, K)
-    np.testing.assert_allclose(P @ result @ P, P @ dense @ P, atol=1e-5)
-    np.testing.assert_allclose(one @ result @ one.T, 0.0, atol=1e-5)
-    np.testing.assert_allclose(one @ dense @ one.T, K / C, atol=1e-6)
+        np.testing.assert_allclose(covariance(state, K), dense, atol=1e-5)
 
 
 # --- the paper's theorems ------------------------------------------------------------------------
@@ -266,18 +250,6 @@ def test_operators_follow_parameters_and_white_noise(rng):
 
 
 # --- the safeguarded solver ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("variance", [0.5, 20.0])
-def test_log_posterior_never_falls(variance, rng):
-    X = rng.uniform(-1, 1, (150, 2))
-    labels = (np.floor(2 * X[:, :1] + 2) % 4).astype(np.int32)
-    operator = KernelOperator(LatentKernels.of(gpflow.kernels.Matern32(variance, 0.1), 4), X_(X))
-    of = LaplaceProblem(operator, Softmax(4), tf.constant(labels), Zero())
-    solver = ReducedNewton(num_actions=12, num_pivots=5, tolerance=1e-8)
-    values = [r.log_posterior for r in solver.start(of).steps()]
-    assert np.all(np.diff(values) >= -1e-9)
-    assert len(values) > 4
 
 
 def test_kernels_that_are_nearly_singular(rng):
@@ -414,15 +386,10 @@ def test_products_equal_those_of_the_blocks(name, rng):
     np.testing.assert_allclose(W.weighted(noise[0]).blocks(), noise[0][:, None, None] * blocks)
 
 
-def test_likelihoods_that_are_not_log_concave_say_so(rng):
-    likelihood = gpflow.likelihoods.StudentT(scale=0.1, df=3.0)
-    F, Y = tf.zeros([N, 1], tf.float64), tf.constant(rng.normal(size=(N, 1)))
-    with pytest.raises(ValueError, match="StudentT is not log-concave .* row"):
-        checked_curvature(curvature(likelihood, F, F, Y), likelihood)
-    poisson = gpflow.likelihoods.Poisson()
-    result = curvature(poisson, F, F + 800.0, tf.abs(tf.round(Y)))
+def test_curvatures_that_overflow_say_so():
+    poisson, F = gpflow.likelihoods.Poisson(), tf.fill([N, 1], tf.constant(800.0, tf.float64))
     with pytest.raises(ValueError, match="Poisson has no finite value"):
-        checked_curvature(result, poisson)
+        checked_curvature(curvature(poisson, F, F, tf.ones_like(F)), poisson)
 
 
 # --- products, columns and partial factors of kernels --------------------------------------------
@@ -455,36 +422,22 @@ def large(monkeypatch):
 @pytest.mark.parametrize("name", KERNELS)
 def test_product_and_its_gradient_equal_the_dense_ones(name, rng, monkeypatch, large):
     monkeypatch.setattr(operators, "_ENTRIES", (7 * N, 7 * N))  # blocks of 7 rows, and a rest
-    kernel, X = KERNELS[name](), _inputs(rng)
+    kernel, X, other = KERNELS[name](), _inputs(rng), _inputs(rng)
     V = tf.Variable(rng.normal(size=(N, 4)))
     product = KernelProduct(kernel)
 
-    def values(multiply):
+    def values(multiply, X2):
         with tf.GradientTape() as tape:
-            out = multiply(V)
+            out = multiply(X2)
             loss = tf.reduce_sum(tf.sin(out))
         return out, tape.gradient(loss, [V, *kernel.trainable_variables])
 
-    ours, dense = values(lambda V: product(X, X, V)), values(lambda V: kernel(X, X) @ V)
-    np.testing.assert_allclose(ours[0], dense[0], rtol=1e-10, atol=1e-10)
-    problems.assert_close(ours[1], dense[1], rtol=1e-7, atol=1e-8)
-
-
-def test_product_inside_a_compiled_function_and_between_other_points(rng, large):
-    kernel, X, X2 = KERNELS["se"](), _inputs(rng), _inputs(rng, 31)
-    V = tf.constant(rng.normal(size=(31, 2)))
-    product = KernelProduct(kernel)
-
-    @tf.function(autograph=False)
-    def gradient():
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(product(X, X2, V) ** 2)
-        return tape.gradient(loss, kernel.trainable_variables)
-
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum((kernel(X, X2) @ V) ** 2)
-    for a, b in zip(gradient(), tape.gradient(loss, kernel.trainable_variables)):
-        np.testing.assert_allclose(a, b, rtol=1e-9)
+    for X2 in (X, other):
+        dense = values(lambda X2: kernel(X, X2) @ V, X2)
+        for call in (values, tf.function(values, autograph=False)):
+            ours = call(lambda X2: product(X, X2, V), X2)
+            np.testing.assert_allclose(ours[0], dense[0], rtol=1e-10, atol=1e-10)
+            problems.assert_close(ours[1], dense[1], rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.slow
@@ -501,25 +454,6 @@ def test_product_never_holds_the_matrix(rng):
     shapes = re.findall(r"f64\[([\d,]+)\]", text)
     sizes = [np.prod([int(n) for n in shape.split(",")]) for shape in shapes]
     assert max(sizes) < 6000**2 / 50
-
-
-@pytest.mark.parametrize("name", ["one", "separate"])
-def test_outputs_of_multioutput_kernels(name, rng):
-    """Independent latent functions have GPflow's own covariance of the outputs."""
-    kernel = gpflow.kernels.SquaredExponential(1.0, 0.3)
-    if name == "separate":
-        kernel = gpflow.kernels.SeparateIndependent([kernel, gpflow.kernels.Matern32(0.5, 0.8)])
-    X = _inputs(rng, 12)
-    operator, V = KernelOperator(LatentKernels.of(kernel, 2), X), rng.normal(size=(2, 12, 3))
-    ours = operator.product(tf.constant(V))
-    if name == "one":
-        dense = np.einsum("nm,lmr->lnr", kernel(X).numpy(), V)
-    else:
-        dense = np.einsum(
-            "nlmk,kmr->lnr", kernel(X, full_cov=True, full_output_cov=True).numpy(), V
-        )
-    np.testing.assert_allclose(ours, dense, rtol=1e-9, atol=1e-10)
-    assert operator.sweeps == 1.0
 
 
 def _loop(K, number):

@@ -76,7 +76,6 @@ def test_lists_of_terms_are_their_sum(make):
         ([s("x"), s("x")], ValueError, "there twice"),
         ([s("x"), s("z") + s("x")], ValueError, "there twice"),
         ([], ValueError, "terms is empty"),
-        ((s(c) for c in ""), ValueError, "terms is empty"),
         (3, TypeError, "a list of terms, or a formula .* got int"),
     ],
 )
@@ -172,7 +171,6 @@ def test_random_effects_and_cycles_by_their_mgcv_names():
     [
         ("y ~ s(x", "cannot be read"),
         ("y ~", "empty side"),
-        ("y ~ s(x) * z", "joined by \\+"),
         ("y ~ ss(x)", "did you mean s"),
         ("y ~ s(lag(x))", "lag\\(\\) is no function that a term can be of; there are log"),
         ("y ~ s(scale(x))", "write the column itself"),
@@ -181,7 +179,6 @@ def test_random_effects_and_cycles_by_their_mgcv_names():
         ("y ~ factor(0 < x < 1)", "more than one comparison; make that column"),
         ("y ~ s(__import__('os').system('true'))", "is no column and no arithmetic"),
         ("cbind(k) ~ x", "successes and failures, as cbind"),
-        ("y ~ (1 - x | g)", "takes nothing away"),
         ("y ~ x - (1 | g)", "takes nothing away"),
         ("k / n ~ x", r"cbind\(k, n - k\)"),
         ("y ~ s(x, kk=3)", "unexpected keyword argument 'kk'"),
@@ -189,7 +186,6 @@ def test_random_effects_and_cycles_by_their_mgcv_names():
         ("y ~ s(x) + s(x)", "there twice; leave one out\\.$"),
         ("y ~ s(x) + s(x, bs='cc', period=7)", "there twice; leave one out, or .* copy of its"),
         ("y ~ __import__('os').system('true')", "is no term"),
-        ("log(y) ~ s(x)", "transform it in the data"),
     ],
 )
 def test_bad_formulas(formula, message):
@@ -215,7 +211,6 @@ def test_bad_formulas(formula, message):
         (lambda: factor("g", unseen="guess"), "unseen must be 'error' or 'prior'"),
         (lambda: s(-1), "count from 0"),
         (lambda: s("x", bs="se", kernel=gpflow.kernels.RBF()), "of your own.*leave it or bs out"),
-        (lambda: s("x") + s("x"), "there twice"),
         (lambda: s("g", "x", bs="re"), r"takes one column.*random_effect\('g', by=...\)"),
         (lambda: random_effect("g", "g"), "names a column twice"),
     ],
@@ -231,8 +226,6 @@ def test_bad_terms(make, message):
         lambda: s(1.5),
         lambda: s("x", kernel="se"),
         lambda: s("x", by=s("z")),
-        lambda: s("x") + "s(z)",
-        lambda: gg.GAM(["x"]),
         lambda: Terms(["s(x)"]),
     ],
 )

@@ -281,12 +281,10 @@ def test_what_cannot_go_on_is_said(data):
     gam.fit(data.head(100), y="count", **FINE)
     fit = gam.fitted
     for ask, message in (
-        (lambda: gam.update(data.drop(columns="z")), "no column 'z'"),
         (lambda: gam.update(data.drop(columns="count")), "no column 'count'"),
         (lambda: gam.update(data.assign(count=-1)), "count"),
         (lambda: gam.update(data.assign(x="text")), "column 'x' holds text"),
         (lambda: gam.refit(y="count"), "y is the response of data"),
-        (lambda: gam.refit(data.assign(x=1.0)), "'x' is constant"),
     ):
         with pytest.raises(ValueError, match=message):
             ask()

@@ -2,7 +2,7 @@
 Writes the golden file of a release: a saved GAM, and what it predicts.
 
 ``python tests/golden/make.py``, once a release, and the files are committed: every later version
-has to read them and answer as this one did (``tests/test_golden.py``).
+has to read them and answer as this one did (``tests/test_saving.py``).
 """
 
 from __future__ import annotations
