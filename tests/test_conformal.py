@@ -96,9 +96,12 @@ def test_fits_without_jackknife_have_split_intervals(gam, message):
     assert gg.conformal(gam, data.tail(30)).predict(data.head(3)).notna().all(axis=None)
 
 
-def test_what_there_are_no_intervals_of():
+def test_what_there_are_no_intervals_of(tmp_path):
     data = made(60).assign(kind=lambda t: np.where(t["y"] > 0, "a", "b"))
     gam = gg.GAM(s("x", k=6)).fit(data, "y")
+    gam.save(tmp_path / "a.gam", data=False)
+    with pytest.raises(ValueError, match="loaded from a file without its data"):
+        gg.conformal(gg.GAM.load(tmp_path / "a.gam"))
     with pytest.raises(ValueError, match=r"interval=0.9 needs at least 9 rows; there are 8"):
         gg.conformal(gam, data.tail(8)).predict(data)
     assert len(gg.conformal(gam, data.tail(9)).predict(data)) == 60

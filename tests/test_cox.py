@@ -201,8 +201,28 @@ def test_pictures_have_kaplan_meier_beside_the_fit_and_curves_with_bands(table, 
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "two"]
     with pytest.raises(ValueError, match="labels must be 2, one for each row; got 1"):
         draw_survival(curves, labels=["one"])
+    with pytest.raises(ValueError, match="labels must differ; got 'one' twice"):
+        draw_survival(curves, labels=["one", "one"])
     with pytest.raises(ValueError, match="it has no 'time'"):
         draw_survival(curves.drop(columns="time"))
+    plt.close("all")
+
+
+def test_pictures_count_events_at_the_end_of_whole_units(table):
+    """Whole months: observed survival is exp(-H) of Nelson and Aalen, at every month."""
+    months = table.assign(time=np.ceil(6.0 * table["time"]).clip(upper=9.0))
+    months["event"] &= months["time"] < 9.0
+    gam = gg.GAM("Surv(time, event) ~ z", family="cox").fit(months)
+    ax = gam.appraise().axes[2]
+    z = months["z"] * np.sign(gam.coefficients()["estimate"].iloc[-1])
+    for k, (_, rows) in enumerate(months.groupby(pd.qcut(z, 3))):
+        units = np.arange(1.0, 9.0)
+        steps = [
+            (rows["event"] & (rows["time"] == t)).sum() / (rows["time"] >= t).sum() for t in units
+        ]
+        x, observed = ax.lines[2 * k].get_data()
+        assert np.isin(units, x).all()
+        np.testing.assert_allclose(observed[np.isin(x, units)], np.exp(-np.cumsum(steps)))
     plt.close("all")
 
 

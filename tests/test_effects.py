@@ -496,6 +496,9 @@ def test_weighted_chi_squares_have_their_tails():
         assert exceedance(3.0 * q, np.full(7, 3.0)) == pytest.approx(chi2.sf(q, 7), rel=1e-10)
         exact = f.sf(q / 4, 4, 30)
         assert exceedance(q, np.ones(4), 30.0) == pytest.approx(exact, rel=1e-10)
+    for q in (1e-6, 0.01, 1.0, 300.0):  # whose integrand falls off slowly
+        for dof in (1.0, 1.5):
+            assert exceedance(q, np.ones(1), dof) == pytest.approx(f.sf(q, 1, dof), rel=1e-8)
     for q in (0.3, 3.0, 30.0):  # given the second
 
         def given(x, q=q):

@@ -51,6 +51,23 @@ def test_effects_are_those_of_the_models_posterior(pair):
     np.testing.assert_allclose(effect["se"], np.sqrt(var[:, column]), atol=5e-3)
 
 
+def test_what_the_prior_leaves_out_is_no_degree_of_freedom(classes):
+    """Where effects are nearly lines, most of their inducing values have next to no variance."""
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame(rng.uniform(size=(200, 2)), columns=["x", "z"])
+    data["c"] = rng.poisson(np.exp(0.5 + 2.0 * data["x"]))
+    first, second = (
+        gg.GAM(s("x") + s("z"), "poisson", engine=engine).fit(data, "c")
+        for engine in ("variational", "iterncgp")
+    )
+    one, two = first.anova(), second.anova()
+    np.testing.assert_allclose(two["edf"], one["edf"], atol=0.01)
+    np.testing.assert_allclose(two["p"], one["p"], atol=0.01)
+    assert second.loo().aic == pytest.approx(first.loo().aic, abs=0.1)
+    gam, _ = classes  # as for several predictors together: s(z) is a line
+    assert gam.anova().loc["s(z)", "edf"].max() < 1.0
+
+
 def test_saved_and_loaded_predicts_the_same_bits(pair, tmp_path):
     _, gam = pair
     gam.save(tmp_path / "a.gam")

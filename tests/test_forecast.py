@@ -124,6 +124,17 @@ def test_bad_arguments_are_named(data, change, message):
         gg.backtest(gg.GAM(s("x", k=8), family), table, **given)
 
 
+def test_rounded_times_are_in_one_forecast_each() -> None:
+    """Tenths are no binary fractions: 19.9 - 0.5 is before the row at 19.4."""
+    table = pd.DataFrame({"t": np.arange(200) / 10, "y": np.arange(200.0) % 7})
+    for options in ({}, {"window": 5.0}, {"forget": 0.9}):
+        result = gg.backtest(
+            gg.GAM("y ~ 1"), table, time="t", horizon=0.5, origins=10, num_samples=10, **options
+        )
+        np.testing.assert_array_equal(result["row"], np.arange(150, 200))
+        assert (result.groupby("origin").size() == 5).all()
+
+
 def test_spans_are_in_the_unit_of_time() -> None:
     """Ten of a date would be ten nanoseconds."""
     table = pd.DataFrame({"x": np.arange(40.0), "y": np.arange(40.0) % 7})
@@ -139,6 +150,11 @@ def test_spans_are_in_the_unit_of_time() -> None:
         for table in (dated, zoned)
     )
     np.testing.assert_array_equal(one["row"], other["row"])
+    span = np.timedelta64(5, "D")
+    result = gg.backtest(gam, dated, "y", time="day", horizon=span, origins=["2024-02-01"])
+    pd.testing.assert_frame_equal(result, one)
+    with pytest.raises(TypeError, match="horizon must be of numbers, as 'x' is"):
+        gg.backtest(gam, table, "y", time="x", horizon=span, origins=2)
     with pytest.raises(TypeError, match="has a time zone, and the column of times has none"):
         gg.backtest(gam, dated, "y", time="day", horizon="5D", origins=zoned["day"][30:])
     with pytest.raises(TypeError, match="origins must be times, or how many; got 2.5"):

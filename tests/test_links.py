@@ -526,6 +526,28 @@ def test_moran_and_its_p_are_those_of_permutations() -> None:
     assert space["p"] == pytest.approx(share, abs=0.03)
 
 
+@pytest.mark.parametrize("rows", [2, 10, 20])
+def test_a_row_is_none_of_its_neighbours_where_places_repeat(rows: int) -> None:
+    data = rows_in_space(0)
+    data["y"] = np.random.default_rng(0).poisson(data["mean"])
+    gam, p = gg.GAM("y ~ s(x, k=8)", "poisson").fit(data), []
+    for seed in range(60):
+        places = np.random.default_rng(seed).uniform(size=(200 // rows, 2))
+        p.append(gam.residual_tests(space=places.repeat(rows, axis=0)).loc["space", "p"])
+    assert np.mean(np.array(p) < 0.05) < 0.13  # of 60, .05 with three standard errors
+
+
+def test_rows_of_one_time_have_no_order() -> None:
+    """Sorted by outcome they do not follow each other."""
+    data, p = rows_in_space(0), []
+    data["y"] = np.random.default_rng(0).poisson(data["mean"])
+    gam = gg.GAM("y ~ s(x, k=8)", "poisson").fit(data.sort_values("y"))
+    for seed in range(60):
+        days = np.random.default_rng(seed).integers(0, 5, size=200)
+        p.append(gam.residual_tests(time=days).loc["time", "p"])
+    assert np.mean(np.array(p) < 0.05) < 0.13  # of 60, .05 with three standard errors
+
+
 def test_residual_tests_take_columns_and_say_what_they_need() -> None:
     data = rows_in_space(3)
     data["y"] = np.random.default_rng(3).poisson(data["mean"])
@@ -538,8 +560,20 @@ def test_residual_tests_take_columns_and_say_what_they_need() -> None:
     r = e[1:] @ e[:-1] / (e @ e)
     p = 2.0 * st.norm.sf(abs(r + 1.0 / 200) * np.sqrt(200))
     np.testing.assert_allclose(by_name.loc["time"], [r, p])
+    days = pd.date_range("2024-01-01", periods=200)
+    zoned = pd.Series(days.tz_localize("Europe/Vienna"))[data["t"].rank().astype(int) - 1]
+    pd.testing.assert_frame_equal(gam.residual_tests(time=zoned, space=("x", "t")), by_name)
+    plain = gg.GAM(gg.s(0, k=8) + gg.s(1, k=8), "poisson").fit(
+        data[["x", "t"]].to_numpy(), data["y"]
+    )
+    by_place = plain.residual_tests(time=1, space=(0, 1))
+    np.testing.assert_allclose(by_place, by_name, rtol=0.02)
+    with pytest.raises(ValueError, match=r"1 numeric column\(s\) of the model \(0, 1\)"):
+        plain.residual_tests(time=2)
     with pytest.raises(ValueError, match=r"1 numeric column\(s\) of the model \(x, t\)"):
         gam.residual_tests(time="day")
+    with pytest.raises(ValueError, match=r"time must be 1 numeric .* or values \[200, 1\]"):
+        gam.residual_tests(time=["noon"] * 200)
     with pytest.raises(ValueError, match=r"or values \[200, 2\]"):
         gam.residual_tests(space=np.zeros((5, 2)))
     few = data.head(6)

@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import norm
 
 from gpflow_gam import GAM, plotting
-from gpflow_gam.gam.families import Binomial
+from gpflow_gam.gam.families import Binomial, Quantile
 from gpflow_gam.gam.plotting.appraise import binned, draw_qq, order_statistics
 
 N = 150
@@ -140,6 +140,15 @@ def test_rug_has_the_rows_of_the_level_alone(gaussian):
     (ax,) = gaussian.draw("s(x):g=b", num_points=5, rug=False).axes
     assert marked(ax, "rug") == []
     assert marked(ax, "simultaneous") == []
+
+
+def test_rug_is_of_the_column_that_is_drawn_along():
+    data = DATA.assign(x=DATA["x"] + 5.0)
+    for formula in ("num ~ ti(g, x, k=5)", "num ~ ti(x, g, k=5)"):
+        gam = GAM(formula).fit(data, max_iterations=5)
+        (ax,) = gam.draw(num_points=5).axes
+        ticks = [segment[0, 0] for segment in marked(ax, "rug").get_segments()]
+        np.testing.assert_allclose(ticks, np.unique(data["x"]))
 
 
 def test_curves_of_levels_lie_in_one_panel_when_asked(gaussian):
@@ -463,6 +472,44 @@ def test_appraise_a_likelihood_without_distribution_function():
     }  # fmt: skip
     seen = marked(axes["residuals against predictor"], "data")
     np.testing.assert_allclose(seen.get_ydata(), DATA["num"] - gam.predict(DATA))
+
+
+def test_appraise_a_quantile_counts_the_rows_below_it():
+    """Responses are above and below the quantile by as many as it says, not zero on average."""
+    gam = GAM("num ~ z", family=Quantile(0.9)).fit(DATA)
+    axes = panels(gam.appraise())
+    assert [t.get_label() for t in axes["residuals against predictor"].lines].count(
+        "running mean"
+    ) == 0
+    predicted, ax = gam.predict(DATA), axes["calibration"]
+    below = (DATA["num"] <= predicted).to_numpy()[np.argsort(predicted)]
+    np.testing.assert_allclose(bars(ax)[0], [b.mean() for b in np.split(below, 10)])
+    np.testing.assert_allclose(marked(ax, "reference").get_ydata(), 0.9)
+    low, high = (bars(ax)[1][:, end] for end in (0, 1))
+    assert np.mean((low < 0.9) & (high > 0.9)) > 0.7
+
+
+@pytest.mark.parametrize(
+    ("response", "family", "panel"),
+    [("bin", "bernoulli", "calibration"), ("count", "poisson", "calibration"), ("num", None, None)],
+)
+def test_diagnostics_do_not_depend_on_the_order_of_rows(response, family, panel):
+    """Rows of one level have one prediction: those sorted by their outcome show nothing more."""
+    seen, rows = [], DATA.assign(bin=DATA["bin"].astype(float))
+    for data in (rows, rows.sort_values(response)):
+        gam = GAM("g", family=family or "gaussian").fit(data, response)
+        axes = panels(gam.appraise())
+        if panel is None:
+            (line,) = (
+                t for t in axes["residuals against predictor"].lines if "mean" in t.get_label()
+            )
+            seen.append(line.get_xydata())
+        else:
+            seen.append(np.concatenate([np.ravel(each) for each in bars(axes[panel])]))
+    np.testing.assert_allclose(*seen, atol=1e-6)
+    if panel:
+        shares = DATA.groupby("g")[response].mean()
+        np.testing.assert_allclose(seen[0][: len(shares)], np.sort(shares))
 
 
 def test_order_statistics_cover_as_they_say():

@@ -1,5 +1,6 @@
 """Reports: one page of HTML that needs nothing else."""
 
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -93,6 +94,46 @@ def test_engines_and_classes_have_methods_of_their_own(tmp_path):
     assert "Newton steps with a probabilistic linear solver" in text
     assert "Adam" not in text
     assert f"no ({np.sum(data.c == 'no')}), yes" in text
+
+
+@pytest.mark.parametrize(
+    ("gam", "rows", "said"),
+    [
+        (
+            gg.GAM("y ~ x + offset(log(m))", "poisson", weights="w"),
+            ["log(m)offset", "wweights"],
+            ["the sum of linear('x') and the offset log(m). ", "Rows counted as w says. "],
+        ),
+        (
+            gg.GAM("y ~ x", "binomial", trials="m"),
+            ["yresponse", "mtrials"],
+            ["We modelled y of m trials in 120 observations"],
+        ),
+        (
+            gg.GAM("x ~ y", ar1="day"),
+            ["(position in its series)order in time"],
+            ["The noise was autoregressive of first order along day. "],
+        ),
+        (
+            gg.GAM("Surv(t, e) ~ x", family="weibull"),
+            ["tresponse", "eevent2 levels0 (30), 1 (90)"],
+            ["We modelled Surv(t, e) in"],
+        ),
+        (
+            gg.GAM("Surv(x, t, e) ~ g", family="cox"),
+            ["tresponse", "xentry", "eevent2 levels0 (30), 1 (90)"],
+            ["We modelled Surv(x, t, e) in"],
+        ),
+    ],
+)
+def test_all_columns_that_a_fit_reads_are_there(gam, rows, said, tmp_path):
+    i = np.arange(N)
+    data = DATA.assign(m=9.0, w=1.0 + i % 2, day=i, t=1.0 + i, e=i % 4 > 0)
+    gam.fit(data.assign(y=data["y"].clip(upper=9))).report(tmp_path / "a.html")
+    text = Page((tmp_path / "a.html").read_text(encoding="utf-8")).text
+    table = re.sub(r"\s*\n\s*", "", text[text.index("Data") : text.index("Effects")])
+    assert [row for row in rows if row not in table] == []
+    assert [words for words in said if words not in text] == []
 
 
 def test_style_of_a_journal_is_of_one_figure(gam):

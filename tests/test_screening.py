@@ -303,6 +303,18 @@ def test_proposals_from_data_are_terms_of_a_gam():
     ]
 
 
+@pytest.mark.parametrize("values", [lambda y: y, np.asarray, list])
+def test_a_response_given_as_values_is_no_predictor(values):
+    df = table(50, 2)
+    df["y"] = df["x0"] + np.random.default_rng(0).standard_normal(50)
+    named = gg.anova(data=df, y="y", depth=1)
+    assert gg.anova(data=df, y=values(df["y"]), depth=1) == named
+    with pytest.raises(ValueError, match="columns: 'y' is the response"):
+        gg.anova(["x0", "y"], data=df, y=values(df["y"]), depth=1)
+    other = gg.anova(data=df, y=values(df["y"] + 1.0), depth=1)  # beside a column of its name
+    assert [t.label for t in other] == [*(t.label for t in named), "s(y)"]
+
+
 def test_a_second_round_sees_what_the_first_took_for_noise(monkeypatch):
     df = table(150, 4)
     rng = np.random.default_rng(0)

@@ -800,6 +800,43 @@ def test_lift_charts_show_actual_and_expected(claims: tuple[gg.GAM, pd.DataFrame
         np.testing.assert_allclose(one.get_ydata(), two.get_ydata())
 
 
+def test_lift_charts_weigh_the_other_model_as_this_one(
+    claims: tuple[gg.GAM, pd.DataFrame],
+) -> None:
+    """Expected responses are per row, whatever the weights that the other was fitted with."""
+    _, data = claims
+    data = data.assign(w=1.0 + np.arange(len(data)) % 7.0, rate=1.0 + data["y"])
+    plain, weighted = (
+        gg.GAM("rate ~ s(x, k=6)", "gamma", weights=w).fit(data) for w in (None, "w")
+    )
+    for one, two in ((plain, weighted), (weighted, plain)):
+        for by_model, by_value in zip(
+            one.draw_lift(data, other=two, groups=4).axes,
+            one.draw_lift(data, other=two.predict(data), groups=4).axes,
+        ):
+            for line, other in zip(by_model.lines, by_value.lines):
+                np.testing.assert_allclose(line.get_xydata(), other.get_xydata())
+
+
+def test_lift_charts_do_not_depend_on_the_order_of_rows(
+    claims: tuple[gg.GAM, pd.DataFrame],
+) -> None:
+    """Rows of one score are in one group, and a step of the Lorenz curve."""
+    _, data = claims
+    data = data.assign(rate=data["y"] / data["size"]).sort_values("rate")
+    for formula, number in (("y ~ g", data["g"].nunique()), ("y ~ 1", 1)):
+        gam = gg.GAM(formula, family="poisson", offset="log_size").fit(data)
+        lines = [
+            [line.get_xydata() for ax in gam.draw_lift(rows, groups=8).axes for line in ax.lines]
+            for rows in (data, data[::-1])
+        ]
+        for one, two in zip(*lines):
+            np.testing.assert_allclose(one, two)
+        assert len(lines[0][0]) == number
+        assert len(lines[0][2]) == number + 1
+    assert gam.draw_lift(data).axes[1].get_legend().get_texts()[0].get_text().endswith("Gini 0.000")
+
+
 def test_lift_charts_by_a_column(claims: tuple[gg.GAM, pd.DataFrame]) -> None:
     gam, data = claims
     data = data.assign(kind=["b", "a", None] * (len(data) // 3))

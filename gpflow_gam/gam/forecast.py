@@ -87,7 +87,8 @@ def backtest(
     if times.isna().any() or not (dates or pd.api.types.is_numeric_dtype(times)):
         raise ValueError(f"time: column {time!r} must hold numbers or dates, in every row.")
     for name, span in (("horizon", horizon), ("window", window)):
-        if span is not None and dates == isinstance(span, numbers.Real):
+        plain = isinstance(span, numbers.Real) and not isinstance(span, np.timedelta64)
+        if span is not None and dates == plain:
             unit = "spans of time such as '7D'" if dates else "numbers"
             raise TypeError(f"{name} must be of {unit}, as {time!r} is; got {span!r}.")
     ahead = pd.Timedelta(horizon) if dates else horizon
@@ -99,26 +100,31 @@ def backtest(
         raise TypeError(f"origins must be times, or how many; got {origins!r}.")
     else:
         begins = sorted(_in_zone(t, times.dt.tz) if dates else t for t in origins)
+
+    def until(end: Any) -> pd.Series:
+        return times <= end + 1e-9 * ahead  # where differences of times are rounded
+
     model = object.__new__(type(gam))
     vars(model).update(vars(gam), _fit=None)
     if y is None and gam.is_fitted:
         y = gam.fitted.spec.response_spec
     frames: list[pd.DataFrame] = []
-    last: Any = None
+    seen: pd.Series | None = None
     for number, origin in enumerate(begins):
-        past, future = times <= origin, (times > origin) & (times <= origin + ahead)
+        past = until(origin)
+        future = until(origin + ahead) & ~past
         if back is not None:
-            past &= times > origin - back
+            past &= ~until(origin - back)
         if not past.any():
             raise ValueError(f"origins: there are no rows to fit to at {origin}.")
-        if last is not None and forget != 1.0:
-            new = past & (times > last)
+        if seen is not None and forget != 1.0:
+            new = past & ~seen
             if new.any():
                 model.update(table.rows(new.to_numpy()), y, forget=forget, **options)
         else:
-            fit = model.fit if last is None else model.refit
+            fit = model.fit if seen is None else model.refit
             fit(table.rows(past.to_numpy()), y, **options)
-        last = origin
+        seen = past
         spec = model.fitted.spec
         if spec.levels is not None or spec.censoring is not None:
             raise ValueError(

@@ -613,10 +613,10 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         """
         How well predictions order risks: the charts of a pricing review.
 
-        Actual and expected responses by groups of equal exposure, from the lowest prediction to the
-        highest; the Lorenz curve of this order, with its Gini coefficient; and, beside another
-        model, both in groups of the ratio of their predictions (double lift). Exposure is
-        ``exp(offset)`` under a log link, times prior weights.
+        Actual and expected responses by groups of about equal exposure, from the lowest prediction
+        to the highest, equal ones together; the Lorenz curve of this order, with its Gini
+        coefficient; and, beside another model, both in groups of the ratio of their predictions
+        (double lift). Exposure is ``exp(offset)`` under a log link, times prior weights.
 
         :param data: rows with the response's column, best ones that the fit has not seen.
         :param other: another fitted GAM, or its N expected responses.

@@ -16,10 +16,12 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..archive import replacing, writable
+from ..likelihoods.continuous import EXACT, entry
 from ..version import __version__
 from .comparison import compare
 from .families import Levels
 from .fits import FittedGAM
+from .fits.specification import POSITION
 from .frames.encoding import LevelColumn
 from .plotting import styled
 from .summaries.checks import problems
@@ -138,9 +140,16 @@ def _figure(figure: Figure, name: str) -> str:
 
 def _data(fit: FittedGAM) -> pd.DataFrame:
     """A row for each column that the model reads."""
-    spec, roles = fit.spec, {name: "offset" for name in fit.spec.offset}
-    roles |= {} if spec.weights is None else {spec.weights: "weights"}
+    spec = fit.spec
+    roles: dict[Column | None, str] = {spec.weights: "weights", POSITION: "order in time"}
+    roles |= dict.fromkeys(spec.offset, "offset")
     rows = [_column(spec.response, "response", spec.levels, fit.Y[:, 0])]
+    if spec.trials is not None:
+        rows.append(_column(spec.trials, "trials", None, fit.Y[:, 1]))
+    if spec.censoring is not None and spec.censoring.type != "interval":
+        *starts, event = spec.censoring.columns[1:]
+        rows += [_column(start, "entry", None, entry(fit.Y)) for start in starts]
+        rows.append(_column(event, "event", (0, 1), fit.Y[:, 2] == EXACT))
     read: dict[tuple[Column, Levels | None], tuple[Any, list[AnyNDArray]]] = {}
     for reader, values in zip(spec.encoder.readers, fit.X.T):
         levels = reader.levels if isinstance(reader, LevelColumn) else None
@@ -208,12 +217,18 @@ def _methods(fit: FittedGAM, compared: bool) -> str:
     left = f" ({fit.dropped:,} with missing values were left out)" if fit.dropped else ""
     link = getattr(spec.family, "link", "")
     alone = spec.variational == "mean_field"
+    trials = "" if spec.trials is None else f" of {spec.trials} trials"
+    parts = [repr(spec.terms), *(f"the offset {name}" for name in spec.offset)]
     text = (
-        f"We modelled {spec.response} in {fit.number:,} observations{left} by a generalized "
-        f"additive model with Gaussian process priors, with family {spec.family.name}"
+        f"We modelled {spec.response_spec}{trials} in {fit.number:,} observations{left} by a "
+        f"generalized additive model with Gaussian process priors, with family {spec.family.name}"
         + (f" and {link} link" if link else "")
-        + f". The linear predictor was the sum of {spec.terms!r}. "
+        + f". The linear predictor was the sum of {' and '.join(parts)}. "
     )
+    if spec.weights is not None:
+        text += f"Rows counted as {spec.weights} says. "
+    if spec.ar1 is not None:
+        text += f"The noise was autoregressive of first order along {spec.ar1}. "
     if kernels:
         text += (
             f"Smooth effects had Gaussian process priors ({kernels}), conditioned to average to "

@@ -25,6 +25,7 @@ from .components.kernels import interaction_margin
 from .components.plan import NUM_INDUCING, Margin
 from .families import Family
 from .fits import FittedGAM
+from .fits.reading import same_values, with_response
 from .frames.table import Table
 from .terms import Surv, Terms, factor, linear, s, ti
 from .terms.base import Column, Term, as_column, as_columns
@@ -497,10 +498,11 @@ def anova(
         return _every_term(_checked_columns(columns), depth, bs, levels, k, k_interaction)
     if y is None:
         raise ValueError("y is missing: with data, name the response's column or pass its values.")
-    table = Table(data)
+    table, response = with_response(Table(data), y, None)
     counted = table.counted([name for name in (weights, trials) if name is not None])
-    column = as_column(y)
-    roles = [*y.columns] if isinstance(y, Surv) else [] if column is None else [column]
+    roles = [*response.columns] if isinstance(response, Surv) else [response]
+    if as_column(y) is None and not isinstance(response, Surv):  # values, which may be a column's
+        roles += [n for n in table.names if same_values(table, n, response)]
     for argument, other in read.items():
         roles += [] if other is None else as_columns(argument, other)
     names = _that_vary(counted, columns, {table.name(n) for n in roles})
@@ -509,7 +511,7 @@ def anova(
     chosen: list[Term] = []
     for _ in range(rounds if depth > 1 else 0):
         gam = GAM(terms + Terms(chosen), family, **read, missing=missing, seed=seed)
-        gam.fit(table, y, **options)
+        gam.fit(table, response, **options)
         scores = screen_interactions(gam, depth, **screened, seed=seed)
         more = list(scores["term"][scores["chosen"]])
         if not more:

@@ -102,7 +102,8 @@ class InducingMoments:
         roots = inducing_roots(kernel, inducing_variable)
         root = block_diag(*roots)
         mean, prior, h = (np.asarray(t) for t in posterior.joint_parts(points))
-        covariance = prior - h @ h.swapaxes(1, 2)
+        # the jitter of roots is the prior's, too: what is nothing without it is settled by no data
+        covariance = prior + (root @ root.T - prior[0]) - h @ h.swapaxes(1, 2)
         shared = None
         if posterior.couples_outputs:
             shared = np.stack([solve_triangular(root, one, lower=True) for one in h])

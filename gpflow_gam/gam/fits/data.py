@@ -258,7 +258,7 @@ class MissingData(Data):
 class MissingRows(Rows):
     """Rows of which nothing but sums, by components, is left."""
 
-    X = Y = mean = sample = property(_refuse)  # type: ignore[assignment]
+    X = Y = mean = sample = number = property(_refuse)  # type: ignore[assignment]
 
     def __init__(self, components: Sequence[tuple[Kernel, Places]]) -> None:
         self.components = [SummedComponent(*c) for c in components]  # type: ignore[misc]

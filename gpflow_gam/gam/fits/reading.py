@@ -123,6 +123,11 @@ def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, 
     return table.beside({name: values}), name
 
 
+def same_values(table: Table, first: Column, second: Column) -> bool:
+    """True if two columns hold the same in every row."""
+    return pd.Series(table.values(first)).equals(pd.Series(table.values(second)))
+
+
 # --- formulas ------------------------------------------------------------------------------------
 
 
@@ -157,9 +162,8 @@ def expand_formula(request: Request, table: Table) -> Terms:
         taken = variables_of(taken)
         names = {table.name(c) for c in taken}
         rest = [name for name in table.names if name not in names]
-        response = pd.Series(table.values(request.response))
         for name in rest:
-            if pd.Series(table.values(name)).equals(response):
+            if same_values(table, name, request.response):
                 raise ValueError(
                     f"'.' takes in column {name!r}, which is the response in every row; take it "
                     f"away, . - {name}, or name the response in the formula."

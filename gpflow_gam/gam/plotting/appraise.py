@@ -13,7 +13,7 @@ from scipy.stats import beta
 
 from ...errors import check_count
 from ...likelihoods.continuous import EXACT, entry
-from ..families import Cox
+from ..families import Cox, Quantile
 from ..fits import FittedGAM
 from ..fits.fitted import encoded
 from ..fits.prediction import Prediction
@@ -31,7 +31,7 @@ _TEXT = 8  # with more classes than these, a confusion matrix has no room for nu
 
 
 class Bins(NamedTuple):
-    """Means over bins of equal counts, [B] each, with a 95 % interval of the observed one."""
+    """Means over bins, [B] each, with a 95 % interval of the observed one."""
 
     predicted: AnyNDArray
     observed: AnyNDArray
@@ -40,11 +40,10 @@ class Bins(NamedTuple):
 
 
 def binned(predicted: AnyNDArray, observed: AnyNDArray, shares: bool = False) -> Bins:
-    """Mean response against mean prediction in up to ten bins of equal counts."""
+    """Mean response against mean prediction in up to ten bins of about equal counts."""
     # Intervals are normal ones for the mean, and Wilson's (1927) for shares of zeros and ones.
-    order = np.argsort(predicted, kind="stable")
-    number = int(np.clip(len(order) // 10, 1, 10))
-    parts = np.array_split(order, number)
+    number = int(np.clip(len(predicted) // 10, 1, 10))
+    parts = _parts(predicted, np.ones(len(predicted)), number)
     n = np.array([len(p) for p in parts], dtype=float)
     x = np.array([predicted[p].mean() for p in parts])
     y = np.array([observed[p].mean() for p in parts])
@@ -121,20 +120,24 @@ def draw_qq(ax: Axes, residuals: AnyNDArray) -> None:
 
 
 def running_mean(x: AnyNDArray, y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """Means of x and y over a window of rows that moves along x."""
-    order = np.argsort(x, kind="stable")
+    """Means of x and y over a window of rows that moves along x; rows of one x share their y."""
+    place, order = _places(x), np.argsort(x)
+    y = (np.bincount(place, y) / np.bincount(place))[place]
     # a twentieth of the rows, but 30 where a seventh has as many: fewer show only noise
     width = max(min(len(x) // 7, 30), len(x) // 20, 1)
     window = np.full(width, 1.0 / width)
     return np.convolve(x[order], window, "valid"), np.convolve(y[order], window, "valid")
 
 
-def draw_residuals(ax: Axes, predictor: AnyNDArray, residuals: AnyNDArray, name: str) -> None:
-    """Residuals against the predictor with their running mean."""
+def draw_residuals(
+    ax: Axes, predictor: AnyNDArray, residuals: AnyNDArray, name: str, mean: bool = True
+) -> None:
+    """Residuals against the predictor with their running ``mean``, where this should be zero."""
     ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=0)
     _scatter(ax, predictor, residuals)
-    ax.plot(*running_mean(predictor, residuals), color="C3", label="running mean")
-    ax.legend(fontsize="small", framealpha=0.7)
+    if mean:
+        ax.plot(*running_mean(predictor, residuals), color="C3", label="running mean")
+        ax.legend(fontsize="small", framealpha=0.7)
     put_labels(ax, "linear predictor", name, "residuals against predictor")
 
 
@@ -166,7 +169,7 @@ def draw_observed(ax: Axes, fitted: AnyNDArray, observed: AnyNDArray) -> None:
 
 
 def draw_hazards(ax: Axes, fit: FittedGAM, F: AnyNDArray) -> None:
-    """Survival, ``exp(-H)``, in thirds of the rows by predictor: of events, and by the fit."""
+    """Survival, ``exp(-H)``, in about thirds of rows by predictor: of events, and by the fit."""
     # both of hazards of the rows at risk in short intervals
     Y, family = fit.Y, fit.spec.family
     assert isinstance(family, Cox)
@@ -176,11 +179,14 @@ def draw_hazards(ax: Axes, fit: FittedGAM, F: AnyNDArray) -> None:
     at_risk = np.clip(spent / np.diff(times), 0.0, 1.0)
     S = family.survival(fit.likelihood, times, F[:, None, :])
     expected = at_risk * np.diff(-np.log(S), axis=1)
-    thirds = np.array_split(np.argsort(F[:, 0], kind="stable"), 3)
-    for i, (rows, name) in enumerate(zip(thirds, ("lowest", "middle", "highest"))):
-        events = np.histogram(stop[rows][event[rows]], times)[0], expected[rows].sum(axis=0)
+    thirds = _parts(F[:, 0], np.ones(len(F)), 3)
+    names = {1: ("all",), 2: ("lower", "higher")}.get(len(thirds), ("lowest", "middle", "highest"))
+    interval = np.searchsorted(times, stop) - 1  # (t_k, t_k+1]: at a time's risk are who reach it
+    for i, (rows, name) in enumerate(zip(thirds, names)):
+        seen = np.bincount(interval[rows][event[rows]], minlength=len(times) - 1)
         number = np.maximum(at_risk[rows].sum(axis=0), 1e-12)
-        for sums, style, label in zip(events, ("-", "--"), (f"{name} third", None)):
+        events = seen, expected[rows].sum(axis=0)
+        for sums, style, label in zip(events, ("-", "--"), (name, None)):
             H = np.concatenate([[0.0], np.cumsum(sums / number)])
             ax.plot(times, np.exp(-H), style, color=f"C{i}", linewidth=1.1, label=label)
     ax.legend(title="hazard", fontsize="small", framealpha=0.7)
@@ -251,7 +257,8 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
       the residuals of each class and the probabilities of the observed one instead of the first
       two.
     - Cox's family: observed and fitted survival in thirds of the rows, in place of the third.
-    - A family without a distribution function: response residuals in place of quantile ones.
+    - A family without a distribution function: response residuals in place of quantile ones; of a
+      quantile's, shares of responses at or below it in place of their means.
 
     Weights are left out. Fitted values are those of ``predict(type="response")``.
 
@@ -260,12 +267,12 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
     :return: a new figure.
     :raises ValueError: a likelihood of the user's whose response has several means.
     """
-    fitted = Prediction(fit, seed=seed).response(fit.X).estimate
+    family, fitted = fit.spec.family, Prediction(fit, seed=seed).response(fit.X).estimate
     F, _ = fit.predict_link(fit.X)
     levels = fit.spec.levels
     if fitted.ndim == 2 and levels is None:
         raise ValueError(
-            f"appraise: family {fit.spec.family.name!r} gives {fitted.shape[1]} means a row, and "
+            f"appraise: family {family.name!r} gives {fitted.shape[1]} means a row, and "
             "what they stand for is not known; take a named family."
         )
     figure, axes = panels([1] * 4)
@@ -273,7 +280,7 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
     factor, shift = fit.units
     predictor = (shift + factor * F)[:, 0]
     residuals = None
-    if fit.spec.family.cdf(fit.likelihood, fit.Y, F) is not None:
+    if family.cdf(fit.likelihood, fit.Y, F) is not None:
         residuals = quantile_residuals(fit, seed)
         draw_qq(first, residuals)
         draw_residuals(second, predictor, residuals, "quantile residuals")
@@ -282,8 +289,8 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
             label = "correlation of neighbours: " + ", ".join(neighbours[:_NEIGHBOURS])
             second.annotate(label, (0.02, 0.02), xycoords="axes fraction", fontsize="small")
     if levels is None:
-        y = fit.spec.family.observed(fit.Y)
-        if isinstance(fit.spec.family, Cox):
+        y = family.observed(fit.Y)
+        if isinstance(family, Cox):
             draw_hazards(third, fit, F)
         else:
             draw_observed(third, fitted, y)
@@ -291,8 +298,14 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
             first.hist(y - fitted, int(np.clip(len(y) // 10, 5, 40)), color="C0", alpha=0.6)
             first.axvline(0.0, color="0.4", linewidth=0.8)
             put_labels(first, "observed minus fitted", "rows", "residuals")
-            draw_residuals(second, predictor, y - fitted, "observed minus fitted")
-        if residuals is None or fit.spec.family.discrete:
+            centred = not isinstance(family, Quantile)
+            draw_residuals(second, predictor, y - fitted, "observed minus fitted", centred)
+        if isinstance(family, Quantile):
+            fourth.axhline(family.tau, color="0.6", linewidth=0.8, zorder=0, gid="reference")
+            draw_bins(fourth, binned(fitted, (y <= fitted).astype(float), shares=True))
+            label = f"share at or below, for {family.tau:g}"
+            put_labels(fourth, "fitted, mean of bin", label, "calibration")
+        elif residuals is None or family.discrete:
             _draw_identity(fourth)
             draw_bins(fourth, binned(fitted, y))
             put_labels(fourth, "fitted, mean of bin", "observed, mean of bin", "calibration")
@@ -401,7 +414,7 @@ def _other(other: Any, table: Table, exposure: AnyNDArray, fit: FittedGAM) -> An
     """Expected responses of the other model, [N]: a fitted GAM, or N numbers."""
     model = getattr(other, "fitted", None)
     if isinstance(model, FittedGAM):
-        return _responses(model, table)[1]
+        other = Prediction(model, seed=0).predict(table)
     values = np.asarray(other, dtype=np.float64)
     if values.shape != exposure.shape or not np.all(values > 0.0):
         raise ValueError(
@@ -411,12 +424,23 @@ def _other(other: Any, table: Table, exposure: AnyNDArray, fit: FittedGAM) -> An
     return values * _weights(fit, table)
 
 
+def _places(score: AnyNDArray) -> AnyNDArray:
+    """The place of each row's score among the distinct ones, [N]."""
+    # The order of rows of one score says nothing, nor does that of scores apart by rounding.
+    order = np.argsort(score)
+    values, place = score[order], np.zeros(len(score), dtype=int)
+    apart = np.diff(values) > 1e-10 * (np.abs(values[1:]) + np.median(np.abs(values)))
+    place[order[1:]] = np.cumsum(apart)
+    return place
+
+
 def _parts(score: AnyNDArray, exposure: AnyNDArray, groups: int) -> list[AnyNDArray]:
-    """Rows in order of their score, in groups of equal exposure."""
-    order = np.argsort(score, kind="stable")
-    middle = (np.cumsum(exposure[order]) - 0.5 * exposure[order]) / exposure.sum()
-    group = np.minimum((groups * middle).astype(int), groups - 1)
-    return [order[group == k] for k in range(groups) if np.any(group == k)]
+    """Rows in groups of about equal exposure by their score; equal scores stay together."""
+    place = _places(score)
+    sums = np.bincount(place, exposure)
+    middle = (np.cumsum(sums) - 0.5 * sums) / exposure.sum()
+    group = np.minimum((groups * middle).astype(int), groups - 1)[place]
+    return [np.flatnonzero(group == k) for k in np.unique(group)]
 
 
 def _by_column(
@@ -436,13 +460,12 @@ def _by_column(
         time = kind_of_time(table, by)
         numbers = NumericColumn(by, "draw_lift", None, time)
         x = numbers.encode(rows)
-        several, place = np.unique(x, return_inverse=True)
-        sets = [np.array([i]) for i in range(len(several))]
-        if len(several) > groups:  # equal values stay together
-            sets = _parts(several, np.bincount(place, exposure[there]), groups)
-        parts, labels = [there[np.isin(place, p)] for p in sets], []
+        sets = [np.flatnonzero(x == value) for value in np.unique(x)[: groups + 1]]
+        if len(sets) > groups:
+            sets = _parts(x, exposure[there], groups)
+        parts, labels = [there[p] for p in sets], []
         for p in sets:
-            ends = numbers.shown(several[np.unique(p[[0, -1]])])
+            ends = numbers.shown(np.unique([x[p].min(), x[p].max()]))
             labels.append(" to ".join(str(e)[:10] if time else f"{e:.4g}" for e in ends))
     if missing.any():
         parts, labels = [*parts, np.flatnonzero(missing)], [*labels, "missing"]
@@ -476,8 +499,7 @@ def _draw_means(
 def _draw_lorenz(
     ax: Axes, rate: AnyNDArray, actual: AnyNDArray, exposure: AnyNDArray, name: str
 ) -> None:
-    order = np.argsort(rate, kind="stable")
-    x = np.concatenate([[0.0], np.cumsum(exposure[order]) / exposure.sum()])
-    y = np.concatenate([[0.0], np.cumsum(actual[order]) / actual.sum()])
+    sums = (np.bincount(_places(rate), values) for values in (exposure, actual))
+    x, y = (np.concatenate([[0.0], np.cumsum(each) / each.sum()]) for each in sums)
     gini = 1.0 - float(np.sum(np.diff(x) * (y[1:] + y[:-1])))
     ax.plot(x, y, label=f"{name}, Gini {gini:.3f}", gid=f"lorenz {name}")

@@ -666,7 +666,9 @@ def draw(
                 x = fit.X[keep, component.margins[0].column]
                 draw_partial(axes[0], axis, x, shown.shown(partial[keep]), series[0], zero)
             if rug and fit.data.available:
-                there = component.points(fit.X[acting(fit, component)])[:, 0]
+                assert axis.margin is not None
+                place = component.margins.index(axis.margin)  # levels come first, or a number
+                there = component.points(fit.X[acting(fit, component)])[:, place]
                 draw_rug(axes[0], axis, np.unique(there) if component.slots else there)
         _put_names(axes[0], fit, shown, places)
 
@@ -850,14 +852,17 @@ def draw_survival(
         :func:`gpflow_gam.cumulative_incidence` returned.
     :param ax: draw into this.
     :param labels: what rows are called; by default their numbers.
-    :raises ValueError: another table, or not as many labels as rows.
+    :raises ValueError: another table, or not a label of its own for each row.
     """
     if missing := [name for name in ("row", "time", "estimate", "lower") if name not in table]:
         raise ValueError(f"table must be what GAM.survival() returned; it has no {missing[0]!r}.")
     rows = table["row"].unique()
-    if labels is not None and len(labels) != len(rows):
+    labels = [*map(str, rows)] if labels is None else list(labels)
+    if len(labels) != len(rows):
         raise ValueError(f"labels must be {len(rows)}, one for each row; got {len(labels)}.")
-    names = dict(zip(rows, labels if labels is not None else map(str, rows)))
+    if twice := [name for name in labels if labels.count(name) > 1]:
+        raise ValueError(f"labels must differ; got {twice[0]!r} twice.")
+    names = dict(zip(rows, labels))
     ax, several = own_axes(ax, (5.4, 3.6)), "cause" in table
     called = table.assign(row=table["row"].map(names))
     draw_table(ax, called, "time", ["row", *["cause"] * several])

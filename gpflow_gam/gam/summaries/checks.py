@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -43,7 +44,7 @@ from ..fits.data import Discrepancies, Pearson
 from ..fits.fit import WITHOUT_NOISE, has_single_rows, refit
 from ..fits.fitted import Inspected
 from ..frames.table import listed
-from ..terms.base import Column, column_of
+from ..terms.base import Column, as_column, column_of
 from ..terms.parametric import Levels
 from ..terms.smooth import SPLINES, Interaction, SmoothTerm, has_line
 
@@ -273,11 +274,15 @@ _NEAREST = 8  # rows that a row is compared with in space
 
 def _at_rows(fit: FittedGAM, argument: str, given: Any, width: int) -> AnyNDArray:
     """Values [N, width] at the rows of the fit: numeric columns of the model, or an array."""
-    names = [given] if isinstance(given, str) else given
+    column = as_column(given)
+    names = given if column is None else [column]
     known = {name: i for i, (name, kind) in enumerate(fit.spec.encoder.columns) if kind == "number"}
     if isinstance(names, (list, tuple)) and len(names) == width and set(names) <= set(known):
         return fit.X[:, [known[name] for name in names]]
-    values = np.zeros(0) if isinstance(given, str) else pd.DataFrame(given).to_numpy()
+    values = np.zeros(0)
+    if column is None:
+        with contextlib.suppress(TypeError, ValueError):  # what is no numbers, nor dates
+            values = pd.DataFrame(given).apply(pd.to_numeric).to_numpy()
     if values.shape != (len(fit.X), width):
         columns = ", ".join(map(str, known))
         raise ValueError(
@@ -328,9 +333,12 @@ def _moran(e: AnyNDArray, places: AnyNDArray) -> tuple[float, float]:
     """Moran's I of residuals and their nearest neighbours, and its p-value (Cliff & Ord 1981)."""
     number = len(e)
     k = min(_NEAREST, max((number - 1) // 2, 1))  # of all with all, I is a constant
-    near = cKDTree(places).query(places, k + 1)[1][:, 1:]
+    near = cKDTree(places).query(places, k + 1)[1]
+    own = near == np.arange(number)[:, None]  # which, of rows at one place, need not be the first
+    own[~own.any(axis=1), -1] = True
+    near = near[~own]
     starts = np.arange(0, near.size + 1, k)
-    W = csr_array((np.ones(near.size), near.ravel(), starts), shape=(number, number))
+    W = csr_array((np.ones(near.size), near, starts), shape=(number, number))
     total = float(W.sum())
     both = W + W.T
     first = 0.5 * float(both.multiply(both).sum())
@@ -791,7 +799,8 @@ class Checks(Inspected):
             raise ValueError("residual_tests: needs the rows of a fit in memory, 65 536 at most.")
         F = fit.predict_link(fit.X)[0]
         counted = fit.weights > 0.0
-        residuals = quantile_residuals(fit, self._chosen_seed(seed))[counted]
+        seed = self._chosen_seed(seed)
+        residuals = quantile_residuals(fit, seed)[counted]
         number, weights = len(residuals), fit.weights[counted]
         dof = max(float(weights.sum()) - total_dof(fit), 1.0)
         scatter = float(weights @ np.square(residuals)) / dof
@@ -804,7 +813,10 @@ class Checks(Inspected):
             rows["zeros"] = zeros
         e = residuals - residuals.mean()
         if time is not None:
-            order = np.argsort(_at_rows(fit, "time", time, 1)[counted, 0], kind="stable")
+            at = _at_rows(fit, "time", time, 1)[counted, 0]
+            # rows of one time in any order, which that of the data need not be
+            mixed = np.random.default_rng([seed, _STREAM, 1]).permutation(number)
+            order = np.lexsort([mixed, at])
             r = float(e[order][1:] @ e[order][:-1] / (e @ e))
             rows["time"] = r, 2.0 * float(norm.sf(abs(r + 1.0 / number) * np.sqrt(number)))
         if space is not None:

@@ -207,7 +207,7 @@ def _test(forms: list[_Form], residual_dof: float) -> TermTest:
 
 
 def exceedance(value: float, weights: AnyNDArray, residual_dof: float = np.inf) -> float:
-    """``P(sum_i w_i chi^2_1 > value chi^2_k / k)``, k the ``residual_dof``, all digits right."""
+    """``P(sum_i w_i chi^2_1 > value chi^2_k / k)``, k the ``residual_dof``, to eight digits."""
     # the moment generating function's inverse, integrated along a path through its saddlepoint (as
     # Rice 1980) that bends to where the integrand falls off
     w, q = weights / np.max(weights), value / np.max(weights)
@@ -220,7 +220,7 @@ def exceedance(value: float, weights: AnyNDArray, residual_dof: float = np.inf) 
     if slope(s0) < 0.0:
         s0 = brentq(slope, s0, 0.5 * (1.0 - 1e-13))
     width = 1.0 / np.sqrt(2.0 * np.sum(np.square(w / (1.0 - 2.0 * w * s0))) + s0**-2)
-    x = np.linspace(-14.0, 14.0, 801)
+    x = np.linspace(-30.0, 30.0, 1715)
     t, root = np.sinh(x), np.cosh(x)
     s = s0 + width * (1j * t + 0.5 * t**2 / root)
     turn = width * root * (1j + t / root - 0.5 * (t / root) ** 3)
