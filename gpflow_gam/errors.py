@@ -59,7 +59,7 @@ class MissingTermWarning(UserWarning):
 
 
 class ResolutionWarning(UserWarning):
-    """A rough function has fewer inducing inputs than its column has values."""
+    """A rough function has fewer inducing inputs than its column values, or events few times."""
 
 
 class ShapeWarning(UserWarning):

@@ -23,7 +23,7 @@ from . import errors
 from .gam import GAM
 from .gam.families import Bernoulli, Binomial, Categorical, Family, Ordinal
 from .gam.families import family as as_family
-from .gam.frames.encoding import check_complete
+from .gam.frames.encoding import check_complete, kind_of_time
 from .gam.frames.table import Table
 from .gam.screening import screen_interactions
 from .gam.terms import Surv, Terms, factor, linear, s
@@ -121,7 +121,8 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
     def _terms(self, frame: pd.DataFrame) -> Any:
         """The terms that are stated, or one a column."""
         if self.terms is None:
-            return automatic_terms(frame, self.offset, self.k, self.bs, self.shape or {})
+            rows = frame if self.missing == "impute" else frame.dropna()
+            return automatic_terms(rows, self.offset, self.k, self.bs, self.shape or {})
         for argument, given in (("k", self.k), ("bs", self.bs), ("shape", self.shape)):
             if given:
                 raise ValueError(
@@ -151,9 +152,11 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
             return gam.fit(frame, y, max_iterations=self.max_iterations, tolerance=self.tolerance)
 
     def _frame(self, X: Any, reset: bool) -> pd.DataFrame:
-        """X by the names of its columns, text too, or by places where they have none."""
+        """X by the names of its columns, text and times too, or by places where they have none."""
         table = Table(X) if hasattr(X, "columns") and hasattr(X, "__getitem__") else None
-        if table is not None and any(table.is_levels(name) for name in table.names):
+        if table is not None and any(
+            table.is_levels(name) or kind_of_time(table, name) for name in table.names
+        ):
             validate_data(self, X, reset=reset, skip_check_array=True)
             columns = [pd.Series(table.raw(n)).reset_index(drop=True) for n in table.names]
         else:
@@ -243,7 +246,7 @@ class GAMRegressor(RegressorMixin, _GAMEstimator):  # type: ignore[misc]
     :class:`gpflow_gam.GAM` for numbers, as scikit-learn's regressor.
 
     X is a matrix, whose columns terms call 0, 1, ..., or a DataFrame, whose columns go by name and
-    may hold text or categories. After the fit ``gam_`` is the GAM: summary, effects, plots.
+    may hold text, categories or times. After the fit ``gam_`` is the GAM: summary, effects, plots.
 
     :param terms: terms or a formula, whose response is but a name; None for a smooth of each
         column, a line where it has two values, a factor where it holds text or categories. With
@@ -386,11 +389,10 @@ def automatic_terms(
             raise ValueError(
                 f"shape: X has no column {name!r}; it has {', '.join(map(str, names))}."
             )
-    complete = frame.dropna()
     table = Table(frame)
     terms: list[Term] = []
     for name in names:
-        distinct = complete[name].nunique()
+        distinct = frame[name].nunique()
         if name in offsets or distinct < 2:
             continue
         if table.is_levels(name):
@@ -400,7 +402,7 @@ def automatic_terms(
             smooth = s(name, bs=bs, k=k, shape=shapes.get(name))
             terms.append(linear(name) if distinct == 2 else smooth)
     curves = [t for t in terms if isinstance(t, Smooth)]
-    if len(terms) >= len(complete) and len(curves) > 1 and not shapes:
+    if len(terms) >= len(frame) and len(curves) > 1 and not shapes:
         # too many to tell apart: one function of them together
         together = s(*(t.columns[0] for t in curves), bs=bs, k=k)
         terms = [together, *(t for t in terms if t not in curves)]

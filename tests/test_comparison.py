@@ -795,6 +795,16 @@ def test_draws_of_quantities_have_the_standard_errors_of_predictions():
     np.testing.assert_allclose(given, known, rtol=0.1)
 
 
+@pytest.mark.parametrize("given", [dict, pd.DataFrame])
+def test_labels_of_rows_in_another_order_are_refused(given):
+    """As a response is: they were taken by place."""
+    data, turned = given({"x": table(30)["x"], "y": table(30)["gaussian"]}), table(30)["g"][::-1]
+    with pytest.raises(ValueError, match="groups has the rows of data in another order"):
+        gg.GAM(s("x", k=5)).fit(data, "y", criterion="ncv", groups=turned)
+    with pytest.raises(ValueError, match="y has the rows of data in another order"):
+        gg.GAM(s("x", k=5)).fit(data, turned)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 def test_labels_and_neighbours_follow_rows_that_are_dropped():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -176,6 +177,29 @@ def test_intervals_are_quantiles_of_events(table):
     assert float(likelihood.unit.numpy()) == pytest.approx(len(seen) / table.time.sum())
     risk = [np.clip(table.time - a, 0.0, w).sum() for a, w in zip(edges[:-1], np.diff(edges))]
     np.testing.assert_allclose(likelihood.shares.numpy(), np.array(risk) / sum(risk), rtol=1e-10)
+
+
+def test_events_in_whole_units_are_warned_of_and_drawing_times_within_them_helps():
+    rng = np.random.default_rng(1)
+    x, end = rng.uniform(-1.0, 1.0, 1000), rng.exponential(3.0, 1000)
+    exact = rng.exponential(size=1000) * np.exp(-0.8 * x)
+    time = np.minimum(exact, end)
+
+    def fitted(time) -> tuple[gg.GAM, float]:
+        data = pd.DataFrame({"x": x, "time": time, "died": exact <= end})
+        gam = gg.GAM("Surv(time, died) ~ x", "cox").fit(data)
+        return gam, gam.coefficients()["estimate"].iloc[-1]
+
+    with warnings.catch_warnings():  # also where a few times are the same
+        warnings.simplefilter("error")
+        _, slope = fitted(np.ceil(200.0 * time) / 200.0)
+    units = np.ceil(4.0 * time) / 4.0
+    with pytest.warns(gg.ResolutionWarning, match="many events share a time: slopes are about 10%"):
+        _, short = fitted(units)
+    assert short < 0.9 * slope
+    gam, drawn = fitted(units - 0.25 * rng.uniform(size=1000))
+    assert drawn == pytest.approx(slope, rel=0.02)
+    assert gam.survival({"x": [0.0]}, 1.0)["estimate"].item() == pytest.approx(np.exp(-1), abs=0.02)
 
 
 def test_pictures_have_kaplan_meier_beside_the_fit_and_curves_with_bands(table, gam):
@@ -376,6 +400,23 @@ def test_rows_that_enter_late_are_not_taken_for_survivors(family):
     assert st.kstest(quantile_residuals(fits[0].fitted, seed=0), "norm").pvalue > 0.01
 
 
+@pytest.mark.parametrize("family", ["weibull", "lognormal", "gaussian"])
+def test_when_rows_enter_is_a_covariate_as_any_but_to_cox(family):
+    data = lives(200)
+    data = data.assign(start=np.linspace(0.1, 0.6, 200) * data["stop"])
+    gams = [
+        gg.GAM(f"Surv(start, stop, event) ~ x + linear({name})", family)
+        for name in ("start", "copy")
+    ]
+    curves = [
+        gam.fit(data.assign(copy=data["start"])).survival(
+            data[:3].assign(copy=data["start"]), [0.5, 2.0]
+        )
+        for gam in gams
+    ]
+    pd.testing.assert_frame_equal(*curves)
+
+
 def test_a_truncated_regression_has_the_greatest_likelihood():
     """Beside scipy's densities, maximised over intercept, slope and scale."""
     rng = np.random.default_rng(5)
@@ -465,6 +506,31 @@ def test_an_effect_that_fades_is_found():
         gg.cumulative_incidence({"a": gam, "b": gam}, ask)
 
 
+def test_an_effect_that_ends_is_found_whatever_starts_there_are(tmp_path):
+    """The old die at rate 1 until time 2, then as the young; half of the rows enter late."""
+    rng = np.random.default_rng(0)
+    n, t = 2000, [0.5, 1.0, 2.0]
+    old, e, end = rng.uniform(size=n) < 0.5, rng.exponential(size=n), rng.uniform(1.0, 5.0, n)
+    time = np.where(old & (e < 2.0), e, np.where(old, 2.0 + (e - 2.0) / 0.3, e / 0.3))
+    data = pd.DataFrame({"old": old, "time": np.minimum(time, end), "died": time <= end})
+    late = data.assign(start=np.where(rng.uniform(size=n) < 0.5, rng.uniform(0.0, 0.3, n), 0.0))
+    late = late[late["time"] > late["start"]]
+    for rows in (
+        Surv("time", "died").split(data, [1.0, 2.0, 3.0]),
+        Surv("start", "time", "died").split(late, [1.0, 2.0, 3.0]),
+    ):
+        gam = gg.GAM("Surv(start, time, died) ~ old + s(start, by=old)", "cox").fit(rows)
+        curve = gam.survival({"old": [True]}, t, unconditional=False)
+        np.testing.assert_allclose(curve["estimate"], np.exp([-0.5, -1.0, -2.0]), atol=0.03)
+        gam.save(tmp_path / "bare", overwrite=True, data=False)
+        bare = gg.GAM.load(tmp_path / "bare")
+        again = bare.survival({"old": [True]}, t, unconditional=False)
+        pd.testing.assert_frame_equal(again, curve)
+        bare.save(tmp_path / "again", overwrite=True, data=False)
+        again = gg.GAM.load(tmp_path / "again").survival({"old": [True]}, t, unconditional=False)
+        pd.testing.assert_frame_equal(again, curve)
+
+
 # --- areas under curves, and competing events -----------------------------------------------------
 
 
@@ -479,6 +545,7 @@ def test_restricted_means_are_areas_under_curves(table, family):
     }
     got = gam.restricted_mean(new, [1.0, 2.0]).set_index(["row", "time"]).unstack("row")
     np.testing.assert_allclose(got["estimate"], area["estimate"], rtol=2e-4)
+    assert list(gam.restricted_mean(new[:0], t).columns) == list(gam.survival(new[:0], t).columns)
     # errors of a curve's times are not all one
     assert np.all((got["lower"] > area["lower"]) & (got["lower"] < area["estimate"]))
     assert np.all((got["upper"] < area["upper"]) & (got["upper"] > area["estimate"]))
@@ -514,6 +581,9 @@ def test_competing_events_are_shared_out():
     # all is shared out: what is left has had neither
     alive = np.prod([gam.survival(new, t)["estimate"] for gam in gams.values()], axis=0)
     np.testing.assert_allclose(estimate.sum(axis=0).ravel() + alive, 1.0, atol=6e-3)
+    none = gg.cumulative_incidence(gams, new[:0], t)
+    assert len(none) == 0
+    assert set(none.columns) == {*got.index.names, *got.columns}
     turned = gg.cumulative_incidence(dict(reversed(gams.items())), new, t)
     assert list(turned["cause"].unique()) == ["b", "a"]
     turned = turned.set_index(["cause", "row", "time"]).loc[got.index, "estimate"]

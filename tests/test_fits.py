@@ -74,6 +74,24 @@ def test_bins_give_the_fit_of_the_rows(family, monkeypatch):
     np.testing.assert_allclose(scalars(binned), scalars(exact), rtol=0.02, atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "family", ["gaussian", "student_t", "weibull", "tweedie", "negative_binomial", "poisson"]
+)
+def test_fits_are_in_double_precision_whatever_the_default(family, tmp_path):
+    data = table(60, family)
+
+    def predicted() -> np.ndarray:
+        gam = gg.GAM(s("x", k=5), family).fit(data, "y", max_iterations=2)
+        gam.save(tmp_path / "gam", overwrite=True)
+        density = gg.GAM.load(tmp_path / "gam").log_density(data)
+        return np.stack([gam.predict(data), gam.sample(data, 1, "observation")[0], density])
+
+    expected = predicted()
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        np.testing.assert_array_equal(predicted(), expected)
+
+
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("formula", ["y ~ x", "y ~ s(x)", "y ~ x + factor(g)"])
 def test_a_response_without_noise_is_met(formula, unit):

@@ -47,6 +47,25 @@ def by_hand(data):
 
 
 @pytest.mark.parametrize(
+    ("less", "stated"),
+    [
+        ("u*g - g", "u + u:g"),
+        ("u*z - u", "z + u:z"),
+        ("(z + g)^2 - z + s(x, k=5)", "g + z:g + s(x, k=5)"),
+        ("u*g - g + g", "u*g"),
+        ("g - g + u*g", "u*g"),
+        ("u*`my col` - `my col`", "u + u:`my col`"),
+        ("u*factor(g) - factor(g)", "u + u:factor(g)"),
+    ],
+)
+def test_what_is_taken_away_of_a_product_is_gone(less, stated, data):
+    gams = [gg.GAM(f"y ~ {right}").fit(data, max_iterations=2) for right in (less, stated)]
+    tables = [gam.coefficients() for gam in gams]
+    assert set(tables[0]["term"]) == set(tables[1]["term"])
+    np.testing.assert_allclose(*(gam.predict(data) for gam in gams))
+
+
+@pytest.mark.parametrize(
     ("formula", "terms"),
     [
         ("y ~ log(x) + s(z)", s("z") + linear("log_x")),
@@ -159,6 +178,31 @@ def test_names_between_backticks(data):
 
 
 # --- everything that a GAM does ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a^b", "a~b", "factor (a)", "np.log(a)", "a|b/c", "s(a):b", "µg"])
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "s({}, k=5) + z",
+        "s(log({}), k=5)",
+        "u*{} - {}",
+        "I({}^2) + g",
+        "log({}) + {}:g",
+        "(1 + {} | g)",
+        "(1 | g/{})",
+        "z + offset({})",
+    ],
+)
+def test_names_that_look_like_formulas(name, formula, data):
+    """Between backticks anything is a name; a bare micro sign is the letter mu to Python."""
+    given, plain = data.rename(columns={"my col": name}), data.rename(columns={"my col": "w"})
+    name = name if name.isidentifier() else f"`{name}`"
+    gams = [
+        gg.GAM("y ~ " + formula.replace("{}", each)).fit(table, max_iterations=1)
+        for each, table in ((name, given), ("w", plain))
+    ]
+    np.testing.assert_array_equal(gams[0].predict(given), gams[1].predict(plain))
 
 
 def test_files_and_refits(data, tmp_path):

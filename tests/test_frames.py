@@ -104,6 +104,12 @@ def test_numbers_are_one_level_in_every_type():
         np.testing.assert_array_equal(both.encode(Table(truth.astype({"t": kind}))), [1, 2, 0])
 
 
+def test_levels_that_hold_colons_are_crossed_as_others():
+    rows = {"a": ["1:2", "1", "'1", "1:2", "1"], "b": ["3", "2:3", "2':3", "3", "2"]}
+    got = Table(rows).values(Expression.crossed(["a", "b"]))
+    assert got.tolist() == ["'1:2':3", "1:'2:3'", '"\'1":"2\':3"', "'1:2':3", "1:2"]
+
+
 @pytest.mark.parametrize(
     ("own", "other", "message"),
     [

@@ -294,7 +294,8 @@ def test_another_fit_is_refused(written: Path) -> None:
     response = df.assign(count=df["count"].where(df.index != 7, 3 + df["count"]))
     order = df.assign(x=df["x"].to_numpy()[[1, 0, *range(2, len(df))]])
     longer = pd.concat([df, df.iloc[:1]], ignore_index=True)
-    rougher = gg.GAM(s("x", k=7) + factor("g"), "negative_binomial")
+    finer = gg.GAM(s("x", k=7) + factor("g"), "negative_binomial")
+    rougher = gg.GAM(s("x", k=6, bs="matern12") + factor("g"), "negative_binomial")
 
     def fit(own: gg.GAM, data: pd.DataFrame) -> Any:
         return lambda: own.fit(data, "count", checkpoint=written)
@@ -302,7 +303,8 @@ def test_another_fit_is_refused(written: Path) -> None:
     cases = {
         "responses": fit(gam("negative_binomial"), response),
         "inputs or weights": fit(gam("negative_binomial"), order),
-        "inducing inputs of component": fit(rougher, df),
+        "inducing inputs of component": fit(finer, df),
+        "terms or family differ": fit(rougher, df),
         "parameters": fit(gam("poisson"), df),
         "differ": fit(gam("negative_binomial"), longer),
     }

@@ -126,6 +126,31 @@ def test_terms_nobody_named():
     assert [t.shape for t in shaped] == ["increasing", None, None, None, None]
 
 
+@pytest.mark.usefixtures("eagerly")
+def test_terms_nobody_named_where_every_row_lacks_a_value():
+    X, mean, _ = wave(40)
+    X[::2, 0], X[1::2, 1] = np.nan, np.nan
+    model = GAMRegressor(missing="impute").fit(X, mean)
+    assert model.gam_.terms == gg.s(0) + gg.s(1)
+    assert model.score(X, mean) > 0.3
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_times_are_read_as_gams_read_them_whatever_their_unit():
+    when = pd.date_range("2024-01-01", periods=60, freq="D")
+    X, y = (
+        pd.DataFrame({"when": when, "z": np.tile([0.0, 1.0, 2.0], 20)}),
+        np.sin(np.arange(60) / 9),
+    )
+    for given in (X[["when"]], X, X[["when"]] - when[0]):
+        model = GAMRegressor().fit(given, y)
+        expected = gg.GAM(model.gam_.terms).fit(given.assign(y=y), "y").predict(given)
+        kind = "datetime64" if given["when"].dtype.kind == "M" else "timedelta64"
+        for unit in ("ns", "us", "ms", "s"):
+            other = given.assign(when=given["when"].astype(f"{kind}[{unit}]"))
+            np.testing.assert_allclose(model.predict(other), expected)
+
+
 @pytest.mark.slow
 def test_text_columns():
     X, y = shops()

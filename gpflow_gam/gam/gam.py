@@ -46,7 +46,8 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
     The predictor ``rho(x) = constant + sum_c f_c(x)`` (and offsets) sets the mean of the response
     through the family's link. Smoothness, variances and the family's own parameters are learnt by
     the evidence lower bound; components average to zero over the data, so that each is identified.
-    What asks for the fit raises :class:`~gpflow_gam.gam.NotFittedError` while there is none.
+    What asks for the fit raises :class:`~gpflow_gam.gam.NotFittedError` while there is none. Fits
+    are in double precision, whatever GPflow's default is.
 
     :param terms: terms added up (``s("x") + factor("g")``), one term, a list of terms, or a
         formula (``"y ~ s(x) + factor(g)"``); or for several parameters of the response's
@@ -532,8 +533,8 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         Leave-one-out predictive density of each row: see :func:`comparison.leave_one_out`.
 
         :param groups: rows that are left out together: a column that the model reads, labels of all
-            rows [N], or an array of the indices of each row's neighbours; by default every row is
-            left out by itself.
+            rows [N] (in their order: a Series' own labels do not count), or an array of the indices
+            of each row's neighbours; by default every row is left out by itself.
         :return: ``elpd``, ``se`` and ``pointwise`` [N]; prints as text, and as HTML in notebooks.
         :raises ValueError: naming the argument; or a fit of which rows or sites are not held.
         """

@@ -347,8 +347,8 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
     :param fit: a fitted GAM.
     :param groups: rows that are left out together with each row, for data that are not independent
         given the predictor, such as those of neighbouring times, places or the same person (Wood
-        2024): a column that the model reads, labels of all rows [N], or an array of the indices of
-        each row's neighbours.
+        2024): a column that the model reads, labels of all rows [N] (in their order: a Series' own
+        labels do not count), or an array of the indices of each row's neighbours.
     :raises ValueError: naming the argument; or a fit of which rows or sites are not held.
     """
     if fit.data.shared:

@@ -25,7 +25,7 @@ from ..version import __version__
 from . import families
 from .components.kernels import LogNormal, VariancePriors
 from .components.plan import Component
-from .families import Custom, Family
+from .families import Cox, Custom, Family
 from .families.encoding import Described
 from .fits import FittedGAM, Specification
 from .fits.data import CodedData, Data, HeldData, MissingData, MissingRows
@@ -233,7 +233,8 @@ def _data_from_parts(spec: Specification, header: dict[str, Any], arrays: dict[s
         k: tuple(v) if isinstance(v, list) else v for k, v in bare["response"].items()
     }
     deviances = bare["deviances"] and tuple(bare["deviances"])
-    return MissingData(bare["count"], deviances, Described(**given), np.array(bare["offset"]))
+    offset = np.array(bare["offset"])
+    return MissingData(bare["count"], deviances, Described(**given), offset, arrays.get("starts"))
 
 
 def _without_data(fit: FittedGAM) -> Parts:
@@ -253,11 +254,14 @@ def _without_data(fit: FittedGAM) -> Parts:
         "deviances": fit.deviance(),
         "response": dataclasses.asdict(described),
     }
-    if fit.solution is None:
-        return header, {}
-    places = [c.places for c in fit.solution.rows.components]
-    header["nodes"] = [p.nodes for p in places]
-    return header, {f"places {i}": p.points for i, p in enumerate(places)}
+    arrays = {}
+    if isinstance(fit.spec.family, Cox) and fit.data.starts is not None:
+        arrays["starts"] = fit.data.starts
+    if fit.solution is not None:
+        places = [c.places for c in fit.solution.rows.components]
+        header["nodes"] = [p.nodes for p in places]
+        arrays |= {f"places {i}": p.points for i, p in enumerate(places)}
+    return header, arrays
 
 
 def _places(

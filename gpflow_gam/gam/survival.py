@@ -16,7 +16,6 @@ from scipy.stats import norm
 
 from ..errors import check_count, check_level
 from ..likelihoods.base import unwrapped
-from ..likelihoods.continuous import entry
 from ..optimizers.laplace import HyperparameterDraw, movable_likelihood
 from .effects import hyperparameter_draws
 from .effects.posterior import draws_at, equal_tailed
@@ -125,9 +124,9 @@ class Lifetimes:
     def moving(self) -> Column | None:
         """The column of when rows enter, if a term has it: hazards then change along a curve."""
         surv = self.fit.spec.censoring
-        if surv is None or not surv.third or surv.first not in variables_of(self.fit.spec.inputs):
-            return None
-        return surv.first
+        if surv is None or not surv.third or not isinstance(self.family, Cox):
+            return None  # to other families it is a column as any
+        return surv.first if surv.first in variables_of(self.fit.spec.inputs) else None
 
     @property
     def family(self) -> Survival | Cox:
@@ -205,7 +204,7 @@ class Lifetimes:
 
         def averaged(shares: AnyNDArray) -> AnyNDArray:
             """Restricted means as a share of times: averages of the curve up to each."""
-            return np.asarray(shares.reshape(len(shares), len(t), -1) @ weights)
+            return np.asarray(shares.reshape(len(shares), len(t), len(weights)) @ weights)
 
         def score(likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
             z = self.score(over)(likelihood, F)
@@ -241,10 +240,12 @@ class Lifetimes:
         last = max(np.max(t), edges[1])
         grid = np.linspace(0.0, last, _OVER_TIME + 1)
         # the fit took hazards relative to the baseline as constant from one start to the next
-        starts = grid
-        if fit.data.available:
-            starts = np.unique(entry(np.asarray(fit.data.responses[: fit.number])))
-            starts = starts if len(starts) <= 2 * _STEPS else grid
+        starts = fit.data.starts
+        if starts is None:
+            raise ValueError(
+                f"survival: the GAM's file has neither its data nor values of {self.moving!r}, "
+                "when rows enter, which is in a term; save it again from a GAM with its data."
+            )
         steps = np.unique(np.concatenate([[0.0], t, edges, grid, starts]))
         steps = steps[steps <= last]
         since = starts[np.maximum(np.searchsorted(starts, steps[:-1], "right") - 1, 0)]
@@ -467,7 +468,7 @@ def cumulative_incidence(
             each.moments(X) or [(each.fit.likelihood, *each.fit.predict_link(X))]
             for each, X in zip(lives, rows)
         ]
-        for first in range(0, table.num_rows, most):
+        for first in range(0, max(table.num_rows, 1), most):
             part = slice(first, min(first + most, table.num_rows))
             shares = _shares(lives, moments, part, steps, num_samples, rng)[..., at]
             causes = zip(gams, shares.mean(axis=0), *equal_tailed(shares, level))

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import parameter_dict
 from numpy.random import Generator
@@ -278,7 +277,7 @@ class Family(abc.ABC):
     def log_density(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
         """Log p(``Y`` | ``F``) under a ``likelihood``, [...], without weights."""
         X, F = tensors(F)
-        Y = in_dtype_of(likelihood, tf.constant(Y, dtype=default_float()))
+        Y = in_dtype_of(likelihood, tf.constant(Y, dtype=tf.float64))
         return np.asarray(unwrapped(likelihood).log_prob(X, F, Y), dtype=np.float64)
 
     def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
@@ -346,7 +345,7 @@ class LinkedFamily(Family):
         if self.default_link:
             return first(F)
         linked = base_of(likelihood, MeanLink)
-        return np.asarray(linked.log_mean(tf.constant(first(F), default_float())), np.float64)
+        return np.asarray(linked.log_mean(tf.constant(first(F), tf.float64)), np.float64)
 
     def mean(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
         return np.exp(self.log_mean(likelihood, F))
@@ -483,8 +482,8 @@ def base_of(likelihood: Likelihood, within: type[Likelihood] | None = None) -> A
 def tensors(F: AnyNDArray) -> tuple[tf.Tensor, tf.Tensor]:
     """Inputs X [..., 1], which no unweighted likelihood reads, and F [..., L], for GPflow."""
     F = np.asarray(F)
-    X = tf.zeros((*F.shape[:-1], 1), dtype=default_float())
-    return X, tf.constant(F, dtype=default_float())
+    X = tf.zeros((*F.shape[:-1], 1), dtype=tf.float64)
+    return X, tf.constant(F, dtype=tf.float64)
 
 
 def number(parameter: Any) -> float:

@@ -12,7 +12,6 @@ import numpy as np
 import scipy.stats
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
-from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import positive
 from numpy.random import Generator
@@ -97,7 +96,7 @@ class Survival(LocationScale, abc.ABC):
 
     def _saturated(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> MaybeArray:
         base, (_, scale) = base_of(likelihood), self._parts(likelihood, F)
-        y = tf.constant(Y[:, :1], dtype=default_float())
+        y = tf.constant(Y[:, :1], dtype=tf.float64)
         unit = base._log_unit(y, np.reshape(scale, (-1, 1)))
         best: AnyNDArray = first(base._standard_log_density(tf.zeros_like(y)) - unit)
         if Y.shape[1] == 1:
@@ -250,7 +249,7 @@ class Cox(Family):
 
     def _cumulative(self, likelihood: Likelihood, t: AnyNDArray) -> AnyNDArray:
         """H0 at times, [...]."""
-        hazards = base_of(likelihood).hazards(tf.constant(t, default_float()))
+        hazards = base_of(likelihood).hazards(tf.constant(t, tf.float64))
         return np.asarray(hazards[1], dtype=np.float64)
 
     def _risk(self, likelihood: Likelihood, Y: AnyNDArray) -> AnyNDArray:

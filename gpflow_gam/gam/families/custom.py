@@ -10,7 +10,6 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.config import default_float
 from gpflow.likelihoods import Exponential, Likelihood, MultiClass, Poisson, Softmax
 from gpflow.utilities import deepcopy
 from numpy.random import Generator
@@ -58,6 +57,9 @@ class Custom(Family, listed=False):
             f"family 'custom' ({type(self.base).__name__}) cannot be saved; take a named family."
         )
 
+    def __repr__(self) -> str:
+        return f"Custom({self.class_name})"
+
     @property
     def class_name(self) -> str:
         """Name of the likelihood's class, with its module."""
@@ -74,7 +76,7 @@ class Custom(Family, listed=False):
 
     def _encode(self, y: AnyNDArray, levels: Levels | None, name: str) -> Response:
         Y = encoding.numbers(y, name, self.name)[:, None]
-        checked_observations(tf.constant(Y, dtype=default_float()), self.base, name)
+        checked_observations(tf.constant(Y, dtype=tf.float64), self.base, name)
         return Response(Y, None)
 
     def _likelihood(self, y: Observed, levels: Levels | None) -> Likelihood:

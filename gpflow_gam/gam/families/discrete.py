@@ -75,7 +75,10 @@ def constant_of(
 @dataclass(frozen=True)
 class Bernoulli(Family):
     """
-    Yes or no; the second of the two sorted labels is the one whose probability is modelled.
+    Yes or no, of two labels, the second of which is the one whose probability is modelled.
+
+    Labels are sorted, but for those of a pandas.Categorical, which are in the order of its
+    categories, as in R.
 
     :param link: "logit", "probit", "cloglog", "cauchit" or "log", under which effects are
         logarithms of ratios of probabilities (up to .99: see

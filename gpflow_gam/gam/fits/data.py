@@ -11,6 +11,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ...kernels import AdditiveKernel
+from ...likelihoods.continuous import starts
 from ...models import AdditiveModel
 from ...optimizers.binned.bins import (
     NUM_BINS,
@@ -86,6 +87,11 @@ class Data:
     rows: Callable[..., Rows]  # the rows as a fit by sums reads them
     # values of a column of X, or what stands for them, and the weight of rows at each
     marginal: Callable[[int], Marginal]
+
+    @property
+    def starts(self) -> AnyNDArray | None:
+        """When rows of family ``"cox"`` enter; None in files that lack it."""
+        return starts(np.asarray(self.responses[: self.number]))
 
     def weights(self) -> Iterator[tuple[slice, AnyNDArray]]:
         """Blocks of rows (of this process) and how often they count, [n]."""
@@ -250,6 +256,7 @@ class MissingData(Data):
     deviances: tuple[float, float] | None  # the deviance at the posterior mean and the null model's
     response: Described  # what families ask of a response
     offset: AnyNDArray | None = None  # the known part of the predictor, offsets at their mean, [L]
+    starts: AnyNDArray | None = None
     available = False
     rows = marginal = weights = _refuse
     X = Y = columns = responses = indices = discrepancies = property(_refuse)  # type: ignore

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
+from gpflow.config import as_context, config
 from gpflow.utilities import parameter_dict, set_trainable
 
 from ... import optimizers
@@ -68,6 +70,14 @@ from .specification import (
 _NULL_ROWS = 20_000  # rows that settle where the intercept's prior is centred
 
 
+@contextlib.contextmanager
+def in_double_precision() -> Iterator[None]:
+    """As GAMs are, whatever GPflow's default."""
+    with as_context(dataclasses.replace(config(), float=np.float64)):
+        yield
+
+
+@in_double_precision()
 def build_model(spec: Specification, data: Data) -> Model:
     """The model, its parameters where they start."""
     # Of rows that are not all held as numbers it holds none: that of Gaussian data is an
@@ -411,6 +421,7 @@ _OF_ALL = ("max_seconds", "max_iterations", "progress", "on_interrupt")
 """Options that a fit shares with one that it goes on from."""
 
 
+@in_double_precision()
 def fit_gam(
     request: Request,
     source: Any,
@@ -434,7 +445,8 @@ def fit_gam(
     request = dataclasses.replace(request, terms=terms)
     needs = needs_all_rows(request, options)
     if options.get("checkpoint") is not None:
-        options["checkpoint"] = Checkpoint.of(options["checkpoint"])
+        model = repr([terms.to_json(), request.family, request.ar1, request.variational])
+        options["checkpoint"] = Checkpoint.of(options["checkpoint"], model)
     criterion, groups = options.pop("criterion", "elbo"), options.pop("groups", None)
     reading = read(source, request, needs)
     spec = specify(reading, start)
@@ -473,6 +485,7 @@ def _neighbourhoods(groups: Any, reading: Reading) -> Neighbourhoods:
     if as_column(groups) is not None:
         check_no_place("groups", as_column(groups), complete.names)
         return Neighbourhoods.of_labels(complete.values(groups))
+    table.check_order("groups", groups)
     return Neighbourhoods.of(groups, table.num_rows, complete.origin)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -49,7 +49,6 @@ from ..frames.table import (
     Table,
     blocks_of,
     check_no_place,
-    check_order,
     concatenated,
     in_blocks,
     located,
@@ -110,8 +109,7 @@ def with_response(data: Any, y: Any, stated: ResponseSpec | None) -> tuple[Any, 
     shape, rows = np.shape(y), table.num_rows
     if shape not in ((rows,), (rows, 1)):
         raise ValueError(f"y must have one value a row of data, {rows}; got shape {shape}.")
-    columns = data.values() if isinstance(data, Mapping) else [data]
-    check_order([*(("data", column) for column in columns), ("y", y)])
+    table.check_order("y", y)
     values = Table({"y": y}).raw("y")  # as a column is read: with its categories, or its mask
     name: Any = getattr(y, "name", None)
     known = pd.Series(np.asarray(table.raw(name))) if name in table else None

@@ -6,9 +6,11 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -394,6 +396,11 @@ class Table:
         result.origin, result._whole = self.origin, self._whole
         return result
 
+    def check_order(self, name: str, values: Any) -> None:
+        """Raise ValueError if values have the labels of the rows in another order."""
+        labelled = (c for c in self._columns.values() if isinstance(c, pd.Series))
+        check_order([*(("data", c) for c in itertools.islice(labelled, 1)), (name, values)])
+
     def _computed(self, expression: Expression) -> AnyNDArray:
         """The values of an expression, [N]; raises ValueError if its columns hold no numbers."""
         if expression.parts:
@@ -418,13 +425,19 @@ class Table:
 
     def _crossed(self, names: Iterable[str]) -> AnyNDArray:
         """The combination of levels that each row has, as text joined by colons."""
+
+        def part(value: Any) -> str:
+            """In quotes if it could be taken for several parts, or for one in quotes."""
+            text = str(plain(value))
+            return repr(text) if ":" in text or text[:1] in ("'", '"') else text
+
         codes: AnyNDArray = np.zeros(self.num_rows, dtype=np.int64)
         texts = [""]
         for name in names:
             column = self.distinct(name)
             size = max(len(column.values), 1)
             seen, codes = np.unique(codes * size + column.codes % size, return_inverse=True)
-            values = [str(plain(value)) for value in column.values]
+            values = [part(value) for value in column.values]
             texts = [f"{texts[i // size]}:{values[i % size]}" for i in seen]
         labels = np.array([text[1:] for text in texts], dtype=object)
         return labels[codes] if len(codes) else np.zeros(0, dtype=object)
@@ -588,6 +601,10 @@ def resolved(name: Column, names: list[Any]) -> Any:
     name = as_column(name, name)
     if name in names:
         return name
+    # as formulas have names: a micro sign is the letter mu
+    same = [n for n in names if _normal(n) == _normal(name)]
+    if len(same) == 1:
+        return same[0]
     if isinstance(name, int) and all(isinstance(n, str) for n in names):
         if name < len(names):
             return names[name]
@@ -598,6 +615,10 @@ def resolved(name: Column, names: list[Any]) -> Any:
     if "(" in str(name):
         hint += " Columns are computed of others in formulas, such as 'y ~ s(log(x))'."
     raise ValueError(f"data has no column {name!r}; {hint}")
+
+
+def _normal(name: Column) -> Column:
+    return normalize("NFKC", name) if isinstance(name, str) else name
 
 
 def check_no_place(argument: str, column: Column | None, names: list[Any]) -> None:

@@ -26,6 +26,7 @@ from ...errors import (
     IdentifiabilityWarning,
     MissingTermWarning,
     NotPositiveDefinite,
+    ResolutionWarning,
     ScaleMismatchWarning,
     ShapeWarning,
     SmoothingWarning,
@@ -33,12 +34,12 @@ from ...errors import (
 )
 from ...likelihoods import Autoregressive, Quasi
 from ...likelihoods.base import unwrapped
-from ...likelihoods.continuous import SMOOTHING, predecessors
+from ...likelihoods.continuous import SMOOTHING, predecessors, tied
 from ...posteriors.inducing import ShapedMoments
 from ...threads import one_blas_thread
 from ..components.plan import Component
 from ..effects.effect import LEVELS
-from ..families import Quantile
+from ..families import Cox, Quantile
 from ..fits import FittedGAM
 from ..fits.data import Discrepancies, Pearson
 from ..fits.fit import WITHOUT_NOISE, has_single_rows, refit
@@ -56,6 +57,7 @@ _MOST_LEVELS = 1000  # levels whose joint covariance is looked at
 _LOOSE = 0.14  # the posterior's standard deviation over a wide prior's from which data say little
 _KNOWN = 0.5
 """A posterior standard deviation, against the predictor's size, of effects that have a bound."""
+_TIED = 0.03  # share by which ties of events may shorten slopes
 _SURE = -1.0  # the log-likelihood of responses from which they are predicted as good as surely
 _INTERPOLATED = 0.9  # degrees of freedom a row from which an effect goes through the rows
 _NEARLY = 0.99
@@ -570,6 +572,14 @@ def _outcome(fit: FittedGAM) -> Warned:
                 "effect without.",
                 ShapeWarning,
             )
+    lost = tied(np.asarray(fit.data.responses[:])) if isinstance(family, Cox) else 0.0
+    if lost > _TIED:
+        yield (
+            f"many events share a time: slopes are about {lost:.0%} nearer to zero than they "
+            "should be, and survival curves too high. Where times are in whole units, take "
+            "time - unit * rng.uniform(size=N) of those that are rounded up.",
+            ResolutionWarning,
+        )
     if isinstance(family, Quantile):
         which, F = fit.sample_means(_ROWS)
         sharpness = family.sharpness(fit.likelihood, fit.Y[which], F)

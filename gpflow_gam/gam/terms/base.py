@@ -65,6 +65,7 @@ _HIDE = re.compile(
 Text in quotes, which stays; names between backticks; names that Python keeps, or cannot have; and
 R's sign for powers, which Python reads as another operator, after sums.
 """
+QUOTED = re.compile(r"('[^']*'|\"[^\"]*\"|`[^`]*`)")
 _HIDDEN = re.compile(r"_quoted_([0-9a-f]*)_")
 
 
@@ -205,6 +206,12 @@ def expression_of(node: ast.expr) -> Expression:
     if not result.variables:
         raise ValueError(f"{result} reads no column.")
     return result
+
+
+def outside_quotes(text: str, change: Callable[[str], str]) -> str:
+    """Text of which what is between quotes or backticks stays."""
+    parts = QUOTED.split(text)
+    return "".join(part if i % 2 else change(part) for i, part in enumerate(parts))
 
 
 def quoted(name: str) -> str:

@@ -12,12 +12,14 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
+from unicodedata import normalize
 
 from gpflow.kernels import Kernel
 
 from ...priors import KINDS as PRIORS
 from .base import (
     NO_INTERCEPT,
+    QUOTED,
     SELECT,
     Column,
     Expression,
@@ -30,6 +32,8 @@ from .base import (
     expression_of,
     hidden,
     name_of,
+    outside_quotes,
+    quoted,
     shown,
 )
 from .parametric import FUNCTIONS as TRANSFORMS
@@ -101,12 +105,15 @@ def parse_formula(text: str) -> Formula:
 
 
 def _parsed(text: str) -> Formula:
-    left, _, right = _SPELLINGS.sub("", text).rpartition("~")
+    # bare names as Python has them
+    text = outside_quotes(text, lambda part: _SPELLINGS.sub("", normalize("NFKC", part)))
+    place = QUOTED.sub(lambda name: "_" * len(name[0]), text).rfind("~")
+    left, right = text[: max(place, 0)], text[place + 1 :]
     response, trials = _response(left.strip()) if left.strip() else (None, None)
     terms: list[Term] = []
     offset: list[Column] = []
-    transformed: list[str] = []
-    without: list[Column] = []
+    without: list[Term] = []
+    written: list[tuple[str, Term | None]] = []  # what formulaic may have to read, in order
     pieces = list(_pieces(right))
     for sign, piece in pieces:
         if piece == "1":
@@ -114,21 +121,22 @@ def _parsed(text: str) -> Formula:
         if piece == ".":
             terms.append(AllColumns())
             continue
-        if piece.startswith("(") and piece.endswith(")") and "|" in piece:
+        code = hidden(piece)
+        if code.startswith("(") and code.endswith(")") and "|" in code:
             if sign == "-":
                 raise ValueError(f"- {piece} takes nothing away; leave the term out.")
-            terms += _random_effects(piece[1:-1])
+            terms += _random_effects(code[1:-1])
             continue
         if _transforms(piece):
-            transformed.append(f"{sign} {piece}")
+            written.append((f"{sign} {piece}", None))
             continue
         node = _expression(piece)
-        if sign == "-":
-            without.append(_column(node))
-        elif _is_call(node, "offset"):
+        if sign == "+" and _is_call(node, "offset"):
             offset += [_column(argument) for argument in node.args]
-        else:
-            terms.append(_term(node))
+            continue
+        term = _term(node)
+        (terms if sign == "+" else without).append(term)
+        written.append((f"{sign} {_coded(term)}", term))
     named = response is not None or any(isinstance(c, str) for t in terms for c in t.columns)
     signs = [sign + piece for sign, piece in pieces]
     if named and "+0" in signs and Variable(0) in terms:
@@ -137,20 +145,22 @@ def _parsed(text: str) -> Formula:
         signs = [sign for sign in signs if sign != "+0"]
     said = [sign for sign in signs if sign in ("+1", "-1", "+0")]  # the last one counts, as in R
     gone = bool(said) and said[-1] != "+1"
-    if without and AllColumns() not in terms:
-        raise ValueError(f"- {without[0]} takes nothing away; leave the term out.")
-    if without:
-        terms[terms.index(AllColumns())] = AllColumns(tuple(without))
-    if transformed:
-        whole = " ".join(transformed)
+    if transformed := " ".join(text for text, term in written if term is None):
+        whole = respelled(transformed.removeprefix("+ "))
+        parts = [] if whole.startswith("-") else parsed(whole)
+        crossed = {f.expr for part in parts if len(part.factors) > 1 for f in part.factors}
+        # g + h + g:h is g*h: formulaic codes levels by what stands beside them
+        main = [t for t in (*terms, *without) if _coded(t).strip("`") in crossed]
+        terms, without = ([t for t in own if t not in main] for own in (terms, without))
+        whole = " ".join(text for text, term in written if term is None or term in main)
         if not whole.startswith("+"):
             raise ValueError(f"{whole!r} takes nothing away; leave it out.")
-        text = respelled(whole[2:])
-        crossed = {f.expr for part in parsed(text) if len(part.factors) > 1 for f in part.factors}
-        # g + h + g:h is g*h: formulaic codes levels by what stands beside them
-        main = [term for term in terms if _coded(term).strip("`") in crossed]
-        terms = [term for term in terms if term not in main]
-        terms.append(Transformed(" + ".join([*map(_coded, main), text])))
+        terms.append(Transformed(respelled(whole[2:])))
+    if without and AllColumns() not in terms:
+        raise ValueError(f"- {without[0].label} takes nothing away; leave the term out.")
+    if without:
+        names = [column for term in without for column in term.columns]
+        terms[terms.index(AllColumns())] = AllColumns(tuple(names))
     return Formula(response, Terms(terms, [""] if gone else []), tuple(offset), trials)
 
 
@@ -209,7 +219,7 @@ def _random_effects(inside: str) -> list[Term]:
         if piece in ("0", "1"):
             intercept = (sign == "+") == (piece == "1")
         elif sign == "-":
-            raise ValueError(f"- {piece} takes nothing away; leave it out.")
+            raise ValueError(f"- {shown(piece)} takes nothing away; leave it out.")
         else:
             slopes.append(_column(_expression(piece)))
     of = [None] * intercept + slopes
@@ -242,22 +252,24 @@ def _pieces(right: str) -> Iterator[tuple[str, str]]:
 
 def _transforms(piece: str) -> bool:
     """True if a summand is for ``formulaic`` to read."""
+    code = hidden(piece)
+    smooth = _SMOOTH.search(_FACTOR.sub("", code))
     try:
-        node = ast.parse(hidden(piece), mode="eval").body
+        node = ast.parse(code, mode="eval").body
     except SyntaxError:
-        return bool(_OPERATORS.search(piece)) and not _SMOOTH.search(_FACTOR.sub("", piece))
+        return bool(_OPERATORS.search(code)) and not smooth
     if isinstance(node, (ast.Name, ast.Attribute, ast.Constant)):
         return False
     if isinstance(node, ast.Call):
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         return name in TRANSFORMS and name not in FUNCTIONS
-    if _SMOOTH.search(_FACTOR.sub("", piece)) or not isinstance(node, ast.BinOp):
+    if smooth or not isinstance(node, ast.BinOp):
         raise ValueError(
             f"terms are joined by +; {piece!r} is not understood. For an "
             "interaction write ti(x, z), for a varying coefficient s(x, by=z)."
         )
     if isinstance(node.op, (ast.Pow, ast.BitXor)) and isinstance(node.left, ast.Name):
-        name = node.left.id
+        name = quoted(str(name_of(node.left)))
         raise ValueError(
             "a power of a column is its interaction with itself, which is "
             f"{name}; write I({name}**2) or poly({name}, 2)."

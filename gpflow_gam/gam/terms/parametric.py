@@ -11,7 +11,15 @@ from typing import Any, ClassVar
 from ...errors import check_choice
 from ...priors import Prior, checked_priors
 from .base import FUNCTIONS as ROWWISE
-from .base import LEARNT, Column, Expression, Term, as_column, checked_columns
+from .base import (
+    LEARNT,
+    Column,
+    Expression,
+    Term,
+    as_column,
+    checked_columns,
+    outside_quotes,
+)
 
 UNSEEN = ("error", "prior")
 
@@ -225,7 +233,7 @@ class AllColumns(Term):
 
 def respelled(text: str) -> str:
     """A formula as ``formulaic`` spells it, to which ``^`` is ``**``, but not inside I()."""
-    return _FACTOR.sub("C(", text).replace("^", "**")
+    return outside_quotes(text, lambda part: _FACTOR.sub("C(", part).replace("^", "**"))
 
 
 @functools.lru_cache(256)

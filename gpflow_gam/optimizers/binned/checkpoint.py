@@ -54,6 +54,7 @@ class Checkpoint:
             raise ValueError(f"save_every must be seconds, not negative; got {save_every!r}.")
         self.folder = Path(folder)
         self.save_every = save_every
+        self._model = ""
         self._stages: dict[str, Snapshot] | None = None
         self._fingerprints: dict[str, dict[str, Any]] = {}
         self._fits = 0
@@ -61,13 +62,12 @@ class Checkpoint:
         self._next = 0.0
 
     @classmethod
-    def of(cls, value: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
-        """The checkpoint for one call of a fit; settings of one that is given are copied."""
-        if value is None:
-            return None
-        if isinstance(value, Checkpoint):
-            return cls(value.folder, value.save_every)
-        return cls(value)
+    def of(cls, value: str | os.PathLike[str] | Checkpoint, model: str) -> Checkpoint:
+        """The checkpoint for one call of a fit of a model, in words; settings are copied."""
+        given = value if isinstance(value, Checkpoint) else cls(value)
+        result = cls(given.folder, given.save_every)
+        result._model = model
+        return result
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -89,6 +89,8 @@ class Checkpoint:
         """Begin a stage: the state that an earlier run left of it; None if it had not begun."""
         if self._stages is None:
             self._stages = self._read()
+        words = np.frombuffer(self._model.encode(), np.uint8)
+        fingerprint = {**fingerprint, "terms or family": (_summed([words]), _DATA)}
         snapshot = self._stages.get(name)
         if snapshot is not None:
             self._check(self._fingerprints[name], fingerprint)
