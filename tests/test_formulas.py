@@ -13,6 +13,7 @@ from problems import reloaded
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, serving
+from gpflow_gam.gam import scorer
 from gpflow_gam.gam.frames.encoding import Design
 from gpflow_gam.gam.frames.table import Table
 from gpflow_gam.gam.terms import Terms, parse_formula
@@ -325,8 +326,8 @@ def test_computed_columns_are_those_made_by_hand(formula, plain, family, visits,
 
 @pytest.mark.slow
 def test_exports_compute_columns(visits, tmp_path):
-    gam = gg.GAM("count ~ s(log10(x)) + factor(x > 4) + offset(log(days))", family="poisson")
-    gam.fit(visits)
+    formula = "count ~ s(log10(x)) + factor(x > 4) + linear(tan(x / 9)) + offset(log(days))"
+    gam = gg.GAM(formula, family="poisson").fit(visits)
     columns = {"x": visits["x"].to_numpy(), "days": visits["days"].to_numpy(float)}
     serving.export(gam, tmp_path / "saved")
     result = serving.load(tmp_path / "saved").predict(columns)
@@ -339,6 +340,26 @@ def test_exports_compute_columns(visits, tmp_path):
     levels = gg.GAM("y ~ x + (1 | site:plot)").fit(visits)
     with pytest.raises(ValueError, match="makes site:plot of levels, which no SavedModel holds"):
         serving.export(levels, tmp_path / "levels")
+
+
+def test_comparisons_are_numbers_in_arithmetic(visits, tmp_path):
+    """Of numpy a sum of two is "or", a difference an error, and an exponential of few digits."""
+    x, z = visits["x"], visits["z"]
+    one, two = 1.0 * (x > 6), 1.0 * (z > 1)
+    made = {"z > 0": z > 0, "(x > 4) * z": (x > 4) * z, "(x > 6) + (z > 1)": one + two, "+x": x}
+    made["exp(I(x > 6) - (z > 0))"] = np.exp(one - (z > 0))
+    gam = gg.GAM("y ~ " + " + ".join(f"linear({name})" for name in made)).fit(visits)
+    plain = dict(zip("abcde", made.values()))
+    hand = gg.GAM("y ~ " + " + ".join(f"linear({name})" for name in plain))
+    want = hand.fit(pd.DataFrame(plain).assign(y=visits["y"])).predict(pd.DataFrame(plain))
+    np.testing.assert_allclose(gam.predict(visits), want, rtol=1e-6)
+    serving.export(gam, tmp_path / "saved")
+    result = serving.load(tmp_path / "saved").predict({"x": x, "z": z})
+    np.testing.assert_allclose(result["response"], want, rtol=1e-6)
+    signs = gg.GAM("y ~ linear(+x) + linear(-z)").fit(visits)
+    serving.export(signs, tmp_path / "m.json")
+    found = scorer.predict(scorer.load(tmp_path / "m.json"), {"x": x, "z": z})
+    np.testing.assert_allclose(found["response"], signs.predict(visits), rtol=1e-6)
 
 
 def test_columns_that_are_also_computed_of_are_no_inputs_by_themselves(visits):

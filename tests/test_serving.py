@@ -139,6 +139,21 @@ def test_matrix_and_fractions_as_levels(folder):
         served.predict(X[:, :1])
 
 
+def test_whole_numbers_keep_all_digits(folder):
+    ids = np.array([1234567890123456789, 1234567890123456790, 2**53 + 1, 5])[np.arange(N) % 4]
+    y = (ids == ids[1]) + 0.1 * np.random.default_rng(3).normal(size=N)
+    data = pd.DataFrame({"id": ids})
+    for name, terms, given in (
+        ("ids", gg.random_effect("id"), data),
+        ("ids of a matrix", gg.random_effect(0), data.set_axis([0], axis=1)),
+    ):
+        gam = fitted("gaussian", terms, y, given)
+        same(gam, exported(gam, folder / name), given[:8])
+    served = gg.serving.load(folder / "ids")
+    with pytest.raises(ValueError, match="'id' must hold whole numbers"):
+        served.predict({"id": [5.5]})
+
+
 def test_times(folder):
     rng = np.random.default_rng(0)
     when = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 99, N), unit="D"))

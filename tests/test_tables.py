@@ -15,6 +15,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -171,6 +172,21 @@ def test_javascript(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> 
     rows = json.loads(output("node", "-e", program, cwd=folder))
     for name in ("predictor", "se", "median", "response", "lower", "upper"):
         np.testing.assert_allclose([row[name] for row in rows], answer[name][:60], rtol=1e-7)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the scorer in JavaScript")
+def test_javascript_takes_truth_values_for_numbers(tmp_path: Path) -> None:
+    data = table(60, 0)
+    gam = gg.GAM(linear("wet") + linear("x")).fit(data, data["z"].to_numpy(), max_iterations=1)
+    gg.serving.export(gam, tmp_path / "m.json")
+    program = """
+    const { predict } = require("./gpflow_gam_scorer.js");
+    const model = JSON.parse(fs.readFileSync("m.json"));
+    console.log([true, false].map((wet) => predict(model, { wet, x: 0.5 }).predictor).join(" "));
+    """
+    found = [float(v) for v in output("node", "-e", program, cwd=tmp_path).split()]
+    wanted = gam.predict({"wet": [True, False], "x": [0.5, 0.5]}, "link")
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
 BROWSER = shutil.which("chromium")
@@ -412,6 +428,32 @@ def test_rows_that_the_model_cannot_take_are_null(gam: gg.GAM, tmp_path: Path) -
     assert lacking.tolist() == [True, True, False, False]
 
 
+def test_what_is_no_number_is_null_and_levels_keep_all_digits(
+    by_postgres: Callable[[Exported], pd.DataFrame], tmp_path: Path
+) -> None:
+    rng, doses = np.random.default_rng(0), np.arange(0.0, 0.75, 0.1)  # .30000000000000004
+    data = pd.DataFrame(rng.uniform(size=(90, 3)), columns=["x", "shift", "times"])
+    data["g"], data["dose"] = rng.choice([*"abc"], 90), rng.choice(doses, 90)
+    data["y"] = data["x"] * (data["g"] == "a") + data["dose"] + 0.1 * rng.normal(size=90)
+    terms = s("x", by="g", k=4) + random_effect("g") + s("x", by="times", k=4) + factor("dose")
+    gam = gg.GAM(terms, offset="shift").fit(data, "y", max_iterations=3)
+    for kind in ("json", "sql"):
+        gg.serving.export(gam, tmp_path / f"m.{kind}")
+    rows = data.iloc[:8].assign(dose=doses, g=[*"abca", "new", *"ca", "new"])
+    strange = [("shift", np.nan), ("shift", np.inf), ("times", np.nan), ("times", -np.inf)]
+    for row, (name, value) in enumerate([*strange, ("x", np.nan)]):
+        rows.loc[row, name] = value
+    answer = scorer.predict(scorer.load(tmp_path / "m.json"), rows[5:])
+    content = {"columns": [*rows], "data": rows.astype(object).where(rows.notna(), None).to_numpy()}
+    (tmp_path / "rows.json").write_text(json.dumps(content, default=np.ndarray.tolist))
+    text = rows.astype({name: str for name in ("x", "shift", "times")})  # NaN and not NULL
+    case = Exported(gam, tmp_path, text.assign(row=range(8)), answer)
+    for program in (by_sqlite, by_duckdb, by_postgres):
+        found = program(case).sort_values("row")
+        assert found[["predictor", "response"]][:5].isna().all(axis=None)
+        case.check(found[5:])
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice computes the sheets")
 def test_excel(various: list[Exported], tmp_path: Path) -> None:
@@ -452,6 +494,55 @@ def test_levels_that_excel_mixes_up_are_refused(levels: str, message: str, tmp_p
         gg.serving.export(gam, tmp_path / "m.xlsx")
 
 
+@pytest.mark.parametrize("kind", ["times", "dates", "text"])
+def test_sheets_look_levels_up(kind: str, tmp_path: Path) -> None:
+    """No formula names a date, which Excel would take for a difference."""
+    openpyxl = pytest.importorskip("openpyxl")
+    rng = np.random.default_rng(0)
+    day = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-05"] * 30))
+    levels = {"times": day, "dates": day.dt.date, "text": day.astype(str)}[kind]
+    data = pd.DataFrame({"day": levels, "x": rng.uniform(size=60)})
+    data["y"] = data["x"] * (day == day[0]) + 0.1 * rng.normal(size=60)
+    holes = data.assign(day=data["day"].astype(object).where(data.index % 7 > 0, None))
+    curves, row = s("x", by=factor("day"), k=4), {}
+    for name, terms, given, missing in (
+        ("error", curves + factor("day"), data, "error"),
+        ("new", curves + random_effect("day"), data, "error"),
+        ("fill", curves + factor("day"), holes, "impute"),
+    ):
+        gam = gg.GAM(terms, missing=missing).fit(given, "y", max_iterations=1)
+        gg.serving.export(gam, tmp_path / f"{name}.xlsx")
+        book = openpyxl.load_workbook(tmp_path / f"{name}.xlsx")
+        at = {cell.value: cell.column_letter for cell in book["score"][1]}
+        own = at["day"] + "2"
+        curve = next(c for c in at if str(c).startswith("s(x)") and "-05" in c)
+        row[name] = book["score"][at[curve] + "2"].value.replace(f"${own}", "?")
+    assert re.search(r"IF\(MATCH\(\?,'s\(x\)[^,]*\$3,0\)=2,INDEX\(", row["error"])
+    assert re.search(r"IF\(IFERROR\(MATCH\(\?,'s\(x\)[^,]*\$3,0\),0\)=2,INDEX\(", row["new"])
+    known = ['"2024-01-01"', '"2024-01-05"'] if kind == "text" else ["45292", "45296"]
+    assert re.search(rf"MATCH\(IF\(ISBLANK\(\?\),({'|'.join(known)}),\?\),'s", row["fill"])
+
+
+def test_whole_numbers_that_programs_round_are_refused(tmp_path: Path) -> None:
+    """Two identifiers would be one level."""
+    ids = [1234567890123456789, 1234567890123456790] * 15
+    data = pd.DataFrame({"id": ids, "y": np.tile([1.0, 2.0], 15)})
+    gam = gg.GAM(factor("id")).fit(data, "y", max_iterations=1)
+    for name in ("m.xlsx", "m.html"):
+        with pytest.raises(ValueError, match=r"'id' has the level 123\d*, which .* look up"):
+            gg.serving.export(gam, tmp_path / name)
+    case = written(tmp_path, gam, data.head(2))
+    case.check(by_sqlite(case))
+    if shutil.which("node") is not None:
+        program = """
+        const { predict } = require("./gpflow_gam_scorer.js");
+        const model = JSON.parse(fs.readFileSync("m.json"));
+        try { console.log(predict(model, { id: model.columns.id.levels[0] })); }
+        catch (error) { console.log(error.message); }
+        """
+        assert "which JavaScript rounds" in output("node", "-e", program, cwd=tmp_path)
+
+
 @pytest.mark.slow
 def test_pmml(gam: gg.GAM, new: pd.DataFrame, tmp_path: Path) -> None:
     pypmml = pytest.importorskip("pypmml")
@@ -463,6 +554,21 @@ def test_pmml(gam: gg.GAM, new: pd.DataFrame, tmp_path: Path) -> None:
     gg.serving.export(other, tmp_path / "m.pmml")
     answer = pypmml.Model.load(str(tmp_path / "m.pmml")).predict(new)
     near(np.log(answer["predicted_y"].astype(float)), other.predict(new, "link"))
+
+
+def test_pmml_fields_have_names_of_their_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    names = ["term1", "term1_alone", "Term2", "y"]
+    data = pd.DataFrame(rng.uniform(size=(60, 4)), columns=names)
+    data["g"] = rng.choice([*"ab"], 60)
+    terms = s("term1", by="g", k=4) + random_effect("g") + linear("term1_alone") + linear("y")
+    gam = gg.GAM(terms, offset="Term2").fit(data, rng.normal(size=60), max_iterations=1)
+    gg.serving.export(gam, tmp_path / "m.pmml")
+    root = ElementTree.parse(tmp_path / "m.pmml").getroot()
+    fields = [e for e in root.iter() if e.tag.endswith(("DataField", "DerivedField"))]
+    found = [field.get("name") for field in fields]
+    assert len(set(found)) == len(found)
+    assert {*names, "g"} < set(found)
 
 
 # --- all kinds -----------------------------------------------------------------------------------

@@ -70,9 +70,12 @@ const gpflowGamScorer = (() => {
       value = about.fill;
     }
     if (about.levels === null) {
+      if (typeof value === "boolean") value = Number(value);
       if (!Number.isFinite(value)) throw new Error(`column '${name}' must be a finite number.`);
       return value;
     }
+    if (Number.isInteger(value) && !Number.isSafeInteger(value)) // which may be two levels
+      throw new Error(`column '${name}' holds ${value}, which JavaScript rounds; make it text before the fit.`);
     const code = about.levels.indexOf(value);
     if (code < 0 && !about.new_levels) throw new Error(`column '${name}' has the new level '${value}'.`);
     return code;

@@ -16,9 +16,10 @@ from gpflow.base import AnyNDArray
 
 from ..archive import replacing
 from ..errors import check_choice, check_count, check_level
-from ..gam.frames.encoding import days, kind_of_time
+from ..gam.frames.encoding import Encoder, days, kind_of_time
 from ..gam.frames.table import Table
 from ..gam.tables import ERROR
+from ..gam.terms.base import Column
 from .portable import SIGNATURE, graph_bytes
 from .servable import FORMAT, Answers, Invalid, Rows, Servable, servable
 from .table_files import table_bytes, write_scorers
@@ -88,9 +89,10 @@ class Served:
         inputs = self.description["inputs"]
         if self.description["kind"] == "keras":
             return _tensors(data, inputs)
+        places = dict(self.description.get("places", ()))
         if len(inputs) == 1 and inputs[0]["column"] is None:
-            return {inputs[0]["name"]: _matrix(data, inputs[0])}
-        table = Table(data)
+            return {inputs[0]["name"]: _matrix(data, inputs[0], places)}
+        table = _in_order(data, places)
         return {i["name"]: _column(table, i) for i in inputs}
 
 
@@ -137,24 +139,29 @@ def _tensors(data: Any, specs: Sequence[Mapping[str, Any]]) -> dict[str, tf.Tens
     }
 
 
-def _matrix(data: Any, spec: Mapping[str, Any]) -> tf.Tensor:
+def _in_order(data: Any, places: Mapping[Column, Any]) -> Table:
+    """A table; ValueError if another column is where the model had one of a name."""
+    table, called = Table(data), {place: name for place, name in places.items() if name is not None}
+    Encoder({}, called).check_places(table, ((place, "number") for place in called))
+    return table
+
+
+def _matrix(data: Any, spec: Mapping[str, Any], places: Mapping[Column, Any]) -> tf.Tensor:
     name, width = spec["name"], spec["shape"][1]
+    read = np.array(list(places or range(width)), dtype=int)
     if isinstance(data, Mapping) and name in data:
         data = data[name]
     elif isinstance(data, Mapping) or hasattr(data, "columns"):
-        table = Table(data)
-        # of columns that numbers name, those that are not there are read by nothing, or refused
-        named = {i for i in table.names if isinstance(i, int)}
+        table = _in_order(data, places)
         hole = np.full(table.num_rows, np.nan)
-        values = [
-            hole if named and i not in named else _column(table, {**spec, "column": i})
-            for i in range(width)
-        ]
-        data = np.stack(values, axis=1)
-    X = np.asarray(data, np.float64)
+        each = (_column(table, {**spec, "column": i}) if i in read else hole for i in range(width))
+        data = np.stack(list(each), axis=1)
+    X = np.asarray(data)
     if X.ndim != 2 or X.shape[1] < width:
         raise ValueError(f"data must be a matrix with {width} columns; got shape {X.shape}.")
-    return tf.constant(X[:, :width])
+    result = np.full((len(X), width), np.nan)
+    result[:, read] = X[:, read]  # the others may hold text
+    return tf.constant(result)
 
 
 _HELD = {"string": "text", "float64": "numbers", "int64": "whole numbers", "bool": "truth values"}
@@ -176,10 +183,11 @@ def _column(table: Table, spec: Mapping[str, Any]) -> tf.Tensor:
     try:
         if dtype == "string":
             return tf.constant(values, tf.string, shape=[len(values)])
-        numbers = np.array(values, np.float64)
-        if dtype == "float64" or np.array_equal(numbers, numbers.astype(dtype)):
-            return tf.constant(numbers.astype(dtype))
-    except (TypeError, ValueError):
+        given = np.array(values, object)  # whole numbers have more digits than float64
+        numbers = given.astype(dtype)
+        if dtype == "float64" or np.array_equal(numbers, given):
+            return tf.constant(numbers)
+    except (OverflowError, TypeError, ValueError):
         pass  # the same as numbers of another kind
     raise ValueError(f"column {name!r} must hold {_HELD[dtype]}.")
 

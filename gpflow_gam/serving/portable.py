@@ -264,6 +264,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "Expm1": _expm1,
     "Log1p": _log1p,
     "Softplus": lambda op, x: tf.maximum(x, 0.0) + _log1p(op, tf.exp(-tf.abs(x))),
+    "Tan": lambda op, x: tf.sin(x) / tf.cos(x),
     "Erf": lambda op, x: 1.0 - _erfc(op, x),
     "Erfc": _erfc,
     "Lgamma": _lgamma,

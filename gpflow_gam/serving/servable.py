@@ -71,11 +71,6 @@ class Input:
         """The same in single precision."""
         return replace(self, dtype=tf.float32) if self.dtype == tf.float64 else self
 
-    @property
-    def spec(self) -> tf.TensorSpec:
-        """Its type in a signature."""
-        return tf.TensorSpec(self.shape, self.dtype, name=self.name)
-
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
         types = {"dtype": self.dtype.name, "shape": list(self.shape)}
@@ -217,7 +212,7 @@ class Servable(abc.ABC):
         more: Sequence[tf.TensorSpec] = (),
     ) -> Any:
         """The concrete function of inputs, and ``more``, by a function of their features."""
-        specs = [*(i.spec for i in inputs), *more]
+        specs = [*(tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in inputs), *more]
 
         def call(**arguments: tf.Tensor) -> dict[str, tf.Tensor]:
             others = {spec.name: arguments.pop(spec.name) for spec in more}
@@ -451,9 +446,14 @@ class GAMServable(Servable):
             "response": spec.response,
             "predictors": list(spec.predictor_names),
             "classes": None if spec.levels is None else list(spec.levels),
+            # of columns that terms name by their place, those and their names
+            "places": [[c, spec.encoder.called.get(c)] for c in columns if isinstance(c, int)],
         }
         self.inputs = tuple(inputs.values())
-        plain = not text and not any(i.time for i in inputs.values())
+        # a matrix holds neither text nor times, and whole numbers of so many digits
+        plain = not text and not any(
+            i.time or max(map(abs, i.levels), default=0) > 2**53 for i in inputs.values()
+        )
         self.is_matrix = plain and all(isinstance(c, int) for c in columns)
         if self.is_matrix:
             width = 1 + max(c for c in columns if isinstance(c, int))
@@ -475,7 +475,7 @@ class GAMServable(Servable):
 
         def finite(values: tf.Tensor, column: Column) -> tf.Tensor:
             what = f"column {column!r} must be finite; got NaN or infinite values in"
-            return _finite(values, what, rows)
+            return _finite(tf.cast(values, tf.float64), what, rows)  # a comparison is a number
 
         def number(column: Column) -> tf.Tensor:
             values, fill = tf.cast(raw[column], tf.float64), self._fills.get(column)
@@ -505,7 +505,7 @@ def _function(name: str) -> Any:
     base = {"log2": 2.0, "log10": 10.0}.get(name)
     if base is not None:
         return lambda x: tf.math.log(x) / tf.constant(np.log(base), x.dtype)
-    return getattr(tf.math, name)
+    return functools.partial(tf.cast, dtype=name) if name == "float64" else getattr(tf.math, name)
 
 
 # --- Keras models with heads ----------------------------------------------------------------------

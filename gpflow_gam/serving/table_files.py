@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import datetime
 import itertools
 import json
 import re
@@ -54,6 +55,7 @@ def table_bytes(
     if suffix == ".json":
         return (json.dumps(model, allow_nan=False) + "\n").encode()
     if suffix == ".html":
+        _check_looked_up(model, "JavaScript")
         return _page(model, level)
     if suffix == ".sql":
         return _sql(model, table).encode()
@@ -167,9 +169,13 @@ class _Formulas(abc.ABC):
     def column(self, name: str, about: Mapping[str, Any]) -> str:
         """The value of a column, or what it is filled with."""
 
+    def finite(self, x: str) -> str:
+        """A number, or nothing where it is none."""
+        return x
+
     @abc.abstractmethod
-    def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
-        """The value where x is a level, zero at others."""
+    def chosen(self, x: str, name: str, code: int, value: str) -> str:
+        """The value where x is one level of a column, zero at others."""
 
     @abc.abstractmethod
     def within(self, f: str, low: float, high: float) -> str:
@@ -193,16 +199,15 @@ class _Formulas(abc.ABC):
             return f"({value})"
         x = self.read(by["column"])
         if by["code"] is None:
-            return f"{x} * ({value})"
-        levels = self.columns[by["column"]]["levels"]
-        return self.chosen(x, levels[by["code"]], levels, value)
+            return f"{self.finite(x)} * ({value})"
+        return self.chosen(x, by["column"], by["code"], value)
 
     def sums(self, terms: Sequence[Sequence[str]]) -> list[str]:
         """The predictors, from each term's part of them."""
         sums = [[_literal(float(constant))] for constant in self.model["constant"]]
         offset = self.model["offset"]
         factor = _literal(float(offset["factor"]))
-        sums[0] += [f"{factor} * {self.read(name)}" for name in offset["columns"]]
+        sums[0] += [f"{factor} * {self.finite(self.read(name))}" for name in offset["columns"]]
         return [" + ".join([*one, *parts]) for one, *parts in zip(sums, *terms)]
 
     def responses(self, predictors: Sequence[str]) -> list[str] | None:
@@ -227,8 +232,6 @@ class _Formulas(abc.ABC):
 
 
 class _SQL(_Formulas):
-    names: ClassVar[dict[str, str]] = {"log": "ln", "**": "power"}
-
     def column(self, name: str, about: Mapping[str, Any]) -> str:
         if about.get("expression") is not None:
             return self._computed(about["expression"])
@@ -236,12 +239,19 @@ class _SQL(_Formulas):
         if about["fill"] is not None:
             x = f"COALESCE({x}, {_literal(about['fill'])})"
         if about["levels"] is not None or about.get("time"):  # as no text of a date is a number
-            return x
+            return self.finite(x) if float in map(type, about["levels"] or ()) else x
         return f"CAST({x} AS DOUBLE PRECISION)"
 
-    def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
-        known = ", ".join(map(_literal, levels))
-        return f"CASE WHEN {x} = {_literal(level)} THEN {value} WHEN {x} IN ({known}) THEN 0.0 END"
+    def finite(self, x: str) -> str:
+        # databases take NaN for the greatest number
+        return f"CASE WHEN {x} BETWEEN -1e308 AND 1e308 THEN {x} END"
+
+    def chosen(self, x: str, name: str, code: int, value: str) -> str:
+        levels = [_literal(level) for level in self.columns[name]["levels"]]
+        then = f"THEN {value} WHEN {x} IN ({', '.join(levels)}) THEN 0.0"
+        if self.columns[name]["new_levels"]:  # none where the value is not known
+            then += f" WHEN {x} IS NOT NULL THEN 0.0 * ({value})"
+        return f"CASE WHEN {x} = {levels[code]} {then} END"
 
     def within(self, f: str, low: float, high: float) -> str:
         return f"CASE WHEN {f} < {low} THEN {low} WHEN {f} > {high} THEN {high} ELSE {f} END"
@@ -254,7 +264,8 @@ class _SQL(_Formulas):
         name, parts = tree[0], [self._computed(part) for part in tree[1:]]
         if name in ("+", "-", "*", "/"):
             return f"({parts[0]} {name} {parts[1]})"
-        return f"{self.names.get(name, name)}({', '.join(parts)})"
+        function = {"log": "ln", "**": "power"}.get(name, name)
+        return f"{function}({', '.join(parts)})"
 
 
 def _sql(model: Model, table: str) -> str:
@@ -365,7 +376,8 @@ def _literal(value: Any) -> str:
         return f"'{quoted}'"
     if isinstance(value, bool):
         return str(value).upper()
-    return f"{value:.15e}" if isinstance(value, float) else str(value)
+    text = repr(value)  # of all digits; one without an exponent is a decimal to databases
+    return f"{text}e0" if isinstance(value, float) and "e" not in text else text
 
 
 def _quoted(name: Any) -> str:
@@ -385,19 +397,28 @@ class _Excel(_Formulas):
     floor: ClassVar[str] = "INT"
     links: ClassVar[dict[str, str]] = {**_Formulas.links, "probit": "NORMSDIST({f})"}
 
-    def __init__(self, model: Model, letter: Any) -> None:
+    def __init__(self, model: Model, utils: Any) -> None:
         super().__init__(model)
-        self.letter = letter
-        self.cells = {name: f"${letter(i + 1)}{_ROW}" for i, name in enumerate(self.columns)}
+        self.letter, self.serial = utils.get_column_letter, utils.datetime.to_excel
+        self.known: dict[str, str] = {}  # where the levels are that terms are split by
+        self.cells = {name: f"${self.letter(i + 1)}{_ROW}" for i, name in enumerate(self.columns)}
 
     def column(self, name: str, about: Mapping[str, Any]) -> str:
         cell, fill = self.cells[name], about["fill"]
         # a date is days since the end of 1899 in Excel, and since 1970 in tables
         x = f"({cell}-25569)" if about["time"].startswith("times") else cell
-        return x if fill is None else f"IF(ISBLANK({cell}),{_cell(fill)},{x})"
+        return x if fill is None else f"IF(ISBLANK({cell}),{self.literal(fill)},{x})"
 
-    def chosen(self, x: str, level: Any, levels: Sequence[Any], value: str) -> str:
-        return f"IF({x}={_cell(level)},{value},0)"
+    def chosen(self, x: str, name: str, code: int, value: str) -> str:
+        at = f"MATCH({x},{self.known[name]},0)"
+        at = f"IFERROR({at},0)" if self.columns[name]["new_levels"] else at
+        return f"IF({at}={code + 1},{value},0)"
+
+    def literal(self, value: Any) -> str:
+        """A text or number, as dates are to Excel."""
+        if isinstance(value, (datetime.date, datetime.time, datetime.timedelta)):
+            return f"{self.serial(value):.16g}"  # as cells are written
+        return _quoted(value) if isinstance(value, str) else str(value).upper()
 
     def within(self, f: str, low: float, high: float) -> str:
         return f"MAX({low},MIN({f},{high}))"
@@ -432,15 +453,20 @@ class _Excel(_Formulas):
             _write_column(sheet, place, [title, *pieces.coefficients[:, q, s].tolist()])
             found = f"INDEX({area(place, len(pieces.coefficients))},{position})"
             parts[q].append("*".join([found, *(steps[i] for i in subset)]))
-        return [self.times(term["by"], "+".join(part)) for part in parts]
+        by = term["by"]
+        if by is not None and by["code"] is not None and by["column"] not in self.known:
+            levels = self.columns[by["column"]]["levels"]
+            _write_column(sheet, place + 1, [by["column"], *levels])
+            self.known[by["column"]] = area(place + 1, len(levels))
+        return [self.times(by, "+".join(part)) for part in parts]
 
 
 def _xlsx(model: Model) -> bytes:
     """A sheet for each term, and one whose formulas score what is typed into it."""
     openpyxl = imported("openpyxl", "an Excel file", "openpyxl")
-    letter = openpyxl.utils.get_column_letter
-    excel, predictors = _Excel(model, letter), model["predictors"]
-    _check_excel_levels(model)
+    excel, predictors = _Excel(model, openpyxl.utils), model["predictors"]
+    _check_looked_up(model, "Excel")
+    letter = excel.letter
     book = openpyxl.Workbook()
     score = book.active
     score.title = "score"
@@ -486,15 +512,17 @@ def _xlsx(model: Model) -> bytes:
     return content.getvalue()
 
 
-def _check_excel_levels(model: Model) -> None:
-    """Excel looks text up whatever its case is, and takes some characters for any."""
+def _check_looked_up(model: Model, program: str) -> None:
+    """Excel ignores case and takes some characters for any; neither has more than 15 digits."""
     for name, about in model["columns"].items():
-        texts = [v for v in about["levels"] or () if isinstance(v, str)]
-        wild = [v for v in texts if re.search(r"[*?~]", v)]
-        if wild or len({v.lower() for v in texts}) < len(texts):
-            what = f"the level {wild[0]!r}" if wild else "levels that differ in capitals alone"
+        levels = about["levels"] or ()
+        texts = [v for v in levels if isinstance(v, str) and program == "Excel"]
+        odd: list[Any] = [v for v in texts if re.search(r"[*?~]", v)]
+        odd += [v for v in levels if type(v) is int and abs(v) >= 10**15]
+        if odd or len({v.lower() for v in texts}) < len(texts):
+            what = f"the level {odd[0]!r}" if odd else "levels that differ in capitals alone"
             raise ValueError(
-                f"model: column {name!r} has {what}, which Excel cannot look up; rename them "
+                f"model: column {name!r} has {what}, which {program} cannot look up; rename them "
                 "before the fit, or export JSON or SQL."
             )
 
@@ -504,10 +532,6 @@ def _write_column(sheet: Any, place: int, values: Sequence[Any]) -> None:
         cell = sheet.cell(row, place, value)
         if isinstance(value, str):  # a formula is none
             cell.data_type = "s"
-
-
-def _cell(value: Any) -> str:
-    return _quoted(value) if isinstance(value, str) else str(value).upper()
 
 
 # --- PMML ----------------------------------------------------------------------------------------
@@ -540,16 +564,20 @@ def _pmml(model: Model) -> bytes:
         fill = about["fill"]
         filled = {} if fill is None else {"missingValueReplacement": _plain(fill)}
         SubElement(schema, "MiningField", {"name": str(name), **filled})
-    response = str(model["response"] or "response")
+    taken = {name.lower() for name in model["columns"]}
+    response = unused(str(model["response"] or "response"), taken)
     SubElement(fields, "DataField", name=response, optype="continuous", dataType="double")
     SubElement(schema, "MiningField", name=response, usageType="target")
     table = SubElement(regression, "RegressionTable", intercept=repr(model["constant"][0]))
     for name in model["offset"]["columns"]:
         factor = repr(model["offset"]["factor"])
         SubElement(table, "NumericPredictor", name=str(name), coefficient=factor)
+    own = "term"  # no column of the data begins so
+    while any(name.startswith(own) for name in taken):
+        own = f"gam_{own}"
     for t, term in enumerate(term for term in model["terms"] if term["axes"]):
-        _pmml_term(model, derived, f"term{t + 1}", term)
-        SubElement(table, "NumericPredictor", name=f"term{t + 1}", coefficient="1")
+        _pmml_term(model, derived, f"{own}{t + 1}", term)
+        SubElement(table, "NumericPredictor", name=f"{own}{t + 1}", coefficient="1")
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
 
@@ -574,8 +602,7 @@ def _pmml_term(model: Model, derived: Any, name: str, term: Mapping[str, Any]) -
         x = f"{name}_within"
     inner = field("" if by is None else "_alone")
     if axis["knots"] is None:
-        levels = model["columns"][axis["column"]]["levels"]
-        _pmml_map(inner, x, levels, values, values[-1] if len(values) > len(levels) else None)
+        _pmml_map(inner, x, model["columns"][axis["column"]]["levels"], values)
     else:
         norm = SubElement(inner, "NormContinuous", field=x, outliers="asIs")
         for knot, value in zip(axis["knots"], values):
@@ -584,8 +611,9 @@ def _pmml_term(model: Model, derived: Any, name: str, term: Mapping[str, Any]) -
         return
     multiplier = str(by["column"])
     if by["code"] is not None:
-        levels = model["columns"][by["column"]]["levels"]
-        _pmml_map(field("_there"), multiplier, levels, np.eye(len(levels))[by["code"]].tolist())
+        about = model["columns"][by["column"]]
+        there = np.eye(len(about["levels"]) + about["new_levels"])[by["code"]]
+        _pmml_map(field("_there"), multiplier, about["levels"], there.tolist())
         multiplier = f"{name}_there"
     _pmml_apply(field(""), ("*", multiplier, f"{name}_alone"))
 
@@ -602,11 +630,10 @@ def _pmml_apply(parent: Any, formula: Any) -> None:
         SubElement(parent, "Constant", dataType="double").text = repr(float(formula))
 
 
-def _pmml_map(
-    field: Any, column: str, levels: Sequence[Any], values: Sequence[float], new: Any = None
-) -> None:
+def _pmml_map(field: Any, column: str, levels: Sequence[Any], values: Sequence[float]) -> None:
     kind = {"outputColumn": "value", "dataType": "double"}
-    kind |= {} if new is None else {"defaultValue": repr(new)}
+    if len(values) > len(levels):  # of new ones
+        kind["defaultValue"] = repr(values[-1])
     mapped = SubElement(field, "MapValues", kind)
     SubElement(mapped, "FieldColumnPair", field=column, column="level")
     table = SubElement(mapped, "InlineTable")

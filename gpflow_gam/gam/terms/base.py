@@ -40,7 +40,6 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
     ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -248,7 +247,9 @@ def _evaluated(
     """The value of arithmetic; ValueError of what is none."""
 
     def value(part: ast.expr) -> Any:
-        return _evaluated(part, column, function, operators)
+        result = _evaluated(part, column, function, operators)
+        # in arithmetic truth is a number: to numpy the sum of two comparisons is "or"
+        return function("float64")(result) if getattr(result, "dtype", None) == "bool" else result
 
     name, text = name_of(node), shown(ast.unparse(node))
     if name is not None:
@@ -270,8 +271,11 @@ def _evaluated(
             )
         if len(node.args) != 1 or node.keywords:
             raise ValueError(f"{called}() takes one argument; got {text!r}.")
-        argument = value(node.args[0])
-        return argument if called == "I" else function(called)(argument)
+        if called == "I":
+            return _evaluated(node.args[0], column, function, operators)
+        return function(called)(value(node.args[0]))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd):
+        return value(node.operand)
     operator: type[ast.AST] = type(node)
     parts: list[ast.expr] = []
     if isinstance(node, ast.Compare):
