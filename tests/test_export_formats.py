@@ -83,6 +83,21 @@ def test_lite(files):
         np.testing.assert_allclose(values[0], result["lite"][name][0], rtol=1e-5, atol=1e-6)
 
 
+def test_single_precision_is_tried_where_the_data_are(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 100, 300).astype(float)
+    y = np.sin(0.06 * x) + 0.05 * rng.normal(size=300)
+    for start, name in ((0.0, "near"), (94_100.0, "far"), (94_100.0, "matrix")):
+        data = pd.DataFrame({"x": start + x})
+        gam, path = gg.GAM(gg.s(0 if name == "matrix" else "x", k=8)), tmp_path / f"{name}.tflite"
+        gam.fit(data.to_numpy() if name == "matrix" else data, y, max_iterations=15)
+        if name == "near":
+            gg.serving.export(gam, path)
+            continue
+        with pytest.raises(ValueError, match="its variance is .* of its size away"):
+            gg.serving.export(gam, path)
+
+
 def test_rows_that_cannot_be_taken_are_nan_alone(files):
     _, _, result = files
     for name, values in result["odd double"].items():

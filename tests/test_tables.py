@@ -161,15 +161,19 @@ def test_scorer_says_what_the_gam_says(
             near(values, terms[name].to_numpy(), 1e-3 * np.ptp(wanted) / np.ptp(terms[name]))
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the scorer in JavaScript")
-def test_javascript(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
-    (folder / "rows_js.json").write_text(json.dumps(new.head(60).to_dict("records")))
+def by_javascript(folder: Path, new: pd.DataFrame) -> list[dict[str, Any]]:
+    (folder / "rows_js.json").write_text(json.dumps(new.to_dict("records")))
     program = """
     const fs = require("fs"), { predict } = require("./gpflow_gam_scorer.js");
     const read = (path) => JSON.parse(fs.readFileSync(path)), model = read("m.json");
     console.log(JSON.stringify(read("rows_js.json").map((row) => predict(model, row))));
     """
-    rows = json.loads(output("node", "-e", program, cwd=folder))
+    return json.loads(output("node", "-e", program, cwd=folder))
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the scorer in JavaScript")
+def test_javascript(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
+    rows = by_javascript(folder, new.head(60))
     for name in ("predictor", "se", "median", "response", "lower", "upper"):
         np.testing.assert_allclose([row[name] for row in rows], answer[name][:60], rtol=1e-7)
 
@@ -594,11 +598,60 @@ def test_kinds(case: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(answer["response"], expected, atol=(0.05 if draws else 2e-3) * scale)
 
 
+def columns_of_every_density(case: str) -> tuple[gg.GAM, dict[str, Any], Any]:
+    rng = np.random.default_rng(0)
+    x, z, noise = rng.uniform(0.0, 10.0, 400), rng.normal(size=400), 0.1 * rng.normal(size=400)
+    if case == "skewed":
+        x = np.exp(1.5 * rng.normal(size=400) + 2.0)
+        return gg.GAM(s("x", k=20)), {"x": x}, np.sin(2.0 * np.log(x)) + noise
+    if case == "clusters":
+        x = np.concatenate([z[:199], 100.0 + z[200:399], [-300.0, 1000.0]])
+        return gg.GAM(s("x", k=40)), {"x": x}, np.sin(3.0 * x) + noise
+    if case == "iterncgp":
+        gam = gg.GAM(s("x", k=8) + linear("z"), engine="iterncgp")
+        return gam, {"x": x[:200], "z": z[:200]}, (np.sin(x) + z + noise)[:200]
+    if case == "confounded":  # each is known far less than the sum of both is
+        terms = s("x") + linear("z") + s("x", "z", k=25)
+        return gg.GAM(terms), {"x": x, "z": z}, np.sin(x) + z + noise
+    if case == "many":
+        wide = {f"x{i}": rng.uniform(size=400) for i in range(8)}
+        terms = sum((s(name, k=8) for name in list(wide)[1:]), s("x0", k=8))
+        return gg.GAM(terms), wide, sum(np.sin(6.0 * v) for v in wide.values()) + noise
+    return gg.GAM(s("x", bs=case, k=20)), {"x": x}, np.sin(3.0 * x) + noise
+
+
+@pytest.mark.parametrize(
+    "case", ["skewed", "clusters", "iterncgp", "confounded", "many", "ou", "rw", "matern12"]
+)
+def test_standard_errors_hold_at_the_data(case: str, tmp_path: Path) -> None:
+    gam, data, y = columns_of_every_density(case)
+    gam.fit(data, y, max_iterations=15)
+    gg.serving.export(gam, tmp_path / "m.json")
+    model = scorer.load(tmp_path / "m.json")
+    _, se = gam.predict(data, "link", se=True, unconditional=False)
+    off = np.max(np.abs(scorer.predict(model, data)["se"] / se - 1.0))
+    assert off < 0.005
+    assert model["checked"]["se"] == pytest.approx(off, rel=1e-5)
+
+
+def test_standard_errors_that_tables_do_not_hold_are_warned_of(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.uniform(size=(400, 2)), columns=["x", "z"])
+    y = np.sin(6.0 * data["x"]) * np.cos(4.0 * data["z"]) + 0.1 * rng.normal(size=400)
+    gam = gg.GAM(te("x", "z", k=8)).fit(data, y, max_iterations=15)  # too few inducing inputs
+    with pytest.warns(gg.ResolutionWarning, match="standard errors .* off by up to"):
+        gg.serving.export(gam, tmp_path / "m.json")
+    assert json.loads((tmp_path / "m.json").read_text())["checked"]["se"] > 0.01
+
+
 @pytest.mark.parametrize("case", NO_TABLE)
 def test_responses_of_two_predictors_are_refused(case: str, tmp_path: Path) -> None:
     terms, family, response = CASES[case]
     data = responses()[response]
     gam = gg.GAM(terms, family).fit(rows_of_kinds(), data, max_iterations=2)
+    (frame,) = (f for name, f in gam.tables(error=0.01).items() if name == gam.names[0])
+    known = gam.effects(gam.names[0], frame.filter(list(rows_of_kinds())))
+    np.testing.assert_allclose(frame["estimate"], known["estimate"], rtol=1e-8, atol=1e-10)
     with pytest.raises(ValueError, match="depends on 2 predictors at once"):
         gg.serving.export(gam, tmp_path / "m.json")
 
@@ -653,6 +706,41 @@ def test_tables_and_edits_of_times(kind: str, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "family",
+    [
+        gg.families.Poisson("identity"),
+        gg.families.Gaussian("inverse"),
+        gg.families.Tweedie("identity"),
+        gg.families.Gamma("inverse"),
+        gg.families.Tweedie("sqrt"),
+        gg.families.Gamma("identity"),
+    ],
+    ids=lambda f: f"{f.name} {f.link}",
+)
+def test_links_of_positive_means_hold_in_any_unit(family: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(size=300), "o": 0.0})
+    mean = 1e3 * (3.0 + np.sin(6.0 * data["x"]))
+    y = rng.poisson(mean) if family.name == "poisson" else rng.gamma(9.0, mean / 9.0)
+    gam = gg.GAM(s("x", k=6), family, offset="o").fit(data, y, max_iterations=4)
+    far = np.linspace(-3.0, 3.0, 7) * np.ptp(gam.predict(data, "link"))  # where the mean is bent
+    new = pd.concat([data.head(20), pd.DataFrame({"x": 0.5, "o": far})], ignore_index=True)
+    case = written(tmp_path, gam, new)
+    known, sizes = np.asarray(gam.predict(new, unconditional=False)), gam.predict(data)
+    off = np.abs(case.answer["response"] - known)
+    assert np.max(off[:20]) < 2e-3 * np.ptp(sizes)
+    assert np.max(off / known) < 0.02
+    case.check(by_sqlite(case))
+    case.check(by_duckdb(case))
+    assert json.loads((tmp_path / "m.json").read_text())["checked"]["response"] < 2e-3
+    edited = gam.edit("s(x)", cap=(-1e9, 1e9), reason="none")
+    np.testing.assert_allclose(edited.predict(new), case.answer["median"])
+    if shutil.which("node") is not None:
+        median = [row["median"] for row in by_javascript(tmp_path, new)]
+        np.testing.assert_allclose(median, case.answer["median"], rtol=1e-7)
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 
@@ -695,6 +783,7 @@ def test_files_are_as_the_schema_says(gam: gg.GAM, folder: Path, tmp_path: Path)
         lambda term: term["values"].__setitem__(0, [float("nan")]),
         lambda term: term["values"].__setitem__(0, ["a"]),
         lambda term: term["roots"][0].pop(),
+        lambda term: term["left"].append([1.0]),
         lambda term: term.pop("axes"),
     ],
 )

@@ -106,6 +106,10 @@ const gpflowGamScorer = (() => {
   }
 
   function inverse(link, f) {
+    if (link.unit) { // on the other side of which the mean goes on positive
+      const t = Math.max(1 - f / link.unit, 0), k = link.bend;
+      f = Math.max(f, link.unit) * (k === null ? Math.exp(-t) : (1 + k * t) ** (-1 / k));
+    }
     if (link.name !== "table") return LINKS[link.name](f);
     const k = link.predictor;
     const axis = { column: 0, knots: k, size: k.length, period: null };
@@ -129,7 +133,7 @@ const gpflowGamScorer = (() => {
     const mean = [...model.constant];
     for (const name of model.offset.columns) mean[0] += model.offset.factor * columns[name];
     const root = mean.map(() => new Float64Array(model.rank));
-    const terms = {};
+    const left = mean.map(() => 0), terms = {};
     for (const term of model.terms) {
       let times = 1;
       if (term.by !== null) {
@@ -141,15 +145,20 @@ const gpflowGamScorer = (() => {
       part.forEach((value, l) => (mean[l] += value));
       terms[term.name] = part.length === 1 ? part[0] : part;
       if (term.roots === null) continue;
+      const own = mean.map(() => 0);
       for (const [p, w] of corners(term.root_axes, columns))
-        term.roots.forEach((rows, l) => rows[p].forEach((v, r) => (root[l][r] += times * w * v)));
+        term.roots.forEach((rows, l) => {
+          rows[p].forEach((v, r) => (root[l][r] += times * w * v));
+          own[l] += w * (term.left[l][p] ?? 0);
+        });
+      own.forEach((v, l) => (left[l] += times * times * Math.max(v, 0)));
     }
     const single = mean.length === 1;
     const result = { predictor: single ? mean[0] : mean, terms };
     const softly = model.link.name === "softmax";
     result.median = softly ? softmax(mean) : inverse(model.link, mean[0]);
     if (!model.rank) return result;
-    const se = root.map((r) => Math.sqrt(r.reduce((s, v) => s + v * v, 0)));
+    const se = root.map((r, l) => Math.sqrt(r.reduce((s, v) => s + v * v, left[l])));
     result.se = single ? se[0] : se;
     if (softly) return result;
     const values = NODES.map((z) => inverse(model.link, mean[0] + z * se[0]));

@@ -61,8 +61,10 @@ def load(path: Any) -> dict[str, Any]:
             _check(term["axes"], term["values"], len(model["constant"]))
             if term["roots"] is not None:
                 term["roots"] = [_padded(rows, model["rank"]) for rows in term["roots"]]
+                term["left"] = _padded(term["left"], len(term["roots"][0]))
                 for root in term["roots"]:
                     _check(term["root_axes"], root, model["rank"])
+                _check(term["root_axes"], term["left"].T, len(model["constant"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} holds broken tables ({error!r}).") from None
     return model
@@ -125,7 +127,7 @@ def _predict(model: Any, columns: dict[str, Any], level: float) -> dict[str, Any
     mean = np.tile(np.array(model["constant"], float), (number, 1))
     for name in model["offset"]["columns"]:
         mean[:, 0] += model["offset"]["factor"] * columns[name]
-    terms, root = {}, None
+    terms, root, left = {}, None, np.zeros((number, L))
     for term in model["terms"]:
         times = _multiplier(term["by"], columns, number)
         part = times[:, None] * _interpolated(term["axes"], term["values"], columns, number)
@@ -133,9 +135,11 @@ def _predict(model: Any, columns: dict[str, Any], level: float) -> dict[str, Any
         terms[term["name"]] = part[:, 0] if L == 1 else part
         for q, rows in enumerate(term["roots"] or []):
             root = np.zeros((L, number, model["rank"])) if root is None else root
-            table = _padded(rows, model["rank"])
-            root[q] += times[:, None] * _interpolated(term["root_axes"], table, columns, number)
-    se = None if root is None else np.sqrt(np.sum(np.square(root), axis=2)).T
+            table = np.c_[_padded(rows, model["rank"]), _padded(term["left"], len(rows))[q]]
+            part = times[:, None] * _interpolated(term["root_axes"], table, columns, number)
+            root[q] += part[:, :-1]
+            left[:, q] += np.maximum(times * part[:, -1], 0.0)
+    se = None if root is None else np.sqrt(np.sum(np.square(root), axis=2).T + left)
     result = _responses(model["link"], mean, se, level)
     result["predictor"] = mean[:, 0] if L == 1 else mean
     if se is not None:
@@ -232,18 +236,23 @@ def _responses(link: Any, mean: Any, se: Any, level: float) -> dict[str, Any]:
             result["response"] = sum(draws) / (2 * number)
         return result
     f = mean[:, 0]
-    result = {"median": _inverse(link, f)}
+    result = {"median": inverse(link, f)}
     if se is not None:
-        values = [_inverse(link, f + se[:, 0] * z) for z in _NODES]
+        values = [inverse(link, f + se[:, 0] * z) for z in _NODES]
         result["response"] = sum(w * v for w, v in zip(_WEIGHTS, values)) / math.sqrt(2.0 * math.pi)
         if result["median"].ndim == 1:
             half = statistics.NormalDist().inv_cdf(0.5 + 0.5 * level) * se[:, 0]
-            ends = [_inverse(link, f + sign * half) for sign in (-1.0, 1.0)]
+            ends = [inverse(link, f + sign * half) for sign in (-1.0, 1.0)]
             result["lower"], result["upper"] = np.minimum(*ends), np.maximum(*ends)
     return result
 
 
-def _inverse(link: Any, f: Any) -> Any:
+def inverse(link: Any, f: Any) -> Any:
+    """The response at a predictor [N]: [N], or [N, C] of a table of several columns."""
+    if link.get("unit") is not None:  # on the other side of which the mean goes on positive
+        t, k = np.maximum(1.0 - f / link["unit"], 0.0), link["bend"]
+        f = np.maximum(f, link["unit"])
+        f = f * (np.exp(-t) if k is None else np.power(1.0 + k * t, -1.0 / k))
     if link["name"] != "table":
         return LINKS[link["name"]](f)
     table = np.array(link["response"])

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 from scipy import special
+from scipy.spatial import cKDTree
 from scipy.stats import norm
 from sklearn.isotonic import isotonic_regression
 
 from ..errors import check_choice
+from ..likelihoods import MeanLink
+from ..threads import one_blas_thread
 from ..version import __version__
 from . import scorer
 from .components.plan import Component, Margin
-from .effects import effect, joint_moments, transformed
+from .effects import effect, transformed
 from .effects.effect import stacked_frame
 from .effects.posterior import pivoted_root
+from .families.base import base_of, number
 from .fits import FittedGAM
 from .fits.specification import Specification
 from .frames.encoding import (
@@ -41,10 +47,10 @@ ERROR = 1e-4
 """Default of the interpolation's error, against an effect's range over the data."""
 _START, _ROUNDS = 17, 12  # knots of an axis at first, and rounds to refine
 _MOST = {1: 1000, 2: 150}  # knots of an axis at most, by the number of axes of numbers
-_ROOT_ERROR = 0.001  # of standard errors between knots, against the usual one
-_ROOT_POINTS = {1: 129, 2: 25}  # of an axis within the data, of which the fewest that do are taken
-_MOST_ROOTS = 3000  # points of all terms whose joint covariance is factorised
-_TRUNCATED = 1e-9  # variance that is left out, against the largest
+_ROOT_ERROR = 0.004  # of standard errors between points, of all terms together
+_MOST_ROOTS = 4000  # points of all terms, whose joint covariance is factorised
+_NEAR = 1000  # rows at which tables are compared with the fit
+_ROWS = 600  # points whose joint covariance is formed at once where points are chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +91,15 @@ def check_columns(spec: Specification, holder: str) -> None:
             f"gam: {summed} is a sum over lags or arrays, which no {holder} holds; leave the term "
             "out, or predict in Python."
         )
+
+
+class Roots(NamedTuple):
+    """Rows whose sums over terms have the predictor's variance, but for what each has alone."""
+
+    axes: list[list[Axis]]  # of each component
+    rows: list[AnyNDArray]  # [L, K, R]
+    left: list[AnyNDArray]  # variances between inducing inputs, which terms have alone, [L, K]
+    rank: int  # R
 
 
 Values = Callable[[Sequence[AnyNDArray]], AnyNDArray]
@@ -218,77 +233,134 @@ class Tables:
 
     # --- joint uncertainty -----------------------------------------------------------------------
 
-    def roots(self) -> tuple[list[list[Axis]], list[AnyNDArray], int] | None:
-        """Axes of each component, the constant's first, and roots [L, K, R]; None if too many."""
-        # a row of a root is a point's: weighted sums of rows have the predictor's variance for
-        # their squared norm
+    @one_blas_thread()
+    def roots(self) -> Roots | None:
+        """Standard errors of all terms, the constants first; None if they take too many points."""
         every = [*self.constants, *self.components]
-        axes = [self._root_axes(c) for c in every]
-        if sum(np.prod([len(a.points) for a in each], dtype=int) for each in axes) > _MOST_ROOTS:
+        most = _MOST_ROOTS // len(every)
+        axes = [self._root_axes(c, most) for c in every]
+        rows = [np.array(list(itertools.product(*(a.points for a in each)))) for each in axes]
+        if sum(map(len, rows)) > _MOST_ROOTS:
             return None
-        covariance, ends = self._covariance(every, axes)
-        roots = [pivoted_root(one, _TRUNCATED) for one in covariance]
+        covariance, left = self._covariance(every, rows)
+        roots = [pivoted_root(one) for one in covariance]
         rank = max(r.shape[1] for r in roots)
         whole = np.stack([np.pad(r, ((0, 0), (0, rank - r.shape[1]))) for r in roots])
-        return axes, np.split(whole, ends, axis=1), rank
+        ends = np.cumsum([len(r) for r in rows])[:-1]
+        return Roots(axes, np.split(whole, ends, axis=1), np.split(left, ends, axis=1), rank)
 
     def _covariance(
-        self, components: Sequence[Component], axes: Sequence[Sequence[Axis]]
+        self, components: Sequence[Component], rows: Sequence[AnyNDArray]
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """Covariance of components at all points of their axes, [L, K, K], and where each ends."""
-        fit, blocks, enters = self.fit, [], []
-        for component, each in zip(components, axes):
-            rows = np.array(list(itertools.product(*(a.points for a in each))))
-            X = component.full(rows.reshape(len(rows), -1), fit.spec.encoder.width)
+        """Covariance of components at points, [L, K, K]; variances of each for itself, [L, K]."""
+        fit, L = self.fit, self.fit.num_predictors
+        blocks, enters = [], []
+        for component, points in zip(components, rows):
+            X = component.full(points.reshape(len(points), -1), fit.spec.encoder.width)
             blocks.append((component.name, X))
-            entered = np.isin(
-                range(fit.num_predictors), component.predictors_of(fit.num_predictors)
-            )
+            entered = np.isin(range(L), component.predictors_of(L))
             enters.append(np.repeat(entered[:, None], len(X), axis=1))
-        _, covariance = joint_moments(fit, blocks, unconditional=False)
-        there = np.concatenate(enters, axis=1)
-        ends = np.cumsum([len(X) for _, X in blocks])[:-1]
-        return covariance * (there[:, :, None] & there[:, None, :]), ends
+        if (moments := fit.known_moments) is None:
+            _, prior, h = map(np.asarray, fit.posterior.joint_parts(dict(blocks)))
+            covariance, left = prior - h @ h.swapaxes(1, 2), np.zeros(prior.shape[1])
+        else:
+            parts = moments.joint_parts(blocks, [moments.tangents(name, X) for name, X in blocks])
+            covariance, left = parts.inner, parts.open
+        square, there = fit.units[0][:, None] ** 2, np.concatenate(enters, axis=1)
+        covariance = square[..., None] * covariance
+        return covariance * (there[:, :, None] & there[:, None, :]), square * left * there
 
-    def _root_axes(self, component: Component) -> list[Axis]:
-        """The fewest even points between which standard errors are right."""
+    def _root_axes(self, component: Component, most: int) -> list[Axis]:
+        """So many points at most, between which straight lines give the standard errors."""
         axes = [self._axis(component, m) for m in component.margins]
         free = [i for i, axis in enumerate(axes) if axis.levels is None]
-        if not free or component.form == "line":
+        if component.form == "line":
             return axes
-        number = _ROOT_POINTS[len(free)]
-        for i in free:
-            axes[i] = dataclasses.replace(axes[i], points=self._even(component, axes[i], i, number))
-        shape = [len(a.points) for a in axes]
-        first = [
-            a if i in free else dataclasses.replace(a, points=a.points[:1])
-            for i, a in enumerate(axes)
-        ]
-        covariance, _ = self._covariance(
-            [*self.constants, component], [*([] for _ in self.constants), first]
-        )
-        if self.constants:  # which a component may be nearly the negative of
-            alone = covariance[:, 1:, 1:] + covariance[:, :1, 1:] + covariance[:, 1:, :1]
-            covariance = alone + covariance[:, :1, :1]
-        for stride in (16, 8, 4, 2):
-            if any((shape[i] - 1) % stride for i in free):
-                continue
-            if _interpolates(covariance, [shape[i] for i in free], stride):
-                for i in free:
-                    axes[i] = dataclasses.replace(axes[i], points=axes[i].points[::stride])
-                break
+        if len(axes) == len(free) == 1:  # at inducing inputs rough functions have kinks
+            points = axes[0].points
+            kinks = np.clip(np.ravel(component.inducing), points[0], points[-1])
+            axes[0] = dataclasses.replace(axes[0], points=np.union1d(points, kinks))
+        levels = math.prod(len(a.points) for a in axes if a.levels is not None)
+        each = int((most / levels) ** (1.0 / max(len(free), 1)))
+        curved = [m for c in self.components if c.form != "line" for m in c.margins]
+        numeric = sum(m.kind != "levels" for m in curved)
+        allowed = _ROOT_ERROR / max(numeric, 1) ** 0.5  # as errors of terms add up
+        done = {i: np.zeros(0) for i in free}
+        for _, i in itertools.product(range(_ROUNDS), free):
+            knots = axes[i].points
+            new = np.flatnonzero(~np.isin(knots[:-1], done[i]))
+            off = self._errors(component, axes, i, new) / allowed
+            done[i] = np.append(done[i], knots[new[off <= 1.0]])
+            worst = new[np.argsort(-off)][: np.count_nonzero(off > 1.0)]
+            split = worst[: max(each - len(knots), 0)]
+            points = np.sort(np.append(knots, 0.5 * (knots[split] + knots[split + 1])))
+            axes[i] = dataclasses.replace(axes[i], points=points)
         return axes
 
-    def _even(self, component: Component, axis: Axis, place: int, number: int) -> AnyNDArray:
-        least, most = float(axis.points[0]), float(axis.points[-1])
-        if axis.period is not None or number == _ROOT_POINTS[2]:
-            return np.linspace(least, most, number)
-        low, high = component.margins[place].ends
-        step = ((high - low) or 1.0) / (number - 1)
-        before, after = (
-            int(np.ceil(d / step / 16 - 1e-9)) * 16 for d in (low - least, most - high)
-        )
-        return low + step * np.arange(-before, number + after)
+    def _errors(
+        self, component: Component, axes: Sequence[Axis], i: int, lows: AnyNDArray
+    ) -> AnyNDArray:
+        """Errors of standard errors between a point of an axis and the next, as shares of them."""
+        knots, beyond = axes[i].points, _beyond(axes[i].points, component.margins[i].ends)
+        shares = np.array([0.25, 0.5, 0.75] if len(axes) == 1 else [0.5])
+        few = [1 if a.levels is None else -(-len(a.points) // 4) for a in axes]
+        others = [a.points[: 1 if j == i else None : few[j]] for j, a in enumerate(axes)]
+        along = np.array(list(itertools.product(*others)))
+        at = np.append([0.0, 1.0], shares)
+        errors, size = np.zeros(len(lows)), max(1, _ROWS // (len(at) * len(along)))
+        to = np.stack([1.0 - shares, shares, *-np.eye(len(shares))], axis=1)  # less what is there
+        for begin in range(0, len(lows), size):
+            low = knots[span := lows[begin : begin + size]]
+            rows = np.tile(along, (len(at), len(span), 1, 1))
+            rows[..., i] = (low + at[:, None] * (knots[span + 1] - low))[..., None]
+            covariance, left = self._covariance([component], [rows.reshape(-1, len(axes))])
+            shape = (-1, len(at), len(span) * len(along))
+            each = np.einsum("lanbn->nlab", covariance.reshape(*shape, *shape[1:]))
+            left = left.reshape(shape).transpose(2, 0, 1)
+            variance = self._variances(component, rows[2:].reshape(-1, len(axes)))
+            variance = variance.reshape(len(shares), shape[2], -1).transpose(1, 2, 0)
+            far = np.repeat(beyond[span], len(along))[:, None, None]
+            own = (np.einsum("nlaa->nla", each) + left)[..., 2:]
+            variance = np.where(far, np.maximum(variance, own), variance)
+            # a component that is off by e moves the predictor's standard error by sd(e) at most:
+            # its own one may be far larger, and other terms take it back
+            off = np.sqrt(np.maximum(np.einsum("sa,nlab,sb->nls", to, each, to), 0.0) / variance)
+            off += 0.5 * np.abs(left @ to.T) / variance
+            errors[begin : begin + size] = off.reshape(len(span), -1).max(axis=1)
+        return errors / np.where(beyond[lows], 3.0, 1.0)
+
+    def _variances(self, component: Component, points: AnyNDArray) -> AnyNDArray:
+        """The predictors' variances at rows near points of a component, by its variable at one."""
+        X, _, variance = self.near
+        times = np.square(component.multiplier(X))
+        if not times.any():  # a rare level
+            times = np.ones(len(X))
+        X, variance = X[times > 0.0], variance[times > 0.0] / times[times > 0.0, None]
+        columns = [m.column for m in component.margins]
+        scale = X[:, columns].std(axis=0)
+        scale[scale == 0.0] = 1.0
+        _, nearest = cKDTree(X[:, columns] / scale).query(points / scale)
+        return np.maximum(variance[nearest], 1e-300)
+
+    @functools.cached_property
+    def near(self) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+        """Rows of the data, or between their ends, and means and variances of predictors there."""
+        fit, rng = self.fit, np.random.default_rng(0)
+        if fit.data.available:
+            X = fit.X[rng.permutation(len(fit.X))[:_NEAR]]
+        else:
+            X = np.zeros((_NEAR, fit.spec.encoder.width))
+            columns = self._columns()
+            for x, reader in zip(X.T, self.readers):
+                about = columns.get(str(reader.name))
+                if isinstance(reader, LevelColumn):
+                    x[:] = rng.integers(len(reader.levels), size=_NEAR)
+                elif about is not None:
+                    low, high = about["range"] or (0.0, 1.0)
+                    x[:] = rng.uniform(low, high, size=_NEAR)
+        mean, variance = fit.predict_link(X)
+        factor, shift = fit.units
+        return X, shift + factor * np.asarray(mean), factor**2 * np.asarray(variance)
 
     # --- as people read them ---------------------------------------------------------------------
 
@@ -300,8 +372,8 @@ class Tables:
     ) -> dict[str, pd.DataFrame]:
         """As :meth:`gpflow_gam.GAM.tables` returns them."""
         check_choice("scale", scale, ("link", "response"))
-        link = self.link()["name"]
-        if scale == "response" and link not in ("identity", "log", "logit"):
+        link = self.link()["name"] if scale == "response" else "identity"
+        if link not in ("identity", "log", "logit"):
             raise ValueError(
                 f"scale: under the link {link} an effect alone has no response; under log it is a "
                 "factor, under logit an odds ratio. Pass scale='link', or call "
@@ -317,7 +389,7 @@ class Tables:
             if not known:
                 what = "a finite number" if levels is None else f"one of the levels {list(levels)}"
                 raise ValueError(f"base: {column!r} must be {what}; got {value!r}.")
-        fun = np.exp if scale == "response" and link != "identity" else None
+        fun = np.exp if link != "identity" else None
         frames = {c.name: self._frame(c, base, level) for c in self.components}
         return {name: transformed(frame, fun) for name, frame in frames.items()}
 
@@ -394,7 +466,7 @@ class Tables:
             },
             "link": self.link(),
             "error": self.error,
-            "rank": 0 if roots is None else roots[2],
+            "rank": 0 if roots is None else roots.rank,
             "terms": terms,
         }
 
@@ -403,7 +475,7 @@ class Tables:
         component: Component,
         axes: Sequence[Axis],
         values: AnyNDArray,
-        roots: Any,
+        roots: Roots | None,
         place: int,
     ) -> dict[str, Any]:
         by = None
@@ -417,10 +489,12 @@ class Tables:
             "values": values.tolist(),
             "root_axes": None,
             "roots": None,
+            "left": None,
         }
         if roots is not None:
-            entry["root_axes"] = [axis.to_json() for axis in roots[0][place]]
-            entry["roots"] = [[_short(row) for row in rows] for rows in roots[1][place]]
+            entry["root_axes"] = [axis.to_json() for axis in roots.axes[place]]
+            entry["roots"] = [[_short(row) for row in rows] for rows in roots.rows[place]]
+            entry["left"] = [_short(row) for row in roots.left[place]]
         return entry
 
     def _columns(self) -> dict[str, dict[str, Any]]:
@@ -474,15 +548,21 @@ class Tables:
                     f"tables: the response of family {fit.spec.family.name!r} depends on "
                     f"{L} predictors at once, which tables do not hold; export a SavedModel."
                 )
-        for name, function in scorer.LINKS.items():
-            known = function(f)[:, None]
-            if given.shape == known.shape and np.allclose(given, known, rtol=1e-9, atol=1e-12):
-                return {"name": name}
+        known: list[dict[str, Any]] = [{"name": name} for name in scorer.LINKS]
+        base = base_of(fit.likelihood, MeanLink)
+        if isinstance(base, MeanLink) and base.link != "log":
+            f, bend = number(base.unit) * f, None if base.bend is None else number(base.bend)
+            given = response(np.column_stack([f, others[:, 1:]]))
+            known = [{"name": base.link, "unit": number(base.unit), "bend": bend}]
+        for link in known:
+            there = scorer.inverse(link, f)[:, None]
+            if given.shape == there.shape and np.allclose(given, there, rtol=1e-9, atol=1e-12):
+                return link
         centre = (
             np.ravel(fit.constant_of(fit.spec.components[0]))[0] if fit.spec.components else 0.0
         )
-        scale = float(np.ravel(factor)[0])
-        wide = centre + scale * np.linspace(-30.0, 30.0, 4001)
+        half = max(30.0 * float(np.ravel(factor)[0]), 3.0 * sum(self.ranges.values()))
+        wide = centre + half * np.linspace(-1.0, 1.0, 4001)
         table = response(np.column_stack([wide, np.zeros((len(wide), L - 1))]))
         return {"name": "table", "predictor": wide.tolist(), "response": table.tolist()}
 
@@ -523,25 +603,14 @@ def _refined(
     low, high = np.repeat(moved[:-1], 3, axis=0), np.repeat(moved[1:], 3, axis=0)
     share = np.tile(shares, len(steps)).reshape(-1, *[1] * (moved.ndim - 1))
     off = np.abs(low + share * (high - low) - true).reshape(len(steps), -1).max(axis=1)
-    beyond = (knots[1:] <= ends[0]) | (knots[:-1] >= ends[1])
-    split = np.flatnonzero(off > np.where(beyond, 10.0, 1.0) * tolerance)[: most - len(knots)]
+    allowed = np.where(_beyond(knots, ends), 10.0, 1.0) * tolerance
+    split = np.flatnonzero(off > allowed)[: most - len(knots)]
     return np.sort(np.concatenate([knots, knots[split] + 0.5 * steps[split]]))
 
 
-def _interpolates(covariance: AnyNDArray, shape: Sequence[int], stride: int) -> bool:
-    """Whether rows at every so many points give the variances at all of them, in between too."""
-    weights = np.ones((1, 1))
-    for size in shape:
-        kept = np.arange(0, size, stride)
-        hat = np.array([np.interp(np.arange(size), kept, e) for e in np.eye(len(kept))]).T
-        whole = np.zeros((size, size))
-        whole[:, kept] = hat
-        weights = np.kron(weights, whole)
-    variance = np.diagonal(covariance, axis1=1, axis2=2)
-    there = np.einsum("nk,lkm,nm->ln", weights, covariance, weights, optimize=True)
-    off = np.abs(np.sqrt(np.maximum(there, 0.0)) - np.sqrt(np.maximum(variance, 0.0)))
-    usual = np.sqrt(np.maximum(np.median(variance, axis=1, keepdims=True), 0.0))
-    return bool(np.all(off <= _ROOT_ERROR * usual))
+def _beyond(knots: AnyNDArray, ends: tuple[float, float]) -> AnyNDArray:
+    """Which intervals between knots are beyond the data."""
+    return (knots[1:] <= ends[0]) | (knots[:-1] >= ends[1])
 
 
 def _short(row: AnyNDArray) -> list[float]:

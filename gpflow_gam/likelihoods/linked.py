@@ -80,6 +80,16 @@ class MeanLink(ScalarLikelihood):
         """The unit in which the predictor of the mean is measured."""
         return float(self.size.numpy()) if self.varying else 1.0
 
+    @property
+    def bend(self) -> TensorType | None:
+        """
+        k beyond the unit, where ``t = 1 - f / unit > 0`` and ``unit (1 + k t)^(-1 / k)`` stands in
+        the place of f, a scalar; None of ``unit exp(-t)``.
+        """
+        if self.link == "inverse" or isinstance(self.base, MeanGamma):
+            return 1.0
+        return self.base.power - 1.0 if isinstance(self.base, Tweedie) else None
+
     def log_mean(self, F: TensorType) -> tf.Tensor:
         """The logarithm of the mean at predictors F [...]."""
         F = tf.convert_to_tensor(F)
@@ -89,19 +99,13 @@ class MeanLink(ScalarLikelihood):
             return F
         unit = tf.cast(self.unit.unconstrained_variable, F.dtype)  # which it is, without detours
         ratio = F / unit
-        inside = ratio >= 1.0
+        inside, k = ratio >= 1.0, self.bend
         log = tf.math.log(tf.where(inside, ratio, tf.ones_like(ratio)))
-        turned = tf.math.log(tf.where(inside, tf.ones_like(ratio), 2.0 - ratio))
-        if self.link == "inverse":
-            return tf.where(inside, -log, turned) - tf.math.log(unit)
-        below = ratio - 1.0
-        if isinstance(self.base, MeanGamma):
-            below = -turned
-        elif isinstance(self.base, Tweedie):
-            k = tf.cast(self.base.power, F.dtype) - 1.0
-            below = -tf.math.log1p(k * tf.where(inside, tf.zeros_like(ratio), 1.0 - ratio)) / k
-        power = 2.0 if self.link == "sqrt" else 1.0
-        return power * (tf.where(inside, log, below) + tf.math.log(unit))
+        beyond = tf.where(inside, tf.zeros_like(ratio), 1.0 - ratio)
+        if k is not None:
+            k = tf.cast(k, F.dtype)
+            beyond = tf.math.log1p(k * beyond) / k
+        return (tf.where(inside, log, -beyond) + tf.math.log(unit)) / POWERS[self.link]
 
     def level(self, mean: float) -> float:
         """

@@ -54,6 +54,7 @@ class Input:
     fill: Any = None  # stands in for a missing value; None where none may be missing
     levels: tuple[Any, ...] = ()
     time: str = ""  # the kind of times that are days in it
+    range: tuple[Any, Any] | None = None  # least and greatest value in the fit, where known
 
     @property
     def codes(self) -> dict[Any, int]:
@@ -424,7 +425,11 @@ class GAMServable(Servable):
                 "gam: it reads no column, so that no request would say for how many rows; its "
                 "prediction is one number, gam.predict(data)[0]."
             )
-        arguments = argument_names(columns)
+        arguments, keys = argument_names(columns), list(self._columns)
+        self._ends: dict[Column, tuple[float, float]] = {}
+        for m in (m for c in spec.components for m in c.margins if m.kind != "levels"):
+            low, high = self._ends.get(keys[m.column][0], m.ends)
+            self._ends[keys[m.column][0]] = min(low, m.ends[0]), max(high, m.ends[1])
         inputs = {c: self._input(c, arguments[c]) for c in columns}
         text = {c for c, i in inputs.items() if i.dtype == tf.string}
         for name in names:
@@ -457,7 +462,8 @@ class GAMServable(Servable):
         self.is_matrix = plain and all(isinstance(c, int) for c in columns)
         if self.is_matrix:
             width = 1 + max(c for c in columns if isinstance(c, int))
-            self.inputs = (Input("inputs", tf.float64, (None, width)),)
+            ends = tuple(zip(*(self._ends.get(c, (0.0, 1.0)) for c in range(width))))
+            self.inputs = (Input("inputs", tf.float64, (None, width), range=(ends[0], ends[1])),)
 
     def _input(self, column: Column, name: str) -> Input:
         levels, number = (self._readers.get((column, kind)) for kind in ("level", "number"))
@@ -465,7 +471,8 @@ class GAMServable(Servable):
         check_levels(column, known)
         dtype = _input_dtype(column, known) if known and number is None else tf.float64
         time = number.time if isinstance(number, NumericColumn) else ""
-        return Input(name, dtype, (None,), column, self._fills.get(column), known, time)
+        fill, ends = self._fills.get(column), self._ends.get(column)
+        return Input(name, dtype, (None,), column, fill, known, time, ends)
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         if self.is_matrix:

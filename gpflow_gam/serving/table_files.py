@@ -18,14 +18,13 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ..archive import replacing
-from ..errors import imported
+from ..errors import ResolutionWarning, imported, warn_caller
 from ..gam import GAM, scorer
-from ..gam.frames.encoding import LevelColumn
 from ..gam.tables import EditedGAM, Tables, coded
 from .servable import check_levels, unused
 
 Model = Mapping[str, Any]
-_CHECKED = 1000  # random rows at which a file is compared with the fit
+LARGEST_SE = 0.01  # error of standard errors at the data, as a share of them, without a warning
 _SCORERS = ("scorer.py", "scorer.js")
 _INPUT_ROWS = 200  # rows that a scoring sheet has formulas for
 
@@ -86,24 +85,28 @@ def write_scorers(folder: Path) -> None:
 
 
 def _checked(tables: Tables, model: Model) -> dict[str, float]:
-    """How far predictions from the tables are from the fit's, at random rows near the data."""
-    fit, rng = tables.fit, np.random.default_rng(0)
-    X = np.zeros((_CHECKED, fit.spec.encoder.width))
-    for x, reader in zip(X.T, tables.readers):
-        about = model["columns"].get(str(reader.name))
-        if isinstance(reader, LevelColumn):
-            x[:] = rng.integers(len(reader.levels), size=_CHECKED)
-        elif about is not None:
-            low, high = about["range"] or (0.0, 1.0)
-            x[:] = rng.uniform(low, high, size=_CHECKED)
-    answer = scorer.scored(model, coded(model, fit.spec.encoder, X))
-    mean, variance = fit.predict_link(X)
+    """How far predictions from the tables are from the fit's, at rows of the data."""
+    fit, (X, mean, variance) = tables.fit, tables.near
     factor, shift = fit.units
-    mean, se = shift + factor * np.asarray(mean), factor * np.sqrt(np.asarray(variance))
+    answer = scorer.scored(model, coded(model, fit.spec.encoder, X))
     off = np.abs(answer["predictor"].reshape(mean.shape) - mean).max()
-    result = {"rows": _CHECKED, "predictor": float(off)}
+    response = fit.spec.family.mean(fit.likelihood, (mean - shift) / factor)
+    of_response = np.abs(answer["median"].reshape(response.shape) - response).max()
+    result = {"rows": len(X), "predictor": float(off)}
+    result["response"] = float(of_response / np.abs(response).max())
     if "se" in answer:
-        result["se"] = float(np.abs(answer["se"].reshape(se.shape) - se).max() / se.max())
+        se = np.sqrt(variance)
+        there = answer["se"].reshape(se.shape)
+        result["se"] = float(
+            np.abs(there / np.maximum(se, 1e-300) - 1.0)[se > 0.0].max(initial=0.0)
+        )
+        if result["se"] > LARGEST_SE:
+            warn_caller(
+                f"model: standard errors and intervals in the file are off by up to "
+                f"{100 * result['se']:.2g} % at rows of the data; export a SavedModel or ONNX, "
+                "where they are exact.",
+                ResolutionWarning,
+            )
     return result
 
 
@@ -219,6 +222,12 @@ class _Formulas(abc.ABC):
             )
             return [f"1.0 / ({' + '.join(f'exp({r})' for r in each)})" for each in ratios]
         f = predictors[0]
+        if (unit := self.model["link"].get("unit")) is not None:
+            k, most = self.model["link"]["bend"], 1e300
+            f, t = self.within(f, unit, most), f"(1.0 - {f} / {unit!r})"
+            t = self.within(t, 0.0, most if k == 1.0 else 700.0)
+            curve = f"exp(-({t}))" if k is None else f"power(1.0 + {k!r} * {t}, {-1.0 / k!r})"
+            f = f"({f} * {curve})"
         f = self.within(f, *self.bounds[link]) if link in self.bounds else f
         return [self.links[link].format(f=f)] if link in self.links else None
 
@@ -544,7 +553,7 @@ _PMML_LINKS = {"identity": "none", "log": "exp"} | {
 def _pmml(model: Model) -> bytes:
     """A regression of derived fields, one for each term."""
     link = model["link"]["name"]
-    if len(model["constant"]) > 1 or link not in _PMML_LINKS:
+    if len(model["constant"]) > 1 or link not in _PMML_LINKS or "unit" in model["link"]:
         raise ValueError(
             f"model: PMML has no regression for family {model['family']!r}; export JSON or SQL."
         )
