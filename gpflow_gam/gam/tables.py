@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 from scipy.stats import norm
 from sklearn.isotonic import isotonic_regression
 
-from ..errors import check_choice
+from ..errors import ResolutionWarning, check_choice, warn_caller
 from ..likelihoods import MeanLink
 from ..threads import one_blas_thread
 from ..version import __version__
@@ -49,6 +49,7 @@ _START, _ROUNDS = 17, 12  # knots of an axis at first, and rounds to refine
 _MOST = {1: 1000, 2: 150}  # knots of an axis at most, by the number of axes of numbers
 _ROOT_ERROR = 0.004  # of standard errors between points, of all terms together
 _MOST_ROOTS = 4000  # points of all terms, whose joint covariance is factorised
+_LARGEST_SE = 0.01  # error of standard errors, as a share of them, without a warning
 _NEAR = 1000  # rows at which tables are compared with the fit
 _ROWS = 600  # points whose joint covariance is formed at once where points are chosen
 
@@ -469,6 +470,29 @@ class Tables:
             "rank": 0 if roots is None else roots.rank,
             "terms": terms,
         }
+
+    def checked(self, model: Mapping[str, Any]) -> dict[str, float]:
+        """How far predictions from a document are from the fit's, at rows of the data."""
+        fit, (X, mean, variance) = self.fit, self.near
+        factor, shift = fit.units
+        answer = scorer.scored(model, coded(model, fit.spec.encoder, X))
+        off = np.abs(answer["predictor"].reshape(mean.shape) - mean).max()
+        response = fit.spec.family.mean(fit.likelihood, (mean - shift) / factor)
+        of_response = np.abs(answer["median"].reshape(response.shape) - response).max()
+        result = {"rows": len(X), "predictor": float(off)}
+        result["response"] = float(of_response / np.abs(response).max())
+        if "se" in answer:
+            se, there = np.sqrt(variance), answer["se"].reshape(variance.shape)
+            shares = np.abs(there / np.maximum(se, 1e-300) - 1.0)[se > 0.0]
+            result["se"] = float(shares.max(initial=0.0))
+            if result["se"] > _LARGEST_SE:
+                warn_caller(
+                    f"model: standard errors and intervals in the file are off by up to "
+                    f"{100 * result['se']:.2g} % at rows of the data; export a SavedModel or "
+                    "ONNX, where they are exact.",
+                    ResolutionWarning,
+                )
+        return result
 
     def _entry(
         self,

@@ -18,13 +18,12 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ..archive import replacing
-from ..errors import ResolutionWarning, imported, warn_caller
+from ..errors import imported
 from ..gam import GAM, scorer
-from ..gam.tables import EditedGAM, Tables, coded
+from ..gam.tables import EditedGAM, Tables
 from .servable import check_levels, unused
 
 Model = Mapping[str, Any]
-LARGEST_SE = 0.01  # error of standard errors at the data, as a share of them, without a warning
 _SCORERS = ("scorer.py", "scorer.js")
 _INPUT_ROWS = 200  # rows that a scoring sheet has formulas for
 
@@ -43,7 +42,7 @@ def table_bytes(
     elif isinstance(gam, GAM):
         tables = Tables(gam.fitted, error, knots)
         model = tables.document(errors=suffix in (".json", ".html"))
-        model["checked"] = _checked(tables, model)
+        model["checked"] = tables.checked(model)
     else:
         raise TypeError(f"model: only a GAM is its tables; got {type(gam).__name__}.")
     if suffix == ".xlsx":  # which has dates
@@ -82,32 +81,6 @@ def write_scorers(folder: Path) -> None:
             raise FileExistsError(f"{path} is there already, and is not the scorer of gpflow_gam.")
         with replacing(path) as file:
             file.write(text.encode())
-
-
-def _checked(tables: Tables, model: Model) -> dict[str, float]:
-    """How far predictions from the tables are from the fit's, at rows of the data."""
-    fit, (X, mean, variance) = tables.fit, tables.near
-    factor, shift = fit.units
-    answer = scorer.scored(model, coded(model, fit.spec.encoder, X))
-    off = np.abs(answer["predictor"].reshape(mean.shape) - mean).max()
-    response = fit.spec.family.mean(fit.likelihood, (mean - shift) / factor)
-    of_response = np.abs(answer["median"].reshape(response.shape) - response).max()
-    result = {"rows": len(X), "predictor": float(off)}
-    result["response"] = float(of_response / np.abs(response).max())
-    if "se" in answer:
-        se = np.sqrt(variance)
-        there = answer["se"].reshape(se.shape)
-        result["se"] = float(
-            np.abs(there / np.maximum(se, 1e-300) - 1.0)[se > 0.0].max(initial=0.0)
-        )
-        if result["se"] > LARGEST_SE:
-            warn_caller(
-                f"model: standard errors and intervals in the file are off by up to "
-                f"{100 * result['se']:.2g} % at rows of the data; export a SavedModel or ONNX, "
-                "where they are exact.",
-                ResolutionWarning,
-            )
-    return result
 
 
 # --- sums of straight pieces in formulas ----------------------------------------------------------
