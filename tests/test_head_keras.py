@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import h5py
 import keras
 import numpy as np
@@ -249,6 +250,17 @@ def test_configuration_and_clones(trained: tuple[keras.Model, AdditiveGP]) -> No
         by_name = keras.losses.deserialize(keras.losses.serialize(one.loss))
         by_name(RESPONSE, one(FEATURES))
         assert by_name._head() is one
+
+
+def test_gpflow_trains_what_has_entries() -> None:
+    head = small(normalization=None)
+    head.loss(RESPONSE, head(FEATURES, training=True))
+    data = (head.scaled(FEATURES), RESPONSE[:, None])
+    closure = head.model.training_loss_closure(data)
+    before = float(closure())
+    variables = head.model.trainable_variables
+    gpflow.optimizers.Scipy().minimize(closure, variables, options={"maxiter": 3})
+    assert float(closure()) < before
 
 
 def test_one_place_for_flags() -> None:

@@ -14,7 +14,7 @@ from head_cases import additive, compiled, network
 from sklearn.cluster import KMeans
 
 import gpflow_gam as gg
-from gpflow_gam.layers import AdditiveGP, IterNCGP, SpectralBound
+from gpflow_gam.layers import AdditiveGP, ExpectedLogLikelihood, IterNCGP, SpectralBound
 
 N = 60
 RNG = np.random.default_rng(1)
@@ -39,6 +39,7 @@ def test_one_hot_labels_are_codes(likelihood: Any) -> None:
     head = AdditiveGP(gg.s(0), likelihood, num_classes=classes, num_data=N, num_inducing=5)
     moments = head(X)
     names = ["accuracy", "sparse_categorical_crossentropy", "categorical_crossentropy", "nlpd"]
+    names += ["mse", "auc"]
     result = []
     for y in (CODES, CODES[:, None], ONE_HOT):
         np.testing.assert_array_equal(head.response_matrix(y), CODES[:, None])
@@ -108,12 +109,24 @@ def test_classes_of_iterncgp_are_those_of_the_model(tmp_path: Path) -> None:
     saved = tf.train.Checkpoint(head).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(other).read(saved).assert_existing_objects_matched()
     np.testing.assert_array_equal(other(X), moments)
-    with pytest.raises(ValueError, match="needs a new layer"):
-        head.fit(X[:50], CODES[:50], hyperparameters=False, progress=False)
+    with pytest.raises(ValueError, match="new layer"):
+        head.fit(np.tile(X, (2, 1)), np.tile(CODES, 2), hyperparameters=False, progress=False)
     learner = IterNCGP(terms, "softmax", **options)
     assert learner.fit(X[:60], CODES[:60], progress=False, max_rounds=1).elbo is not None
     path = "kernel.components['s(0)'].kernels[1].base.variance"
     assert learner.parameters[path].numpy() != head.parameters[path].numpy()
+
+
+def test_classes_in_single_precision_have_all_metrics() -> None:
+    names, results = ["accuracy", "nlpd", "categorical_crossentropy"], []
+    for dtype in ("float32", "float64"):
+        head = AdditiveGP(gg.s(0), "softmax", num_classes=3, num_data=N, dtype=dtype)
+        metrics = [head.metric(name) for name in names]
+        for metric in metrics:
+            tf.random.set_seed(0)
+            metric.update_state(CODES, head(X))
+        results.append([float(metric.result()) for metric in metrics])
+    np.testing.assert_allclose(results[0], results[1], rtol=0.1)
 
 
 @pytest.mark.slow
@@ -218,6 +231,23 @@ def test_rows_are_rows_whatever_their_dimensions() -> None:
         np.testing.assert_allclose(other[name], values, rtol=1e-5)
     for got, want in zip(places, rows):
         np.testing.assert_allclose(got, want, atol=1e-10)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("number", [5, 8])
+def test_weights_of_sequences_are_those_of_all_their_steps(number: int) -> None:
+    """In a batch of as many sequences as steps, too."""
+    model, head = built((5,))
+    rows, y, weight = SEQUENCES[:number], EACH[:number], WEIGHT[:number, 0]
+    head.frozen = ("inducing_variable", "variational", "mean_function")
+    for training in (True, False):
+        moments = model(rows, training=training)
+        nll = head.negative_expected_log_likelihood(y, moments).numpy()
+        want = np.mean(weight[:, None] * nll)
+        np.testing.assert_allclose(head.loss(y, moments, weight), want)
+    options = {"sample_weight": weight, "batch_size": number, "verbose": 0}
+    evaluated = model.evaluate(rows, y, **options)[0]
+    np.testing.assert_allclose(evaluated, want + head.penalty(), rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -344,18 +374,51 @@ def test_weights_of_rows_count_in_q() -> None:
     assert np.max(np.abs(halved - plain)) > 1e-6  # of twice as many rows
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
-def test_batches_of_an_epoch_add_up_to_the_data() -> None:
-    """The first batches count alike: an epoch at fixed hyperparameters is the batch of all rows."""
+def test_a_mean_by_weights_is_that_of_q_too() -> None:
+    """Weights of ten are those of one in the loss, and so in what q learns."""
+    weights, heads = np.linspace(0.1, 1.9, N), []
+    for reduction, factor in (("sum_over_batch_size", 1.0), ("mean_with_sample_weight", 10.0)):
+        head = AdditiveGP(gg.s(0), num_data=N, num_inducing=5, normalization=None)
+        loss = ExpectedLogLikelihood(head, reduction=reduction)
+        loss(Y, head(X, training=True), factor * weights)
+        heads.append(head)
+    np.testing.assert_allclose(heads[1](X), heads[0](X), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("batch", [N // 4, N - 1])
+def test_batches_of_an_epoch_add_up_to_the_data(batch: int) -> None:
+    """Rows of them count alike: an epoch at fixed hyperparameters is the batch of all rows."""
     heads = []
-    for size in (N, N // 4):
+    for size in (N, batch):
         head = AdditiveGP(gg.s(0) + gg.s(1), num_data=N, num_inducing=5, normalization=None)
         head.adapt(X, Y)
         for i in range(0, N, size):
             head.loss(Y[i : i + size], head(X[i : i + size], training=True))
         heads.append(head)
     np.testing.assert_allclose(heads[1](X), heads[0](X), atol=1e-8)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_calls_of_one_step_add_up_to_the_data() -> None:
+    """Each with a loss, asked after both: as one call on all rows. Metrics learn nothing."""
+    options = {"num_data": N, "num_inducing": 5, "normalization": None}
+    one, two = (AdditiveGP(gg.s(0) + gg.s(1), "poisson", **options) for _ in range(2))
+    counts = np.round(np.exp(1.0 + Y))
+    frozen = ("inducing_variable", "kernel", "mean_function")
+    for head in (one, two):
+        head.model.mean_function.constant.assign([1.0])
+        head.frozen = frozen
+    one.loss(counts, one(X, training=True))
+    inputs = [keras.Input((2,)), keras.Input((2,))]
+    model = keras.Model(inputs, [two(x) for x in inputs])
+    losses = [two.loss, two.loss]
+    model.compile(keras.optimizers.SGD(0.01), loss=losses, metrics=[[two.loss], [two.loss]])
+    half = N // 2
+    rows, y = (X[:half], X[half:]), (counts[:half], counts[half:])
+    model.fit(rows, y, batch_size=half, verbose=0)
+    np.testing.assert_allclose(two(X), one(X), atol=1e-8)
 
 
 # --- frozen heads --------------------------------------------------------------------------------
@@ -480,6 +543,22 @@ def test_a_heads_weight_is_that_of_its_kl_too() -> None:
         build(loss_weight=0.0)
 
 
+@pytest.mark.usefixtures("eagerly")
+def test_where_q_alone_learns_its_kl_counts() -> None:
+    model, head = build(normalization=None)
+    head.frozen = ("inducing_variable", "kernel", "likelihood")
+    head.parameters["likelihood.variance"].assign(0.3)
+    head(X, training=True)
+    model.compile(keras.optimizers.AdamW(0.1, weight_decay=0.5), loss=head.loss)
+    before = np.array(head.likelihood.variance)
+    model.fit(X, Y, batch_size=N, epochs=2, verbose=0)
+    scaled = head.scaled(model.get_layer("dense")(X))
+    objective = head.model.elbo((scaled, Y[:, None].astype(float))) + head.model.log_prior_density()
+    loss = model.evaluate(X, Y, batch_size=N, verbose=0)
+    assert loss == pytest.approx(-float(objective) / N, rel=1e-5)
+    np.testing.assert_array_equal(head.likelihood.variance, before)
+
+
 # --- which head a loss reads ---------------------------------------------------------------------
 
 
@@ -521,6 +600,43 @@ def test_a_head_is_not_trained_by_another_loss(loss: str | None, eagerly: bool) 
     model = keras.Sequential([held, keras.layers.Reshape((2,))])
     model.compile("adam", "mse")  # q is not to learn
     model.fit(X, np.repeat(np.reshape(Y, [-1, 1]), 2, axis=1), verbose=0)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_training_call_without_a_step_is_none() -> None:
+    """As for the spread of dropout."""
+    model, _ = build(normalization=None)
+    want = model.evaluate(X, Y, verbose=0)
+    model(X, training=True)
+    assert model.evaluate(X, Y, verbose=0) == pytest.approx(want)
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_model_whose_call_knows_of_no_training_is_an_error(eagerly: bool) -> None:
+    """Keras tells it nothing, and the head would learn nothing."""
+
+    class Untold(keras.Model):
+        def __init__(self, head: AdditiveGP) -> None:
+            super().__init__()
+            self.dense, self.head = keras.layers.Dense(2), head
+
+        def call(self, x: tf.Tensor) -> tf.Tensor:
+            return self.head(self.dense(x))
+
+    head = AdditiveGP(gg.s(0), num_data=N, num_inducing=4, name="gp")
+    model = Untold(head)
+    model.compile("adam", head.loss, run_eagerly=eagerly)
+    before = model.evaluate(X, Y, verbose=0)
+    with pytest.raises(ValueError, match=r"gp is trained.*def call\(self, x, training=None\)"):
+        model.fit(X, Y, verbose=0)
+    assert model.evaluate(X, Y, verbose=0) == before
+    assert model.predict(X, verbose=0).shape == (N, 1, 2)
+    with tf.GradientTape() as tape:  # of what is no training
+        loss = head.loss(Y, model(X))
+    assert tape.gradient(loss, model.dense.kernel) is not None
+    head.trainable = False
+    model.compile("adam", head.loss, run_eagerly=eagerly)
+    model.fit(X, Y, verbose=0)
 
 
 # --- layers that do not stretch distances --------------------------------------------------------

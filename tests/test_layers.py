@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from head_cases import (
     LABELS,
+    F,
     N,
     Subclassed,
     X,
@@ -27,7 +28,7 @@ from head_cases import (
 
 import gpflow_gam as gg
 from gpflow_gam.kernels import ZeroMean
-from gpflow_gam.layers import AdditiveGP
+from gpflow_gam.layers import AdditiveGP, IterNCGP
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +133,8 @@ def test_scaling_follows_training_only() -> None:
     head(shifted)
     head(shifted, training=False)
     assert float(head.scaling.count) == 0.0
-    for _ in range(3):
-        head(shifted, training=True)
+    for rows in (shifted[: N - 7], shifted[N - 7 :]):
+        head(rows, training=True)
     used = list(head.structure.features)
     np.testing.assert_allclose(head.scaling.location, shifted.mean(axis=0)[used], rtol=1e-10)
     np.testing.assert_allclose(head.scaling.variance, shifted.var(axis=0)[used], rtol=1e-10)
@@ -186,10 +187,17 @@ def test_outputs_fit_together(trained: tuple[keras.Model, AdditiveGP]) -> None:
 
 @pytest.mark.parametrize(
     ("likelihood", "classes", "shape"),
-    [("softmax", 3, (3,)), ("ordinal", 3, (3,)), ("bernoulli", None, ()), ("poisson", None, ())],
+    [
+        ("softmax", 3, (3,)),
+        ("ordinal", 3, (3,)),
+        ("bernoulli", None, ()),
+        ("poisson", None, ()),
+        (gpflow.likelihoods.MultiClass(3), None, (3,)),
+        (gpflow.likelihoods.Bernoulli(), None, ()),
+    ],
 )
 def test_response_shapes_agree_with_what_is_promised(
-    likelihood: str, classes: int | None, shape: tuple[int, ...]
+    likelihood: Any, classes: int | None, shape: tuple[int, ...]
 ) -> None:
     head = additive(likelihood=likelihood, num_classes=classes)
     scramble(head)
@@ -230,6 +238,37 @@ def test_adapt_starts_from_the_data() -> None:
     Z = np.sort(np.array(head.model.inducing_variable["s(0)"])[:, 0])
     scaled = head.scaled(raw).numpy()[:, 0]
     np.testing.assert_allclose(Z, np.quantile(scaled, np.linspace(0, 1, 6)), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        "gaussian",
+        "bernoulli",
+        "softmax",
+        "ordinal",
+        "poisson",
+        "student_t",
+        "gamma",
+        "heteroskedastic",
+        "negative_binomial",
+    ],
+)
+def test_single_precision_starts_from_the_data_too(likelihood: str) -> None:
+    y = {"softmax": LABELS, "ordinal": LABELS, "gamma": np.exp(F), "bernoulli": F > 0.0}.get(
+        likelihood, np.round(np.exp(F)) if likelihood in ("poisson", "negative_binomial") else Y
+    )
+    options = {"num_classes": 3} if likelihood in ("softmax", "ordinal") else {}
+    heads = [small(likelihood=likelihood, dtype=d, **options) for d in ("float32", "float64")]
+    for head in heads:
+        head.adapt(X, y)
+    single, double = (h.model.mean_function.constant.numpy() for h in heads)
+    np.testing.assert_allclose(single, double, atol=1e-3)
+    if likelihood == "bernoulli":
+        fits = [IterNCGP(gg.s(0), likelihood, dtype=d) for d in ("float32", "float64")]
+        for newton in fits:
+            newton.fit(X, y, hyperparameters=False, progress=False)
+        np.testing.assert_allclose(fits[0](X), fits[1](X), atol=1e-3)
 
 
 def test_levels_and_multipliers() -> None:
@@ -346,6 +385,43 @@ def test_training_starts_at_the_null_model(likelihood: str, make: Any) -> None:
     assert float(first) < 0.05 - want
 
 
+@pytest.mark.parametrize("first", [1, 2, 32])
+@pytest.mark.parametrize(
+    "likelihood", ["gaussian", "student_t", "heteroskedastic", "gamma", "negative_binomial"]
+)
+def test_a_first_batch_that_says_little_is_no_certainty(likelihood: str, first: int) -> None:
+    """One row, two that are close by chance, or equal ones have no spread; all rows have."""
+    rng = np.random.default_rng(5)
+    y = rng.gamma(3.0, 1.0 / 3.0, 200) if likelihood == "gamma" else rng.normal(0.4, 1.0, 200)
+    if likelihood == "negative_binomial":
+        y = rng.negative_binomial(2, 0.2, 200).astype(float)
+    head = AdditiveGP(gg.s(0), likelihood, num_data=200, num_inducing=4)
+    few = np.full(first, np.median(y)) + (0.05 * (first == 2) * np.arange(first))
+    few = np.round(few) if likelihood == "negative_binomial" else few
+    head.loss(few, head(np.zeros((first, 1)), training=True))
+    constant = np.array(head.model.mean_function.constant, float)
+    moments = np.stack([np.tile(constant, (200, 1)), np.full((200, len(constant)), 1e-6)], axis=-1)
+    null = gg.GAM("y ~ 1", likelihood).fit(pd.DataFrame({"y": y}), progress=False)
+    want = -float(np.mean(null.log_density(pd.DataFrame({"y": y}))))
+    assert float(np.mean(head.negative_expected_log_likelihood(y, moments))) < want + 1.5
+
+
+def test_rows_that_do_not_count_are_no_start() -> None:
+    head = small()
+    for weight in (0.0, 1.0):
+        head.loss(10.0 + Y, head(X, training=True), np.full(N, weight))
+    np.testing.assert_allclose(head.model.mean_function.constant, [10.0 + Y.mean()], atol=0.01)
+
+
+def test_a_response_of_any_level_has_its_constant() -> None:
+    """Whatever its spread, of which scale says no more than the kernels' variances."""
+    head = small()
+    level = 300.0 + 77.0 * Y
+    head.loss(level, head(X, training=True))
+    assert float(head.model.mean_function.constant[0]) == pytest.approx(level.mean(), abs=1.0)
+    assert head.likelihood.variance.numpy() == pytest.approx(level.var(), rel=0.02)
+
+
 @pytest.mark.slow
 def test_counts_at_outlying_features_do_not_stall_adam() -> None:
     """A gradient of thousands in the first batches would hold its steps back for epochs."""
@@ -360,6 +436,33 @@ def test_counts_at_outlying_features_do_not_stall_adam() -> None:
     model.compile("adam", loss=head.loss, metrics=[head.metric("nlpd")])
     history = model.fit(x, y, epochs=6, verbose=0).history
     assert history["nlpd"][-1] < 2.45  # 2.75 without limits
+
+
+def test_a_second_fit_is_as_the_first_or_changes_nothing() -> None:
+    head, fresh = (IterNCGP(gg.s(0) + gg.s(1)) for _ in range(2))
+    options = {"hyperparameters": False, "progress": False}
+    head.fit(X, Y, **options)
+    for one in (head, fresh):
+        one.fit(5.0 + 2.0 * X[:60], Y[60:30:-1].repeat(2), **options)
+    np.testing.assert_allclose(head(X), fresh(X), atol=1e-8)
+    before = {path: np.array(v) for path, v in head._state().items()}
+    with pytest.raises(ValueError, match="has room for a posterior of .*'num_rows': 90.*new layer"):
+        head.fit(np.vstack([X, X]), np.tile(Y, 2), **options)
+    with pytest.raises(ValueError, match="max_sweeps"):
+        head.fit(100.0 * X, -Y, max_sweeps=-1, **options)
+    for path, variable in head._state().items():
+        np.testing.assert_array_equal(variable, before[path], err_msg=path)
+
+
+def test_a_clone_without_weights_has_no_posterior() -> None:
+    head = IterNCGP(gg.s(0), normalization=None)
+    head.fit(X, Y, hyperparameters=False, progress=False)
+    model = keras.Sequential([keras.Input((3,)), head])
+    clone = keras.models.clone_model(model)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="has no posterior yet: call fit"):
+        clone.predict(X, verbose=0)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(clone.predict(X, verbose=0), model.predict(X, verbose=0))
 
 
 # --- bad input ---------------------------------------------------------------------------------
@@ -399,6 +502,16 @@ def test_bad_features() -> None:
         additive().adapt(np.where(X > 2.0, np.nan, X))
     with pytest.raises(ValueError, match=r"standard deviation of 25 where scale=1"):
         additive().adapt(X, 25.0 * (Y - Y.mean()) / Y.std())
+
+
+def test_gaps_in_features_are_no_rows_of_training() -> None:
+    head = small(gg.s(1) + gg.s(2), normalization=None)
+    gaps = np.where(np.arange(3) == 2, np.nan, 1.0) * X
+    before = {path: np.array(v) for path, v in head._state().items()}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="(?s)must be finite.*so is.*2"):
+        head.loss(Y, head(gaps, training=True))
+    for path, variable in head._state().items():
+        np.testing.assert_array_equal(variable, before[path], err_msg=path)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ QUICK = {"max_iterations": 3}
 def data():
     df = problems.table(60)
     df["g"] = pd.Categorical(df["g"], ["c", "b", "a"])
-    df["label"] = np.where(df["y"] > 0, "up", "down")
+    df["label"] = np.where(df["y"] > 3, "up", "down")
     return df
 
 

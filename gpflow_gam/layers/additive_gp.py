@@ -179,6 +179,9 @@ class _Step(NamedTuple):
 
     phi: Features
     cholesky: list[tf.Tensor]
+    constant: tf.Tensor  # of the predictor, [L]
+    seen: tf.Tensor  # rows before
+    number: int  # of steps in Python before
     sites: tuple[tf.Tensor, tf.Tensor]
 
 
@@ -205,7 +208,7 @@ class _Penalty(keras.regularizers.Regularizer):
         penalty = head.penalty()
         if variable.shape[0] == 0:  # of a head without hyperparameters; Keras asks for a gradient
             penalty += tf.cast(tf.reduce_sum(variable), penalty.dtype)
-        return penalty
+        return head._of_training(penalty)
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
@@ -293,9 +296,10 @@ class AdditiveGP(GPHead):
             terms, likelihood, num_classes, num_levels, num_inducing, scale, distance_aware
         )
         super().__init__(specification, normalization, output, level, frozen, **options)
-        self._steps = constant_weight(self, "steps", ())
+        self._seen = constant_weight(self, "steps", ())  # rows of training, some of them again
         self._starts = constant_weight(self, "starts", ())
         self._learnt_in: Callable[[], Any] = lambda: None
+        self._number = 0
         self._shapes = _HeadShapes(self._gp, self.structure.width)
         # Keras compiles by XLA where it may; a projection is computed by numpy
         self.supports_jit = not self._shapes
@@ -319,7 +323,7 @@ class AdditiveGP(GPHead):
         }
         for Z in inducing.inputs:  # free by structure; whether they move is a flag
             for variable in Z.variables:
-                variable._trainable = True
+                variable._trainable = bool(variable.shape.num_elements())
         likelihood = spec.build_likelihood()
         factors = {kernel: _OF_KERNELS, likelihood: _OF_LIKELIHOODS}
         self._moves = _moved_by_keras(factors, self._moves_weight)
@@ -340,7 +344,7 @@ class AdditiveGP(GPHead):
         return self._moved
 
     def _state(self) -> dict[str, keras.Variable]:
-        own = {"moves": self._moved, "steps": self._steps, "starts": self._starts}
+        own = {"moves": self._moved, "steps": self._seen, "starts": self._starts}
         return {**super()._state(), **own}
 
     def adapt(self, features: Any, y: Any = None) -> None:
@@ -397,7 +401,7 @@ class AdditiveGP(GPHead):
     def _follow(self, x: tf.Tensor) -> None:
         super()._follow(x)
         by_optimizer = not is_below("inducing_variable", self.frozen)
-        if by_optimizer or is_below("variational.site_shift", self.frozen):
+        if by_optimizer or not self._learns:
             return
         inducing = self._gp.inducing_variable
         for name, count in inducing.counts.items():
@@ -419,7 +423,9 @@ class AdditiveGP(GPHead):
         q = gp.variational.of_sites(*sites)
         # for the penalty, once the loss has moved q
         _kept_kl()[self] = tf.stop_gradient(q.kl())
-        return tf.stack(gp.marginals(phi, q, X), axis=-1), _Step(phi, cholesky, sites)
+        constant, seen = (tf.convert_to_tensor(v) for v in (gp.mean_function.constant, self._seen))
+        step = _Step(phi, cholesky, constant, seen, self._number, sites)
+        return tf.stack(gp.marginals(phi, q, X), axis=-1), step
 
     def _observe(
         self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
@@ -427,7 +433,7 @@ class AdditiveGP(GPHead):
         """Start at the null model of the first batch; then move q(U) by a natural gradient."""
         # The step goes from the running sums of the observations' sites towards those of this batch
         # (Khan & Lin 2017; Adam, Chang, Khan & Solin 2021), whatever the optimizer does with the
-        # rest. Sums of the first batches count alike; later ones as an exponential average over
+        # rest. Rows of the first batches count alike; later ones as an exponential average over
         # about two epochs.
         if not self.trainable:  # there is no KL, which num_data scales
             return super()._observe(forward, y, moments, weight)
@@ -437,12 +443,17 @@ class AdditiveGP(GPHead):
         fits = forward.num_rows <= self.num_data
         message = f"num_data={self.num_data} of {self.name} is smaller than the batch:"
         moments = asserted(moments, fits, [message, forward.num_rows])
+        finite = tf.reduce_all(tf.math.is_finite(self._read(forward.inputs)), axis=0)
+        message = "features must be finite in rows of training, drop or impute others; not so is"
+        which = tf.boolean_mask(list(self.structure.features), ~finite)
+        moments = asserted(moments, finite, [message, which])
         moments = tf.where(fits, moments, tf.constant(np.nan, moments.dtype))  # for XLA
         self._moves.hold()
         starts = not is_below("mean_function.constant", self.frozen)
-        moves = not is_below("variational.site_shift", self.frozen)
+        moves = self._learns
         if not (starts or moves):
             return super()._observe(forward, y, moments, weight)
+        step: _Step = forward.state
         given, leading = moments, len(moments.shape) - 2
         moments = as_rows(moments, leading)
         with self._precision():
@@ -452,7 +463,8 @@ class AdditiveGP(GPHead):
             rows = of_all_replicas(tf.concat([tf.cast(Y, weight.dtype), weight], axis=1))
             with self._precision():
                 null = self._null_model(rows[:, :-1], rows[:, -1])
-            shift = tf.cast(self._start(null), moments.dtype)[:, None]
+            self._start(null, tf.reduce_any(rows[:, -1] > 0.0))
+            shift = tf.cast(self._gp.mean_function.constant - step.constant, moments.dtype)[:, None]
             moments = tf.concat([moments[..., :1] + shift, moments[..., 1:]], axis=-1)
         if moves:
             scale = self.specification.scale
@@ -460,20 +472,24 @@ class AdditiveGP(GPHead):
             constant = tf.cast(self._gp.mean_function.constant, moments.dtype)[:, None]
             least = tf.fill(tf.shape(constant), tf.cast(1e-6 * scale**2, constant.dtype))
             nothing = tf.concat([constant, least], axis=1)
-            is_first = tf.equal(tf.convert_to_tensor(self._steps), 0.0)
+            is_first = tf.equal(step.seen, 0.0)
             moments = tf.where(is_first, tf.zeros_like(moments) + nothing, moments)
         # NaN where a row cannot be read, and so all of q; outside `_precision`, as replicas wait
         missing = tf.constant(np.nan, tf.float64)
         num_rows = over_replicas(tf.where(valid, tf.cast(forward.num_rows, tf.float64), missing))
-        step: _Step = forward.state
         rho, scale = self._step_size(num_rows)
         with self._precision():
-            rows, sums = self._expected(step.phi, Y, moments, weight, num_rows, scale)
+            rows, sums = self._expected(step.phi, Y, moments, weight, scale)
         if moves:
             # outside of `_precision`, as replicas wait
-            moved = [(1.0 - rho) * old + over_replicas(s) for old, s in zip(step.sites, sums)]
+            sites = step.sites
+            if step.number != self._number:  # of another call, whose loss was asked since
+                with self._precision():
+                    sites = self._gp.variational.sites(step.cholesky)
+            moved = [(1.0 - rho) * old + over_replicas(s) for old, s in zip(sites, sums)]
+            self._number += 1
             self._gp.variational.assign_sites(step.cholesky, *moved)
-            self._steps.assign(self._steps + 1.0)
+            self._seen.assign(self._seen + tf.cast(num_rows, self._seen.dtype))
         rows = tf.where(possible, -rows, tf.constant(np.nan, rows.dtype))
         return as_leading(rows, given, 2)
 
@@ -483,14 +499,12 @@ class AdditiveGP(GPHead):
         Y: tf.Tensor,
         moments: tf.Tensor,
         weight: tf.Tensor,
-        num_rows: tf.Tensor,
         scale: tf.Tensor,
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Expected log densities [N] with their slopes, and ``scale`` times sums of sites."""
         likelihood = read_once(self.likelihood)
         mean, var, nothing, _ = self._unpacked(moments)
-        steps = tf.cast(tf.convert_to_tensor(self._steps), mean.dtype)
-        epoch = steps * tf.cast(num_rows, mean.dtype) / self.num_data
+        epoch = tf.cast(tf.convert_to_tensor(self._seen), mean.dtype) / self.num_data
         at, spread = tf.stop_gradient(mean), tf.stop_gradient(var)
         sloping = at, spread
         # a Gaussian response has one curvature, and the same site wherever it is taken
@@ -518,7 +532,8 @@ class AdditiveGP(GPHead):
     def _null_model(self, Y: tf.Tensor, weight: tf.Tensor) -> list[tf.Tensor]:
         """The constant [L] and unconstrained parameters of the likelihood without features."""
         # by steps along the signs of gradients (Riedmiller & Braun 1993), which need no scale;
-        # after the first batch what they are now
+        # after the first batch what they are now. The constant is uncertain, the more the fewer
+        # rows there are: of one, or of equal ones, no spread would be left else.
         gp, scale = self._gp, self.specification.scale
         free = [p for p in parameters_of(gp.likelihood) if p.trainable]
         now = [tf.convert_to_tensor(gp.mean_function.constant)]
@@ -526,14 +541,23 @@ class AdditiveGP(GPHead):
         steps = [tf.fill(tf.shape(now[0]), tf.cast(0.5 * scale, now[0].dtype))]
         steps += [tf.fill(tf.shape(z), tf.cast(0.5, z.dtype)) for z in now[1:]]
         zeros = tf.zeros([tf.shape(Y)[0], gp.num_latent_gps], now[0].dtype)
-        spread = tf.cast(_NULL_SPREAD * scale, zeros.dtype)
+        spread = np.full(gp.num_latent_gps, _NULL_SPREAD * scale)
+        if self.specification.in_units:  # where a response's level may be anything
+            spread[0] = np.inf
+        Y, counts = tf.cast(Y, zeros.dtype), weight > 0.0
+        most = tf.reduce_max(tf.where(counts[:, None], Y, Y.dtype.min), axis=0)
+        alike = tf.reduce_all(tf.equal(Y, most) | ~counts[:, None])
+        share = 1.0 / tf.maximum(tf.reduce_sum(tf.cast(counts, zeros.dtype)), 1.0)
+        uncertain = zeros
+        if num_labels(gp.likelihood) is None:  # labels have no spread
+            uncertain += tf.square(scale * tf.where(alike, tf.ones_like(share), share))
 
         def bound(places: list[tf.Tensor]) -> tf.Tensor:
             values = iter(p.transform(z) for p, z in zip(free, places[1:]))  # type: ignore[misc]
             every = [next(values) if p.trainable else p for p in parameters_of(gp.likelihood)]
             likelihood = with_values(gp.likelihood, every)
             expected = likelihood.variational_expectations(
-                zeros[:, :1], zeros + places[0], zeros, tf.cast(Y, zeros.dtype)
+                zeros[:, :1], zeros + places[0], uncertain, Y
             )
             fit = tf.reduce_sum(weight * expected)
             return fit - 0.5 * tf.reduce_sum(tf.square(places[0] / spread))
@@ -569,18 +593,16 @@ class AdditiveGP(GPHead):
         found = tf.cond(is_first, search, lambda: now)
         return [tf.stop_gradient(z) for z in found]
 
-    def _start(self, null: list[tf.Tensor]) -> tf.Tensor:
-        """Assign the null model; how far the constant moves, [L]."""
+    def _start(self, null: list[tf.Tensor], counts: tf.Tensor) -> None:
+        """Assign the null model, the last where a row of its batch counts."""
         gp = self._gp
         constant = gp.mean_function.constant
-        before = tf.convert_to_tensor(constant)
         if not is_below("mean_function.constant", self.frozen):
             constant.unconstrained_variable.assign(null[0])
         free = [p for p in parameters_of(gp.likelihood) if p.trainable]
         for p, z in zip(free, null[1:]):
             p.unconstrained_variable.assign(z)
-        self._starts.assign(tf.ones_like(self._starts))
-        return tf.convert_to_tensor(constant) - before
+        self._starts.assign(tf.maximum(self._starts, tf.cast(counts, self._starts.dtype)))
 
     def _near_modes(
         self,
@@ -643,8 +665,9 @@ class AdditiveGP(GPHead):
 
     def _step_size(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Of a natural gradient, and times what a batch's sums stand for."""
-        step = tf.cast(tf.convert_to_tensor(self._steps), tf.float64)
-        rho = tf.maximum(1.0 / (step + 1.0), tf.minimum(_WINDOW * rows / self.num_data, _MOST))
+        seen = tf.cast(tf.convert_to_tensor(self._seen), tf.float64)
+        share = tf.math.divide_no_nan(rows, seen + rows)
+        rho = tf.maximum(share, tf.minimum(_WINDOW * rows / self.num_data, _MOST))
         return rho, tf.math.divide_no_nan(rho * self.num_data, rows * self.kl_weight)
 
     def _forget(self) -> None:
@@ -654,20 +677,47 @@ class AdditiveGP(GPHead):
             P, L = gp.blocks.layout.total, gp.num_latent_gps
             zeros = tf.zeros([L, P, P], tf.float64), tf.zeros([P, L], tf.float64)
             gp.variational.assign_sites(gp.blocks.cholesky(), *zeros)
-        self._steps.assign(tf.zeros_like(self._steps))
+        self._seen.assign(tf.zeros_like(self._seen))
 
     def _check_learns(self) -> None:
         """ValueError if the present training step has the layer, and its loss was not asked."""
-        if is_below("variational.site_shift", self.frozen):
+        if not self._learns:
             return
         trained = self._trained_in() if self.has_trained_here() else None
         if tf.executing_eagerly():
+            if self._untrained_in() is not None:  # the last call: one before was of no step
+                _kept_kl().pop(self, None)
             trained = _kept_kl().get(self)
         if trained is not None and self._learnt_in() is not trained:
             raise ValueError(
                 f"{self.name} learns in head.loss, and this training step has another loss or none "
                 "(or asks for model.losses before it): compile with loss=head.loss."
             )
+
+    def _of_training(self, penalty: tf.Tensor) -> tf.Tensor:
+        """The penalty, whose slope is an error where the layer's call was not told of training."""
+        called = self._untrained_in() is tf.compat.v1.get_default_graph()
+        if not called or self.has_trained_here() or not self._learns:
+            return penalty
+
+        @tf.custom_gradient
+        def checked(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            def slope(_: tf.Tensor) -> tf.Tensor:
+                raise ValueError(
+                    f"{self.name} is trained, and this training step calls it without "
+                    "training=True: Keras tells a model of your own only if its call takes it. "
+                    "Write `def call(self, x, training=None)` there, or hold the layer fixed, "
+                    "trainable = False."
+                )
+
+            return tf.identity(x), slope
+
+        return checked(penalty)
+
+    @property
+    def _learns(self) -> bool:
+        """True if training moves q(U)."""
+        return self.trainable and not is_below("variational.site_shift", self.frozen)
 
     def penalty(self) -> tf.Tensor:
         """``(kl_weight KL - log prior) / num_data`` times the layer's weight, a scalar."""
@@ -688,7 +738,8 @@ class AdditiveGP(GPHead):
                 transform: Any = p.transform
                 free[transform.places] = not is_below(name, self.frozen)
         self._moved.constraint = None if free.all() else self._moves.kept
-        self._moved.trainable = self.trainable and bool(free.any() or not free.size)
+        # it has the penalty, too, which a q that learns has whatever else is held
+        self._moved.trainable = self.trainable and bool(free.any() or self._learns)
         # Keras asks a trainable variable for its regulariser once a loss, in the replica that
         # asks. What add_loss() is given in call() would count a layer twice that is called twice,
         # and goes astray between replicas that meet inside the forward pass.

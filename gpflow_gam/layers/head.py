@@ -25,6 +25,7 @@ from ..gam.components.plan import Component
 from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel
 from ..kernels.correlation import float_type
+from ..likelihoods.base import num_labels
 from ..posteriors import AdditivePosterior
 from .effects import draw_head, head_effects, head_summary
 from .losses import (
@@ -97,11 +98,11 @@ class FeatureScaling(tf.Module):
         variance = np.mean(np.square(x - location), axis=0)
         self.location.assign(location)
         self.variance.assign(np.where(self.scaled, variance, 1.0))
-        self.count.assign(self.count + 1.0)
+        self.count.assign(self.count + len(x))
 
     def update(self, x: tf.Tensor) -> None:
         """Let location and spread follow a training batch [N, D], averaged over all replicas."""
-        # early batches count alike, later ones exponentially; rows that are not finite not at all
+        # rows of early batches count alike, later batches exponentially; others than finite not
         x = tf.stop_gradient(x)
         holds = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)
         rows = over_replicas(tf.reduce_sum(tf.cast(holds, x.dtype)))
@@ -113,8 +114,8 @@ class FeatureScaling(tf.Module):
         mean = averaged(x)
         variance = averaged(tf.square(x - mean))
         some = tf.cast(rows > 0.0, x.dtype)
-        count = tf.convert_to_tensor(self.count)
-        rate = some * tf.maximum(1.0 / (count + 1.0), 1.0 - MOMENTUM)
+        count = tf.convert_to_tensor(self.count) + rows
+        rate = some * tf.maximum(tf.math.divide_no_nan(rows, count), 1.0 - MOMENTUM)
         location = tf.convert_to_tensor(self.location)
         distance = mean - location if self.shifted.any() else mean
         moved = _chosen(self.shifted, location + rate * distance, location)
@@ -124,7 +125,7 @@ class FeatureScaling(tf.Module):
         new = (1.0 - rate) * old + rate * (variance + gap)  # exact where old is far larger
         self.location.assign(moved)
         self.variance.assign(_chosen(self.scaled, new, old))
-        self.count.assign(count + some)
+        self.count.assign(count)
 
 
 def _chosen(which: AnyNDArray, x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
@@ -288,6 +289,7 @@ class GPHead(MomentReader, keras.Layer):
         self.built = True
         self.supports_masking = True
         self._trained_in: Callable[[], Any] = lambda: None
+        self._untrained_in: Callable[[], Any] = lambda: None
 
     @abc.abstractmethod
     def _build_model(self) -> gpflow.models.GPModel:
@@ -523,8 +525,11 @@ class GPHead(MomentReader, keras.Layer):
             if mask is not None:
                 counted = tf.math.count_nonzero(mask, dtype=tf.int32)
             setattr(outputs, FORWARD, Forward(rows, counted, state))
-            if not tf.executing_eagerly():
-                self._trained_in = weakref.ref(tf.compat.v1.get_default_graph())
+        eagerly, here = tf.executing_eagerly(), weakref.ref(tf.compat.v1.get_default_graph())
+        if training and not eagerly:
+            self._trained_in = here
+        # eagerly the last call counts
+        self._untrained_in = here if not (training and eagerly) else lambda: None
         return outputs
 
     def has_trained_here(self) -> bool:
@@ -573,9 +578,8 @@ class GPHead(MomentReader, keras.Layer):
         kind = self.output_kind if output is None else output
         check_choice("output", kind, get_args(Output))
         leading, L = inputs.shape[:-1], self.num_predictors
-        binary = self.specification.family.name == "bernoulli"
-        number = self.specification.num_classes
-        classes = () if binary or number is None else (number,)
+        number = num_labels(self.likelihood)
+        classes = () if number is None else (number,)
         shape = {
             "moments": (L, self.num_moments),
             "components": (len(self.names), L, 2),

@@ -7,6 +7,7 @@ from typing import Any
 
 import gpflow
 import keras
+import numpy as np
 import tensorflow as tf
 from gpflow.base import Module
 from gpflow.functions import MeanFunction
@@ -23,7 +24,7 @@ from ..kernels import AdditiveKernel
 from ..newton.operators import LatentKernels
 from ..optimizers import FitResult
 from ..posteriors import ActionPosterior
-from .head import GPHead, Normalization, Output, constant_weight
+from .head import GPHead, Normalization, Output, asserted, constant_weight
 from .structure import HeadSpecification
 
 _SIZES = ("num_rows", "num_actions", "num_prior_actions")
@@ -102,13 +103,13 @@ class IterNCGP(GPHead):
         return _Prior(spec.build_kernel(self.structure), spec.build_likelihood(), spec.build_mean())
 
     def _allocate(self, sizes: dict[str, int]) -> None:
-        if self._sizes == sizes:
-            return
         if self._sizes is not None:
-            raise ValueError(
-                f"{self.name} holds a posterior of {self._sizes}; a fit with {sizes} needs a new "
-                "layer: its weights cannot change their sizes."
-            )
+            if any(size > self._sizes[name] for name, size in sizes.items()):
+                raise ValueError(
+                    f"{self.name} has room for a posterior of {self._sizes}; a fit with {sizes} "
+                    "needs a new layer: its weights cannot change their sizes."
+                )
+            return
         N, L, D = sizes["num_rows"], self.num_predictors, self.structure.width
         shapes = {
             "inputs": (N, D),
@@ -134,8 +135,20 @@ class IterNCGP(GPHead):
         :param options: of :func:`gpflow_gam.optimizers.fit`: ``max_sweeps``, ``max_seconds``,
             ``progress``, ...
         :return: what happened.
-        :raises ValueError: bad data or options.
+        :raises ValueError: bad data or options; a layer that was fitted before, to less data or
+            with fewer actions. An error leaves the layer as it was.
         """
+        if self._sizes is not None:
+            self._allocate({"num_rows": len(self._rows(features, y)[0])})
+        before = {path: np.asarray(v) for path, v in self._state().items()}
+        try:
+            return self._fit(features, y, hyperparameters, **options)
+        except BaseException:
+            for path, value in before.items():
+                self._state()[path].assign(value)
+            raise
+
+    def _fit(self, features: Any, y: Any, hyperparameters: bool, **options: Any) -> FitResult:
         self.adapt(features, y)
         features, y = self._rows(features, y)
         with self._precision():
@@ -160,7 +173,8 @@ class IterNCGP(GPHead):
             share = model.predictive_share()
         self._allocate(dict(zip(_SIZES, (X.shape[0], E.shape[0], E0.shape[0]))))
         for variable, value in zip(self._data.values(), (X, v, E, E0)):
-            variable.assign(value)
+            room = [(0, have - used) for have, used in zip(variable.shape, value.shape)]
+            variable.assign(tf.pad(value, room))  # rows and actions that count nothing
         assert self._share is not None
         self._share.assign(share)
         return result
@@ -170,6 +184,8 @@ class IterNCGP(GPHead):
         if self._sizes is None:
             raise ValueError(f"{self.name} has no posterior yet; call fit(features, y) first.")
         inputs, *rest = (tf.convert_to_tensor(v) for v in self._data.values())
+        message = f"{self.name} has no posterior yet: call fit(features, y), or load its weights"
+        inputs = asserted(inputs, tf.reduce_any(inputs != 0.0), [message])
         latents = LatentKernels.of(self.kernel, self.num_predictors)
         with self._precision():
             weights = lambda: tuple(rest)  # noqa: E731

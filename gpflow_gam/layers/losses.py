@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Bernoulli, Likelihood
 
-from ..kernels.correlation import parameters_of, with_values
+from ..kernels.correlation import float_type, parameters_of, with_values
 from ..likelihoods.base import (
     check_width,
     checked_observations,
@@ -32,11 +32,6 @@ _OF_CODES = (
     keras.metrics.SparseCategoricalAccuracy,
     keras.metrics.SparseCategoricalCrossentropy,
     keras.metrics.SparseTopKCategoricalAccuracy,
-)
-_OF_ONE_HOT = (
-    keras.metrics.CategoricalAccuracy,
-    keras.metrics.CategoricalCrossentropy,
-    keras.metrics.TopKCategoricalAccuracy,
 )
 HEAD = "_gpflow_gam_head"
 """Attribute of a head's output: a weak reference to the head. It is lost in any computation."""
@@ -104,7 +99,9 @@ class MomentReader(abc.ABC):
         :param moments: what the layer returns, [..., L, M].
         """
         mean, var, X, restored = self._unpacked(moments)
-        return restored(summarised_response(self.likelihood, X, mean, self._shared(var)).mean)
+        with float_type(self.compute_dtype):
+            summary = summarised_response(self.likelihood, X, mean, self._shared(var))
+        return restored(summary.mean)
 
     def interval(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """
@@ -150,7 +147,9 @@ class MomentReader(abc.ABC):
     ) -> tf.Tensor:
         mean, var, X, restored = self._unpacked(moments)
         Y, possible = self._observed(y, moments)
-        values = tf.cast(density(read_once(self.likelihood), X, mean, var, Y), self.compute_dtype)
+        with float_type(self.compute_dtype):  # GPflow's draws have no type of their own
+            values = density(read_once(self.likelihood), X, mean, var, Y)
+        values = tf.cast(values, self.compute_dtype)
         return restored(tf.where(possible, values, tf.constant(np.nan, self.compute_dtype)))
 
     def _shared(self, var: tf.Tensor) -> tf.Tensor:
@@ -357,8 +356,14 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
         mask = getattr(y_pred, _MASK, None)
         y_true = _possible(y_true, mask)
         forward = getattr(y_pred, FORWARD, None) if _maker(y_pred) is head else None
+        if sample_weight is not None and len(y_pred.shape) > 2:  # of sequences become of steps
+            sample_weight = _row_weights(y_pred, sample_weight)
         if forward is not None:
+            delattr(y_pred, FORWARD)  # a metric that reads it, too, learns nothing
             weight = tf.reshape(_row_weights(y_pred, sample_weight), [-1, 1])
+            if self.reduction == "mean_with_sample_weight":
+                number = tf.cast(forward.num_rows, weight.dtype)
+                weight *= tf.math.divide_no_nan(number, tf.reduce_sum(weight))
             rows = head.loss_weight * head._observe(forward, y_true, y_pred, weight)
             if mask is not None:
                 setattr(rows, _MASK, mask)
@@ -419,7 +424,7 @@ class ResponseMetric(_ReadsHead, keras.metrics.Metric):
         if len(response.shape) > leading:  # class probabilities
             if isinstance(self.metric, _OF_CODES):
                 y_true = Y
-            elif isinstance(self.metric, _OF_ONE_HOT):
+            elif _is_of_keras(self.metric):  # all others of its own take as many y as probabilities
                 y_true = tf.one_hot(tf.cast(Y[..., 0], tf.int32), response.shape[-1])
         elif Y.shape[-1] == 1:  # Keras's metrics average over a last dimension, and weigh the rest
             response, y_true = response[..., None], Y
@@ -472,6 +477,12 @@ class NegativeLogPredictiveDensity(_ReadsHead, keras.metrics.Mean):
 
     def get_config(self) -> dict[str, Any]:
         return {"name": self.name, "head_name": self._head_name}
+
+
+def _is_of_keras(metric: keras.metrics.Metric) -> bool:
+    """True for Keras's metrics, but for that of any function."""
+    own = type(metric).__module__.startswith("keras.")
+    return own and type(metric) is not keras.metrics.MeanMetricWrapper
 
 
 def metric_of(head: MomentReader, metric: str | keras.metrics.Metric) -> keras.metrics.Metric:

@@ -51,7 +51,6 @@ _FAR_VARIANCE = 10.0
 """Its prior variance for classes, in scales: what is known of a row that is far from all others."""
 _CLASSES = ("categorical", "ordinal")
 _IN_UNITS = ("gaussian", "student_t", "heteroskedastic")
-"""Families whose predictor has the response's unit."""
 _REFUSED = {
     "rw": "goes from value to value of a column, which a layer does not see; bs='matern12' is as "
     "rough",
@@ -406,6 +405,11 @@ class HeadSpecification:
         """The L predictors' names, one empty where there is one."""
         return self.family.predictor_names(self.levels)
 
+    @property
+    def in_units(self) -> bool:
+        """True if the (first) predictor has the response's unit."""
+        return self.family.name in _IN_UNITS
+
     def structure(self, normal: bool = False) -> Structure:
         """The structure where features are scaled while they are learnt, and so ``normal``."""
         return build_structure(self._terms(), self.num_inducing, dict(self.num_levels), normal)
@@ -459,9 +463,10 @@ class HeadSpecification:
         if self.family.name == "binomial":
             return self.family.likelihood(np.array([[1.0, 2.0], [1.0, 2.0]]))
         refused = ""
-        for neutral in ([-self.scale, self.scale], [0.0, 1.0, 2.0], [0.25, 0.75], [1.0, 2.0]):
+        neutral = [-self.scale, self.scale], [0.0, 1.0, 2.0], [0.25, 0.75], [1.0, 2.0], [0.0, 1.0]
+        for values in neutral:
             try:
-                Y = self.family.encode(np.array(neutral)).Y
+                Y = self.family.encode(np.array(values)).Y
             except ValueError as error:
                 refused = str(error)
                 continue
@@ -486,7 +491,7 @@ class HeadSpecification:
 
     def adapt_response(self, model: GPModel, X: AnyNDArray, Y: AnyNDArray) -> None:
         """Start the predictor's constant and the likelihood's parameters from responses."""
-        if self.family.name in _IN_UNITS:
+        if self.in_units:
             spread = float(np.std(Y))
             if not 0.1 * self.scale < spread < 10.0 * self.scale:
                 raise ValueError(
@@ -497,7 +502,7 @@ class HeadSpecification:
         start = gpflow.utilities.parameter_dict(self.build_likelihood(Y.astype(np.float64)))
         for path, parameter in gpflow.utilities.parameter_dict(likelihood).items():
             parameter.assign(start[path])
-        offset = np.zeros((len(X), self.num_predictors))
+        offset = np.zeros((len(X), self.num_predictors), X.dtype)
         constant = constant_predictor(
             likelihood, tf.constant(X), tf.constant(Y), offset, self.num_predictors
         )

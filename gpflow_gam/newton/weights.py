@@ -370,7 +370,8 @@ def left_out_rows(
     if isinstance(problem.likelihood, Weighted):
         weights = np.asarray(problem.likelihood.weights(problem.X), dtype=float)
     rows = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0.0))[:_MOST_ROWS]
-    mean, cov = (tf.constant(t) for t in left_out(problem, state, rows, averaged))
+    dtype = problem.Y.dtype
+    mean, cov = (tf.constant(t, dtype) for t in left_out(problem, state, rows, averaged))
     likelihood = unwrapped(problem.likelihood)
     X, Y = (tf.gather(t, rows) for t in (problem.X, problem.Y))
     cov = tf.linalg.set_diag(cov, tf.maximum(tf.linalg.diag_part(cov), tf.zeros([], cov.dtype)))
