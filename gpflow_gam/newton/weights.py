@@ -370,7 +370,7 @@ def left_out_rows(
     if isinstance(problem.likelihood, Weighted):
         weights = np.asarray(problem.likelihood.weights(problem.X), dtype=float)
     rows = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0.0))[:_MOST_ROWS]
-    dtype = problem.Y.dtype
+    dtype = problem.X.dtype
     mean, cov = (tf.constant(t, dtype) for t in left_out(problem, state, rows, averaged))
     likelihood = unwrapped(problem.likelihood)
     X, Y = (tf.gather(t, rows) for t in (problem.X, problem.Y))
