@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 FORMAT = "gpflow_gam tables"
-VERSION = 1
+VERSION = 2
 _BLOCK = 4096  # rows at a time
 _DRAWS = 1000  # pairs of draws, for class probabilities
 _hermegauss: Any = np.polynomial.hermite_e.hermegauss
@@ -51,8 +51,8 @@ def load(path: Any) -> dict[str, Any]:
         model: dict[str, Any] = json.load(file)
     if not isinstance(model, dict) or model.get("format") != FORMAT:
         raise ValueError(f"{path} holds no tables of gpflow_gam.")
-    if model["version"] > VERSION:
-        raise ValueError(f"{path} is of version {model['version']}; this reads up to {VERSION}.")
+    if model["version"] != VERSION:
+        raise ValueError(f"{path} is of version {model['version']}; this reads {VERSION}.")
     try:
         for about in model["columns"].values():
             _check_tree(about.get("expression"))

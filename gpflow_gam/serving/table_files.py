@@ -495,12 +495,13 @@ def _xlsx(model: Model) -> bytes:
 
 
 def _check_looked_up(model: Model, program: str) -> None:
-    """Excel ignores case and takes some characters for any; neither has more than 15 digits."""
+    """Excel ignores case, takes some characters for any, and has 15 digits; JavaScript rounds."""
+    largest = 10**15 if program == "Excel" else 2**53
     for name, about in model["columns"].items():
         levels = about["levels"] or ()
         texts = [v for v in levels if isinstance(v, str) and program == "Excel"]
         odd: list[Any] = [v for v in texts if re.search(r"[*?~]", v)]
-        odd += [v for v in levels if type(v) is int and abs(v) >= 10**15]
+        odd += [v for v in levels if type(v) is int and abs(v) >= largest]
         if odd or len({v.lower() for v in texts}) < len(texts):
             what = f"the level {odd[0]!r}" if odd else "levels that differ in capitals alone"
             raise ValueError(
