@@ -404,7 +404,7 @@ KINDS = pd.DataFrame({"x": [0.0, 1.0, 2.0], "y": ["a", "b", "c"]})
             "criterion='ncv' chooses the smoothness that edf= of s(x) states",
         ),
         (lambda: gg.s("x", edf=-1), "edf must be a positive number"),
-        (lambda: gg.s("x", edf=3, shape="increasing"), "without kernel, prior, id and shape"),
+        (lambda: gg.s("x", edf=3, shape="increasing"), "without prior, id and shape"),
         (lambda: of_terms(gg.s("x", k=8, edf=12)), "s(x): edf=12 cannot be"),
         (lambda: of_terms(gg.s("x", k=8, prior=Edf(400.0))), "s(x): Edf(median=400) cannot be"),
         (lambda: of_terms(gg.s("x", k=8, prior=Edf(0.5))), "s(x): Edf(median=0.5) cannot be"),

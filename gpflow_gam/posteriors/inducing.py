@@ -92,7 +92,10 @@ class InducingMoments:
 
     @classmethod
     def of_values(
-        cls, posterior: ActionPosterior, inducing_variable: AdditiveInducingVariables
+        cls,
+        posterior: ActionPosterior,
+        inducing_variable: AdditiveInducingVariables,
+        counted: bool,
     ) -> InducingMoments:
         """Moments of a posterior without inducing values, as far as inputs pin it down."""
         kernel = posterior.kernel
@@ -102,8 +105,9 @@ class InducingMoments:
         roots = inducing_roots(kernel, inducing_variable)
         root = block_diag(*roots)
         mean, prior, h = (np.asarray(t) for t in posterior.joint_parts(points))
-        # the jitter of roots is the prior's, too: what is nothing without it is settled by no data
-        covariance = prior + (root @ root.T - prior[0]) - h @ h.swapaxes(1, 2)
+        covariance = prior - h @ h.swapaxes(1, 2)
+        if counted:  # the jitter of roots is the prior's, too: what it alone moves is not settled
+            covariance += root @ root.T - prior[0]
         shared = None
         if posterior.couples_outputs:
             shared = np.stack([solve_triangular(root, one, lower=True) for one in h])
@@ -117,12 +121,13 @@ class InducingMoments:
         cls,
         posterior: AdditivePosterior,
         inducing_variable: AdditiveInducingVariables | None = None,
+        counted: bool = False,
     ) -> InducingMoments:
-        """Moments of any posterior of an additive model."""
+        """Moments of any posterior of an additive model; ``counted``: for degrees of freedom."""
         if isinstance(posterior, SparseAdditivePosterior):
             return cls.of_gaussian(posterior.kernel, posterior.X_data, posterior.q())
         assert inducing_variable is not None
-        return cls.of_values(posterior, inducing_variable)
+        return cls.of_values(posterior, inducing_variable, counted)
 
     def entering(self, names: Sequence[str] | None = None) -> AnyNDArray:
         """Membership of components in outputs, as 1 and 0, [C, L]."""

@@ -187,7 +187,7 @@ class FittedGAM:
         if isinstance(self.model, IterNCGP):
             kernel, width = self.model.kernel, self.spec.encoder.width
             inducing = build_inducing(self.spec.components, kernel, width)
-        return InducingMoments.of(self.posterior, inducing)
+        return InducingMoments.of(self.posterior, inducing, counted=True)
 
     @functools.cached_property
     def q(self) -> GaussianPosterior:
