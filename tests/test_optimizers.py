@@ -300,8 +300,9 @@ def test_a_line_is_learnt_in_any_unit(route, unit, rng):
     Z = [100.0 * unit * np.linspace(0.0, 1.0, 20)[:, None]]
     Z = gg.inducing_variables.AdditiveInducingVariables(Z)
     gpflow.set_trainable(Z, False)
-    if route == "GPR":
-        model = gpflow.models.GPR(data, k, mean, likelihood=noise)
+    if route == "GPR":  # with data that may be assigned
+        held = [tf.Variable(a, shape=[None, 1], trainable=False) for a in data]
+        model = gpflow.models.GPR(tuple(held), k, mean, likelihood=noise)
     elif route == "actions":
         model = gg.models.IterNCGP(data, k, noise, mean_function=mean)
     elif route == "collapsed":

@@ -736,7 +736,8 @@ def _mean_units(model: GPModel, X: InputData) -> dict[int, AnyNDArray]:
     variables = model.mean_function.trainable_variables
     if not variables:
         return {}
-    X = tf.convert_to_tensor(X)[:: -(-X.shape[0] // _PROBED)]
+    X = np.asarray(X)  # of variables, which may be of any length
+    X = tf.constant(X[:: -(-len(X) // _PROBED)])
     with tf.GradientTape(persistent=True) as tape:
         mean = model.mean_function(X)
     # root mean squares of columns of the Jacobian J, as E (J' r)^2 is the diagonal of J' J for
