@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -90,6 +91,30 @@ def test_fits_are_in_double_precision_whatever_the_default(family, tmp_path):
     expected = predicted()
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
         np.testing.assert_array_equal(predicted(), expected)
+
+
+@pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
+def test_fits_in_threads_leave_the_default_as_it_was():
+    """Also where the second begins before the first ends, and ends after it."""
+    begun, second, ended = (threading.Event() for _ in range(3))
+
+    def fitted(mine: threading.Event, other: threading.Event) -> None:
+        def wait(_: object) -> None:
+            mine.set()
+            other.wait(1.0)  # in vain where the second waits for the first
+
+        gg.GAM(s("x", k=5)).fit(table(60, "gaussian"), "y", max_iterations=2, callback=wait)
+
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        pair = (begun, second), (second, ended)
+        first, last = (threading.Thread(target=fitted, args=events) for events in pair)
+        first.start()
+        begun.wait(20.0)
+        last.start()
+        first.join()
+        ended.set()
+        last.join()
+        assert gpflow.config.default_float() == np.float32
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])

@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
-from gpflow.config import as_context, config
+from gpflow.config import default_float
 from gpflow.utilities import parameter_dict, set_trainable
 
 from ... import optimizers
 from ...bijectors import exponential
 from ...errors import NotPositiveDefinite, check_choice
 from ...kernels import AdditiveKernel
+from ...kernels.correlation import float_type
 from ...likelihoods import Autoregressive, Quasi, Weighted
 from ...likelihoods.base import checked_observations, unwrapped
 from ...likelihoods.expectations import constant_predictor
@@ -73,7 +74,7 @@ _NULL_ROWS = 20_000  # rows that settle where the intercept's prior is centred
 @contextlib.contextmanager
 def in_double_precision() -> Iterator[None]:
     """As GAMs are, whatever GPflow's default."""
-    with as_context(dataclasses.replace(config(), float=np.float64)):
+    with contextlib.nullcontext() if default_float() == np.float64 else float_type("float64"):
         yield
 
 
