@@ -17,6 +17,7 @@ from test_streams import Anew
 
 from gpflow_gam.gam.families import Categorical, Gamma, Gaussian, Poisson
 from gpflow_gam.gam.fits.reading import with_response
+from gpflow_gam.gam.frames.blocks import blocks_of
 from gpflow_gam.gam.frames.encoding import (
     Fill,
     LevelColumn,
@@ -25,7 +26,7 @@ from gpflow_gam.gam.frames.encoding import (
     learn_fills,
     learn_levels,
 )
-from gpflow_gam.gam.frames.table import Table, blocks_of, concatenated, plain
+from gpflow_gam.gam.frames.table import Table, concatenated, plain
 from gpflow_gam.gam.terms.base import Expression
 
 N = 40

@@ -21,7 +21,7 @@ from gpflow_gam.kernels import AdditiveKernel
 from gpflow_gam.likelihoods import Heteroskedastic, base
 from gpflow_gam.models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from gpflow_gam.models.additive import log_prior_density
-from gpflow_gam.optimizers.binned.rounds import Hyperparameters
+from gpflow_gam.optimizers.binned.hyperparameters import Hyperparameters
 from gpflow_gam.variational import (
     BlockPrecision,
     CoupledCovariance,

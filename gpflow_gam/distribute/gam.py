@@ -42,8 +42,8 @@ from ..gam.fits.specification import (
     needs_all_rows,
     too_many,
 )
+from ..gam.frames.blocks import Blocks
 from ..gam.frames.encoding import Holes
-from ..gam.frames.table import Blocks
 from ..optimizers import TimeBudget
 from ..optimizers.binned.bins import CodedColumns
 from ..optimizers.minimizers import INTERRUPTED, Callback, FitProgress, OnInterrupt

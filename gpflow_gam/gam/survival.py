@@ -24,7 +24,8 @@ from .families.base import base_of
 from .fits import FittedGAM
 from .fits.fitted import Inspected, encoded, fit_of
 from .fits.prediction import blocks, joined
-from .frames.table import Table, located
+from .frames.blocks import located
+from .frames.table import Table
 from .terms.base import Column, variables_of
 
 if TYPE_CHECKING:

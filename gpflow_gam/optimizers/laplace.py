@@ -22,7 +22,7 @@ from ..errors import NotPositiveDefinite
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors.inducing import InducingMoments
 from ..threads import SMALL, one_blas_thread
-from .binned.rounds import Hyperparameters
+from .binned.hyperparameters import Hyperparameters
 from .binned.solution import Chains, ShapeCriterion, Solution
 from .minimizers import Loss, VectorLoss, descend, differenced
 

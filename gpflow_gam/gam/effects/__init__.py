@@ -6,9 +6,10 @@ Users call them as methods of :class:`gpflow_gam.GAM`.
 
 from .averages import Averager as Averager
 from .effect import Effects as Effects
-from .effect import EffectTable, applied, make_grid, transformed
+from .effect import EffectTable, applied, transformed
 from .effect import coefficients as coefficients
 from .effect import effect as effect
+from .grid import make_grid
 from .posterior import averaged as averaged
 from .posterior import averaged_log_density, hyperparameter_draws, joint_moments
 from .posterior import critical_values as critical_values

@@ -24,7 +24,8 @@ from ..frames.encoding import Element, Holes, LevelColumn, NumericColumn, filled
 from ..frames.table import Table, check_no_place
 from ..terms.base import Column, as_columns, one_column, variables_of
 from ..terms.smooth import KINDS
-from .effect import STEP, as_table, stacked_frame
+from .effect import STEP, stacked_frame
+from .grid import as_table
 from .posterior import equal_tailed, places_of, predictor_draws, simultaneous_bands
 
 _ROWS = 2000  # rows of the fit, at random, that tell how far posterior draws are apart

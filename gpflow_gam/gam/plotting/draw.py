@@ -23,7 +23,8 @@ from ...errors import check_count, check_level
 from ...threads import one_blas_thread
 from ..components.plan import Component, Margin
 from ..effects import EffectTable, applied, effect, make_grid
-from ..effects.effect import NUMBERS, Transform, reader_of
+from ..effects.effect import NUMBERS, Transform
+from ..effects.grid import reader_of
 from ..fits import FittedGAM
 from ..frames.encoding import LevelColumn, NumericColumn
 from ..summaries.checks import effective_dof
