@@ -24,8 +24,7 @@ from .families.base import base_of
 from .fits import FittedGAM
 from .fits.fitted import Inspected, encoded, fit_of
 from .fits.prediction import blocks, joined
-from .frames.blocks import located
-from .frames.table import Table
+from .frames.table import Table, located
 from .terms.base import Column, variables_of
 
 if TYPE_CHECKING:

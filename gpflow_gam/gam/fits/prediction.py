@@ -26,9 +26,9 @@ from ...likelihoods.predictive import (
 )
 from ...threads import each
 from ..components.plan import Component
-from ..frames.blocks import blocks_of, in_blocks, located, recut
+from ..frames.blocks import blocks_of, recut
 from ..frames.encoding import Holes, NumericColumn, filled
-from ..frames.table import Table
+from ..frames.table import Table, in_blocks, located
 from ..terms.base import Column, Term, variables_of
 from .fitted import _CACHED, BLOCK, FittedGAM, encoded, response_errors, warn_of_tails
 from .reading import in_memory

@@ -31,7 +31,7 @@ from ...storage import Inputs, Store
 from ...threads import ahead, each
 from ..components.plan import elements_of, keys_of, learn_encoder
 from ..families import Binomial, Custom, Levels
-from ..frames.blocks import Blocks, Occurring, blocks_of, in_blocks, located
+from ..frames.blocks import Blocks, Occurring, blocks_of
 from ..frames.encoding import (
     Design,
     Encoder,
@@ -44,7 +44,7 @@ from ..frames.encoding import (
     learn_fills,
     numeric_column,
 )
-from ..frames.table import Table, check_no_place, concatenated
+from ..frames.table import Table, check_no_place, concatenated, in_blocks, located
 from ..terms import Surv, Terms, factor, linear
 from ..terms.base import Column, ResponseSpec, Term, as_column, columns_of, variables_of
 from ..terms.parametric import AllColumns, Linear, Transformed, Variable

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from gpflow.base import AnyNDArray
 
 from ...errors import check_count, imported
 from ..terms.base import Column
-from .table import Table, concatenated, cut, foreign_columns, merged_categories, resolved
+from .table import Table, concatenated, cut, is_table, merged_categories, paths_of, resolved
 
 _READAHEAD = 4
 """Batches that pyarrow reads before they are asked for, beside the one that is in use."""
@@ -64,14 +63,6 @@ class Blocks:
         return None if self._counting or self._count is None else self._count()
 
 
-def in_blocks(source: Any) -> bool:
-    """True if a source is a path, a data set or tables one after the other, not one table."""
-    if _is_table(source) or source is None:
-        return False
-    dataset = hasattr(source, "scanner") and hasattr(source, "schema")
-    return _paths(source) is not None or dataset or isinstance(source, Iterable)
-
-
 def blocks_of(
     source: Any, columns: Iterable[Column] | None, rows: int, counting: Iterable[Column] = ()
 ) -> Blocks:
@@ -80,7 +71,7 @@ def blocks_of(
     # pyarrow.dataset.Dataset; or tables one after the other, which are read anew for each pass.
     check_count("rows", rows)
     names = None if columns is None else list(columns)
-    paths = _paths(source)
+    paths = paths_of(source)
     if paths is not None:
         source = _opened(paths)
     if hasattr(source, "scanner") and hasattr(source, "schema"):
@@ -92,7 +83,7 @@ def blocks_of(
             return iter(source.scanner(columns=read, batch_size=rows, **options).to_batches())
 
         return Blocks(batches, None, rows, counting, getattr(source, "count_rows", None))
-    if _is_table(source):
+    if is_table(source):
         table = Table(source)
         table = table if names is None else table.only(names)
         return Blocks(lambda: [table], None, rows, counting, lambda: table.num_rows)
@@ -121,26 +112,6 @@ def _kind(table: Table, name: Any) -> str:
     if table.is_levels(name):
         return "text or truth values"
     return "times" if table.values(name).dtype.kind in "mM" else "numbers"
-
-
-def _is_table(source: Any) -> bool:
-    """True if :class:`Table` takes it as one table; a list is one where its items are rows."""
-    whole = isinstance(source, (Table, Mapping)) or hasattr(source, "__array__")
-    if whole or foreign_columns(source) is not None:
-        return True
-    if isinstance(source, (list, tuple)):
-        return bool(source) and isinstance(source[0], (list, tuple)) and not _is_table(source[0])
-    return hasattr(source, "columns") and hasattr(source, "__getitem__")
-
-
-def _paths(source: Any) -> Any:
-    """A path or paths as pyarrow takes them; None for anything else."""
-    if isinstance(source, (str, os.PathLike)):
-        return os.fspath(source)
-    listed = isinstance(source, (list, tuple)) and bool(source)
-    if listed and all(isinstance(item, (str, os.PathLike)) for item in source):
-        return [os.fspath(item) for item in source]
-    return None
 
 
 def _opened(paths: Any) -> Any:
@@ -176,17 +147,6 @@ def recut(blocks: Iterator[Table], rows: int) -> Iterator[Table]:
             number += block.num_rows - start
     if waiting:
         yield concatenated(waiting)
-
-
-@contextlib.contextmanager
-def located(start: int, number: int) -> Iterator[None]:
-    """Says where the rows are that an error counts from 0."""
-    try:
-        yield
-    except ValueError as error:
-        if start == 0:
-            raise
-        raise ValueError(f"rows {start} to {start + number - 1} of data: {error}") from error
 
 
 class Occurring:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
@@ -714,3 +716,42 @@ def _categories(values: Any) -> pd.Categorical:
     """Values that state no categories, with those that occur, in the order of their first rows."""
     codes, levels = pd.factorize(np.asarray(values, dtype=object))
     return pd.Categorical.from_codes(codes, pd.Index(levels, dtype=object))
+
+
+def in_blocks(source: Any) -> bool:
+    """True if a source is a path, a data set or tables one after the other, not one table."""
+    if is_table(source) or source is None:
+        return False
+    dataset = hasattr(source, "scanner") and hasattr(source, "schema")
+    return paths_of(source) is not None or dataset or isinstance(source, Iterable)
+
+
+def is_table(source: Any) -> bool:
+    """True if :class:`Table` takes it as one table; a list is one where its items are rows."""
+    whole = isinstance(source, (Table, Mapping)) or hasattr(source, "__array__")
+    if whole or foreign_columns(source) is not None:
+        return True
+    if isinstance(source, (list, tuple)):
+        return bool(source) and isinstance(source[0], (list, tuple)) and not is_table(source[0])
+    return hasattr(source, "columns") and hasattr(source, "__getitem__")
+
+
+def paths_of(source: Any) -> Any:
+    """A path or paths as pyarrow takes them; None for anything else."""
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source)
+    listed = isinstance(source, (list, tuple)) and bool(source)
+    if listed and all(isinstance(item, (str, os.PathLike)) for item in source):
+        return [os.fspath(item) for item in source]
+    return None
+
+
+@contextlib.contextmanager
+def located(start: int, number: int) -> Iterator[None]:
+    """Says where the rows are that an error counts from 0."""
+    try:
+        yield
+    except ValueError as error:
+        if start == 0:
+            raise
+        raise ValueError(f"rows {start} to {start + number - 1} of data: {error}") from error
