@@ -273,6 +273,21 @@ def test_effects_average_to_zero_over_the_data():
     assert abs(effects["linear(log_e)"].mean()) < 1e-8
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_quick_interaction_is_no_noise(seed: int) -> None:
+    """Main effects and their interaction find what one function of both columns finds."""
+    rng = np.random.default_rng(seed)
+    df = pd.DataFrame({"x": rng.uniform(size=300), "z": rng.uniform(size=300)})
+    truth = np.sin(4.0 * np.pi * df["x"]) * df["z"]
+    truth += 4.0 * np.maximum(df["x"] - 0.6, 0.0) * np.maximum(df["z"] - 0.4, 0.0)
+    df["y"] = truth + 0.3 * rng.normal(size=300)
+    parts, whole = (
+        gg.GAM(f"y ~ {right}").fit(df).predict(df)
+        for right in ("s(x) + s(z) + ti(x, z)", "te(x, z)")
+    )
+    assert np.std(parts - truth) < 1.2 * np.std(whole - truth)
+
+
 def test_interaction_averages_to_zero_over_each_column():
     gam = gg.GAM(ti("x", "z", k=20)).fit(DATA, y="y", **QUICK)
     component = gam.fitted.spec.component("ti(x,z)")

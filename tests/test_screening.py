@@ -16,6 +16,7 @@ from scipy.stats import multivariate_normal
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, s, te, ti
+from gpflow_gam.gam.components.kernels import INTERACTION_LENGTHSCALE
 from gpflow_gam.gam.screening import (
     evidence_gain,
     expand,
@@ -181,6 +182,8 @@ def test_features_make_up_the_kernel_of_the_term():
                 np.array(margin.weights) @ at_nodes**2, parts[-1].sizes, rtol=1e-6
             )
             factor_of_it.base.variance.assign(1.0)
+            if margin.kind != "levels":
+                factor_of_it.base.lengthscales.assign(INTERACTION_LENGTHSCALE[0] * margin.span)
         B = product(tuple(parts)).values
         np.testing.assert_allclose(B @ B.T, kernel(X).numpy(), atol=1e-4)
 

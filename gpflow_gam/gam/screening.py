@@ -21,7 +21,7 @@ from ..errors import check_count
 from ..likelihoods.base import checked_observations
 from ..likelihoods.expectations import expectation_gradients
 from . import GAM
-from .components.kernels import interaction_margin
+from .components.kernels import INTERACTION_LENGTHSCALE, interaction_margin
 from .components.plan import NUM_INDUCING, Margin
 from .families import Family
 from .fits import FittedGAM
@@ -65,7 +65,7 @@ def margin_features(margin: Margin, x: AnyNDArray) -> Features:
     # 2006, section 4.3.2), exact for levels.
     nodes = np.array(margin.nodes)[:, None]
     root = np.sqrt(np.array(margin.weights))
-    kernel = interaction_margin(margin, column=0)
+    kernel = interaction_margin(margin, column=0, start=INTERACTION_LENGTHSCALE[0])
     K = kernel(np.concatenate([nodes, x[:, None]]), nodes).numpy()
     among, across = K[: len(nodes)], K[len(nodes) :]
     sizes, vectors = np.linalg.eigh(root[:, None] * among * root)

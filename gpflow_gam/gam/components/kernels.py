@@ -83,6 +83,8 @@ class VariancePriors(NamedTuple):
     selected_deviation: VariancePrior
     level: VariancePrior
     other: VariancePrior
+    # small because main effects explain most; a fit that starts small takes quick changes for noise
+    interaction: VariancePrior = LogNormal(0.005, 2.0, 0.1)
 
     def of_smooth(self, select: bool) -> tuple[VariancePrior, VariancePrior]:
         """Priors of the variances of a smooth's straight part and of its deviation from it."""
@@ -114,7 +116,11 @@ puts that at zero: the variance of a line or a level is kept away from zero, so 
 shrunk.
 """
 _SMALL = FLAT._replace(start=0.01)
-LINES_FIRST = PRIORS._replace(deviation=_SMALL, selected_deviation=_SMALL)
+LINES_FIRST = PRIORS._replace(
+    deviation=_SMALL,
+    selected_deviation=_SMALL,
+    interaction=PRIORS.interaction._replace(start=0.005),
+)
 """
 The same where columns are features that a network is learning: smooths begin as little more than
 their lines. Curves that bend much would fit what is random in the features, which then learn noise.
@@ -128,8 +134,6 @@ SINGLE_ROWS = LogNormal(0.5, 3.0, 2.0)
 SPEED = 1.0  # the deviation, in logarithms, of an adaptive function's speeds
 INTERACTION_LENGTHSCALE = 0.7, 0.8
 """A lengthscale's prior in an interaction: few data tell its shape."""
-INTERACTION_VARIANCE = LogNormal(0.005, 2.0, 0.005)
-"""Variance prior of an interaction, small because main effects explain most."""
 
 
 # --- parameters with priors ----------------------------------------------------------------------
@@ -210,11 +214,16 @@ def build_inducing(
 
 
 def interaction_margin(
-    margin: Margin, variance: float = 1.0, *, free: bool = False, column: int | None = None
+    margin: Margin,
+    variance: float = 1.0,
+    prior: VariancePrior | None = None,
+    *,
+    column: int | None = None,
+    start: float = START,
 ) -> Kernel:
     """One column's factor of an interaction's kernel, zero on average."""
-    kernel = _margin_kernel(margin, column, INTERACTION_LENGTHSCALE, INTERACTION_LENGTHSCALE[0])
-    _set_variance(kernel, _unit(margin) * variance, INTERACTION_VARIANCE if free else None)
+    kernel = _margin_kernel(margin, column, INTERACTION_LENGTHSCALE, start)
+    _set_variance(kernel, _unit(margin) * variance, prior)
     return _centred(kernel, margin)
 
 
@@ -302,7 +311,7 @@ def _function(
         return Product([_deviations(m, size, priors.other) for m in margins])
     if form == "interaction":
         first, *others = margins
-        variable = interaction_margin(first, size**2, free=True)
+        variable = interaction_margin(first, size**2, priors.interaction)
         return Product([variable, *map(interaction_margin, others)])
     if margins[0].kind == "rw":
         # what a number multiplies has a level of its own
