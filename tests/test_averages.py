@@ -220,6 +220,41 @@ def test_levels_are_compared_with_the_first(gaussian):
     assert len(pair) == 6
 
 
+def test_a_column_of_truth_values_has_two_values_to_compare(tmp_path):
+    """Also where a term takes it for a number: nothing is more than true."""
+    data = DATA.assign(flag=DATA["z"] > 0.0)
+    gam = gg.GAM(linear("flag") + s("x", k=5), "poisson").fit(data, "count", **QUICK)
+    both = [gam.predict(data.assign(flag=v)).mean() for v in (False, True)]
+    gam.save(tmp_path / "bare.gam", data=False)
+    for own, rows in ((gam, None), (gam, data), (gg.GAM.load(tmp_path / "bare.gam"), data)):
+        result = own.avg_comparisons("flag", rows, num_samples=16)
+        np.testing.assert_allclose(result["estimate"], both[1] - both[0], rtol=1e-6)
+        assert list(result["contrast"]) == ["1.0 - 0.0"]
+
+
+def test_rows_are_grouped_and_counted_by_what_their_data_say(poisson):
+    """Also by a column that is set, whether its values are of the fit or of data."""
+    for ask in ({"columns": "g"}, {"columns": {"x": (0.2, 0.8)}, "by": ["g", "x"]}):
+        ask = {"by": "g", "num_samples": 16, **ask}
+        own, given = poisson.avg_comparisons(**ask), poisson.avg_comparisons(data=DATA, **ask)
+        pd.testing.assert_frame_equal(given, own)
+    result = poisson.avg_predictions(DATA, at={"g": ["a", "b"]}, by="g", num_samples=16)
+    assert list(result.columns[:2]) == ["g", "g (column)"]
+    assert [*zip(result["g"], result["g (column)"])] == [(a, b) for a in "ab" for b in "abc"]
+    for row in result.itertuples(index=False):
+        own = DATA[DATA["g"] == row[1]].assign(g=row.g)
+        expected = np.average(poisson.predict(own), weights=own["w"])
+        assert row.estimate == pytest.approx(expected, rel=1e-6)
+    result = poisson.avg_predictions(DATA, at={"x": 0.2}, weights="x", num_samples=16)
+    expected = np.average(poisson.predict(DATA.assign(x=0.2)), weights=DATA["x"])
+    assert result["estimate"].item() == pytest.approx(expected, rel=1e-9)
+    named = DATA.assign(contrast=DATA["g"])
+    result = poisson.avg_comparisons("z", named, by="contrast", num_samples=16)
+    assert list(result["contrast (column)"]) == ["a", "b", "c"]
+    # a hole in what is set is none in what is read of a row
+    assert len(poisson.avg_comparisons("g", DATA.assign(g=None), num_samples=16)) == 2
+
+
 # --- totals --------------------------------------------------------------------------------------
 
 
@@ -446,6 +481,21 @@ def test_slopes_of_the_predictor_have_the_errors_of_derivatives(gaussian, poisso
     np.testing.assert_allclose(ours["estimate"], (A @ mean)[:, 0], rtol=1e-3)
     sd = np.sqrt(np.diag(A @ covariance[0] @ A.T))
     np.testing.assert_allclose(ours["se"], sd, rtol=0.06)
+
+
+def test_errors_of_one_of_several_predictors_allow_for_the_others():
+    """Slopes, averages and draws of a predictor have the errors of coefficients and predictions."""
+    rng = np.random.default_rng(2)
+    data = pd.DataFrame({"x": rng.uniform(size=20), "g": rng.choice(list("abc"), 20)})
+    data["y"] = data["x"] + np.exp(2.0 * data["x"] - 1.0) * rng.normal(size=20)
+    gam = gg.GAM({"mean": "y ~ x + g", "scale": "x"}).fit(data)
+    known = gam.coefficients().query("column == 'x'").set_index("predictor")["se"]
+    asked = {"scale": "link", "num_samples": 8000}
+    for result in (gam.avg_slopes("x", **asked), gam.avg_comparisons("x", data, **asked)):
+        ours = result.set_index("predictor")["se"]
+        np.testing.assert_allclose(ours, known[ours.index], rtol=0.03)
+    ours, (_, se) = gam.sample(data, 8000, "link"), gam.predict(data, "link", se=True)
+    np.testing.assert_allclose(ours.std(axis=0), se, rtol=0.06)
 
 
 def test_contrasts_of_an_effect_are_those_of_a_reference(poisson):

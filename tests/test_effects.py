@@ -90,9 +90,19 @@ def test_several_predictors_have_effects_each(data):
 def test_draws_of_effects_have_their_moments(gam):
     grid = np.linspace(0.1, 0.9, 5)
     table = effects.effect(gam.fitted, "s(x)", grid)
-    draws = gam.sample_effects("s(x)", grid, 20_000)
+    draws = gam.sample_effects("s(x)", grid, 100_000)
     np.testing.assert_allclose(draws.mean(axis=0), table.estimate[:, 0], atol=0.01)
     np.testing.assert_allclose(np.cov(draws.T), table.covariance[0], atol=0.02 * table.se.max())
+
+
+def test_draws_of_different_effects_and_priors_are_not_those_of_one(data):
+    """Of two terms and one seed."""
+    gam = gg.GAM(s("x", k=8) + s("noise", k=8)).fit(data, y="y", **QUICK)
+    grid = np.linspace(0.0, 1.0, 5)
+    for draw in (gam.sample_effects, gam.prior_effects):
+        one, other = (draw(name, grid, 100)[:, 0] for name in ("s(x)", "s(noise)"))
+        assert abs(np.corrcoef(np.argsort(np.argsort([one, other], axis=1)))[0, 1]) < 0.35
+        np.testing.assert_array_equal(one, draw("s(x)", grid, 100)[:, 0])
 
 
 # --- uncertain hyperparameters -------------------------------------------------------------------
@@ -240,6 +250,18 @@ def test_differences_with_the_means_of_levels(data):
     rates = gam.differences("s(x):g", grid=[0.2], fun=np.exp)
     assert {"se", "estimate"}.isdisjoint(rates)
     np.testing.assert_allclose(rates["estimate_centred"], np.exp(alone["estimate_centred"][::2]))
+
+
+def test_levels_that_differ_are_those_of_the_data(data):
+    """Of curves and of means: numbers, no text."""
+    data = data.assign(site=data["g"].map({"a": 1, "b": 2, "c": 10}))
+    terms = s("x", by=factor("site"), k=5) + factor("site")
+    gam = gg.GAM(terms).fit(data, y="y", **QUICK)
+    means = gam.differences("factor(site)")[["level_1", "level_2"]]
+    pd.testing.assert_frame_equal(
+        gam.differences("s(x):site", grid=[0.2])[["level_1", "level_2"]], means
+    )
+    assert means.to_numpy().tolist() == [[1, 2], [1, 10], [2, 10]]
 
 
 def test_curves_that_have_their_means_or_lack_them(data, by_level, monkeypatch):

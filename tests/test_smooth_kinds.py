@@ -528,6 +528,17 @@ def test_parts_that_are_not_connected():
     np.testing.assert_array_equal(structured_covariance(3, []), np.eye(3))
 
 
+def test_interactions_of_few_points_are_those_of_the_exact_process():
+    """Every point has an inducing input: centred over margins, none follows from the others."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.uniform(size=(14, 2)), columns=["x", "z"])
+    data["y"] = np.sin(9.0 * data["x"]) * np.sin(9.0 * data["z"]) + 0.02 * rng.normal(size=14)
+    gam = gg.GAM(gg.ti("x", "z", k=40, bs="ou")).fit(data, "y")
+    _, se = gam.predict(data, "link", se=True, unconditional=False)
+    _, sd, _ = exact(gam, gam.fitted.Y[:, 0])
+    np.testing.assert_allclose(se, gam.fitted.units[0] * sd, rtol=1e-6)
+
+
 def test_covariances_by_loops():
     kernel = MarkovField(4, [(0, 1), (1, 2), (2, 3)], 2.0, 0.5, active_dims=[1])
     codes, others = np.array([3, 0, 0, 2]), np.array([1, 3])

@@ -46,7 +46,8 @@ def backtest(
     2020), by fits in place of weights. Columns are taken as they are in the rows that are
     predicted: score with what is known at the origin, such as a forecast of the weather.
 
-    Forecasts take the hyperparameters of the fit as known. Quantiles and CRPS are of draws.
+    Forecasts average over uncertain hyperparameters, as those of :meth:`gpflow_gam.GAM.sample` do.
+    Estimates, quantiles and CRPS are of draws.
 
     :param gam: a :class:`~gpflow_gam.GAM`, fitted or not; it stays as it is.
     :param data: all rows, in any order, as of :meth:`gpflow_gam.GAM.fit`; read into memory.
@@ -138,7 +139,7 @@ def backtest(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExtrapolationWarning)  # which is what is scored
             draws = np.concatenate([model.sample(p, num_samples, **asked) for p in parts], axis=1)
-            densities = model.log_density(rows)
+            densities = model.log_density(rows, unconditional=True)
         scores = _scored(np.asarray(rows.values(spec.response), dtype=float), draws, levels)
         given = {"origin": origin, "time": times[future].array, "row": np.flatnonzero(future)}
         frame = pd.DataFrame(given | scores | {"log_density": densities})

@@ -446,7 +446,9 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         :param unconditional: whether standard errors and intervals allow for uncertain
             hyperparameters, as those of :meth:`effects`, which takes some seconds the first time;
             those of one predictor of several (``"link"``, ``"terms"``) then allow for the others
-            being uncertain as well;
+            being uncertain as well, and those of a single one for the family's own parameters. What
+            is computed of several does not, nor do probabilities of ordered classes, whose
+            cutpoints are held here (:meth:`avg_predictions` draws them);
             of other families of q(U) than ``"exact"`` and ``"sites"`` nothing is known of them.
             Estimates are at the fitted ones either way.
         :param terms: the terms that count (their labels, names of effects as ``"s(x):g=north"``,
@@ -493,7 +495,8 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         :param unconditional: whether hyperparameters are drawn as well, as standard errors of
             :meth:`predict` have it, or are the fitted ones, as of ``engine="iterncgp"`` always.
             Means of draws may then lie a third of a standard error beside estimates, which are at
-            the fitted ones.
+            the fitted ones. Of several predictors each is as uncertain as in :meth:`predict`, where
+            ``type="link"``; how their errors go together is not in the draws.
         :param terms: the terms that count, as in :meth:`predict`.
         :param exclude: terms that do not.
         :param intercept: whether the intercept does.
@@ -507,7 +510,8 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         check_count("num_samples", num_samples)
         fit, drawn = self.fitted, None
         if fit.spec.variational != "iterncgp":
-            drawn = functools.partial(draws_at, unconditional=unconditional)
+            apart = type == "link"
+            drawn = functools.partial(draws_at, unconditional=unconditional, apart=apart)
         asked = prediction.Prediction(fit, type, seed=chosen, drop=drop, uncertain=drawn, part=part)
         return asked.sample(data, num_samples)
 

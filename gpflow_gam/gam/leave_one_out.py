@@ -27,8 +27,11 @@ from ..optimizers.binned.cavities import (
     marginal_cavities,
     sites_of,
 )
+from ..optimizers.binned.rounds import StartError, converged
+from ..optimizers.binned.solution import Solution
 from ..posteriors.base import SparseAdditivePosterior
 from ..posteriors.inducing import Projection
+from ..storage import blocks
 from ..threads import one_blas_thread
 from .fits import FittedGAM
 from .fits.data import CodedData
@@ -155,6 +158,15 @@ _LEVER = 0.1
 Share of what is known of a row that it has said itself, from which on it is projected anew without
 itself. These shares add up to the degrees of freedom: such rows are few, however many there are.
 """
+
+
+_FAR = 0.7
+"""
+How far a row moves without its site, in standard deviations, from which on the others' sites
+follow. The squares of these ways add up to about the degrees of freedom: such rows are few.
+"""
+_MOST_ANEW, _WORK = 50, 10**10  # most of them, and operations of a pass over the rows for each
+_TOLERANCE = 1e-3  # in nats, of their fits
 
 
 class ShapedCavities:
@@ -333,8 +345,10 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
     density of its response is averaged over what is left (Opper & Winther 2000; Vehtari, Mononen,
     Tolvanen, Sivula & Winther 2016). Hyperparameters stay. Of Gaussian data that is what a fit
     without the row says, to rounding; of others the sites of the remaining rows stay as well, and
-    it is very nearly that where no row decides much by itself. A row is left out with all its
-    weight.
+    it is very nearly that where no row decides much by itself. Where the predictor moves by more
+    than .7 standard deviations, as without the only event of a level, the others are fitted anew:
+    without each of up to 50 rows, or groups, with fewer where there are very many inducing values;
+    but not with shapes, ``engine=`` or ``variational=``. A row is left out with all its weight.
 
     Terms with a shape keep it: what is left without a row is projected as the fit itself is. Of
     rows by themselves that is done with the inequalities that hold the fit, which is exact but
@@ -424,10 +438,47 @@ def _cavities(fit: FittedGAM, folds: Neighbourhoods | None) -> Blocks:
         rules = [fit.shaped.projected.inequalities(i) for i in range(fit.num_predictors)]
         shaped = ShapedCavities(posterior, sites, rules)
         yield from shaped.one_by_one() if folds is None else shaped.by_neighbourhood(folds)
-    elif folds is None:
-        yield from posterior.one_by_one(sites)
+        return
+    if folds is None:
+        parts = posterior.one_by_one(sites)
     else:
-        yield from posterior.by_neighbourhood(sites, folds)
+        parts = posterior.by_neighbourhood(sites, folds)
+    if fit.solution is None or fit.solution.bound is not None:  # Gaussian sites stay
+        yield from parts
+        return
+    every = list(parts)
+    which = np.concatenate([rows for rows, _ in every])
+    cavity = Cavity(*map(np.concatenate, zip(*(part for _, part in every))))
+    _follow(fit, fit.solution, which, cavity, folds)
+    yield from ((which[at], Cavity(*(a[at] for a in cavity))) for at in blocks(len(which), _BLOCK))
+
+
+def _follow(
+    fit: FittedGAM,
+    solution: Solution,
+    which: AnyNDArray,
+    cavity: Cavity,
+    folds: Neighbourhoods | None,
+) -> None:
+    """Where rows move far without their sites, let the sites of the others follow."""
+    rows, place, moved = solution.rows, np.argsort(which), np.zeros(fit.number)
+    moved[which] = np.max(np.abs(cavity.mean - cavity.posterior) / np.sqrt(cavity.var), axis=1)
+    far = np.flatnonzero(moved > _FAR)[:, None]
+    parts = list(zip(far, far) if folds is None else zip(folds.out, folds.predicted))
+    parts.sort(key=lambda part: -np.max(moved[part[1]]))
+    P = len(solution.q.mean)
+    for out, predicted in parts[: min(_MOST_ANEW, _WORK // (P**3 + P * fit.number))]:
+        if np.max(moved[predicted]) <= _FAR:
+            break
+        rest = rows.subset(np.setdiff1d(np.arange(fit.number), out))
+        given, at = (solution.rounds.kernel, fit.model.likelihood, rest), place[predicted]
+        try:
+            q = converged(*given, solution.data, _TOLERANCE).q
+        except (NotPositiveDefinite, StartError):
+            cavity.untrusted[at] = True
+            continue
+        for block, mean, var in rows.subset(predicted).marginals(solution.values, q):
+            cavity.mean[at[block]], cavity.var[at[block]] = mean, var
 
 
 def row_posterior(fit: FittedGAM) -> tuple[RowPosterior, Sites]:

@@ -255,8 +255,10 @@ def inducing_inputs(
     kind = KINDS[term.kind if isinstance(term, Smooth) else DEFAULT]
     number = k or kind.num_inducing or NUM_INDUCING.get(d, 50)
     if len(points) <= number:
+        # an interaction is centred over each margin, not over these points
+        joint = not isinstance(term, Interaction) or all(m.kind == "levels" for m in margins)
         centred = form != "own" and not varying and len(points) <= NUM_NODES.get(d, 150)
-        return _without_commonest(data) if centred else points
+        return _without_commonest(data) if centred and joint else points
     if kind.rough and isinstance(term, Smooth):
         if k is None:
             warn_caller(

@@ -24,7 +24,7 @@ from ..frames.encoding import Element, Holes, LevelColumn, NumericColumn, filled
 from ..frames.table import Table, check_no_place
 from ..terms.base import Column, as_columns, one_column, variables_of
 from ..terms.smooth import KINDS
-from .effect import STEP, stacked_frame
+from .effect import STEP, beside, stacked_frame
 from .grid import as_table
 from .posterior import equal_tailed, places_of, predictor_draws, simultaneous_bands
 
@@ -63,15 +63,19 @@ def population(
         return Population(fit.X[rows], fit.weights[rows], fit.data.indices[rows])
     names_read = fit.spec.names if part is None else part.components(fit.spec)
     table = in_memory(data)
-    # which value does not matter: it is set
-    table = table.beside({n: np.repeat(_any_value(fit, n), table.num_rows) for n in names})
+
+    def readable(table: Table) -> Table:
+        """With any value in what is set, which terms read; groups and weights read the rows'."""
+        return table.beside({n: np.repeat(_any_value(fit, n), table.num_rows) for n in names})
+
     if weights is None and not each and fit.spec.weights is not None and fit.spec.weights in table:
         weights = fit.spec.weights
     if weights is not None:
         check_no_place("weights", weights, table.names)
         table = table.counted([weights])
     if drop:
-        lacking = Holes().add(filled(table, fit.spec.fills), fit.spec.inputs_of(names_read))
+        read = filled(readable(table), fit.spec.fills)
+        lacking = Holes().add(read, fit.spec.inputs_of(names_read))
         table = table.rows(~lacking) if lacking.any() else table
     if table.num_rows == 0:
         raise ValueError("data has no complete rows that count to average over.")
@@ -79,7 +83,7 @@ def population(
     if weights is not None:
         counts = NumericColumn(weights, "the weights").encode(table)
         check_weights(weights, counts.min(), f" in row {table.place(counts.argmin())}")
-    X = fit.encode(table, names_read)
+    X = fit.encode(readable(table), names_read)
     warn_if_far(fit, X, names_read)
     places = np.arange(table.num_rows) if table.origin is None else table.origin
     return Population(X, counts, places, table)
@@ -238,6 +242,13 @@ def groups_of(
     return labels.iloc[first[counts]].reset_index(drop=True), weights[counts]
 
 
+def _crossed(settings: Mapping[Any, Any], groups: pd.DataFrame) -> pd.DataFrame:
+    """Every setting with every group, a row each."""
+    first = pd.DataFrame(dict(settings), index=None if settings else range(1))
+    named = beside(dict(groups.items()), settings)
+    return first.merge(pd.DataFrame(named, index=groups.index), how="cross")
+
+
 def _in_order(fit: FittedGAM, rows: Population, name: Column, labels: Any) -> Any:
     """Labels that sort as their categories do, those of the rows or of the fit."""
     levels = None if rows.table is None else rows.table.levels(name)
@@ -263,14 +274,17 @@ _POINTS = {1: 50, 2: 15}
 
 def _is_step(fit: FittedGAM, name: Column, change: Any) -> bool:
     """True if a column is shifted from its values, rather than set."""
-    levels = any(isinstance(r, LevelColumn) for r in readers_of(fit, name).values())
+    readers = readers_of(fit, name)
+    levels = any(isinstance(r, LevelColumn) for r in readers.values())
     number = isinstance(change, (int, float, np.number)) and not isinstance(change, bool)
     if number and levels:
         raise ValueError(
             f"columns: {name!r} holds levels, which have no steps; name two of them, as "
             f"{{{name!r}: (first, second)}}."
         )
-    return number or (change is None and not levels)
+    margins = (m for c in fit.spec.components for m in c.margins if m.column in readers)
+    truth = any(set(m.nodes) == {0.0, 1.0} for m in margins)  # which has no more than two values
+    return number or (change is None and not levels and not truth)
 
 
 def _compared(
@@ -437,6 +451,7 @@ class Averaging:
                 self.seed,
                 self.unconditional,
                 smooth,
+                apart=self.scale == "link",
             )
             draws = []
             for likelihood, predictor in drawn:
@@ -488,7 +503,7 @@ def _slopes(
     for name in names:
         settings, distance = _beside(fit, name)
         slopes = np.diff(over.averages(rows, settings, weights, smooth=True), axis=1) / distance
-        whole = pd.DataFrame({"column": [name]}).merge(labels, how="cross")
+        whole = _crossed({"column": [name]}, labels)
         frames.append(over.frame(whole, slopes, "difference"))
     return pd.concat(frames, ignore_index=True)
 
@@ -527,7 +542,7 @@ class Averager(Inspected):
         :param level: probability of the credible interval.
         :param num_points: of the default grid on each axis.
         :param unconditional: whether intervals allow for uncertain hyperparameters, as those of
-            :meth:`effects`.
+            :meth:`effects`; those of one predictor of several for the others with ``scale="link"``.
         :param num_samples: posterior draws.
         :param seed: the GAM's own by default.
         :return: the grid's columns, ``estimate``, ``se``, ``lower``, ``upper`` and, for the whole
@@ -600,8 +615,7 @@ class Averager(Inspected):
         rows = population(fit, data, points, over.drop and not total, weights=weights)
         groups, counts = groups_of(fit, rows, by)
         result = over.averages(rows, set_columns(fit, rows, points), counts, total=total)
-        settings = pd.DataFrame(points) if points else pd.DataFrame(index=range(1))
-        return over.frame(settings.merge(groups, how="cross"), result)
+        return over.frame(_crossed(points, groups), result)
 
     def avg_comparisons(
         self,
@@ -625,7 +639,8 @@ class Averager(Inspected):
         :param columns: one column, several, or a mapping of each to what is compared. A column of
             numbers is moved by one, or by the step that is given, as ``{"x": 0.1}``; of a pair
             ``{"x": (2, 5)}`` the second value is compared with the first. Levels are compared with
-            the first of them, or of those that are given.
+            the first of them, or of those that are given, and one with zero in a column that has
+            only these, as truth values are.
         :param data: rows to average over, as of :meth:`partial_dependence`.
         :param by: columns of the data: comparisons for each combination of their values.
         :param comparison: ``"difference"`` of averages, or their ``"ratio"``.
@@ -648,8 +663,8 @@ class Averager(Inspected):
             groups, weights = groups_of(fit, rows, by)
             settings, labels = _compared(fit, rows, name, change, comparison)
             result = over.averages(rows, settings, weights)
-            contrasts = pd.DataFrame({"column": [name] * len(labels), "contrast": labels})
-            labelled = contrasts.merge(groups, how="cross")
+            named = {"column": [name] * len(labels), "contrast": labels}
+            labelled = _crossed(named, groups)
             frames.append(over.frame(labelled, compare(result[:, 1:], result[:, :1]), comparison))
         return pd.concat(frames, ignore_index=True)
 

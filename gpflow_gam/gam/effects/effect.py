@@ -296,7 +296,9 @@ def _at_levels(
         grid = where.columns if grid is None else grid
         places = [(c.name, make_grid(fit, c, grid).X) for c in curves]
         by = [c.by for c in curves if c.by is not None]
-        return [b.level for b in by], np.array([b.code for b in by], dtype=float), where, places
+        codes = np.array([b.code for b in by], dtype=float)
+        labels = fit.spec.encoder.readers[by[0].column].shown(codes)
+        return list(labels), codes, where, places
     factor = margins.pop("levels")
     codes, reader = np.array(factor.nodes), reader_of(fit, factor)
     labels = reader.shown(codes)
@@ -753,7 +755,8 @@ class Effects(Inspected):
         Joint posterior draws of a component, [S, N] ([S, N, L] for several predictors).
 
         Each draw of a term that has a shape has it. ``term``, ``grid`` and ``reference`` are as of
-        :meth:`effects`.
+        :meth:`effects`. Draws of different terms say nothing of each other: those of
+        ``sample(data, type="link", terms=[...], intercept=False)`` are of a sum of terms.
 
         :param num_samples: S.
         :param seed: the GAM's own by default.
@@ -774,8 +777,9 @@ class Effects(Inspected):
             shaped = (fit.units[0] * parts[chosen])[..., predictors(fit, component)[0]]
             return shaped[..., 0] if shaped.shape[-1] == 1 else shaped
         table = effect(fit, term, grid, reference=reference)
+        rng = np.random.default_rng([seed, fit.spec.names.index(component.name)])
         draws = [
-            table.estimate[:, i] + normal_draws(table.covariance[i], num_samples, seed + i)
+            table.estimate[:, i] + normal_draws(table.covariance[i], num_samples, rng)
             for i in range(len(table.predictors))
         ]
         return draws[0] if len(draws) == 1 else np.stack(draws, axis=-1)
@@ -805,10 +809,12 @@ class Effects(Inspected):
         kernel = frozen_copy(fit.model.kernel[component.name])
         learnt: list[Any] = [p for p in kernel.parameters if p.prior is not None]
         unit = np.broadcast_to(fit.units[0], fit.num_predictors)[predictors(fit, component)[0][0]]
-        values = [p.prior.sample(num_samples, seed=(seed, i)) for i, p in enumerate(learnt)]
+        rng = np.random.default_rng([seed, fit.spec.names.index(component.name)])
+        seeds = rng.integers(2**31, size=(len(learnt), 2))
+        values = [p.prior.sample(num_samples, seed=own) for p, own in zip(learnt, seeds)]
         result = np.zeros((num_samples, len(X)))
         for i, draw in enumerate(result):
             for p, value in zip(learnt, values):
                 p.assign(value[i])
-            draw[:] = unit * normal_draws(np.asarray(kernel(X)), 1, seed + i)[0]
+            draw[:] = unit * normal_draws(np.asarray(kernel(X)), 1, rng)[0]
         return result

@@ -547,15 +547,19 @@ def predictor_draws(
     seed: int,
     unconditional: bool = True,
     smooth: bool = False,
+    apart: bool = False,
 ) -> Iterator[tuple[Likelihood, list[AnyNDArray]]]:
     """Likelihoods, and joint draws [s, N, L] of the predictor without m(x) in each setting."""
+    # Of several predictors what one has of the others is known for each alone, not jointly: where
+    # they are looked at apart it is there, and where responses are made of them all it is not.
     members = list(states(fit, [(p.name, p.X) for p in places], unconditional))
     members = members[1:] or members  # without draws at the fitted hyperparameters
     if num_samples < len(members):
         few = np.random.default_rng(seed).choice(len(members), num_samples, replace=False)
         members = [members[i] for i in few]
     # what standard errors have beyond draws: of neighbours, of the family's parameters
-    beyond = between_moments(fit) if unconditional and fit.num_predictors == 1 else None
+    with_beyond = unconditional and (apart or fit.num_predictors == 1)
+    beyond = between_moments(fit) if with_beyond else None
     pivots = [fit.moments.residual_pivots(p.name, p.X) for p in places]
     each = -(-num_samples // len(members))
     seeds = np.random.SeedSequence(seed).generate_state(len(members))
@@ -581,11 +585,12 @@ def draws_at(
     num_samples: int,
     seed: int,
     unconditional: bool,
+    apart: bool = False,
 ) -> list[tuple[Likelihood, AnyNDArray]]:
     """As of :func:`predictor_draws`, at rows X [N, D]."""
     places = [places_of(fit, name, [X]) for name in names]
     with one_blas_thread():
-        drawn = predictor_draws(fit, places, 1, num_samples, seed, unconditional)
+        drawn = predictor_draws(fit, places, 1, num_samples, seed, unconditional, apart=apart)
         return [(likelihood, predictor) for likelihood, (predictor,) in drawn]
 
 
@@ -647,11 +652,11 @@ def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
     return np.maximum(draws.max(axis=0), -draws.min(axis=0)).astype(float)
 
 
-def normal_draws(covariance: AnyNDArray, num_samples: int, seed: int) -> AnyNDArray:
+def normal_draws(covariance: AnyNDArray, num_samples: int, rng: np.random.Generator) -> AnyNDArray:
     """Draws [S, N] from N(0, covariance), which may be singular."""
     with one_blas_thread():
         root = pivoted_root(covariance)
-        draws: AnyNDArray = (root @ _standard_normal(root.shape[1], num_samples, seed)).T
+        draws: AnyNDArray = (root @ _standard_normal(root.shape[1], num_samples, rng)).T
     return draws
 
 
@@ -667,7 +672,7 @@ def pivoted_root(covariance: AnyNDArray, tolerance: float = 1e-12) -> AnyNDArray
     return root
 
 
-def _standard_normal(rank: int, num_samples: int, seed: int) -> AnyNDArray:
+def _standard_normal(rank: int, num_samples: int, seed: int | np.random.Generator) -> AnyNDArray:
     """Direction by direction, so that one more at the end, where rounding decides, changes none."""
     return np.random.default_rng(seed).standard_normal((rank, num_samples))
 

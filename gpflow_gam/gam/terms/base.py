@@ -312,7 +312,7 @@ class Term(abc.ABC):
     prior: tuple[Prior, ...] = dataclasses.field(default=(), kw_only=True)
     """What is known of its hyperparameters; empty for the default priors."""
     id: str | None = dataclasses.field(default=None, kw_only=True)
-    """Terms with the same one, and curves of all levels of a term, share their hyperparameters."""
+    """Terms with the same one share their hyperparameters, and so do curves of levels of each."""
     edf: float | None = dataclasses.field(default=None, kw_only=True)
     """Effective degrees of freedom that a curve is given; None where the data choose them."""
 

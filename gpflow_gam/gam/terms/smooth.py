@@ -650,7 +650,8 @@ def s(
     :param prior: of the variance or the lengthscale, or a tuple of both: see
         :mod:`gpflow_gam.priors`.
     :param id: a name that terms of the same kind have in common, which then share variances and
-        lengthscales, in the columns' units, as the curves of a ``by`` do among themselves.
+        lengthscales, in the columns' units. So do the curves of a ``by`` factor, which without one
+        have their own each.
     :param edf: effective degrees of freedom that each curve is to have, its straight line
         included; the data do not choose its smoothness then, and bands take it as known.
     :raises TypeError, ValueError: naming the argument.

@@ -367,9 +367,7 @@ class Rounds:
     def converged_at(self, x: AnyNDArray, data: PseudoData, tolerance: float) -> Evaluation:
         """The evaluation at fixed coordinates, which are set, and converged sites; no priors."""
         self.set(x)
-        fixed = Rounds(self.kernel, self.likelihood, self.rows, None, learns=False)
-        begin = FitState(Point(data, np.zeros(0), np.zeros(0)), settled=True)
-        return fixed.run(begin, 0.1 * tolerance, _PASSES)[0]
+        return converged(self.kernel, self.likelihood, self.rows, data, 0.1 * tolerance)
 
     def _ended(
         self, now: Evaluation, at: FitState, tolerance: float, away: AnyNDArray | None
@@ -738,3 +736,12 @@ class Rounds:
             (self._users[id(p)], lookup({**present, id(p): value}))
             for p, value in self.hyperparameters.moved(u, _STEP)
         ]
+
+
+def converged(
+    kernel: Kernel, likelihood: Likelihood, rows: Rows, data: PseudoData, tolerance: float
+) -> Evaluation:
+    """The evaluation at the sites of some rows at fixed parameters, from other sums on."""
+    rounds = Rounds(kernel, likelihood, rows, None, learns=False)
+    begin = FitState(Point(data, np.zeros(0), np.zeros(0)), settled=True)
+    return rounds.run(begin, tolerance, _PASSES)[0]
