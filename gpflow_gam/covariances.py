@@ -18,7 +18,7 @@ from gpflow.kernels import Constant, Kernel, Product, Sum
 
 from .inducing_variables import AdditiveInducingVariables, check_compatible
 from .kernels import AdditiveKernel
-from .kernels.additive import ComponentGroup, StackedKernel
+from .kernels.additive import Alone, ComponentGroup, StackedKernel
 from .kernels.correlation import float_type, in_double
 from .kernels.terms import Factor, Indicator, MarkovField, OnColumns, ZeroMean
 
@@ -417,6 +417,8 @@ class InducingBlocks:
                 kernel, Z = self._stacked(group), self._inducing(group, X.shape[-1])
                 both, M = tf.concat([Z, group.inputs(X)], axis=1), Z.shape[1]
                 own, across = tf.split(kernel.K(Z, both), [M, -1], axis=-1)
+                if isinstance(kernel, Alone):  # noise is that of the same rows, not of equal ones
+                    own = kernel.K(Z, Z)
                 own, share = self._jittered(own, group)
                 factors.append(self._root(tf.stop_gradient(own), group, share))
                 phi.append(_solved(factors[-1], own, across))
@@ -434,6 +436,15 @@ class InducingBlocks:
         f = self.features(x, self.cholesky())
         parts = [p - tf.reduce_sum(tf.square(a), axis=-2) for a, p in zip(f.phi, f.prior)]
         return tf.cast(self.layout.restore_components(parts), tf.convert_to_tensor(x).dtype)
+
+
+def check_layout(layout: BlockLayout, blocks: InducingBlocks) -> None:
+    """Raise ValueError unless a q's layout is the kernel's, as it was when q was made."""
+    if layout != blocks.layout:
+        raise ValueError(
+            "kernel has a component of another kind than when this model's q was made; build the "
+            "model anew."
+        )
 
 
 def _solved(L: tf.Tensor, own: tf.Tensor, across: tf.Tensor) -> tf.Tensor:

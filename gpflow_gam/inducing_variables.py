@@ -16,6 +16,7 @@ from gpflow.kernels import Kernel
 from .bijectors import identity
 from .errors import check_choice, check_count
 from .kernels import AdditiveKernel
+from .kernels.shaped import level_columns
 from .measures import cluster_means
 
 __all__ = ["AdditiveInducingVariables", "select"]
@@ -149,7 +150,8 @@ def select(
     - ``"greedy"``: greedy conditional variance, a pivoted Cholesky factorisation of the kernel at
       its present parameters (Burt, Rasmussen & van der Wilk 2020);
     - ``"quantiles"`` (default): evenly spaced quantiles for a component of one varying column,
-      centres of k-means clusters (scikit-learn) for several.
+      centres of k-means clusters (scikit-learn) for several. Levels (of factors, areas) each get
+      their share, and one at least, so that a component may have more than M.
 
     Only rows are used at which the component's prior variance is positive (a ``by=`` component
     sees the rows of its level), and a component never gets more inputs than it has distinct rows:
@@ -184,16 +186,18 @@ def select(
         number = numbers[name]
         check_count(f"num_inducing of component {name!r}", number)
         # one stream a component: adding a component does not move the others' inputs
-        rng, rows = np.random.default_rng([seed, i]), X
-        if len(rows) > _MAX_ROWS:
-            rows = rows[np.sort(rng.choice(len(rows), _MAX_ROWS, replace=False))]
+        rng = np.random.default_rng([seed, i])
+        read = range(X.shape[1]) if columns is None else columns
+        known = set() if strategy == "greedy" else level_columns(own)
+        levels = [place for place, column in enumerate(read) if column in known]
+        rows = X if levels else _some(X, rng)  # none of a rare level may be among some
         rows = rows[np.asarray(own(tf.constant(rows), full_cov=False)) > 0.0]
         if not len(rows):
             raise ValueError(
                 f"component {name!r} has no prior variance at any row of X (a level that does not "
                 "occur?), so that no inducing inputs can be chosen."
             )
-        points = rows if columns is None else rows[:, list(columns)]
+        points = rows[:, list(read)]
         distinct = np.unique(points, axis=0)
         if points.shape[1] == 0:
             Z = np.zeros((1, 0))
@@ -202,7 +206,7 @@ def select(
         elif strategy == "greedy":
             Z = distinct[_greedy(own, embed(distinct, columns, X.shape[1]), number)]
         else:
-            Z = _quantiles(points, number, int(rng.integers(2**31)))
+            Z = _within_levels(points, levels, number, rng)
         chosen[name] = np.unique(Z, axis=0)
     return AdditiveInducingVariables(chosen)
 
@@ -214,6 +218,28 @@ def embed(Z: AnyNDArray, columns: tuple[int, ...] | None, width: int) -> AnyNDAr
     full = np.zeros((len(Z), width))
     full[:, list(columns)] = Z
     return full
+
+
+def _some(X: AnyNDArray, rng: np.random.Generator) -> AnyNDArray:
+    if len(X) <= _MAX_ROWS:
+        return X
+    return X[np.sort(rng.choice(len(X), _MAX_ROWS, replace=False))]
+
+
+def _within_levels(
+    X: AnyNDArray, levels: list[int], M: int, rng: np.random.Generator
+) -> AnyNDArray:
+    """Each combination's share of M, at its codes: between two of them there is nothing."""
+    codes, which, counts = np.unique(X[:, levels], axis=0, return_inverse=True, return_counts=True)
+    share, seed, result = -(-M // len(codes)), int(rng.integers(2**31)), []
+    parts = np.split(X[np.argsort(which.ravel(), kind="stable")], np.cumsum(counts)[:-1])
+    for code, rows in zip(codes, parts):
+        Z = np.unique(rows, axis=0)
+        if len(Z) > share:
+            Z = _quantiles(_some(rows, rng), share, seed)
+        Z[:, levels] = code  # of means, which round
+        result.append(Z)
+    return np.concatenate(result)
 
 
 def _quantiles(X: AnyNDArray, M: int, seed: int) -> AnyNDArray:

@@ -10,12 +10,13 @@ import problems
 import pytest
 import tensorflow as tf
 from gpflow.covariances import Kuf, Kuu
-from gpflow.kernels import Constant, Linear, Product, SquaredExponential
+from gpflow.kernels import Constant, Coregion, Linear, Product, SquaredExponential, Sum, White
 from problems import assert_close
 
 from gpflow_gam.covariances import InducingBlocks
 from gpflow_gam.inducing_variables import AdditiveInducingVariables, select
-from gpflow_gam.kernels import AdditiveKernel, Indicator
+from gpflow_gam.kernels import AdditiveKernel, Factor, Indicator, MarkovField, ZeroMean
+from gpflow_gam.measures import Discrete
 
 STRATEGIES = ["greedy", "quantiles"]
 
@@ -54,6 +55,15 @@ def test_features_with_closed_gradients_are_those_of_a_tape(problem):
             value = tf.add_n([tf.reduce_sum(tf.sin(3.0 * part)) for part in parts])
         found.append([value, *tape.gradient(value, sources)])
     assert_close(*found, rtol=1e-8, atol=1e-8)
+
+
+def test_factors_with_features_have_the_noise_of_inducing_inputs(rng):
+    X = tf.constant(rng.uniform(size=(9, 1)))
+    noisy = Sum([SquaredExponential(active_dims=[0]), White(0.1, active_dims=[0])])
+    blocks = InducingBlocks(AdditiveInducingVariables([X[:4]]), AdditiveKernel([noisy]))
+    factors, features = blocks.whitened(X)
+    expected = blocks.cholesky()
+    assert_close([factors, features.phi], [expected, blocks.features(X, expected).phi], atol=1e-12)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -102,6 +112,30 @@ def test_greedy_is_pivoted_cholesky(rng):
             left = np.diag(K)
         expected.append(int(np.argmax(left)))
     np.testing.assert_allclose(chosen, np.sort(distinct[expected], axis=0))
+
+
+def test_levels_all_have_inputs_at_their_codes(rng):
+    X = np.column_stack([rng.integers(0, 30, 600), rng.integers(0, 3, 600), rng.uniform(size=600)])
+    kernel = AdditiveKernel(
+        {
+            "one": Factor(active_dims=[0]),
+            "centred": ZeroMean(Factor(active_dims=[0]), Discrete(range(30))),
+            "areas": MarkovField(30, [(0, 1)], active_dims=[0]),
+            "two": Product([Factor(active_dims=[0]), Factor(active_dims=[1])]),
+            "curves": Product([SquaredExponential(active_dims=[2]), Factor(active_dims=[1])]),
+            "surfaces": Product(
+                [SquaredExponential(active_dims=[0, 2]), Coregion(3, 1, active_dims=[1])]
+            ),
+        }
+    )
+    inducing = select(X, kernel, 12)
+    for name in ("one", "centred", "areas"):
+        np.testing.assert_array_equal(inducing[name][:, 0], np.arange(30))
+    np.testing.assert_array_equal(inducing["two"], np.unique(X[:, :2], axis=0))
+    for name, place in {"curves": 0, "surfaces": 1}.items():
+        codes, counts = np.unique(inducing[name][:, place], return_counts=True)
+        assert codes.tolist() == [0.0, 1.0, 2.0], "inputs are at levels"
+        assert counts.tolist() == [4, 4, 4]
 
 
 def test_per_component_options(rng):

@@ -183,6 +183,11 @@ def test_bad_components_are_refused():
         AdditiveKernel({"a": se, "b": se})
     with pytest.raises(TypeError, match=r"components\['a'\] must be a single-output gpflow kernel"):
         AdditiveKernel({"a": "se"})
+    for members in ([True, False], [[True], [False]]):
+        with pytest.raises(ValueError, match=r"members must be \[L, 2\]"):
+            AdditiveKernel([se, Constant()], members)
+    kernel = AdditiveKernel([se, Constant()], [[True, False], [True, True]])
+    assert [part.names for part in kernel.latent_kernels] == [("f0",), ("f0", "constant")]
     with pytest.raises(ValueError, match="repeat a column"):
         AdditiveKernel([SquaredExponential(active_dims=[1, 1])])
 
@@ -273,7 +278,16 @@ KNOWN = {
         Discrete(np.array([[0.1, 0.0], [0.5, 1.0], [0.9, 2.0], [0.3, 2.0]])),
     ),
 }
+
+
+class Own(SquaredExponential):
+    """A user's, with a name of ours."""
+
+    correlation = 0.5
+
+
 OTHERS = {
+    "a user's own": lambda: Own(1.2, 0.4, active_dims=[1]),
     "not a kernel of terms": lambda: RationalQuadratic(1.2, 0.4, alpha=0.7, active_dims=[1]),
     "a measure that is no list of points": lambda: ZeroMean(
         SquaredExponential(1.2, 0.4, active_dims=[1]), Uniform(-2.0, 3.0)
@@ -428,6 +442,17 @@ def test_shapes_and_batches(name):
     np.testing.assert_allclose(kernel(batch)[1], kernel(X[::-1]), atol=1e-12)
     np.testing.assert_allclose(kernel(batch, X2)[1], kernel(X[::-1], X2), atol=1e-12)
     assert np.linalg.eigvalsh(kernel(points_of(40))).min() > -1e-9
+
+
+@pytest.mark.parametrize("code", [-1.0, 4.0])
+def test_what_is_no_area_is_zero(code):
+    kernel, X = KERNELS["areas"](), points_of(5)
+    outside = np.array([[0.0, 0.0, code]])
+    both = np.concatenate([outside, X])
+    _, across, diagonal = fixed_input_kernel(kernel, X, both).matrices(lambda p: p.numpy())
+    assert_close([across, diagonal], [kernel(X, both), kernel(both, full_cov=False)], atol=1e-13)
+    assert not across[:, 0].any()
+    assert diagonal[0] == 0.0
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -15,6 +15,7 @@ from gpflow_gam.gam.effects.sobol import functional_anova as functional_anova_of
 from gpflow_gam.gam.plotting import draw_cumulative_sobol, draw_sobol
 from gpflow_gam.inducing_variables import AdditiveInducingVariables
 from gpflow_gam.kernels import AdditiveKernel, ZeroMean
+from gpflow_gam.kernels.additive import OffsetMean
 from gpflow_gam.measures import Discrete, Empirical, Gaussian, Uniform
 from gpflow_gam.posteriors.inducing import InducingMoments
 from gpflow_gam.sensitivity import FunctionalANOVA, anova, functional_anova, grid
@@ -341,6 +342,79 @@ def test_bad_input_is_refused(model):
     assert set(from_data["effect"]) == {"x0", "x1", "x2", "x0:x1"}
 
 
+def test_what_is_no_component_of_all_outputs_is_refused(rng):
+    X, y = observations(30)
+    kernel = AdditiveKernel([SquaredExponential(1.0, 0.8, active_dims=[0])])
+    lines = gpflow.functions.Linear(np.array([[5.0], [0.0], [0.0]]))
+    for mean in (lines, OffsetMean(np.zeros(1), [2])):
+        model = gg.models.AdditiveSGPR((X, y), kernel, inputs(kernel), mean_function=mean)
+        with pytest.raises(ValueError, match="mean function, .*, that may read columns"):
+            functional_anova(model, {0: UNIFORM})
+    constant = gpflow.functions.Constant(3.0)
+    model = gg.models.AdditiveSGPR((X, y), kernel, inputs(kernel), mean_function=constant)
+    assert set(functional_anova(model, {0: UNIFORM}).sobol(num_samples=8)["effect"]) == {"x0"}
+    kernels = [gpflow.utilities.deepcopy(kernel) for _ in range(3)]
+    each, classes = gpflow.kernels.SeparateIndependent(kernels), gpflow.likelihoods.Softmax(3)
+    model = gg.models.IterNCGP((X, rng.integers(0, 3, (30, 1))), each, classes)
+    gg.optimizers.fit(model, hyperparameters=False)
+    with pytest.raises(ValueError, match="outputs with kernels of their own"):
+        functional_anova(model, {0: UNIFORM})
+
+
+@pytest.mark.parametrize("engine", ["sparse", "iterncgp"])
+def test_indices_of_models_in_single_precision(engine):
+    """As of double precision, of kernels in closed form and of others."""
+    tables = []
+    for dtype in (np.float64, np.float32):
+        with gpflow.config.as_context(gpflow.config.Config(float=dtype)):
+            X, y = (a.astype(dtype) for a in observations(60))
+            kernel = AdditiveKernel(
+                {
+                    "constant": Constant(),
+                    "curve": SquaredExponential(1.0, 0.8, active_dims=[0]),
+                    "line": gpflow.kernels.Linear(active_dims=[1]),
+                    "noise": gpflow.kernels.White(1e-3, active_dims=[2]),
+                }
+            )
+            if engine == "sparse":
+                model = gg.models.AdditiveSGPR((X, y), kernel, inputs(kernel), noise_variance=0.1)
+            else:
+                likelihood = gpflow.likelihoods.Gaussian(0.1)
+                model = gg.models.IterNCGP((X, y), kernel, likelihood)
+                gg.optimizers.fit(model, hyperparameters=False)
+            measures = {0: UNIFORM, 1: UNIFORM, 2: Discrete([0.0, 1.0])}
+            tables.append(functional_anova(model, measures).sobol(num_samples=200))
+    np.testing.assert_allclose(tables[1]["estimate"], tables[0]["estimate"], atol=1e-3)
+
+
+def test_draws_of_hyperparameters_leave_inducing_inputs_where_they_are():
+    tables = []
+    for trainable in (False, True):
+        model = sgpr(AdditiveKernel([SquaredExponential(1.0, 0.8, active_dims=[0])]))
+        gpflow.set_trainable(model.inducing_variable, trainable)
+        anova = functional_anova(model, {0: UNIFORM}, unconditional=True)
+        tables.append(anova.sobol(num_samples=64))
+    pd.testing.assert_frame_equal(*tables)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_columns_are_a_set_in_whatever_order_kernels_read_them(sparse):
+    X, y = observations(40)
+    tables = []
+    for first in (1, -1):
+        base = SquaredExponential(1.0, [0.8, 0.4][::first], active_dims=[0, 1][::first])
+        kernel = AdditiveKernel([base, SquaredExponential(1.0, 0.3, active_dims=[0, 1])])
+        if sparse:
+            inducing = AdditiveInducingVariables([X[:20, :2][:, ::first], X[20:, :2]])
+            model = gg.models.AdditiveSGPR((X, y), kernel, inducing, noise_variance=0.01)
+        else:
+            model = gg.models.IterNCGP((X, y), kernel, gpflow.likelihoods.Gaussian(0.01))
+            gg.optimizers.fit(model, hyperparameters=False)
+        tables.append(functional_anova(model, {0: UNIFORM, 1: UNIFORM}).sobol(num_samples=50))
+    assert list(tables[1]["effect"]) == list(tables[0]["effect"])
+    np.testing.assert_allclose(tables[1]["variance"], tables[0]["variance"], rtol=1e-3)
+
+
 def test_different_measures_of_one_column_have_to_be_chosen_between():
     kernel = AdditiveKernel(
         {
@@ -377,6 +451,14 @@ def test_gauss_rules_average_polynomials_as_all_points_do(rng):
     z, at = (points - 3.0) / 0.2, (nodes - 3.0) / 0.2
     np.testing.assert_allclose(at**powers @ shares, z**powers @ weights, rtol=1e-9, atol=1e-9)
     assert np.all(shares > 0.0)
+
+
+def test_more_points_than_a_grid_has_are_a_rule_of_few(rng):
+    x = rng.normal(size=20_000)
+    nodes, weights = ProductGrid({0: Empirical(x)}, [(0,)]).margins[0]
+    assert len(nodes) <= 200
+    for f in (lambda x: np.sin(7.0 * x), lambda x: np.exp(-np.square(x / 0.2))):
+        assert weights @ f(nodes) == pytest.approx(np.mean(f(x)), abs=1e-9)
 
 
 def test_few_nodes_of_three_columns_do_as_all(monkeypatch, rng):

@@ -70,6 +70,10 @@ def test_kernel_matrices_in_closed_form_are_those_of_automatic_differentiation(b
     if not centred:
         B = basis(X[:, 1])
         np.testing.assert_allclose(kernel(X[:5], X), B[:5] @ base(basis.places[:, None]) @ B.T)
+        batch = X.reshape(5, 6, 2)  # as GPflow's kernels have it
+        own = np.reshape(kernel(X[:5], X), (5, 5, 6))
+        np.testing.assert_allclose(kernel(X[:5], batch), own)
+        np.testing.assert_allclose(kernel(batch, batch), np.reshape(kernel(X, X), (5, 6, 5, 6)))
 
 
 # --- projections ----------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ import gpflow_gam as gg
 from gpflow_gam import optimizers
 from gpflow_gam.bijectors import exponential, softplus
 from gpflow_gam.inducing_variables import AdditiveInducingVariables
-from gpflow_gam.kernels import AdditiveKernel
+from gpflow_gam.kernels import AdditiveKernel, ZeroMean
 from gpflow_gam.likelihoods import Heteroskedastic, base
+from gpflow_gam.measures import Uniform
 from gpflow_gam.models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from gpflow_gam.models.additive import log_prior_density
 from gpflow_gam.optimizers.binned.hyperparameters import Hyperparameters
@@ -182,6 +183,32 @@ def test_mean_function_is_added_once(problem):
     assert float(plain.elbo((X, Y))) == pytest.approx(float(shifted.elbo((X, Y + 2.5))), rel=1e-12)
     np.testing.assert_allclose(shifted.predict_f(X)[0], plain.predict_f(X)[0] + 2.5, atol=1e-12)
     assert_close(plain.predict_components(X), shifted.predict_components(X), atol=1e-12)
+
+
+def test_components_that_change_their_kind_are_right_or_refused(rng):
+    X = rng.uniform(size=(60, 2))
+    Y = np.sin(6.0 * X[:, :1]) + 3.0 * X[:, 1:]
+    bases = {n: SquaredExponential(1.0, 0.3, active_dims=[i]) for i, n in enumerate("ab")}
+    kernel = AdditiveKernel({n: ZeroMean(base, Uniform(0.0, 1.0)) for n, base in bases.items()})
+    inducing, likelihood = gg.inducing_variables.select(X, kernel, 8), gpflow.likelihoods.Gaussian()
+    model = AdditiveSVGP(kernel, likelihood, inducing, variational=OptimalPrecision())
+    optimizers.NaturalGradient(rho=1.0).step(model, (X, Y))
+    kept, expected = model.posterior(), model.predict_components(X)
+    kernel["a"].extrapolate = True
+    assert_close(model.predict_components(X), expected, atol=1e-12)
+    assert_close(kept.predict_components(X), expected, atol=1e-12)
+    with pytest.raises(ValueError, match="outside the bounds"):
+        kernel.K_components(np.array([[2.0, 2.0]]))
+    assert np.isfinite(kernel.K_components(np.array([[2.0, 1.0]]))).all()
+    kernel.components["a"] = SquaredExponential(active_dims=[0])
+    for call in (
+        lambda: model.predict_components(X),
+        lambda: kept.predict_components(X),
+        lambda: model.elbo((X, Y)),
+        lambda: optimizers.NaturalGradient(rho=1.0).step(model, (X, Y)),
+    ):
+        with pytest.raises(ValueError, match="build the model anew"):
+            call()
 
 
 @pytest.mark.slow

@@ -237,6 +237,38 @@ def test_a_base_of_several_columns_is_centred_as_a_whole(rng):
         np.testing.assert_allclose(kernel(X, full_cov=False), np.diag(exact), atol=1e-12)
 
 
+class Wiener(Kernel):
+    """A user's, of matrices alone."""
+
+    def K(self, X, X2=None):
+        return tf.minimum(X, tf.transpose(X if X2 is None else X2))
+
+    def K_diag(self, X):
+        return X[:, 0]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_base_may_be_of_matrices_alone(compiled, rng):
+    base, measure, X = Wiener(active_dims=[1]), Uniform(0.0, 1.0), rng.uniform(size=(6, 2))
+    kernel = ZeroMean(base, measure)
+    nodes, weights = measure.nodes()
+    both = np.concatenate([X, np.insert(nodes, 0, 0.0, axis=1)])
+    G = np.minimum.outer(both[:, 1], both[:, 1])
+    mean = G[:, 6:] @ weights
+    exact = (G - np.outer(mean, mean) / (weights @ mean[6:]))[:6, :6]
+
+    additive = AdditiveKernel([kernel, Linear(active_dims=[0])])
+
+    def matrices(X):
+        return kernel(X), kernel(X, X), additive.K_components(X)[0]
+
+    if compiled:
+        matrices = tf.function(matrices, [tf.TensorSpec([None, 2], tf.float64)])
+    for K in matrices(tf.constant(X)):
+        np.testing.assert_allclose(K, exact, atol=1e-12)
+    np.testing.assert_allclose(kernel(X, full_cov=False), np.diag(exact), atol=1e-12)
+
+
 def test_inputs_outside_bounds_are_refused_unless_asked_for():
     X = np.array([[0.2], [1.3]])
     base = SquaredExponential(1.0, 0.3, active_dims=[0])

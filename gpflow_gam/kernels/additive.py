@@ -87,21 +87,23 @@ class Alone(StackedKernel):
 
     def _inputs(self, X: tf.Tensor) -> tf.Tensor:
         """As rows of which the kernel takes its columns, zero in others."""
-        if list(self.columns) == list(range(X.shape[-1])):
+        if self._whole or list(self.columns) == list(range(X.shape[-1])):
             return X
         where = np.zeros((len(self.columns), max(self.columns, default=-1) + 1))
         where[np.arange(len(self.columns)), list(self.columns)] = 1.0
         return tf.matmul(X, tf.constant(where, dtype=X.dtype))
 
     def K(self, X: tf.Tensor, X2: tf.Tensor, rest: bool = False) -> tf.Tensor:
-        kernel = with_precise_distances(self._kernel)
-        if self._whole:  # which may be a user's own, of matrices alone
-            return kernel(X[0], None if X2 is X else X2[0])[None]
-        return kernel(self._inputs(X), None if X2 is X else self._inputs(X2)[0])
+        kernel, other = with_precise_distances(self._kernel), None
+        if X2 is not X:
+            other = self._inputs(X2)[0]
+        if X.shape[0] == 1:  # a user's own may be of matrices alone
+            return kernel(self._inputs(X)[0], other)[None]
+        return kernel(self._inputs(X), other)
 
     def K_diag(self, X: tf.Tensor, rest: bool = False) -> tf.Tensor:
-        if self._whole:
-            return self._kernel(X[0], full_cov=False)[None]
+        if X.shape[0] == 1:
+            return self._kernel(self._inputs(X)[0], full_cov=False)[None]
         return self._kernel(self._inputs(X), full_cov=False)
 
 
@@ -133,6 +135,8 @@ class StackableKernel(Kernel):
         stacked = self._stacked()
         if X2 is None:  # leading dimensions take the place of G
             flat = tf.reshape(X, tf.concat([[-1], tf.shape(X)[-2:]], axis=0))
+            if len(X.shape) == 2:
+                flat.set_shape([1, *X.shape])
             shape = tf.concat([tf.shape(X)[:-1], tf.shape(X)[-2:-1]], axis=0)
             return tf.reshape(stacked.K(flat, flat), shape)
         rows, columns = (tf.reshape(x, [1, -1, x.shape[-1]]) for x in (X, X2))
@@ -373,14 +377,17 @@ class AdditiveKernel(Kernel):
         enter all. Outputs are independent a priori, as of GPflow's ``SeparateIndependent``; a
         component that enters several is a function of its own in each, with one kernel.
     :raises TypeError: a component is no single-output GPflow kernel.
-    :raises ValueError: no component, an empty name, or one kernel object used twice.
+    :raises ValueError: no component, an empty name, one kernel object used twice, or ``members``
+        of another shape.
     """
 
     members: AnyNDArray | None
     """Mask of the components of each latent output, [L, C] of bool; None if all enter all."""
 
     def __init__(
-        self, components: Mapping[str, Kernel] | Sequence[Kernel], members: AnyNDArray | None = None
+        self,
+        components: Mapping[str, Kernel] | Sequence[Kernel],
+        members: AnyNDArray | Sequence[Sequence[bool]] | None = None,
     ) -> None:
         super().__init__()
         named = _named(components)
@@ -396,6 +403,13 @@ class AdditiveKernel(Kernel):
                 "(copy it with gpflow.utilities.deepcopy)."
             )
         self.components: dict[str, Kernel] = named
+        if members is not None:
+            members = np.asarray(members, dtype=bool)
+            if members.ndim != 2 or members.shape[1] != len(named):
+                raise ValueError(
+                    f"members must be [L, {len(named)}], a column for each component; got shape "
+                    f"{members.shape}."
+                )
         self.members = members
 
     @classmethod

@@ -39,7 +39,7 @@ Part = TypeVar("Part", Kernel, Likelihood)
 
 
 def kernel_columns(kernel: Kernel) -> Columns | None:
-    """The columns of X that ``kernel`` reads, sorted, or ``None`` for "every column"."""
+    """Columns of X that ``kernel`` reads, in its order (sorted, of parts); None: every one."""
     if isinstance(kernel, Constant):
         return ()
     if isinstance(kernel, Combination):
@@ -146,6 +146,14 @@ def float_type(dtype: str, least_jitter: float = 0.0) -> Iterator[None]:
         )
         with gpflow.config.as_context(config):
             yield
+
+
+@contextlib.contextmanager
+def in_double_precision() -> Iterator[None]:
+    """Whatever GPflow's default, which is left alone where it is that."""
+    double = gpflow.config.default_float() == np.float64
+    with contextlib.nullcontext() if double else float_type("float64"):
+        yield
 
 
 _DISTANCE_METHODS = ("scaled_squared_euclid_dist", "scale")
@@ -399,8 +407,8 @@ class Pairs(NamedTuple):
 
 
 def correlation_of(kernel: Kernel, pairs: Pairs) -> Correlation:
-    """The correlation of a kernel: its method ``correlation``, or of GPflow's what is here."""
-    own = getattr(kernel, "correlation", None)
+    """The correlation of a kernel: its ``pair_correlation``, or of GPflow's what is here."""
+    own = getattr(kernel, "pair_correlation", None)
     if own is not None:
         return own(pairs)  # type: ignore[no-any-return]
     if type(kernel) not in _OF_GPFLOW:

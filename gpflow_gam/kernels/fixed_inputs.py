@@ -20,6 +20,7 @@ from .correlation import (
     Pairs,
     UnknownKernel,
     Values,
+    in_double_precision,
     kernel_columns,
     leaves_of,
     parameters_of,
@@ -93,7 +94,8 @@ class _Automatic(FixedInputKernel):
         # pulled back more than once where other components move
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(inputs if slopes else [])
-            outputs = self._outputs(inputs)
+            with in_double_precision():
+                outputs = self._outputs(inputs)
 
         def pullback(upstream: Matrices) -> Gradients:
             result = tape.gradient(

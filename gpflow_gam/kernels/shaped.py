@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import AnyNDArray, TensorType
-from gpflow.kernels import Kernel
+from gpflow.kernels import Coregion, Kernel
 from scipy.interpolate import BSpline
 
 from .correlation import (
@@ -26,7 +26,7 @@ from .correlation import (
     only_column,
 )
 from .summed import Summed
-from .terms import Indicator, OnColumns
+from .terms import Factor, Indicator, MarkovField, OnColumns
 
 
 class Basis(abc.ABC):
@@ -145,14 +145,14 @@ class Shaped(Kernel):
         left = tf.tensordot(self._tensor(X), inner, 1)  # [..., N, J]
         if X2 is None:
             return tf.matmul(left, self._tensor(X), transpose_b=True)
-        return tf.tensordot(left, tf.transpose(self._tensor(tf.convert_to_tensor(X2))), 1)
+        return tf.tensordot(left, self._tensor(tf.convert_to_tensor(X2)), [[-1], [-1]])
 
     @inherit_check_shapes
     def K_diag(self, X: TensorType) -> tf.Tensor:
         own = self._tensor(tf.convert_to_tensor(X))
         return tf.reduce_sum(tf.tensordot(own, self._inner(own.dtype), 1) * own, axis=-1)
 
-    def correlation(self, pairs: Pairs) -> Correlation:
+    def pair_correlation(self, pairs: Pairs) -> Correlation:
         """In numpy, at ``pairs`` of rows, over the variance."""
         return _Splines(self, pairs)
 
@@ -232,7 +232,10 @@ def shaped_part(kernel: Kernel) -> ShapedPart | None:
     return ShapedPart(inner, columns, tuple(levels))
 
 
-def level_columns(kernel: Kernel, kinds: tuple[type[Kernel], ...]) -> set[int]:
+def level_columns(
+    kernel: Kernel,
+    kinds: tuple[type[Kernel], ...] = (Factor, Indicator, MarkovField, Coregion),
+) -> set[int]:
     """The columns that kernels of some kinds read as levels, between two of which is nothing."""
     result: set[int] = set()
     for leaf in leaves_of(kernel, (OnColumns, Shaped, Summed)):

@@ -54,7 +54,7 @@ class OneColumn(StackableKernel):
         """c at values that broadcast."""
         raise NotImplementedError
 
-    def correlation(self, pairs: Pairs) -> Correlation:
+    def pair_correlation(self, pairs: Pairs) -> Correlation:
         """c in numpy, where it has no parameters."""
         return Fixed(np.asarray(self.between(*pairs.column(only_column(self)), self.place)))
 
@@ -143,7 +143,7 @@ class MarkovField(OneColumn):
     :param edges: pairs of neighbours, numbered from 0.
     :param variance: of an area on average, trainable, a scalar.
     :param independent: r, trainable, a scalar.
-    :param active_dims: the column with the area's number.
+    :param active_dims: the column with the area's number; where it is no area's k is zero.
     """
 
     def __init__(
@@ -160,15 +160,21 @@ class MarkovField(OneColumn):
         self.independent = Parameter(independent, transform=positive())
 
     def between(self, x: tf.Tensor, y: tf.Tensor, place: float | tf.Tensor) -> tf.Tensor:
-        B = tf.constant(self.structured, x.dtype)
+        number, B = len(self.structured), tf.constant(self.structured, x.dtype)
         r = tf.cast(self.independent, x.dtype)
-        mixed = (B + r * tf.eye(len(self.structured), dtype=x.dtype)) / (1.0 + r)
-        cell = len(self.structured) * tf.cast(x, tf.int32) + tf.cast(y, tf.int32)
-        return tf.gather(tf.reshape(mixed, [-1]), cell)
+        mixed = (B + r * tf.eye(number, dtype=x.dtype)) / (1.0 + r)
+        mixed = tf.pad(mixed, [[0, 1], [0, 1]])  # no area: zero
+        i, j = (tf.where((z >= 0) & (z < number), tf.cast(z, tf.int32), number) for z in (x, y))
+        return tf.gather(tf.reshape(mixed, [-1]), (number + 1) * i + j)
 
-    def correlation(self, pairs: Pairs) -> Correlation:
-        a, b = (codes.astype(int) for codes in pairs.column(only_column(self)))
-        return _Mixed(self.independent, self.structured[a, b], (a == b).astype(np.float64))
+    def pair_correlation(self, pairs: Pairs) -> Correlation:
+        number = len(self.structured)
+        a, b = (
+            np.where((z >= 0) & (z < number), z, number).astype(int)
+            for z in pairs.column(only_column(self))
+        )
+        same = (a == b) & (a < number)
+        return _Mixed(self.independent, np.pad(self.structured, (0, 1))[a, b], same.astype(float))
 
 
 class _Mixed(Correlation):
@@ -333,7 +339,7 @@ class IntegratedOU(OneColumn):
         """Orthonormal lines at points [n], [n, 2]."""
         return np.stack([np.ones_like(x), (x - self._centre) / self._scale], axis=1)
 
-    def correlation(self, pairs: Pairs) -> Correlation:
+    def pair_correlation(self, pairs: Pairs) -> Correlation:
         return _Curves(self, pairs)
 
     def between(self, x: tf.Tensor, y: tf.Tensor, place: float | tf.Tensor) -> tf.Tensor:
@@ -464,7 +470,7 @@ class OnColumns(Kernel):
     def K_diag(self, X: TensorType) -> tf.Tensor:
         return self.base(self.mapped(X), full_cov=False)
 
-    def correlation(self, pairs: Pairs) -> Correlation:
+    def pair_correlation(self, pairs: Pairs) -> Correlation:
         """In numpy, at ``pairs`` of rows, over the variance."""
         columns = list(kernel_columns(self) or ())
         own = pairs.mapped(lambda X: np.asarray(self.mapped(tf.constant(X[:, columns]))))
@@ -532,7 +538,7 @@ class Warped(OnColumns):
         speeds = tf.convert_to_tensor(self.speeds)
         return tf.linalg.matvec(_integrals(X, self.knots), speeds)[..., None]
 
-    def correlation(self, pairs: Pairs) -> Correlation:
+    def pair_correlation(self, pairs: Pairs) -> Correlation:
         return _WarpedCorrelation(self, pairs)
 
 
@@ -788,7 +794,7 @@ class StackedZeroMean(StackedKernel):
         form: Hashable = closed_form(kernel.base, kernel.measure)
         if form is None:
             form = int(kernel.measure.nodes()[1].shape[0])
-        return base, form, _checks(kernel)
+        return base, form
 
     def K(self, X: tf.Tensor, X2: tf.Tensor, rest: bool = False) -> tf.Tensor:
         same = X2 is X
@@ -822,10 +828,11 @@ class StackedZeroMean(StackedKernel):
 
     def _inside(self, X: tf.Tensor) -> tf.Tensor:
         """X, once it is known to be within the measures' bounds."""
-        if not _checks(self.kernels[0]):
+        bounds = [None if k.extrapolate else k.measure.bounds for k in self.kernels]
+        if not any(bounds):
             return X
-        bounds = [m.bounds for m in self._measures]
-        lower, upper = (np.stack([b[i] for b in bounds if b is not None]) for i in (0, 1))
+        free = np.full(X.shape[-1], np.inf)
+        lower, upper = (np.stack(ends) for ends in zip(*(b or (-free, free) for b in bounds)))
         slack = 1e-6 * (upper - lower)  # inputs may have been rounded to single precision
         low = tf.constant((lower - slack)[:, None, :], X.dtype)
         high = tf.constant((upper + slack)[:, None, :], X.dtype)
@@ -841,7 +848,3 @@ class StackedZeroMean(StackedKernel):
         message = [problem, least, "to", greatest, advice]
         with tf.control_dependencies([tf.debugging.Assert(fine, message, 64)]):
             return tf.identity(X)
-
-
-def _checks(kernel: Kernel) -> bool:
-    return kernel.measure.bounds is not None and not kernel.extrapolate

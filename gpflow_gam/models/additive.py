@@ -31,7 +31,7 @@ from gpflow.posteriors import PrecomputeCacheType
 from gpflow.utilities import assert_params_false, positive
 
 from ..bijectors import as_written, flat_values
-from ..covariances import Features, InducingBlocks
+from ..covariances import Features, InducingBlocks, check_layout
 from ..errors import check_count, check_positive
 from ..inducing_variables import AdditiveInducingVariables
 from ..kernels import AdditiveKernel
@@ -417,13 +417,14 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
         return self.inducing_variable.inputs[0].dtype
 
     def whitened(self, cholesky: list[tf.Tensor]) -> WhitenedGaussian:
+        check_layout(self.variational.layout, self.blocks)
         return self.variational.whitened(cholesky)
 
     @check_shapes("return: []")
     @as_written
     def prior_kl(self) -> tf.Tensor:
         """KL[q(U) || p(U)], summed over the latent outputs."""
-        return tf.cast(self.variational.kl(self.blocks.cholesky()), self.precision)
+        return tf.cast(self.whitened(self.blocks.cholesky()).kl(), self.precision)
 
     @check_shapes("data[0]: [N, D]", "data[1]: [N, K]", "return: []")
     @as_written
@@ -438,7 +439,7 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
         """
         data = as_numbers(data[0], "X", self.kernel), data[1]
         cholesky = self.blocks.cholesky()
-        q = self.variational.whitened(cholesky)
+        q = self.whitened(cholesky)
         expected = self.expected_log_density(data, cholesky, q)
         if self.num_data is not None:
             rows = tf.cast(tf.shape(data[0])[0], expected.dtype)

@@ -123,9 +123,14 @@ class HyperparameterDraw:
 
 def draw_hyperparameters(model: GPModel) -> list[HyperparameterDraw]:
     """Posteriors of an AdditiveSGPR at 32 draws of its hyperparameters, in opposite pairs."""
-    if not isinstance(model, AdditiveSGPR) or not model.trainable_variables:
+    if not isinstance(model, AdditiveSGPR):
         return []
-    learnt = Hyperparameters(model.trainable_parameters)
+    # of the model: where inducing inputs are is the approximation's choice
+    held = {id(p) for p in model.inducing_variable.parameters}
+    free = [p for p in model.trainable_parameters if id(p) not in held]
+    if not free:
+        return []
+    learnt = Hyperparameters(free)
     variables = [p.unconstrained_variable for p in learnt.parameters]
     loss = VectorLoss(model.training_loss_closure(compile=False), variables)
     fitted, slopes = learnt.get(), learnt.to_uniform_sd()

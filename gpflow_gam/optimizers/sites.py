@@ -239,7 +239,7 @@ def _site_step(
     """The ELBO before a step, and the number of negative weights."""
     family = check_sites(model)
     cholesky = model.blocks.cholesky()
-    q = family.whitened(cholesky)
+    q = model.whitened(cholesky)
     seen = sweep(model, (X, Y), cholesky, q, signed)
     precision, shift = family.sites(cholesky)
     rho = tf.cast(rho, precision.dtype)
@@ -326,7 +326,7 @@ class _Sites:
             """Take the site; return the bound there, the sites' sums and negative ones at its q."""
             cholesky = model.blocks.cholesky()
             family.assign_sites(cholesky, precision, shift)
-            q = family.whitened(cholesky)
+            q = model.whitened(cholesky)
             seen = sweep(model, data, cholesky, q, signed)
             bound = seen.expected - q.kl()
             bound += tf.cast(model.log_prior_density(), bound.dtype)
@@ -335,7 +335,7 @@ class _Sites:
         @Traced
         def remember() -> None:
             cholesky = model.blocks.cholesky()
-            now = data_sites(model, data, cholesky, family.whitened(cholesky), signed)
+            now = data_sites(model, data, cholesky, model.whitened(cholesky), signed)
             for variable, value in zip(held, now):
                 variable.assign(value)
 

@@ -27,6 +27,7 @@ from ..covariances import (
     BlockLayout,
     Features,
     InducingBlocks,
+    check_layout,
     no_such_pair,
     open_variances,
     sampling_root,
@@ -310,7 +311,7 @@ class SparseAdditivePosterior(AdditivePosterior):
     def _present_cache(self) -> Cache:
         cholesky = self.blocks.cholesky()
         q = self._whitened(cholesky)
-        self._form = q.form()
+        self._form, self._layout = q.form(), q.layout
         return (*cholesky, *q.tensors())
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
@@ -318,8 +319,9 @@ class SparseAdditivePosterior(AdditivePosterior):
 
     def _unpack(self, cache: Cache, X: tf.Tensor) -> tuple[WhitenedGaussian, Features]:
         blocks = self.blocks
-        number = len(blocks.groups)
         assert self._form is not None  # whoever made the cache has set it
+        check_layout(self._layout, blocks)
+        number = len(blocks.groups)
         q = self._form([tf.convert_to_tensor(t) for t in cache[number:]])
         cholesky = [tf.convert_to_tensor(L) for L in cache[:number]]
         return q, blocks.features(X, cholesky)

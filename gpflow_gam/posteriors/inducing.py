@@ -61,7 +61,7 @@ class InducingMoments:
         self._source = kernel
         if values is None:
             # now, and not when they are asked for: the parameters may have moved by then
-            known = {id(p): p.numpy() for p in parameters_of(kernel)}
+            known = {id(p): p.numpy().astype(np.float64) for p in parameters_of(kernel)}
             # the kernel of a snapshot has values in their place
             values = lambda p: known[id(p)] if id(p) in known else np.asarray(p)  # noqa: E731
         self._values = values
@@ -98,10 +98,18 @@ class InducingMoments:
         counted: bool,
     ) -> InducingMoments:
         """Moments of a posterior without inducing values, as far as inputs pin it down."""
+        if not posterior.latents.shared:
+            raise ValueError(
+                "posterior has outputs with kernels of their own; its components are read off "
+                "where one kernel serves all outputs: fit a model an output, or give one kernel."
+            )
         kernel = posterior.kernel
         names = kernel.names
-        width = np.shape(posterior.X_data)[-1]  # of which no kernel reads weights and offsets
-        points = {name: inducing_rows(kernel, inducing_variable, name, width) for name in names}
+        data = np.asarray(posterior.X_data)  # of which no kernel reads weights and offsets
+        points = {
+            name: inducing_rows(kernel, inducing_variable, name, data.shape[1]).astype(data.dtype)
+            for name in names
+        }
         roots = inducing_roots(kernel, inducing_variable)
         root = block_diag(*roots)
         mean, prior, h = (np.asarray(t) for t in posterior.joint_parts(points))

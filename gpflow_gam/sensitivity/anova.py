@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
-from gpflow.kernels import Coregion
+from gpflow.functions import Constant
 from gpflow.models import GPModel
 from scipy.stats import qmc
 
 from ..errors import check_count, check_level
 from ..inducing_variables import AdditiveInducingVariables
-from ..kernels import AdditiveKernel, Factor, Indicator, MarkovField
+from ..kernels import AdditiveKernel
+from ..kernels.additive import OffsetMean
 from ..kernels.shaped import level_columns
 from ..measures import Discrete, Empirical, Measure
 from ..optimizers.laplace import draw_hyperparameters
@@ -356,8 +357,8 @@ def functional_anova(
     :param unconditional: whether indices allow for uncertain hyperparameters, by a Laplace
         approximation. It needs the model, an :class:`~gpflow_gam.models.AdditiveSGPR`.
     :param seed: of the bootstrap.
-    :raises ValueError: columns without a measure, or with several, or components of too many
-        columns.
+    :raises ValueError: columns without a measure, or with several, components of too many columns,
+        a mean function of columns, or outputs with kernels of their own.
     :raises TypeError: no posterior of an additive model.
     """
     given = type(posterior).__name__
@@ -373,6 +374,12 @@ def functional_anova(
         posterior = posterior.posterior()
     if not isinstance(posterior, AdditivePosterior):
         raise TypeError(f"posterior must be an additive model or its posterior; got {given}.")
+    mean = posterior.mean_function
+    if getattr(mean, "columns", ()) or not isinstance(mean, (Constant, OffsetMean, type(None))):
+        raise ValueError(
+            f"posterior has a mean function, {type(mean).__name__}, that may read columns, whose "
+            "share would be missing; make it a component (gpflow.kernels.Linear) or a constant."
+        )
     kernel = posterior.kernel
     subsets = [s for s in component_columns(kernel).values() if s]
     known = _measures(kernel, measures)
@@ -401,7 +408,7 @@ def functional_anova(
 def _measures(
     kernel: AdditiveKernel, measures: Mapping[int, Measure] | AnyNDArray | None
 ) -> Mapping[int, Measure]:
-    levels = level_columns(kernel, (Factor, Indicator, MarkovField, Coregion))
+    levels = level_columns(kernel)
     if measures is None:
         measures = measures_of(kernel)
     elif not isinstance(measures, Mapping):
@@ -427,7 +434,8 @@ def spread_inputs(
 ) -> AdditiveInducingVariables:
     """Inputs that pin components down where the measures have their mass."""
     inputs = {}
-    for name, columns in component_columns(kernel).items():
+    for name, columns in zip(kernel.names, kernel.columns):
+        assert columns is not None  # in the kernel's order, as inducing inputs are
         d = len(columns)
         number = _SPREAD.get(d, 200)
         if d <= 2:

@@ -27,6 +27,7 @@ Columns = tuple[int, ...]
 NUM_POINTS, MAX_POINTS = 16_000, 120_000
 """Points of the grid of one component: about, unless nodes are the least, and at most."""
 _LEAST_NODES = 4
+_GAUSS_NODES = 200  # at most: functions between inducing inputs are smooth, and more take minutes
 
 
 class ProductGrid:
@@ -54,7 +55,8 @@ class ProductGrid:
                     "into components of fewer columns."
                 )
             if isinstance(measure, Empirical) and len(measure.points) > number:
-                margin = gauss_rule(measure.points[:, 0], measure.probabilities, number)
+                points, number = measure.points[:, 0], min(number, _GAUSS_NODES)
+                margin = gauss_rule(points, measure.probabilities, number)
             else:
                 nodes, weights = (np.asarray(a) for a in measure.thinned(number).nodes())
                 margin = nodes[:, 0], weights
@@ -121,14 +123,14 @@ def gauss_rule(
 
 
 def component_columns(kernel: AdditiveKernel) -> dict[str, Columns]:
-    """The columns that each component reads."""
+    """The columns that each component reads, sorted: as sets."""
     result = {}
     for name, columns in zip(kernel.names, kernel.columns):
         if columns is None:
             raise ValueError(
                 f"component {name!r} reads every column; give its kernel active_dims=[...]."
             )
-        result[name] = columns
+        result[name] = tuple(sorted(columns))
     return result
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
-from gpflow.config import default_float
 from gpflow.utilities import parameter_dict, set_trainable
 
 from ... import optimizers
 from ...bijectors import exponential
 from ...errors import NotPositiveDefinite, check_choice
 from ...kernels import AdditiveKernel
-from ...kernels.correlation import float_type
+from ...kernels.correlation import in_double_precision
 from ...likelihoods import Autoregressive, Quasi, Weighted
 from ...likelihoods.base import checked_observations, unwrapped
 from ...likelihoods.expectations import constant_predictor
@@ -69,13 +67,6 @@ from .specification import (
 )
 
 _NULL_ROWS = 20_000  # rows that settle where the intercept's prior is centred
-
-
-@contextlib.contextmanager
-def in_double_precision() -> Iterator[None]:
-    """As GAMs are, whatever GPflow's default."""
-    with contextlib.nullcontext() if default_float() == np.float64 else float_type("float64"):
-        yield
 
 
 @in_double_precision()
