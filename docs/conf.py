@@ -115,8 +115,9 @@ def _with_example(
 def _interactive_page(app: Sphinx, error: Exception | None) -> None:
     """The page that the guide shows is made as the guide says."""
     if error is None and app.builder.name == "html":
-        terms = "s(temp) + s(hum) + s(hr, bs='cc', by=C(workingday)) + C(workingday) + weathersit"
-        gam = gpflow_gam.GAM(f"bikers ~ {terms}", family="negative_binomial")
+        day = "s(hr, bs='cc', period=24, by=C(workingday)) + C(workingday)"
+        formula = f"bikers ~ s(temp) + s(hum) + {day} + weathersit"
+        gam = gpflow_gam.GAM(formula, family="negative_binomial")
         gam.fit(gpflow_gam.datasets.bikeshare())
         gpflow_gam.serving.export(gam, app.outdir / "bikes.html", overwrite=True)
 

@@ -47,7 +47,7 @@ class ExtrapolationWarning(UserWarning):
 
 
 class IdentifiabilityWarning(UserWarning):
-    """Two terms, or a term and the noise, are the same thing: the data cannot tell them apart."""
+    """Two terms, a term and the noise, or two values of a column are the same thing to a model."""
 
 
 class LeaveOneOutWarning(UserWarning):

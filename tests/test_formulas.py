@@ -92,6 +92,10 @@ def test_factors_are_differences_beside_a_constant_and_all_levels_without(data):
     assert [name for name in result.index if name.startswith("linear")] == expected
     assert np.all(result.loc[expected, "se"] < 0.3)
     assert result.loc["linear(u:g[T.c])", "estimate"] == pytest.approx(-2.0, abs=0.15)
+    with pytest.raises(
+        ValueError, match="no factor 'g'.*makes lines of it, levels against the first"
+    ):
+        gam.coefficients(reference={"g": "a"})
     without = gg.GAM("y ~ u*g - 1").fit(data)
     assert {f"linear(g[{level}])" for level in "abc"} <= set(without.coefficients()["term"])
     # and where a factor takes the constant's place, differences again

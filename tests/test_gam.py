@@ -84,6 +84,50 @@ def test_class_probabilities(softmax):
     assert softmax.predict(DATA.head(2), type="terms").shape == (2, 12)
 
 
+def labelled():
+    """Rows with grades 1 to 3, kinds without an order, and two labels in text."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(size=300)})
+    data["grade"] = 1 + np.digitize(data["x"] + 0.3 * rng.normal(size=300), [0.3, 0.6])
+    data["kind"] = np.array(["cat", "dog", "owl"])[rng.integers(0, 3, 300)]
+    data["number"] = data["kind"].map({"cat": 1, "dog": 2, "owl": 5})
+    data["ok"] = np.where(rng.uniform(size=300) < data["x"], "yes", "no")
+    return data.assign(half=np.where(data["ok"] == "yes", 1.0, 0.5), flag=data["ok"] == "yes")
+
+
+@pytest.mark.parametrize(
+    ("y", "family", "numbers"),
+    [
+        ("grade", "ordinal", True),
+        ("half", "bernoulli", True),
+        ("flag", "bernoulli", True),
+        ("ok", "bernoulli", False),
+        ("kind", "categorical", False),
+        ("number", "categorical", False),
+    ],
+)
+def test_new_responses_of_classes_are_labels(y, family, numbers):
+    """Codes had been drawn, and their means and quantiles given for estimates and limits."""
+    data = labelled()
+    gam = gg.GAM(f"{y} ~ s(x, k=5)", family=family).fit(data, **QUICK)
+    draws = gam.sample(data, 200, "observation")
+    known = np.unique(data[y])
+    assert set(np.unique(draws)) == set(known.tolist())
+    shares = [np.mean(draws == label) for label in known]
+    np.testing.assert_allclose(shares, [np.mean(data[y] == label) for label in known], atol=0.04)
+    if not numbers:
+        with pytest.raises(ValueError, match="'observation'.*no mean.*'response'.*'class'"):
+            gam.predict(data, "observation", interval=0.9)
+        return
+    assert draws.dtype == float
+    frame = gam.predict(data, "observation", interval=0.9)
+    assert frame["lower"].min() == known[0]
+    assert frame["upper"].max() == known[-1]
+    p = gam.predict(data)
+    mean = p @ known if p.ndim == 2 else known[0] * (1.0 - p) + known[1] * p
+    np.testing.assert_allclose(frame["estimate"], mean, atol=0.12)
+
+
 @pytest.mark.parametrize("unconditional", [True, False])
 def test_draws_have_the_posteriors_moments(poisson, unconditional):
     options = {"type": "link", "unconditional": unconditional}

@@ -158,8 +158,9 @@ def test_columns_of_what_is_excluded_need_not_be_there(poisson):
 
 
 @pytest.mark.parametrize("type_", ["response", "link", "terms", "observation", "class"])
-def test_every_type_takes_a_part(softmax, type_):
-    result = softmax.predict(DATA.head(9)[["z"]], type=type_, terms="linear(z)")
+def test_every_type_takes_a_part(softmax, poisson, type_):
+    gam = poisson if type_ == "observation" else softmax
+    result = gam.predict(DATA.head(9)[["z", "log_e"]], type=type_, terms="linear(z)")
     assert len(result) == 9
     if type_ == "response":
         np.testing.assert_allclose(result.sum(axis=1), 1.0, atol=1e-9)

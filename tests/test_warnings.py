@@ -126,6 +126,29 @@ def test_terms_of_one_column_that_are_not_the_same():
     assert said(fit(both)) == []
 
 
+def test_a_line_within_a_varying_coefficient():
+    """Its reason had been sought in the responses."""
+    (text,) = said(fit(linear("z") + s("a", by="z")), gg.IdentifiabilityWarning)
+    assert text.startswith("the data do not determine linear(z): s(a):z holds it as well.")
+
+
+@pytest.mark.parametrize("names", [("hour",), ("hour", "z")])
+def test_the_ends_of_whole_numbers_in_a_circle(names):
+    """Hour 23 is hour 0 where the period is the range."""
+    data = make().assign(hour=np.arange(300) % 24)
+
+    def circle(period=None):
+        if len(names) == 1:
+            return s(*names, bs="cc", k=8, period=period, by=factor("g")) + factor("g")
+        return te(*names, bs=("cc", None), k=5, period=period)
+
+    (text,) = said(fit(circle(), data), gg.IdentifiabilityWarning)
+    assert "joins the ends of 'hour': 0 and 23 are one point" in text
+    assert "period=24" in text
+    for period, rows in ((24, data), (23, data), (None, data.assign(hour=data["hour"] + 0.5))):
+        assert said(fit(circle(period), rows)) == []
+
+
 def test_curves_by_level_without_the_levels_means():
     terms = s("a", k=6, by=factor("g")) + s("z", k=6, by="g")
     (text,) = said(fit(terms), gg.MissingTermWarning)

@@ -431,7 +431,8 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
           constant is in ``intercept``, which is that of :meth:`summary`, or in the factor whose
           levels have their own means in its place. From 16 000 rows on effects of one column are
           read off splines, right to 1e-6 of their range;
-        - ``"observation"``: a new response, with the family's noise;
+        - ``"observation"``: a new response, with the family's noise; not of labels in text or
+          without an order, which have no mean;
         - ``"class"``: the most probable class.
 
         :param data: as in :meth:`fit`; the response is not needed. Files, and tables one after
@@ -490,7 +491,8 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
 
         :param data: new rows.
         :param num_samples: S.
-        :param type: the expected response, the predictor, or new responses.
+        :param type: the expected response, the predictor, or new responses, which of classes are
+            labels.
         :param seed: makes draws reproducible; the GAM's own by default.
         :param unconditional: whether hyperparameters are drawn as well, as standard errors of
             :meth:`predict` have it, or are the fitted ones, as of ``engine="iterncgp"`` always.

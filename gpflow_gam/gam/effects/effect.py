@@ -516,8 +516,11 @@ def _references(fit: FittedGAM, reference: Level | Mapping[Column, Level]) -> di
             with contextlib.suppress(ValueError):
                 own = [c.name for c in spec.called(str(key)) if c.name in names]
         if not own:
+            made = spec.design is not None and key in spec.design.variables
+            coded = ". The formula makes lines of it, levels against the first: see names" * made
             raise ValueError(
-                f"reference: there is no factor {key!r}; there are {', '.join(names) or 'none'}."
+                f"reference: there is no factor {key!r}; there are {', '.join(names) or 'none'}"
+                f"{coded}."
             )
         for name in own:
             (labels,) = make_grid(fit, spec.component(name)).columns.values()

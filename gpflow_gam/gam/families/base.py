@@ -66,6 +66,8 @@ class Family(abc.ABC):
     """True if terms given for no parameter enter the first predictor alone."""
     calibrated: ClassVar[bool] = False
     """True if the dispersion is no parameter of the likelihood, and is found by several fits."""
+    ordered: ClassVar[bool] = True
+    """False if responses are classes without an order, of which there is no mean."""
     needs_trials: ClassVar[bool] = False
     """True if trials, or a substitute for them, are required."""
     takes_offset: ClassVar[bool] = True

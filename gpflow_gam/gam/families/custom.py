@@ -71,6 +71,10 @@ class Custom(Family, listed=False):
         return isinstance(self.base, _DISCRETE)
 
     @property
+    def ordered(self) -> bool:  # type: ignore[override]
+        return not isinstance(self.base, (MultiClass, Softmax))
+
+    @property
     def heavy_tailed(self) -> bool:
         return getattr(self.base, "invlink", None) is tf.exp
 
@@ -104,7 +108,7 @@ class Custom(Family, listed=False):
     def axes(self, response: str) -> tuple[str, ...]:
         names = self.predictor_names()
         # classes have a predictor each; of others nothing is known
-        alike = len(names) == 1 or isinstance(self.base, (MultiClass, Softmax))
+        alike = len(names) == 1 or not self.ordered
         return () if alike else tuple(f"predictor {name}" for name in names)
 
     def deviance(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> AnyNDArray | None:
@@ -131,7 +135,7 @@ class Custom(Family, listed=False):
     def cdf(self, likelihood: Likelihood, Y: AnyNDArray, F: AnyNDArray) -> Pair | None:
         """By the likelihood's distribution, or from draws of that where it has no such function."""
         known = conditional_distribution(unwrapped(likelihood), tensors(F)[1])
-        if known is None or isinstance(self.base, (MultiClass, Softmax)):
+        if known is None or not self.ordered:
             return None
         y = tf.constant(np.asarray(Y, dtype=np.float64)[:, :1])
         try:

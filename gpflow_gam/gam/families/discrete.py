@@ -50,7 +50,10 @@ from .base import (
 from .encoding import Observed
 
 _ROUNDED = 1e-3  # tolerance for successes of a proportion that are no whole number, as in R's glm
-_NO_TRIALS = "trials must be given for family 'binomial': how many, of each row."
+_NO_TRIALS = (
+    "trials must be given for family 'binomial': how many, of each row; or write cbind(k, n - k), "
+    "successes and failures, as the formula's response."
+)
 _LEAST = 1e-300  # A mean or variance below which squares of it, or over it, overflow
 
 
@@ -564,6 +567,7 @@ class Categorical(LabelledFamily):
     """
 
     name: ClassVar[str] = "categorical"
+    ordered: ClassVar[bool] = False
     modelled: ClassVar[tuple[str, ...]] = ()
 
     def for_parameters(self, names: Sequence[str]) -> tuple[Family, tuple[str, ...]]:

@@ -171,6 +171,12 @@ class Prediction:
         if self.interval is not None:
             check_level(self.interval, "interval")
         check_choice("type", self.type, get_args(PredictionType))
+        if self.type == "observation" and not _are_numbers(self.fit):
+            raise ValueError(
+                "type='observation': new responses are labels here, which have no mean and no "
+                "interval. Take type='response', their probabilities, or type='class'; sample() "
+                "draws labels."
+            )
         # draws of new responses go on from block to block
         rng, parts = np.random.default_rng(self.seed), []
         # what few rows of a block need is dear, and so shared by many
@@ -260,7 +266,8 @@ class Prediction:
         if self.type == "response":
             return np.asarray(family.mean(likelihood, F))
         parts = [F[at] for at in _draws_at_a_time(*F.shape[:2])]
-        return np.concatenate([family.sample(likelihood, f, rng, trials=trials) for f in parts])
+        drawn = [family.sample(likelihood, f, rng, trials=trials) for f in parts]
+        return _observed(fit, np.concatenate(drawn))
 
     def _known_moments(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean [N, L] of the predictor, and (co)variances, at the fitted hyperparameters."""
@@ -351,7 +358,7 @@ class Prediction:
             normals = rng.standard_normal((at.stop - at.start, *mean.shape))
             away = np.sqrt(var) * normals if joint is None else (joint @ normals[..., None])[..., 0]
             parts.append(np.asarray(family.sample(likelihood, mean + away, rng, trials=trials)))
-        draws = np.concatenate(parts)
+        draws = _observed(fit, np.concatenate(parts))
         tail = 0.5 * (1.0 - (self.interval or 0.95))
         lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0)
         se = draws.std(axis=0)
@@ -623,13 +630,26 @@ def _trials(fit: FittedGAM, table: Table) -> AnyNDArray | None:
     return None if trials is None else NumericColumn(trials, "trials").encode(table)
 
 
+def _are_numbers(fit: FittedGAM) -> bool:
+    """Whether new responses have a mean: not those that are text, or classes without an order."""
+    return fit.spec.family.ordered and np.asarray(fit.spec.levels or 0).dtype.kind in "biuf"
+
+
+def _observed(fit: FittedGAM, draws: AnyNDArray) -> AnyNDArray:
+    """New responses as data have them: labels for codes, as numbers where they are numbers."""
+    if fit.spec.levels is None:
+        return draws
+    labels = np.asarray(fit.spec.levels)
+    labels = labels.astype(float) if labels.dtype.kind in "biuf" else labels
+    return labels[draws.astype(np.intp)]
+
+
 def _classes(fit: FittedGAM, probabilities: AnyNDArray) -> AnyNDArray:
-    levels = fit.spec.levels
-    if levels is None:
+    if fit.spec.levels is None:
         raise ValueError(f"type='class': family {fit.spec.family.name!r} has no classes.")
-    if probabilities.ndim == 1:
-        return np.asarray(levels)[(probabilities > 0.5).astype(int)]
-    return np.asarray(levels)[probabilities.argmax(axis=1)]
+    alone = probabilities.ndim == 1
+    codes = (probabilities > 0.5).astype(int) if alone else probabilities.argmax(axis=1)
+    return np.asarray(fit.spec.levels)[codes]
 
 
 def _variances(var: AnyNDArray) -> AnyNDArray:

@@ -44,6 +44,7 @@ from ..fits import FittedGAM
 from ..fits.data import Discrepancies, Pearson
 from ..fits.fit import WITHOUT_NOISE, has_single_rows, refit
 from ..fits.fitted import Inspected
+from ..frames.encoding import NumericColumn
 from ..frames.table import listed
 from ..terms.base import Column, as_column, column_of
 from ..terms.parametric import Levels
@@ -717,10 +718,14 @@ def _undetermined(fit: FittedGAM, said: Collection[str]) -> Warned:
         if component.form != "line":
             levels = fit.spec.encoder.readers[margin.column].shown(points[loose]).tolist()
             which = f" of level{'s' * (len(levels) > 1)} {listed(levels, 6)}"
+        why = "responses are all alike there, or split by it, or it follows from other terms"
+        for c in fit.spec.effects:  # slopes that vary may be constant
+            varies = c.by is not None and (c.by.column, c.by.code) == (margin.column, None)
+            if varies and _beside(fit, name, c.name):
+                why = f"{c.name} holds it as well"
         yield (
-            f"the data do not determine {name}{which}: responses are all alike there, or split by "
-            "it, or the column follows from other terms. What bounds the estimate is a very wide "
-            "prior. Drop the term, join levels, or shrink it: shrink=True.",
+            f"the data do not determine {name}{which}: {why}. What bounds the estimate is a very "
+            "wide prior. Drop the term, join levels, or shrink it: shrink=True.",
             IdentifiabilityWarning,
         )
 
@@ -767,6 +772,24 @@ def _terms(fit: FittedGAM) -> Warned:
                 MissingTermWarning,
             )
     names = [name for name, _ in spec.encoder.columns]
+    without = {
+        (c.term, m.column): None
+        for c in spec.effects
+        for m, period in zip(c.margins, getattr(spec.term(c.term), "periods", ()))
+        if m.kind == "cyclic" and period is None
+    }
+    for label, column in without:
+        values, reader = np.unique(fit.X[:, column]), spec.encoder.readers[column]
+        assert isinstance(reader, NumericColumn)
+        if not reader.time and np.all(values == np.round(values)):
+            first, last, step = values[0], values[-1], np.min(np.diff(values))
+            yield (
+                f"{label} joins the ends of {reader.name!r}: {first:g} and {last:g} are one "
+                f"point, as without period= it is the column's range. Pass "
+                f"period={last - first + step:g} if {first:g} follows {last:g}, or "
+                f"period={last - first:g} to keep this one.",
+                IdentifiabilityWarning,
+            )
     for component in spec.components:
         if component.form != "smooth" or len(component.margins) == 1:
             continue

@@ -628,7 +628,8 @@ def s(
         which are rough, every value up to 300; of ``"fs"`` and ``"sz"`` 10 a level.
     :param by: a numeric column that multiplies the function (a varying coefficient), or a column
         of levels (text, categories, or ``factor("column")``) that each get a function of their own.
-    :param period: of ``bs="cyclic"``, in the column's unit; by default the column's range.
+    :param period: of ``bs="cyclic"``, in the column's unit (24 of hours 0 to 23); by default the
+        column's range.
     :param kernel: your own GPflow kernel on these columns, numbered from 0 in this order; it is
         used as it is, neither centred nor given priors.
     :param shape: what the function is sure to be: ``"increasing"``, ``"decreasing"``, ``"convex"``
