@@ -162,10 +162,10 @@ itself. These shares add up to the degrees of freedom: such rows are few, howeve
 
 _FAR = 0.7
 """
-How far a row moves without its site, in standard deviations, from which on the others' sites
-follow. The squares of these ways add up to about the degrees of freedom: such rows are few.
+Logarithm of the factor by which the weight of a row's site changes when its predictor moves to
+where it is without the row, from which on the others' sites follow.
 """
-_MOST_ANEW, _WORK = 50, 10**10  # most of them, and operations of a pass over the rows for each
+_MOST_ANEW, _WORK = 20, 5 * 10**8  # most of them, and operations of a pass over the rows for each
 _TOLERANCE = 1e-3  # in nats, of their fits
 
 
@@ -345,10 +345,11 @@ def leave_one_out(fit: FittedGAM, groups: Any = None) -> LeaveOneOut:
     density of its response is averaged over what is left (Opper & Winther 2000; Vehtari, Mononen,
     Tolvanen, Sivula & Winther 2016). Hyperparameters stay. Of Gaussian data that is what a fit
     without the row says, to rounding; of others the sites of the remaining rows stay as well, and
-    it is very nearly that where no row decides much by itself. Where the predictor moves by more
-    than .7 standard deviations, as without the only event of a level, the others are fitted anew:
-    without each of up to 50 rows, or groups, with fewer where there are very many inducing values;
-    but not with shapes, ``engine=`` or ``variational=``. A row is left out with all its weight.
+    it is very nearly that where no row decides much by itself. Where the predictor moves so far
+    that rows there know half or twice as much, as without the only event of a level, the others are
+    fitted anew: without each of up to 20 rows, or groups, with fewer where there are many inducing
+    values; but not with shapes, ``engine=`` or ``variational=``. A row is left out with all its
+    weight.
 
     Terms with a shape keep it: what is left without a row is projected as the fit itself is. Of
     rows by themselves that is done with the inequalities that hold the fit, which is exact but
@@ -462,7 +463,13 @@ def _follow(
 ) -> None:
     """Where rows move far without their sites, let the sites of the others follow."""
     rows, place, moved = solution.rows, np.argsort(which), np.zeros(fit.number)
-    moved[which] = np.max(np.abs(cavity.mean - cavity.posterior) / np.sqrt(cavity.var), axis=1)
+    without, var, before = (a[place] for a in cavity[:3])
+    for at in blocks(fit.number, _BLOCK):
+        pair = [
+            rows.sites(fit.model.likelihood, at, mean[at], var[at])[1] for mean in (without, before)
+        ]
+        least = 1e-6 * np.max(pair, initial=1e-300)
+        moved[at] = np.max(np.abs(np.diff(np.log(np.maximum(pair, least)), axis=0)), axis=(0, 2))
     far = np.flatnonzero(moved > _FAR)[:, None]
     parts = list(zip(far, far) if folds is None else zip(folds.out, folds.predicted))
     parts.sort(key=lambda part: -np.max(moved[part[1]]))
