@@ -30,6 +30,7 @@ from exported_files import (
 )
 
 import gpflow_gam as gg
+from gpflow_gam.gam.tables import TablePosterior
 from gpflow_gam.layers import AdditiveGP
 from gpflow_gam.serving.portable import FORMULAS, check_litert, litert_bytes
 from gpflow_gam.serving.servable import Answers, Input, Rows, servable
@@ -83,19 +84,43 @@ def test_lite(files):
         np.testing.assert_allclose(values[0], result["lite"][name][0], rtol=1e-5, atol=1e-6)
 
 
-def test_single_precision_is_tried_where_the_data_are(tmp_path):
+def test_tables_where_single_precision_loses_digits(runtime, tmp_path):
+    """Far from zero, or with a wide prior; what has no tables is refused."""
     rng = np.random.default_rng(0)
-    x = rng.integers(0, 100, 300).astype(float)
-    y = np.sin(0.06 * x) + 0.05 * rng.normal(size=300)
-    for start, name in ((0.0, "near"), (94_100.0, "far"), (94_100.0, "matrix")):
-        data = pd.DataFrame({"x": start + x})
-        gam, path = gg.GAM(gg.s(0 if name == "matrix" else "x", k=8)), tmp_path / f"{name}.tflite"
-        gam.fit(data.to_numpy() if name == "matrix" else data, y, max_iterations=15)
-        if name == "near":
-            gg.serving.export(gam, path)
-            continue
-        with pytest.raises(ValueError, match="its variance is .* of its size away"):
-            gg.serving.export(gam, path)
+    df = pd.DataFrame({"x": rng.integers(0, 100, 300).astype(float)})
+    df = df.assign(g=rng.choice(["a", "b"], 300), far=94_100.0 + df["x"])
+    y = np.sin(0.06 * df["x"]) + (df["g"] == "b") + 0.05 * rng.normal(size=300)
+    jobs, gams = [], {"wide": gg.s("x", k=8) + gg.factor("g"), "far": gg.s("far", k=8)}
+    for name, terms in gams.items():
+        path, gam = tmp_path / f"{name}.tflite", gg.GAM(terms).fit(df, y, max_iterations=15)
+        gams[name] = gam
+        gg.serving.export(gam, path)
+        jobs.append((path, arguments(path, df), tmp_path / f"{name}.npz"))
+    run(jobs)
+    for name, gam in gams.items():
+        result, (mean, se) = (
+            np.load(tmp_path / f"{name}.npz"),
+            gam.predict(df, type="link", se=True, unconditional=False),
+        )
+        np.testing.assert_allclose(result["mean"], mean, atol=2e-4 * np.ptp(mean))
+        np.testing.assert_allclose(np.sqrt(result["variance"]), se, rtol=0.005)
+    three = gg.s("far", "x", "z", k=20, isotropic=False) + gg.factor("g")
+    gam = gg.GAM(three).fit(df.assign(z=rng.uniform(size=300)), y, max_iterations=15)
+    with pytest.raises(ValueError, match="its mean is .* of its size away"):
+        gg.serving.export(gam, tmp_path / "three.tflite")
+
+
+@pytest.mark.parametrize("case", ["by", "periodic te", "scale", "no intercept", "sos"])
+def test_predictions_from_tables_are_the_posteriors(case: str) -> None:
+    fit = fitted_case(case).fitted
+    X, posterior = tf.constant(fit.X), TablePosterior(fit)
+    for name in ("predict_f", "predict_components"):
+        (mean, var), (true_mean, true_var) = (
+            getattr(p, name)(X) for p in (posterior, fit.posterior)
+        )
+        np.testing.assert_allclose(mean, true_mean, atol=3e-4 * np.ptp(true_mean))
+        away = np.abs(np.sqrt(var) - np.sqrt(np.maximum(true_var, 0.0)))
+        assert np.max(away) < 0.01 * np.sqrt(np.max(true_var))
 
 
 def test_rows_that_cannot_be_taken_are_nan_alone(files):

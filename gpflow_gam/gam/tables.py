@@ -7,12 +7,13 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+import tensorflow as tf
 from gpflow.base import AnyNDArray
 from scipy import special
 from scipy.spatial import cKDTree
@@ -716,6 +717,79 @@ class Editable:
             }
         )
         return EditedGAM(tables._fit, tables._encoder, tables._fills, model)
+
+
+class TablePosterior:
+    """Moments of a fit's predictors from its tables, by a few operations, without any kernel."""
+
+    couples_outputs = False
+
+    def __init__(self, fit: FittedGAM) -> None:
+        tables = Tables(fit)
+        roots = None if fit.posterior.couples_outputs else tables.roots()
+        if roots is None:
+            raise ValueError("tables: they do not hold this GAM's standard errors.")
+        self.names, self.num_latent_gps = fit.spec.names, fit.num_predictors
+        self._offset, factor = fit.model.mean_function, fit.units[0]
+        place = {c.name: i for i, c in enumerate([*tables.constants, *tables.components])}
+        self._parts = []
+        for component in fit.spec.components:
+            axes, i = tables.axes.get(component.name, []), place[component.name]
+            values = tables.values(component)([a.points for a in axes])
+            means = (values - fit.constant_of(component)) / factor
+            rows = np.moveaxis(roots.rows[i], 0, 1) / factor[:, None]  # [K, L, R]
+            left = roots.left[i].T[..., None] / factor[:, None] ** 2
+            held = np.concatenate([rows, left], axis=2)
+            means = means.reshape(-1, self.num_latent_gps)
+            self._parts.append((component, axes, means, roots.axes[i], held))
+
+    def _moments(self, X: tf.Tensor) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+        """Means [N, L] of each component; of variances a root [N, L, R], and the rest [N, L]."""
+        for component, axes, means, root_axes, held in self._parts:
+            times = tf.ones_like(X[:, :1])
+            if component.by is not None:
+                x = X[:, component.by.column, None]
+                known = component.by.code is None
+                times = x if known else tf.cast(tf.equal(x, component.by.code), X.dtype)
+            mean = times * _interpolated(component, axes, means, X)
+            root = times[..., None] * _interpolated(component, root_axes, held, X)
+            yield mean, root[..., :-1], tf.maximum(times * root[..., -1], 0.0)
+
+    def predict_f(self, X: tf.Tensor, full_output_cov: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of the predictors, [N, L] each."""
+        means, roots, left = (tf.add_n(list(part)) for part in zip(*self._moments(X)))
+        return self._offset(X) + means, tf.reduce_sum(tf.square(roots), axis=2) + left
+
+    def predict_components(self, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of the components, [N, C] each, or [N, C, L]."""
+        each = [(m, tf.reduce_sum(tf.square(r), axis=2) + left) for m, r, left in self._moments(X)]
+        mean, var = (tf.stack(part, axis=1) for part in zip(*each))
+        return (mean, var) if self.num_latent_gps > 1 else (mean[..., 0], var[..., 0])
+
+
+def _interpolated(
+    component: Component, axes: Sequence[Axis], table: AnyNDArray, X: tf.Tensor
+) -> tf.Tensor:
+    """A table [K, ...] at rows X [N, D], as the scorer has it."""
+    corners = [(tf.cast(tf.zeros_like(X[:, 0]), tf.int32), tf.ones_like(X[:, 0]))]
+    for axis, margin in zip(axes, component.margins):
+        x, size = X[:, margin.column], len(axis.points)
+        if axis.levels is not None:  # the last row is that of new levels
+            steps = [(tf.minimum(tf.cast(x, tf.int32), size - 1), None)]
+        else:
+            knots = axis.points
+            if axis.period is not None:
+                x = knots[0] + tf.math.floormod(x - knots[0], tf.constant(axis.period, X.dtype))
+            above = x[:, None] >= tf.constant(knots[1:-1], X.dtype)
+            low = tf.reduce_sum(tf.cast(above, tf.int32), axis=1)
+            first, width = (
+                tf.gather(tf.constant(a, X.dtype), low) for a in (knots, np.diff(knots))
+            )
+            share = (x - first) / width
+            steps = [(low, 1.0 - share), (low + 1, share)]
+        corners = [(p * size + i, w if s is None else w * s) for p, w in corners for i, s in steps]
+    held, ones = tf.constant(table, X.dtype), [1] * (table.ndim - 1)
+    return tf.add_n([tf.reshape(w, [-1, *ones]) * tf.gather(held, p) for p, w in corners])
 
 
 class EditedGAM(Editable):

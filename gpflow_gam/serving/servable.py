@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import functools
 import keyword
 import re
@@ -20,7 +21,7 @@ from scipy.stats import norm
 from ..gam import GAM
 from ..gam.fits.prediction import OFFSET
 from ..gam.frames.encoding import LevelColumn, NumericColumn
-from ..gam.tables import check_columns
+from ..gam.tables import TablePosterior, check_columns
 from ..gam.terms.base import Column, Expression, variables_of
 from ..layers import GPHead
 from ..layers.head import HeadInput, trace_heads
@@ -192,6 +193,10 @@ class Servable(abc.ABC):
     @abc.abstractmethod
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         """X [N, D] of each head, finite."""
+
+    def by_tables(self) -> Servable | None:
+        """The same, predicting from a GAM's tables; None where there are none."""
+        return None
 
     def each(
         self, answer: Callable[[Answers, tf.Tensor], dict[str, tf.Tensor]], X: Sequence[tf.Tensor]
@@ -402,7 +407,7 @@ class GAMServable(Servable):
     """A GAM, with an argument for each column, or one for a matrix of numbered columns."""
 
     def __init__(self, gam: GAM) -> None:
-        fit = gam.fitted
+        self._fit = fit = gam.fitted
         spec = fit.spec
         check_columns(spec, "SavedModel")
         answers = Answers(fit.posterior, fit.model.likelihood, fit.predictive_share)
@@ -464,6 +469,15 @@ class GAMServable(Servable):
             width = 1 + max(c for c in columns if isinstance(c, int))
             ends = tuple(zip(*(self._ends.get(c, (0.0, 1.0)) for c in range(width))))
             self.inputs = (Input("inputs", tf.float64, (None, width), range=(ends[0], ends[1])),)
+
+    def by_tables(self) -> Servable | None:
+        try:
+            posterior: Any = TablePosterior(self._fit)
+        except ValueError:
+            return None
+        other = copy.copy(self)
+        other.heads = {"": replace(self.heads[""], posterior=posterior)}
+        return other
 
     def _input(self, column: Column, name: str) -> Input:
         levels, number = (self._readers.get((column, kind)) for kind in ("level", "number"))
