@@ -8,6 +8,7 @@ import itertools
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -30,8 +31,9 @@ _orphaned = False
 
 
 def _forked() -> None:
-    global _orphaned, _pool
+    global _lock, _orphaned, _pool
     _pool = None  # which is there, but without its threads
+    _lock = threading.Lock()  # which another thread may have held
     # asked without importing anything, which a fork may have left locked
     module = sys.modules.get("tensorflow.python.eager.context")
     context = None if module is None else getattr(module, "_context", None)
@@ -78,6 +80,9 @@ def ahead(items: Iterable[T]) -> Iterator[T]:
             yield now[0]
 
 
+_lock, _limit, _inside = threading.Lock(), contextlib.ExitStack(), 0
+
+
 @functools.cache
 def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
@@ -89,8 +94,19 @@ def one_blas_thread(wanted: bool = True) -> Iterator[None]:
     if not wanted:
         yield
         return
-    with _libraries().limit(limits=1, user_api="blas"):
+    # the limit is the process's: the first of several threads sets it, the last gives it back
+    global _inside
+    with _lock:
+        if _inside == 0:
+            _limit.enter_context(_libraries().limit(limits=1, user_api="blas"))
+        _inside += 1
+    try:
         yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _limit.close()
 
 
 def check_process() -> None:

@@ -609,12 +609,16 @@ def test_one_worker_is_the_fit_of_a_gam() -> None:
         (lambda d: iter([d]), {}, "read only once"),
         (lambda d: d, {"engine": "iterncgp"}, "engine='iterncgp' needs all rows in one memory"),
         (lambda d: d, {"missing": "impute"}, "missing='impute' needs all rows"),
+        (lambda d: d, {"family": "quasipoisson"}, "family 'quasipoisson' needs all rows"),
+        (lambda d: d, {"family": "quantile"}, "family 'quantile' needs all rows"),
+        (lambda d: d, {"edf": 2.0}, "edf= of s(x) needs all rows"),
     ],
 )
 def test_what_cannot_be_fitted_is_an_error_on_all(change: Any, options: Any, message: str) -> None:
     first, second = shares(distributed_gam.table(400), 2)
-    terms = s("x", k=5) + s("z", k=5) + s("w", k=3, by="g")
-    gam = lambda: gg.GAM(terms, "poisson", **options)
+    options = {"family": "poisson", **options}
+    terms = s("x", k=5, edf=options.pop("edf", None)) + s("z", k=5) + s("w", k=3, by="g")
+    gam = lambda: gg.GAM(terms, **options)
     for error in fits(gam, [first, change(second)], "count"):
         assert isinstance(error, (ValueError, TypeError)), error
         assert message in str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import warnings
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from response_cases import responses
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s
@@ -300,6 +302,20 @@ def test_many_smooths_of_nothing_take_few_iterations():
     result = gg.GAM(terms).fit(data, "y").fitted.result
     assert result.converged
     assert result.num_iterations <= 40
+
+
+def test_fits_in_threads_leave_linear_algebra_its_threads():
+    """Of two that overlap the first to begin is the first to end."""
+
+    def counts():
+        return {part["num_threads"] for part in threadpool_info() if part["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        with contextlib.ExitStack() as second:
+            with one_blas_thread():
+                second.enter_context(one_blas_thread())
+            assert counts() == {1}
+        assert counts() == {2}
 
 
 @pytest.mark.usefixtures("remembering")

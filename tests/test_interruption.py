@@ -142,6 +142,12 @@ def test_a_time_budget_that_ends_while_data_are_read(limit, message):
     assert gam.fitted is before
 
 
+def test_a_running_budget_is_that_of_several_fits() -> None:
+    budget = TimeBudget(60.0)
+    fit = gg.GAM("count ~ s(x, k=5)", "quasipoisson").fit(table(), max_seconds=budget).fitted
+    assert fit.result.converged
+
+
 def test_a_time_budget_that_ends_after_reading_leaves_a_fit() -> None:
     clock = Clock()
     gam = gg.GAM(s("x", k=4), "poisson")
@@ -278,6 +284,19 @@ def test_a_second_call_goes_on_and_a_third_ends_at_once(tmp_path: Path) -> None:
     )
     assert not passes
     np.testing.assert_array_equal(again.predict(df), whole.predict(df))
+
+
+def test_a_fit_that_begins_with_another_family_goes_on(tmp_path: Path) -> None:
+    """As quantiles do, whose start is the fit's own, however few iterations the first call has."""
+    fit = lambda **options: gg.GAM("y ~ s(x, k=6)", "quantile").fit(rows(), **options)
+    with pytest.warns(gg.ConvergenceWarning):
+        fit(checkpoint=tmp_path, max_iterations=1)
+    np.testing.assert_array_equal(fit(checkpoint=tmp_path).predict(rows()), fit().predict(rows()))
+
+
+def test_fits_that_learn_no_hyperparameter_have_a_checkpoint(tmp_path: Path) -> None:
+    fits = [gg.GAM("count ~ x", "poisson").fit(rows(), checkpoint=tmp_path) for _ in range(2)]
+    np.testing.assert_array_equal(*(fit.predict(rows()) for fit in fits))
 
 
 @pytest.fixture(scope="module")

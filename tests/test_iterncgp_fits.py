@@ -74,6 +74,36 @@ def test_a_call_that_is_lower_leaves_the_model_and_goes_on_from_there(rng):
     assert "kept" not in fit(model).message
 
 
+def nearly_separable():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(100, 2))
+    Y = np.sin(2.0 * X[:, :1]) + 0.1 * rng.normal(size=(100, 1)) > 0.0
+    return IterNCGP(
+        (X[:, :1], Y.astype(float)),
+        gpflow.kernels.SquaredExponential(),
+        gpflow.likelihoods.Bernoulli(),
+        solver="newton",
+    )
+
+
+def test_a_round_of_hyperparameters_that_loses_is_not_the_end():
+    result = fit(nearly_separable(), hyperparameters=True)
+    assert result.elbo > -21.95  # -21.98 where such a round is the end
+
+
+@pytest.mark.slow
+def test_a_round_that_loses_is_looked_at_in_as_many_calls_as_it_takes():
+    bounds, _ = bounds_of_calls(nearly_separable(), 40, hyperparameters=True, max_sweeps=6)
+    assert np.all(np.diff(bounds) >= -1e-9)
+    assert bounds[-1] > -21.95
+
+
+def test_a_round_that_loses_less_than_the_tolerance_is_not_repeated():
+    result = fit(nearly_separable(), hyperparameters=True, tolerance=0.7)
+    assert result.converged
+    assert result.steps[-1]["round"] < 6
+
+
 def test_the_iteration_limit_ends_a_fit(rng):
     solver = ReducedNewton(num_pivots=2, tolerance=1e-11)
     model = IterNCGP(data(rng)["counts"], kernel(), Poisson(), solver=solver)
@@ -172,6 +202,16 @@ def test_coming_back_from_far_beyond_the_mode_is_no_convergence():
     assert not result.converged
     assert "far beyond the mode" in result.message
     assert fit(IterNCGP((X, Y), k, Poisson(), solver="newton")).converged
+
+
+@pytest.mark.parametrize("level", [1e9, 1e15])
+def test_the_mode_of_huge_counts_is_found_from_far_away(level, rng):
+    """The first Newton step from zero is as long as the counts are large."""
+    X = np.linspace(0.0, 1.0, 30)[:, None]
+    Y = rng.poisson(level * np.exp(np.sin(6.0 * X))).astype(float)
+    model = IterNCGP((X, Y), gpflow.kernels.SquaredExponential(400.0, 0.3), Poisson())
+    assert fit(model).converged
+    np.testing.assert_allclose(model.predict_f(X)[0], np.log(Y), atol=1e-3)
 
 
 @pytest.fixture

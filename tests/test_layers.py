@@ -454,6 +454,26 @@ def test_a_second_fit_is_as_the_first_or_changes_nothing() -> None:
         np.testing.assert_array_equal(variable, before[path], err_msg=path)
 
 
+def test_a_fit_leaves_alone_what_is_frozen() -> None:
+    head = IterNCGP(gg.s(0) + gg.linear(1))
+    head.parameters["likelihood.variance"].assign(0.04)
+    head.frozen = ("likelihood", "kernel.components['linear(1)']")
+    again = IterNCGP.from_config(head.get_config())
+    assert again.frozen == head.frozen
+    before = {path: np.array(p) for path, p in head.parameters.items()}
+    head.fit(X, Y, progress=False, max_rounds=1)
+    moved = {path for path, p in head.parameters.items() if np.any(p.numpy() != before[path])}
+    assert "mean_function.constant" in moved
+    assert any(path.startswith("kernel.components['s(0)']") for path in moved)
+    assert not [p for p in moved if p.startswith(head.frozen) and p.endswith("variance")]
+
+
+def test_a_posterior_at_features_that_are_all_zero() -> None:
+    head = IterNCGP(gg.s(0), normalization=None)
+    head.fit(np.zeros_like(X), Y, hyperparameters=False, progress=False)
+    assert np.all(np.isfinite(head(X)))
+
+
 def test_a_clone_without_weights_has_no_posterior() -> None:
     head = IterNCGP(gg.s(0), normalization=None)
     head.fit(X, Y, hyperparameters=False, progress=False)

@@ -172,6 +172,26 @@ def test_variances_are_those_of_drawn_functions(model):
         assert np.quantile(own, q) == pytest.approx(np.quantile(other, q), rel=0.03)
 
 
+def test_uncertain_hyperparameters_do_not_depend_on_units(rng):
+    X = rng.uniform(size=(40, 2))
+    y = (np.sin(5.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.5 * rng.normal(size=40))[:, None]
+    tables = []
+    for unit in (1.0, 1000.0):
+        kernel = AdditiveKernel(
+            {
+                name: SquaredExponential(unit**2, 0.4 * unit, active_dims=[d])
+                for d, name in enumerate("ab")
+            }
+        )
+        lines = AdditiveInducingVariables({n: unit * np.linspace(0, 1, 8)[:, None] for n in "ab"})
+        data = unit * X, unit * y
+        model = gg.models.AdditiveSGPR(data, kernel, lines, noise_variance=0.3 * unit**2)
+        gg.optimizers.fit(model, tolerance=1e-8)
+        anova = functional_anova(model, unit * X, unconditional=True)
+        tables.append(anova.sobol()[["lower", "upper"]].to_numpy())
+    np.testing.assert_allclose(tables[1], tables[0], atol=0.01)
+
+
 @pytest.mark.parametrize("make", [anova_kernel, whole_kernel])
 def test_known_indices_are_inside_their_intervals(make):
     measures = {0: UNIFORM, 1: UNIFORM, 2: Discrete([0.0, 1.0])}

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 
 import arviz
+import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow_probability as tfp
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import gamma, multivariate_normal, norm
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
 from gpflow_gam.errors import NotPositiveDefinite
 from gpflow_gam.gam.effects import hyperparameter_draws
 from gpflow_gam.gam.effects.posterior import between_moments
+from gpflow_gam.optimizers import laplace
 from gpflow_gam.optimizers.binned import cavities
 from gpflow_gam.optimizers.binned.cavities import between_predictors
 from gpflow_gam.optimizers.laplace import Steps
@@ -352,6 +356,17 @@ def test_effects_of_classes_leave_out_what_classes_have_in_common(classes):
     assert between_moments(gam.fitted) is None
 
 
+def test_standard_errors_of_users_kernels_do_not_depend_on_units(data):
+    def errors(unit):
+        kernel = gpflow.kernels.SquaredExponential(1.0, 0.3 * unit)
+        gam = gg.GAM(s("x", kernel=kernel, k=10)).fit(data.assign(x=unit * data.x), "y")
+        new = data.head(20).assign(x=unit * data.x)
+        known, uncertain = (gam.predict(new, se=True, unconditional=u)[1] for u in (False, True))
+        return uncertain / known
+
+    np.testing.assert_allclose(errors(1000.0), errors(1.0), rtol=0.01)
+
+
 # --- chains: fit(posterior="mcmc") ---------------------------------------------------------------
 
 RNG = np.random.default_rng(0)
@@ -394,6 +409,32 @@ def test_chains_have_the_posterior(gaussian):
         assert np.std(chains[..., k]) == pytest.approx(sd, rel=0.15)
 
 
+def test_densities_of_chains_are_of_coordinates_under_users_priors(monkeypatch):
+    """Against the posterior by dense algebra, whose prior is of the lengthscale itself."""
+    monkeypatch.setattr(laplace, "_WARMUP", 3)
+    monkeypatch.setattr(laplace, "_KEPT", 5)
+    kernel = gpflow.kernels.SquaredExponential(1.0, 0.3)
+    kernel.lengthscales.prior = tfp.distributions.Gamma(np.float64(2.0), np.float64(4.0))
+    gpflow.set_trainable(kernel.variance, False)
+    data = DATA.iloc[:12]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so few draws do not agree
+        gam = gg.GAM(s("x", k=12, kernel=kernel)).fit(data, "y", posterior="mcmc")
+    inference, fit = gam.inference_data(), gam.fitted
+    names = "s(x) lengthscale", "residual variance"
+    length, noise = (np.ravel(inference.posterior[name]) for name in names)
+    (lengthscale,) = fit.model.kernel.trainable_parameters
+    e, by_hand = data.y.to_numpy() - fit.spec.constant[0], []
+    for value, variance in zip(length, noise):
+        lengthscale.assign(value)
+        cov = np.asarray(fit.model.kernel(fit.X)) + variance * np.eye(len(e))
+        # the prior of the lengthscale, as a density of softplus's argument
+        prior = gamma.logpdf(value, 2.0, scale=0.25) + np.log(-np.expm1(-value))
+        by_hand.append(multivariate_normal.logpdf(e, cov=cov) + prior)
+    told = np.ravel(inference.sample_stats["lp"])
+    np.testing.assert_allclose(told - told[0], np.subtract(by_hand, by_hand[0]), atol=1e-3)
+
+
 def test_standard_errors_average_over_chains(gaussian):
     """The law of total variance over the grid, for the effect of a level."""
     u, w, weight = by_grid(gaussian)
@@ -428,6 +469,19 @@ def test_chains_travel_in_files_and_as_inference_data(gaussian, tmp_path):
     table = arviz.summary(data, round_to="none")
     assert table.r_hat.max() < 1.05
     assert table.r_hat.max() == pytest.approx(gaussian.fitted.solution.chains.rhat(), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("formula", "family"), [("n ~ s(x, k=5)", "quasipoisson"), ("y ~ s(x, k=5, edf=3)", "gaussian")]
+)
+def test_chains_are_of_the_last_of_several_fits(formula, family, monkeypatch):
+    monkeypatch.setattr(laplace, "_WARMUP", 3)
+    monkeypatch.setattr(laplace, "_KEPT", 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so few draws do not agree
+        gam = gg.GAM(formula, family).fit(DATA, posterior="mcmc")
+    solution = gam.fitted.solution
+    assert solution.chains.coordinates.shape == (4, 5, len(solution.optimum))
 
 
 @pytest.mark.slow

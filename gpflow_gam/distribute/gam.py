@@ -170,6 +170,10 @@ def fit_share(
             needs = "missing='impute'"
         if asked.ar1 is not None:
             needs = "ar1"
+        if asked.family.calibrated:  # by several fits, and so are stated degrees of freedom
+            needs = f"family {asked.family.name!r}"
+        if stated := next((t.label for t in asked.terms if t.edf is not None), None):
+            needs = f"edf= of {stated}"
         if needs_table(asked.terms):
             needs = "a formula that transforms columns, or has '.',"
         terms = with_variables(asked.terms, lambda: first_rows(source, asked))

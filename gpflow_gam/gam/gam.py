@@ -21,7 +21,7 @@ from .effects.posterior import draws_at
 from .families import Family
 from .families import family as as_family
 from .fits import FittedGAM, prediction
-from .fits.fit import check_same_criterion, fit_gam, refit, update
+from .fits.fit import check_same_criterion, fit_gam, refit, update, with_chains
 from .fits.prediction import Selection, part_of
 from .fits.reading import as_written, with_response, with_response_as
 from .fits.specification import ENGINES, FADING, VARIATIONAL, Model, Request, check_names
@@ -228,12 +228,13 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         given = with_response(data, y, self._response)
         asked = {"criterion": criterion, "groups": groups, "posterior": posterior}
         result = self._fitted(*given, **(options | asked))
-        return self._accept(result, options)
+        return self._accept(result, options, posterior)
 
-    def _accept(self, result: FittedGAM, options: dict[str, Any]) -> GAM:
+    def _accept(self, fit: FittedGAM, options: dict[str, Any], posterior: str = "laplace") -> GAM:
         """Keep a fit, once its dispersion is settled and what is amiss with it is said."""
-        result = calibrated(result, self.seed, options)
-        self._fit = smoothed_as_stated(result, self.seed, options)
+        fit = calibrated(fit, self.seed, options)
+        fit = smoothed_as_stated(fit, self.seed, options)
+        self._fit = with_chains(fit, self.seed) if posterior == "mcmc" else fit
         check_fit(self._fit)
         return self
 

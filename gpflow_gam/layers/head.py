@@ -50,7 +50,7 @@ _ROUNDINGS = 64.0
 
 
 def constant_weight(
-    layer: keras.Layer, name: str, shape: tuple[int, ...], initializer: str = "zeros"
+    layer: keras.Layer, name: str, shape: tuple[int, ...], initializer: Any = "zeros"
 ) -> keras.Variable:
     """A new weight of a layer that no training moves."""
     dtype = layer.compute_dtype
@@ -194,6 +194,11 @@ class Adopted:
             flag = trainable and not is_below(name, frozen)
             self.variables[name].trainable = flag and not is_moved(self.parameters[name])
             set_trainable(self.parameters[name], flag)
+
+    def below(self, prefixes: Iterable[str]) -> list[Parameter]:
+        """The trainable parameters with such a path."""
+        prefixes = tuple(prefixes)
+        return [self.parameters[name] for name in self._free if is_below(name, prefixes)]
 
     def require(self, prefixes: Iterable[str]) -> None:
         """Raises ValueError for a prefix that begins no path."""
@@ -700,7 +705,11 @@ class GPHead(MomentReader, keras.Layer):
         config = dict(config)
         levels = config.get("num_levels") or {}
         config["num_levels"] = {int(f): k for f, k in levels.items()}
-        return cls(**config)
+        frozen = config.pop("frozen", None)
+        layer = cls(**config)
+        if frozen is not None:
+            layer.frozen = frozen
+        return layer
 
     def _precision(self) -> AbstractContextManager[None]:
         """GPflow's float type and jitter for this layer, one thread at a time."""

@@ -118,7 +118,8 @@ class IterNCGP(GPHead):
             "prior_actions": (sizes["num_prior_actions"], L, N),
         }
         self._data = {name: constant_weight(self, name, shape) for name, shape in shapes.items()}
-        self._share = constant_weight(self, "share", (), "ones")
+        # not a number until there is a posterior
+        self._share = constant_weight(self, "share", (), keras.initializers.Constant(np.nan))
         self._held = tf.Module()  # for tf.train.Checkpoint, which does not see Keras's lists
         self._held.values = [v.value for v in (*self._data.values(), self._share)]
         self._sizes = sizes
@@ -149,7 +150,10 @@ class IterNCGP(GPHead):
             raise
 
     def _fit(self, features: Any, y: Any, hyperparameters: bool, **options: Any) -> FitResult:
+        held = [(p, p.numpy()) for p in self._adopted.below(self._frozen)]
         self.adapt(features, y)
+        for parameter, value in held:
+            parameter.assign(value)
         features, y = self._rows(features, y)
         with self._precision():
             X = self.scaled(features)
@@ -158,7 +162,7 @@ class IterNCGP(GPHead):
             model = models.IterNCGP(
                 (X, Y), gp.kernel, gp.likelihood, mean_function=gp.mean_function, solver="newton"
             )
-            self._adopted.freeze((), trainable=True)  # for this fit only
+            self._adopted.freeze(self._frozen, trainable=True)  # for this fit only
             try:
                 result = optimizers.fit(model, hyperparameters=hyperparameters, **options)
             finally:
@@ -181,11 +185,11 @@ class IterNCGP(GPHead):
 
     def posterior(self) -> ActionPosterior:
         """The posterior on scaled features; ValueError if there is none yet."""
-        if self._sizes is None:
+        if self._share is None:
             raise ValueError(f"{self.name} has no posterior yet; call fit(features, y) first.")
         inputs, *rest = (tf.convert_to_tensor(v) for v in self._data.values())
         message = f"{self.name} has no posterior yet: call fit(features, y), or load its weights"
-        inputs = asserted(inputs, tf.reduce_any(inputs != 0.0), [message])
+        inputs = asserted(inputs, tf.math.is_finite(self._share.value), [message])
         latents = LatentKernels.of(self.kernel, self.num_predictors)
         with self._precision():
             weights = lambda: tuple(rest)  # noqa: E731
@@ -216,4 +220,5 @@ class IterNCGP(GPHead):
 
     def get_config(self) -> dict[str, Any]:
         config = {**super().get_config(), "sizes": self._sizes}
-        return {k: v for k, v in config.items() if k not in ("num_inducing", "frozen")}
+        del config["num_inducing"]
+        return config

@@ -417,6 +417,7 @@ def _maximise(
     """Damped Newton on ``log p(y | T c) - |c|^2 / 2``, concave; T is [Q, N, B], c [Q, B]."""
     here = problem.curvature(tf.linalg.matvec(T, c))
     value = float(tf.reduce_sum(here.log_prob)) - 0.5 * float(tf.reduce_sum(c * c))
+    rounding = float(np.finfo(c.dtype.as_numpy_dtype).eps)
     for _ in range(_MOST_STEPS):
         slope = tf.linalg.matvec(T, here.gradient, transpose_a=True) - c
         gram = here.precision.gram(T)
@@ -438,8 +439,8 @@ def _maximise(
             if np.isfinite(new) and new >= value + 1e-4 * length * decrement:
                 break
             length *= 0.5
-            if length < 1e-8:  # rounding: nothing more to be had
-                return c, value
+            if not length * decrement > rounding * max(1.0, abs(value)):
+                return c, value  # nothing more to be had
         c, value = trial, new
         here = problem.curvature(tf.linalg.matvec(T, c))
     return c, value

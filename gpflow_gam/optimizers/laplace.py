@@ -27,6 +27,7 @@ from .binned.solution import Chains, ShapeCriterion, Solution
 from .minimizers import Loss, VectorLoss, descend, differenced
 
 Posterior = TypeVar("Posterior")
+Further = Callable[[AnyNDArray], AnyNDArray]
 
 _NUM_DRAWS, _FROM_CHAINS = 32, 64
 _MAX_SD = 1.0  # deviation of a (logarithmic) hyperparameter up to which there is a parabola
@@ -144,13 +145,21 @@ def draw_hyperparameters(model: GPModel) -> list[HyperparameterDraw]:
             raise NotPositiveDefinite from None
 
     def draw(step: AnyNDArray) -> HyperparameterDraw:
-        _, there = _towards(moments, centre, step)
+        _, there = _towards(moments, further, step)
         return HyperparameterDraw(there, deepcopy(model.likelihood))
+
+    def value(step: AnyNDArray) -> float:
+        u = further(step)
+        return loss(u)[0] - float(slopes @ u)
+
+    def slope(step: AnyNDArray) -> AnyNDArray:
+        u = further(step)
+        return loss(u)[1] * learnt.stretch(u)
 
     try:
         centre = centre_of_draws(loss, learnt.off_zero(fitted), slopes)
-        hessian = differenced(lambda u: loss(u)[1], centre)
-        steps = Steps(lambda u: loss(u)[0] - float(slopes @ u), centre, hessian)
+        further, none = functools.partial(learnt.further, centre), np.zeros(len(centre))
+        steps = Steps(value, none, differenced(slope, none))
         return [draw(steps(point)) for point in standard_normal(len(centre))]
     finally:
         learnt.set(fitted)
@@ -172,8 +181,10 @@ def draw_solutions(
         elif solution.hessian is None:
             target.recentre()
         hessian = target.hessian() if solution.hessian is None else solution.hessian
-        steps = Steps(target.value, target.optimum, hessian)
-        return [target.draw(steps(point)) for point in standard_normal(len(target.optimum))]
+        unit = target.learnt.stretch(target.optimum)
+        value, none = (lambda step: target.value(target.further(step))), np.zeros(len(unit))
+        steps = Steps(value, none, hessian * np.outer(unit, unit))
+        return [target.draw(target.further, steps(point)) for point in standard_normal(len(unit))]
 
 
 class Target:
@@ -183,6 +194,8 @@ class Target:
         self._model, self._solution, self.optimum = model, solution, solution.optimum
         self.criterion: ShapeCriterion | None = None  # what shapes add to the evidence
         bound, rounds, data = solution.bound, solution.rounds, solution.data
+        parameters = *rounds.hyperparameters.parameters, *rounds.family.parameters
+        self.learnt = Hyperparameters(parameters)
         self._slopes = np.zeros(len(self.optimum))
         self._kernels = len(rounds.hyperparameters)
         self.loss: Loss
@@ -204,6 +217,10 @@ class Target:
         start = np.concatenate([hyperparameters.off_zero(self.optimum[:n]), self.optimum[n:]])
         centre = centre_of_draws(self.loss, start[:m], self._slopes[:m], self._metric, self._second)
         self.optimum = np.concatenate([centre, start[m:]])
+
+    def further(self, step: AnyNDArray) -> AnyNDArray:
+        """Coordinates a step from the optimum, of logarithms of what is positive."""
+        return self.learnt.further(self.optimum, step)
 
     def value(self, u: AnyNDArray) -> float:
         gain = 0.0 if self.criterion is None else self.criterion.gain(u)
@@ -234,24 +251,26 @@ class Target:
     def factor(self) -> AnyNDArray:
         """Root [K, K] of the Laplace approximation's covariance, around a new centre."""
         self.recentre()
-        return _factor(self.hessian())
+        unit = self.learnt.stretch(self.optimum)
+        return unit[:, None] * _factor(self.hessian() * np.outer(unit, unit))
 
     def draw_from(self, chains: AnyNDArray) -> list[HyperparameterDraw]:
         """Posteriors at draws of chains [C, S, K], evenly spaced; what they hold is normal."""
         draws = chains.reshape(-1, chains.shape[2])
         draws = draws[np.linspace(0, len(draws) - 1, _FROM_CHAINS).astype(int)]
-        held = draws[:, self.number :]
-        if held.shape[1]:
-            root = _factor(self._free_hessian()[self._kernels :, self._kernels :])
+        if self.number < draws.shape[1]:
+            held, steps = slice(self.number, None), np.zeros_like(draws)
+            unit = self.learnt.stretch(self.optimum)[held]
+            root = _factor(self._free_hessian()[held, held] * np.outer(unit, unit))
             z = qmc.MultivariateNormalQMC(np.zeros(len(root)), seed=0).random(len(draws))
-            held = held + z @ root.T
-        draws = np.concatenate([draws[:, : self.number], held], axis=1)
-        return [self.draw(u - self.optimum) for u in draws]
+            steps[:, held] = z @ root.T
+            draws = self.learnt.further(draws, steps)
+        return [self.draw(self.optimum.__add__, u - self.optimum) for u in draws]
 
-    def draw(self, step: AnyNDArray) -> HyperparameterDraw:
+    def draw(self, further: Further, step: AnyNDArray) -> HyperparameterDraw:
         n, m = self._kernels, self.number
-        u, (q, values) = _towards(self._solution.at, self.optimum, step)
-        u = np.concatenate([u[:m], self.optimum[m:] + step[m:]])
+        u, (q, values) = _towards(self._solution.at, further, step)
+        u = np.concatenate([u[:m], further(step)[m:]])
 
         def likelihood() -> Likelihood:
             copied, learnt = movable_likelihood(self._model, self._solution)
@@ -273,15 +292,15 @@ def movable_likelihood(
 
 
 def _towards(
-    posterior: Callable[[AnyNDArray], Posterior], optimum: AnyNDArray, step: AnyNDArray
+    posterior: Callable[[AnyNDArray], Posterior], further: Further, step: AnyNDArray
 ) -> tuple[AnyNDArray, Posterior]:
-    """A step from the optimum, or as far on as it can be computed, and the posterior there."""
+    """Where a step leads, or as far on as it can be computed, and the posterior there."""
     for share in (1.0, 0.5, 0.25, 0.125):
         try:
-            return optimum + share * step, posterior(optimum + share * step)
+            return further(share * step), posterior(further(share * step))
         except NotPositiveDefinite:
             continue
-    return optimum, posterior(optimum)
+    return further(0.0 * step), posterior(further(0.0 * step))
 
 
 Density = Callable[[AnyNDArray], tuple[AnyNDArray, AnyNDArray]]
@@ -300,14 +319,12 @@ def sample_chains(model: AdditiveSGPR | AdditiveSVGP, solution: Solution, seed: 
     with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
         target = Target(model, solution)
         number = target.number
-        hyperparameters, slopes = solution.rounds.hyperparameters, np.zeros(number)
-        # priors as GPflow counts them become densities of coordinates
-        slopes[: len(hyperparameters)] = hyperparameters.to_uniform_sd() + (
-            hyperparameters.log_normal.astype(float)
-        )
+        bound, rounds = solution.bound, solution.rounds
+        learnt = rounds.hyperparameters if bound is None else target.learnt
         factor = target.factor()[:number, :number]
         centre = target.optimum[:number]
         fixed = target.optimum[number:]
+        slopes = learnt.to_uniform_sd()
 
         def density(z: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
             u = centre + factor @ z
@@ -317,7 +334,9 @@ def sample_chains(model: AdditiveSGPR | AdditiveSVGP, solution: Solution, seed: 
                 value, gradient = np.inf, np.zeros(number)
             if not np.isfinite(value):
                 return np.array(-np.inf), np.zeros(number)
-            return np.array(slopes @ u - value), factor.T @ (slopes - gradient)
+            jacobian, slope = learnt.log_jacobian(u)
+            total = slopes @ u + jacobian - value
+            return np.array(total), factor.T @ (slopes + slope - gradient)
 
         run, begin = _sampler(density, number), np.random.default_rng(seed)
         starts = 0.5 * begin.standard_normal((_CHAINS, number))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,6 +187,9 @@ class _Newton:
 _KEPT = "; the posterior of before this call is kept, as its bound is higher"
 
 
+_TURNS = 4  # of the step of a round that loses
+
+
 class _FixedActionsBound:
     """The objective of hyperparameters, at actions that are variables: it is compiled once."""
 
@@ -217,6 +220,17 @@ class _Round:
     begun: _Place
     bound: float  # where it began
     whole: bool = False  # whether L-BFGS was ended by nothing but itself
+    turned: int = 0  # how often its step was, as it lost
+
+    def turn(self, variables: Sequence[tf.Variable]) -> None:
+        """Half as far from where it began, on the other side, with the posterior that was there."""
+        # held actions tell the bound's slope but for what moves with the mode: it may fall from
+        # the beginning of the step
+        reached = [v.numpy() for v in variables]
+        self.begun.put_back()
+        for variable, there in zip(variables, reached):
+            variable.assign(1.5 * variable.numpy() - 0.5 * there)
+        self.turned += 1
 
 
 class _Learning:
@@ -270,17 +284,28 @@ def _learn(newton: _Newton, max_rounds: int) -> tuple[bool, str]:
                 return converged, message + "; nothing is trainable"
         bound, converged = model.objective(), False
         if last is not None:
-            gain, learning.round = bound - last.bound, None
+            gain = bound - last.bound
             message = f"the last round gained {gain:.2g} nats"
             fine, tolerance = learning.settling.fine, newton.tracker.tolerance
+            lost = not gain >= (0.0 if last.turned else -tolerance)  # also if it is no number
+            if lost and last.turned < _TURNS:
+                last.turn(learning.variables)
+                try:
+                    newton.check(2.0)
+                except (StopFit, KeyboardInterrupt) as error:
+                    newton.stopped = True
+                    return False, newton.tracker.why(error)
+                continue
+            learning.round = None
             if last.whole:
-                converged = learning.settling.after(gain, tolerance)
-            if not gain >= 0.0:  # worse, or not a number
+                converged = learning.settling.after(gain, tolerance) and not last.turned
+            if not gain >= 0.0:
                 last.begun.put_back()
                 bound = last.bound
-                if last.whole and fine and not gain > -tolerance:  # as the next one would
+                if last.whole and fine:  # the next one would be the same
                     model.unfinished = None
-                    return False, f"a round of hyperparameters gained {gain:.2g} nats: it is undone"
+                    undone = f"a round of hyperparameters gained {gain:.2g} nats: it is undone"
+                    return not lost, undone if lost else message
         if converged or number == max_rounds:
             model.unfinished = None
             return converged, message if converged else f"limit of {max_rounds} rounds reached"

@@ -280,6 +280,7 @@ def _recoded(X: AnyNDArray, encoder: Encoder, other: Encoder) -> AnyNDArray | No
 # --- rows ----------------------------------------------------------------------------------------
 
 
+@in_double_precision()
 def with_chains(fit: FittedGAM, seed: int) -> FittedGAM:
     """The fit, with chains of its hyperparameters."""
     solution, model = fit.solution, fit.model
@@ -432,6 +433,8 @@ def fit_gam(
     initial = request.family.initial_family
     if initial is not None and start is None:
         first = {name: options[name] for name in _OF_ALL if name in options}
+        if options.get("checkpoint") is not None:  # which begins where the next call does, too
+            first.pop("max_iterations", None)
         start = fit_gam(dataclasses.replace(request, family=initial), source, **first)
     terms = with_variables(request.terms, lambda: first_rows(source, request))
     request = dataclasses.replace(request, terms=terms)
@@ -449,8 +452,7 @@ def fit_gam(
         spec = specify(reading, start)
     options |= {"seed": request.seed}
     options["folds"] = None if criterion == "elbo" else _neighbourhoods(groups, reading)
-    result = fit_from_null_model(reading.rows, spec, start, **options)
-    return with_chains(result, request.seed) if posterior == "mcmc" else result
+    return fit_from_null_model(reading.rows, spec, start, **options)
 
 
 def fit_from_null_model(

@@ -35,6 +35,7 @@ from ...errors import (
 from ...likelihoods import Autoregressive, Quasi
 from ...likelihoods.base import unwrapped
 from ...likelihoods.continuous import SMOOTHING, predecessors, tied
+from ...optimizers import TimeBudget
 from ...posteriors.inducing import ShapedMoments
 from ...threads import one_blas_thread
 from ..components.plan import Component
@@ -416,13 +417,8 @@ def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     # Fletcher 2012). The dispersion changes smoothness, and that the residuals: fits alternate.
     if not fit.spec.family.calibrated:
         return fit
-    if fit.data.shared:
-        raise ValueError(
-            f"family {fit.spec.family.name!r} takes several fits to the same rows, which no shares "
-            "of processes are; fit in one process, or take another family."
-        )
     settings = {name: options[name] for name in _KEPT if name in options}
-    time = options.get("max_seconds")
+    time = TimeBudget.of(options.get("max_seconds")).max_seconds
     for _ in range(_ROUNDS):
         likelihood = unwrapped(fit.trained.likelihood)
         assert isinstance(likelihood, Quasi)
@@ -456,10 +452,9 @@ def smoothed_as_stated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> Fi
     # line. In whitened coordinates the slope of tr(I - S) is tr(S (I - S)), other terms being held.
     spec = fit.spec
     stated = {c: edf for c in spec.effects if (edf := spec.term(c.term).edf) is not None}
-    if stated and (fit.solution is None or fit.data.shared):
+    if stated and fit.solution is None:
         raise ValueError(
-            "edf: takes several fits to sums over rows, in one process; leave edf, or engine and "
-            "variational, out."
+            "edf: takes several fits to sums over rows; leave edf, or engine and variational, out."
         )
     settings = {name: options[name] for name in _KEPT if name in options}
     for _ in range(_STEPS if stated else 0):

@@ -212,7 +212,8 @@ def _summed(blocks: Iterable[AnyNDArray]) -> AnyNDArray:
     """Sums over rows [N, ...] in blocks, [columns, 3]."""
     total, start = np.zeros(()), 0
     for block in blocks:
-        values = np.nan_to_num(np.asarray(block, np.float64)).reshape(len(block), -1)
+        values = np.nan_to_num(np.asarray(block, np.float64))
+        values = values.reshape(len(values), int(np.prod(values.shape[1:])))  # of no rows, too
         weights = np.modf(_GOLDEN * np.arange(start, start + len(values)))[0]
         sums = [values.sum(axis=0), weights @ values, np.abs(values).sum(axis=0)]
         total = total + np.stack(sums, axis=-1)

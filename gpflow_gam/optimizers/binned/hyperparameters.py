@@ -10,6 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray, Parameter, PriorOn
 
+from ...bijectors import has_softplus
 from .evidence import slices
 
 _bijectors = tfp.bijectors
@@ -20,6 +21,7 @@ _APART = 0.1  # distance from which a coordinate is elsewhere
 _SMALL = 7.0  # how far, in logarithms, a variance that has not vanished is below its prior
 _TINY = 19.0  # how far it may be, and still gain where a search has gone past it
 LONGEST = 1.0  # longest step of a (logarithmic) coordinate
+_EXPONENTIAL = -30.0  # below it softplus is the exponential to the last digit
 _LINEAR = 0.1  # how far a parameter's slope in its coordinate may be from one, as softplus has it
 
 
@@ -31,6 +33,7 @@ class Hyperparameters:
         self._shapes = [tuple(p.shape.as_list()) for p in self.parameters]
         self._sizes = [int(np.prod(shape)) for shape in self._shapes]
         self._places = slices(self._sizes)
+        self._soft = np.repeat([has_softplus(p) for p in self.parameters], self._sizes)
         # in the coordinates of exponentials log-normal priors are normal, log-logistic ones
         # logistic: all of them at once
         size = len(self)
@@ -103,6 +106,17 @@ class Hyperparameters:
         size = np.concatenate([np.ravel(values[id(p)]) for p in self.parameters])
         return np.where(np.abs(slopes - 1.0) < _LINEAR, np.maximum(size, LONGEST), LONGEST)
 
+    def further(self, u: AnyNDArray, step: AnyNDArray) -> AnyNDArray:
+        """Coordinates [..., K] a step further on, in logarithms where softplus is linear, too."""
+        there = np.maximum(np.logaddexp(0.0, u) * np.exp(step), 1e-300)
+        linear = self._soft & (u > _EXPONENTIAL)
+        return np.where(linear, there + np.log(-np.expm1(-there)), u + step)
+
+    def stretch(self, u: AnyNDArray) -> AnyNDArray:
+        """Derivatives [K] of :meth:`further` in the step, where there is none."""
+        x = np.maximum(u, _EXPONENTIAL)
+        return np.where(self._soft, np.logaddexp(0.0, x) * (1.0 + np.exp(-x)), 1.0)
+
     def moved(self, u: AnyNDArray, step: float) -> list[tuple[Parameter, AnyNDArray]]:
         """The parameter of each coordinate, and its value where that one is ``step`` further on."""
         result = []
@@ -156,6 +170,22 @@ class Hyperparameters:
         result = np.zeros(len(self))
         result[self._log_logistic] = np.maximum(1.5 - 1.0 / self._width, 0.0)
         return result
+
+    def log_jacobian(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
+        """What turns priors of values into priors of coordinates [K], and its gradient."""
+        # but for log-logistic ones: see to_uniform_sd
+        slopes = self.log_normal.astype(float)
+        total = float(slopes @ u)
+        for i in self._others:
+            p: Any = self.parameters[i]
+            at = self._places[i]
+            x = tf.constant(u[at].reshape(self._shapes[i]), p.dtype)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                value = tf.reduce_sum(p.transform.forward_log_det_jacobian(x, x.shape.rank))
+            slope = tape.gradient(value, x, unconnected_gradients="zero")
+            total, slopes[at] = total + float(value), np.ravel(slope)
+        return total, slopes
 
     def log_prior(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Log-density of the priors at coordinates [K], as GPflow counts it, and its gradient."""
