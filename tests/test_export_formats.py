@@ -212,7 +212,12 @@ def test_bad_options(tmp_path):
     ):
         with pytest.raises(ValueError, match=match):
             gg.serving.export(model, path, **options)
-    assert not path.exists()
+    for name in ("m.csv", "m.XLS", "m.parquet", "m.yaml"):
+        with pytest.raises(ValueError, match=r"path: \..* is none of \.json, .*onnx"):
+            gg.serving.export(model, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    gg.serving.export(model, tmp_path / "model.v1" / "1.2")
+    assert gg.serving.load(tmp_path / "model.v1" / "1.2").description["kind"] == "model"
     path.mkdir()
     with pytest.raises(FileExistsError, match="a file a file"):
         gg.serving.export(model, path, overwrite=True)

@@ -138,6 +138,9 @@ print(json.dumps({k: v.tolist() for k, v in answer.items()} | {"terms": terms}))
 """
 
 
+BROWSER = shutil.which("chromium")
+
+
 @pytest.fixture(scope="module")
 def answer(folder: Path, new: pd.DataFrame) -> dict[str, Any]:
     """Of the scorer, in a process that can import none of what made the file."""
@@ -179,6 +182,23 @@ def test_javascript(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> 
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node runs the scorer in JavaScript")
+def test_javascript_takes_any_name_of_a_column(tmp_path: Path) -> None:
+    rng, names = np.random.default_rng(0), ["__proto__", "constructor"]
+    data = pd.DataFrame(rng.uniform(size=(60, 2)), columns=names)
+    gam = gg.GAM(s("__proto__", k=4) + linear("constructor"))
+    gam.fit(data, data.sum(axis=1).to_numpy() + 0.1 * rng.normal(size=60), max_iterations=3)
+    gg.serving.export(gam, tmp_path / "m.json")
+    rows = by_javascript(tmp_path, data.head(5))
+    near([row["predictor"] for row in rows], gam.predict(data.head(5), "link"))
+    assert set(rows[0]["terms"]) > {"s(__proto__)", "linear(constructor)"}
+    if BROWSER is not None:
+        gg.serving.export(gam, tmp_path / "m.html")
+        shown = re.search(r'id="now">([0-9.]+) ', opened(tmp_path / "m.html", data.iloc[0]))
+        assert shown is not None
+        assert float(shown[1]) == pytest.approx(gam.predict(data.head(1))[0], rel=0.01)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the scorer in JavaScript")
 def test_javascript_takes_truth_values_for_numbers(tmp_path: Path) -> None:
     data = table(60, 0)
     gam = gg.GAM(linear("wet") + linear("x")).fit(data, data["z"].to_numpy(), max_iterations=1)
@@ -191,9 +211,6 @@ def test_javascript_takes_truth_values_for_numbers(tmp_path: Path) -> None:
     found = [float(v) for v in output("node", "-e", program, cwd=tmp_path).split()]
     wanted = gam.predict({"wet": [True, False], "x": [0.5, 0.5]}, "link")
     np.testing.assert_allclose(found, wanted, rtol=1e-9)
-
-
-BROWSER = shutil.which("chromium")
 
 
 def opened(page: Path, values: dict[str, Any]) -> str:
@@ -258,13 +275,13 @@ class Exported(NamedTuple):
     rows: pd.DataFrame
     answer: dict[str, Any]
 
-    def check(self, found: pd.DataFrame) -> None:
+    def check(self, found: pd.DataFrame, atol: float = 1e-9) -> None:
         """Compare the columns that a program has computed, rows in any order."""
         found = found.sort_values("row")
         for name, known in (("predictor", "predictor"), ("response", "median")):
             columns = found[[c for c in found if str(c).startswith(name)]].to_numpy(dtype=float)
             wanted = self.answer[known].reshape(columns.shape)
-            np.testing.assert_allclose(columns, wanted, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(columns, wanted, rtol=1e-9, atol=atol)
 
 
 def written(folder: Path, gam: gg.GAM, new: pd.DataFrame) -> Exported:
@@ -400,6 +417,23 @@ def test_postgresql(
         case.check(by_postgres(case))
 
 
+@pytest.mark.parametrize(
+    ("of", "most"), [(gg.families.Bernoulli("probit"), 1), (gg.families.Ordinal((0, 1, 2)), 2)]
+)
+def test_responses_that_databases_have_no_function_for(
+    of: Any, most: int, by_postgres: Callable[[Exported], pd.DataFrame], tmp_path: Path
+) -> None:
+    """At ten thousand rows, which are not compared with each of four thousand pieces."""
+    data, rng = table(300, 3).assign(shift=0.0), np.random.default_rng(0)
+    y = np.digitize(np.sin(data["x"]) + rng.normal(size=300), [-0.5, 0.5][-most:])
+    gam = gg.GAM(s("x", k=5) + factor("g"), of, offset="shift").fit(data, y, max_iterations=3)
+    far = np.array([-1e3, -38.0, -9.0, -6.0, 0.0, 6.0, 9.0, 38.0, 1e3])
+    new = data.sample(10_000, replace=True, random_state=0, ignore_index=True)
+    case = written(tmp_path, gam, new.assign(shift=np.resize(far, 10_000)))
+    for program in (by_sqlite, by_duckdb, by_postgres):
+        case.check(program(case), atol=1e-6 if most == 1 else 1e-9)
+
+
 @pytest.mark.parametrize("program", [by_sqlite, by_duckdb])
 def test_tables_are_scored_again(
     program: Callable[[Exported], pd.DataFrame], tmp_path: Path
@@ -489,13 +523,28 @@ def test_excel(various: list[Exported], tmp_path: Path) -> None:
         assert len(found) == 101
 
 
-@pytest.mark.parametrize(("levels", "message"), [("ab?", "the level '\\?'"), ("abA", "capitals")])
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [("ab?", "the level '\\?'"), ("abA", "capitals"), ("ab\x01", "x01'"), ("ab\r", "r', which")],
+)
 def test_levels_that_excel_mixes_up_are_refused(levels: str, message: str, tmp_path: Path) -> None:
     pytest.importorskip("openpyxl")
     data = pd.DataFrame({"g": list(levels) * 10, "y": np.arange(30.0)})
     gam = gg.GAM(factor("g")).fit(data, "y", max_iterations=1)
     with pytest.raises(ValueError, match=message):
         gg.serving.export(gam, tmp_path / "m.xlsx")
+
+
+def test_sheets_hold_names_of_any_characters(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    name, rng = "two\r\nlines\x01", np.random.default_rng(0)
+    data = pd.DataFrame({name: rng.uniform(size=60)})
+    gam = gg.GAM(s(name, k=4)).fit(data, rng.normal(size=60), max_iterations=1)
+    gg.serving.export(gam, tmp_path / "m.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "m.xlsx")
+    assert [cell.value for cell in book["score"][1]][:2] == ["two lines ", "s(two lines )"]
+    (sheet,) = set(book.sheetnames) - {"score"}
+    assert f"INDEX('{sheet}'!" in book["score"]["B2"].value
 
 
 @pytest.mark.parametrize("kind", ["times", "dates", "text"])
@@ -558,6 +607,28 @@ def test_pmml(gam: gg.GAM, new: pd.DataFrame, tmp_path: Path) -> None:
     gg.serving.export(other, tmp_path / "m.pmml")
     answer = pypmml.Model.load(str(tmp_path / "m.pmml")).predict(new)
     near(np.log(answer["predicted_y"].astype(float)), other.predict(new, "link"))
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "title", "field"),
+    [
+        ("Surv(time, died) ~ x", "cox", "Relative hazard", "relative_hazard"),
+        ("time ~ x", gg.families.Quantile(tau=0.9), "Quantile of time", "time"),
+        ("time ~ x", "gamma", "Expected time", "time"),
+    ],
+)
+def test_files_name_what_they_answer(
+    formula: str, family: Any, title: str, field: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame(rng.uniform(0.1, 1.0, (80, 2)), columns=["x", "time"]).assign(died=True)
+    gam = gg.GAM(formula, family).fit(data, max_iterations=2)
+    gg.serving.export(gam, tmp_path / "m.pmml")
+    (target,) = re.findall(r'name="(\w+)" usageType="target"', (tmp_path / "m.pmml").read_text())
+    assert target == field
+    if BROWSER is not None:
+        gg.serving.export(gam, tmp_path / "m.html")
+        assert f"<h1>{title}</h1>" in opened(tmp_path / "m.html", {})
 
 
 def test_pmml_fields_have_names_of_their_own(tmp_path: Path) -> None:
@@ -670,6 +741,7 @@ def test_columns_of_every_kind(tmp_path: Path) -> None:
     listed = {"day": data["day"].to_numpy(), "rank": data["rank"].tolist(), "x": [None] * N}
     holes = data.assign(x=np.nan)
     near(scorer.predict(model, listed)["predictor"], gam.predict(holes, "link"))
+    near(scorer.predict(model, data.convert_dtypes())["predictor"], gam.predict(data, "link"))
     matrix = data[["rank", "x"]].fillna(0.5).to_numpy()
     of_matrix = gg.GAM(s(1, k=6) + linear(0)).fit(matrix, data["y"].to_numpy())
     gg.serving.export(of_matrix, tmp_path / "n.json")
@@ -737,8 +809,9 @@ def test_links_of_positive_means_hold_in_any_unit(family: Any, tmp_path: Path) -
     edited = gam.edit("s(x)", cap=(-1e9, 1e9), reason="none")
     np.testing.assert_allclose(edited.predict(new), case.answer["median"])
     if shutil.which("node") is not None:
-        median = [row["median"] for row in by_javascript(tmp_path, new)]
-        np.testing.assert_allclose(median, case.answer["median"], rtol=1e-7)
+        found = by_javascript(tmp_path, new)
+        for name in ("median", "response"):
+            np.testing.assert_allclose([r[name] for r in found], case.answer[name], rtol=1e-7)
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -749,11 +822,14 @@ def test_bad_rows_are_named(folder: Path, new: pd.DataFrame) -> None:
     for change, message in (
         ({"g": ["a", "b", "?", "a"]}, r"'g' has the level '\?'"),
         ({"x": [0.0, np.nan, 0.0, 0.0]}, "'x' has no value in row 1"),
+        ({"x": pd.array([0.0, None, 0.0, 0.0], "Float64")}, "'x' has no value in row 1"),
         ({"x": [0.0, np.inf, 0.0, 0.0]}, "'x' must be finite"),
         ({"x": pd.Timestamp("2024-01-01T00Z")}, "'x' must hold numbers, or times as"),
     ):
         with pytest.raises(ValueError, match=message):
             scorer.predict(model, rows.assign(**change))
+    with pytest.raises(ValueError, match=r"level must be a probability .* got 1\.5"):
+        scorer.predict(model, rows, level=1.5)
     with pytest.raises(ValueError, match="column 'z' has 1 rows where others have 4"):
         scorer.predict(model, {**rows.to_dict("list"), "z": [0.0]})
     with pytest.raises(ValueError, match="no column 'x'"):
@@ -764,6 +840,7 @@ def test_bad_rows_are_named(folder: Path, new: pd.DataFrame) -> None:
 def test_files_are_as_the_schema_says(gam: gg.GAM, folder: Path, tmp_path: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((Path(__file__).parent.parent / "docs" / "tables.schema.json").read_text())
+    assert schema["title"].endswith(f"version {scorer.VERSION}")
     gg.serving.export(gam.edit("s(x)", cap=(-1.0, 1.0), reason="a test"), tmp_path / "e.json")
     for path in (folder / "m.json", tmp_path / "e.json"):
         document = json.loads(path.read_text())
@@ -774,32 +851,86 @@ def test_files_are_as_the_schema_says(gam: gg.GAM, folder: Path, tmp_path: Path)
         )
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda term: term["values"].pop(),
-        lambda term: term["axes"][0]["knots"].reverse(),
-        lambda term: term["axes"][0].update(size=3),
-        lambda term: term["values"].__setitem__(0, [float("nan")]),
-        lambda term: term["values"].__setitem__(0, ["a"]),
-        lambda term: term["roots"][0].pop(),
-        lambda term: term["left"].append([1.0]),
-        lambda term: term.pop("axes"),
-    ],
-)
-def test_broken_files_are_refused(change: Any, folder: Path, tmp_path: Path) -> None:
+def changed_at(document: Any, path: str, value: Any) -> None:
+    """Put a value at a place of a document, whose keys have dots between."""
+    *before, last = (int(k) if re.fullmatch(r"-?\d+", k) else k for k in path.split("."))
+    for key in before:
+        document = document[key]
+    document[last] = value
+
+
+RANGE = "columns.x.range"
+NO_NUMBERS = [None, "a", [], {}, float("nan"), float("inf"), 1e308]
+BROKEN = [
+    *(
+        (path, value)
+        for path in ("constant.0", "offset.factor", "T.values.0.0", "T.axes.0.knots.0")
+        for value in NO_NUMBERS
+    ),
+    *(("rank", value) for value in (*NO_NUMBERS, -1, 10**9, 2)),
+    *((path, None) for path in ("columns", "constant", "offset", "link", "terms", "terms.0")),
+    *((f"columns.x.{key}", "a") for key in ("range", "fill", "levels")),
+    *(("columns.g.levels", value) for value in (None, ["a"], [["a"], "b", "c"], [])),
+    *(("columns.x.expression", tree) for tree in (["log"], ["+", 1.0, 2.0, 3.0], "a", {}, [[]])),
+    *((f"link.{key}", value) for key, value in (("name", "tan"), ("unit", "a"), ("unit", 0.0))),
+    *(("offset.columns", value) for value in (None, ["nothing"], [[]])),
+    *((f"T.{key}", "a") for key in ("by", "axes", "root_axes", "roots", "left")),
+    *((f"T.{key}", None) for key in ("axes", "root_axes", "roots", "left", "axes.0.column")),
+    *((f"T.{key}", []) for key in ("axes", "values", "roots", "left", "name", "axes.0.knots")),
+    *((f"T.axes.0.{key}", value) for key, value in (("size", 3), ("period", "a"), ("period", 9.0))),
+    *(("T.by", {"column": "g", "code": code}) for code in ("a", None, -1, 3, [])),
+    ("T.values.0", []),
+    ("T.values.0", [0.0, 1.0]),
+    ("T.axes.0.knots.1", -1e9),
+    ("T.roots.0.0.0", float("nan")),
+    ("T.left.0.0", "a"),
+    ("terms", []),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), BROKEN)
+def test_broken_files_are_refused(path: str, value: Any, folder: Path, tmp_path: Path) -> None:
     document = json.loads((folder / "m.json").read_text())
-    change(next(term for term in document["terms"] if term["name"] == "s(x)"))
+    place = next(i for i, term in enumerate(document["terms"]) if term["name"] == "s(x)")
+    changed_at(document, path.replace("T.", f"terms.{place}."), value)
     (tmp_path / "m.json").write_text(json.dumps(document))
     with pytest.raises(ValueError, match="broken tables"):
         scorer.load(tmp_path / "m.json")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the scorer in JavaScript")
+def test_javascript_refuses_broken_tables(folder: Path, new: pd.DataFrame, tmp_path: Path) -> None:
+    (tmp_path / "row.json").write_text(json.dumps(new.head(1).to_dict("records")[0]))
+    shutil.copy(folder / "gpflow_gam_scorer.js", tmp_path)
+    document = json.loads((folder / "m.json").read_text())
+    place = next(i for i, term in enumerate(document["terms"]) if term["name"] == "s(x)")
+    other = [("format", "others"), ("version", 9), ("version", None)]
+    broken = [(p, v) for p, v in BROKEN if v is None or v == v]
+    broken = [(p, v) for p, v in broken if v != float("inf") and p not in (RANGE, "T.name")]
+    changes = [("gpflow_gam", "same"), *other, *broken]
+    changes = [(path.replace("T.", f"terms.{place}."), value) for path, value in changes]
+    (tmp_path / "changes.json").write_text(json.dumps(changes))
+    (tmp_path / "m.json").write_text(json.dumps(document))
+    program = """
+    const fs = require("fs"), { predict } = require("./gpflow_gam_scorer.js");
+    const row = JSON.parse(fs.readFileSync("row.json")), text = fs.readFileSync("m.json");
+    console.log(JSON.stringify(JSON.parse(fs.readFileSync("changes.json")).map(([path, value]) => {
+      const model = JSON.parse(text), keys = path.split("."), last = keys.pop();
+      keys.reduce((at, key) => at[key], model)[last] = value;
+      try { return String(predict(model, row).response); } catch (error) { return error.message; }
+    })));
+    """
+    first, *found = json.loads(output("node", "-e", program, cwd=tmp_path))
+    assert float(first) > 0.0
+    for change, message in zip(changes[1:], found, strict=True):
+        assert re.search("no tables of|this reads 2|broken tables", message), (change, message)
 
 
 def test_files_compute_columns_by_what_is_known_alone(folder: Path, tmp_path: Path) -> None:
     document = json.loads((folder / "m.json").read_text())
     document["columns"]["x"]["expression"] = ["log", ["system", {"column": "x"}]]
     (tmp_path / "m.json").write_text(json.dumps(document))
-    with pytest.raises(ValueError, match=r"broken tables.*computed by \['system'\]"):
+    with pytest.raises(ValueError, match="broken tables.*'system'"):
         scorer.load(tmp_path / "m.json")
 
 
@@ -906,6 +1037,19 @@ def test_values_and_caps(claims: tuple[gg.GAM, pd.DataFrame]) -> None:
     capped = edited.edit("s(x)", cap=(-0.1, 0.2), reason="at most 22 % more")
     effect = capped.predict(data, "terms")["s(x)"]
     assert [effect.min(), effect.max()] == pytest.approx([-0.1, 0.2], abs=1e-12)
+
+
+def test_edited_tables_refuse_what_the_fit_alone_has(
+    claims: tuple[gg.GAM, pd.DataFrame], tmp_path: Path
+) -> None:
+    gam, data = claims
+    edited, rows = gam.edit("s(x)", cap=(-9.0, 9.0), reason="none"), data[data["x"] > 0.0]
+    for options in ({"error": 0.01}, {"knots": {"x": [0.0, 1.0]}}):
+        with pytest.raises(ValueError, match=f"{next(iter(options))} is no option of m.json"):
+            gg.serving.export(edited, tmp_path / "m.json", **options)
+    with pytest.raises(TypeError, match="no interval of edits: bands were the fit's"):
+        edited.predict(data, interval=0.95)
+    assert edited.predict(rows, "terms").index.equals(rows.index)
 
 
 def test_the_ends_of_a_period_are_one_knot(gam: gg.GAM) -> None:

@@ -348,6 +348,9 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         """
         Read what :meth:`save` wrote; it predicts the same to the last bit.
 
+        That takes this package, and TensorFlow with it. Elsewhere a JSON file of
+        :func:`gpflow_gam.serving.export` predicts, by its scorer.
+
         :param path: where.
         :param kernels: users' own kernels by the label of their term, which no file holds.
         :param likelihood: a likelihood of the user's, made as for the fit; its parameters are read.

@@ -10,11 +10,6 @@
 "use strict";
 
 const gpflowGamScorer = (() => {
-  // density of the standard normal distribution, at even points
-  const STEP = 0.1;
-  const NODES = Array.from({ length: 161 }, (_, i) => STEP * (i - 80));
-  const WEIGHTS = NODES.map((z) => (STEP * Math.exp(-0.5 * z * z)) / Math.sqrt(2 * Math.PI));
-
   // probability below f: Simpson's rule from nought
   function normal(f) {
     if (Math.abs(f) > 9) return f > 0 ? 1 : 0;
@@ -27,15 +22,29 @@ const gpflowGamScorer = (() => {
     return 0.5 + (sum * h) / 3 / Math.sqrt(2 * Math.PI);
   }
 
-  function quantile(p) {
-    let low = -9, high = 9;
+  // where an increasing function, or one of the other sign at the ends, is nought
+  function zero(f, low, high) {
+    const below = f(low) < 0;
     for (let i = 0; i < 60; i++) {
       const middle = 0.5 * (low + high);
-      if (normal(middle) < p) low = middle;
+      if (f(middle) < 0 === below) low = middle;
       else high = middle;
     }
     return 0.5 * (low + high);
   }
+
+  // Hermite's polynomial of degree 40 and the one before, whose squares have the mean one
+  function hermite(x) {
+    let [before, now] = [0, 1];
+    for (let n = 0; n < 40; n++) [before, now] = [now, (x * now - Math.sqrt(n) * before) / Math.sqrt(n + 1)];
+    return [now, before];
+  }
+
+  // of means over a standard normal distribution
+  const NODES = [];
+  for (let x = -12; x < 12; x += 0.06)
+    if (hermite(x)[0] < 0 !== hermite(x + 0.06)[0] < 0) NODES.push(zero((z) => hermite(z)[0], x, x + 0.06));
+  const WEIGHTS = NODES.map((z) => 1 / (40 * hermite(z)[1] ** 2));
 
   const LINKS = {
     identity: (f) => f,
@@ -61,7 +70,7 @@ const gpflowGamScorer = (() => {
 
   // a column as a number: of levels their places, and -1 for new ones
   function read(name, about, row) {
-    let value = row[name];
+    let value = Object.hasOwn(row, name) ? row[name] : undefined;
     if (value === undefined && about.expression) value = computed(about.expression, row);
     if (value === undefined) throw new Error(`the row has no column '${name}'.`);
     if (value instanceof Date) value = value.getTime() / 86400e3; // days
@@ -125,15 +134,59 @@ const gpflowGamScorer = (() => {
     return p.map((v) => v / total);
   }
 
+  // whether tables fit their axes, and hold finite numbers
+  function sound({ columns, constant, offset, link, rank, terms }) {
+    const numbers = (v, ...sizes) => !sizes.length ? typeof v === "number" && Math.abs(v) < 1e150 :
+      Array.isArray(v) && v.length === sizes[0] && v.every((one) => numbers(one, ...sizes.slice(1)));
+    const short = (v, most) => v.length <= most && numbers(v, v.length);
+    const increase = (k, size) => size > 1 && numbers(k, size) && k.every((v, i) => !i || v > k[i - 1]);
+    const known = (tree) => typeof tree === "number" || typeof tree.column === "string" || (Object.hasOwn(SIGNS, tree[0]) &&
+      SIGNS[tree[0]].length === tree.length - 1 && tree.slice(1).every(known));
+    const fits = ({ column, knots: k, size, period }) => {
+      const { levels, new_levels } = columns[column];
+      return k === null ? size === levels.length + Number(new_levels) : levels === null && increase(k, size) &&
+        (period === null || Math.abs(k[size - 1] - k[0] - period) < 1e-9 * period);
+    };
+    const points = (axes) => axes.every(fits) ? axes.reduce((product, axis) => product * axis.size, 1) : NaN;
+    const L = constant.length, bare = terms[0].roots === null, response = link.response;
+    const most = bare ? 0 : terms.reduce((sum, term) => sum + term.roots[0].length, 0);
+    return numbers([...constant, offset.factor], L + 1) && offset.columns.every((name) => columns[name].levels === null) &&
+      Number.isInteger(rank) && rank >= 0 && rank <= most &&
+      (link.name === "table" ? increase(link.predictor, response.length) && numbers(response, response.length, response[0].length) :
+        link.name === "softmax" || Object.hasOwn(LINKS, link.name)) &&
+      (link.unit === undefined || (link.unit && numbers(link.unit) && (link.bend === null || numbers(link.bend)))) &&
+      Object.values(columns).every(({ levels, fill, expression: tree }) =>
+        (levels === null ? fill === null || numbers(fill) : levels.length > 0 && levels.every((v) => typeof v !== "object")) && (tree === null || known(tree))) &&
+      terms.every(({ axes, values, roots, root_axes, left, by }) => {
+        const levels = by && columns[by.column].levels;
+        return numbers(values, points(axes), L) && (roots === null) === bare &&
+          (by === null || (levels === null ? by.code === null : Number.isInteger(by.code) && by.code in levels)) &&
+          (bare || (roots.length === L && left.length === L && left.every((l) => short(l, points(root_axes))) &&
+            roots.every((rows) => rows.length === points(root_axes) && rows.every((row) => short(row, rank)))));
+      });
+  }
+
+  const known = new WeakSet(); // sound ones
+  function check(model) {
+    if (model?.format !== "gpflow_gam tables") throw new Error("the model holds no tables of gpflow_gam.");
+    if (model.version !== 2) throw new Error(`the model is of version ${model.version}; this reads 2.`);
+    let right = known.has(model);
+    try { right ||= sound(model); } catch { /* a part is not there, or another thing */ }
+    if (!right) throw new Error("the model holds broken tables.");
+    known.add(model);
+  }
+
   // One row: predictor, se, median (the response at the predictor), response (its expectation),
   // lower and upper (its interval), and terms (what each adds to the predictor).
   function predict(model, row, level = 0.95) {
-    const columns = {};
+    check(model);
+    if (!(level > 0 && level < 1)) throw new Error(`level must be a probability between 0 and 1; got ${level}.`);
+    const columns = Object.create(null); // as a column may be called __proto__
     for (const [name, about] of Object.entries(model.columns)) columns[name] = read(name, about, row);
     const mean = [...model.constant];
     for (const name of model.offset.columns) mean[0] += model.offset.factor * columns[name];
     const root = mean.map(() => new Float64Array(model.rank));
-    const left = mean.map(() => 0), terms = {};
+    const left = mean.map(() => 0), terms = Object.create(null);
     for (const term of model.terms) {
       let times = 1;
       if (term.by !== null) {
@@ -168,7 +221,7 @@ const gpflowGamScorer = (() => {
       return result;
     }
     result.response = expected(values);
-    const z = quantile(0.5 + 0.5 * level);
+    const z = zero((f) => normal(f) - 0.5 - 0.5 * level, -9, 9);
     const ends = [-z, z].map((s) => inverse(model.link, mean[0] + s * se[0]));
     result.lower = Math.min(...ends);
     result.upper = Math.max(...ends);

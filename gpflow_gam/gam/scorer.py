@@ -51,42 +51,63 @@ def load(path: Any) -> dict[str, Any]:
         model: dict[str, Any] = json.load(file)
     if not isinstance(model, dict) or model.get("format") != FORMAT:
         raise ValueError(f"{path} holds no tables of gpflow_gam.")
-    if model["version"] != VERSION:
-        raise ValueError(f"{path} is of version {model['version']}; this reads {VERSION}.")
+    if model.get("version") != VERSION:
+        raise ValueError(f"{path} is of version {model.get('version')}; this reads {VERSION}.")
     try:
-        for about in model["columns"].values():
-            _check_tree(about.get("expression"))
-        for term in model["terms"]:  # arrays, once for all
-            term["values"] = np.array(term["values"], float)
-            _check(term["axes"], term["values"], len(model["constant"]))
-            if term["roots"] is not None:
-                term["roots"] = [_padded(rows, model["rank"]) for rows in term["roots"]]
-                term["left"] = _padded(term["left"], len(term["roots"][0]))
-                for root in term["roots"]:
-                    _check(term["root_axes"], root, model["rank"])
-                _check(term["root_axes"], term["left"].T, len(model["constant"]))
-    except (KeyError, TypeError, ValueError) as error:
+        with np.errstate(all="ignore"):
+            _check(model)
+    except Exception as error:
         raise ValueError(f"{path} holds broken tables ({error!r}).") from None
     return model
 
 
-def _check(axes: Any, values: Any, width: int) -> None:
-    size = math.prod(axis["size"] for axis in axes)
-    knots = [np.array(a["knots"], float) for a in axes if a["knots"] is not None]
-    if values.shape != (size, width) or not np.isfinite(values).all():
-        raise ValueError("a table that does not fit its axes")
-    if not all(np.isfinite(k).all() and (np.diff(k) > 0).all() for k in knots):
-        raise ValueError("knots that do not increase")
-    if [len(k) for k in knots] != [a["size"] for a in axes if a["knots"] is not None]:
-        raise ValueError("knots that are too many or too few")
+def _check(model: Any) -> None:
+    """Raise what is wrong with tables, or with a prediction of two rows that are made up."""
+    columns, link, terms = (model[key] for key in ("columns", "link", "terms"))
+    L = len(model["constant"])
+    (bare,) = {term["roots"] is None for term in terms}  # all or none
+    rank = range(1 + sum(len(t["roots"][0]) for t in terms if not bare)).index(model["rank"])
+    _numbers([*model["constant"], model["offset"]["factor"]], L + 1)
+    if link["name"] == "table":
+        axis = {"column": "", "knots": link["predictor"], "size": len(link["response"])}
+        _numbers(link["response"], _size([axis], {"": {"levels": None}}), len(link["response"][0]))
+    for term in terms:  # arrays, once for all
+        term["values"] = _numbers(term["values"], _size(term["axes"], columns), L)
+        if not bare:
+            size = _size(term["root_axes"], columns)
+            roots = [_padded(rows, rank) for rows in term["roots"]]
+            term["roots"] = list(_numbers(roots, L, size, rank))
+            term["left"] = _numbers(_padded(term["left"], size), L, size)
+        if (by := term["by"]) is not None:
+            levels = columns[by["column"]]["levels"]
+            ([None] if levels is None else range(len(levels))).index(by["code"])
+    rows = {}
+    for name, about in columns.items():
+        _computed(0.0 if (tree := about.get("expression")) is None else tree, None)
+        value = (about["range"] or [1.0])[0] if about["levels"] is None else about["levels"][0]
+        rows[name] = np.array([value, value if about["fill"] is None else about["fill"]], object)
+    predict(model, rows)
+    _numbers(_responses(link, np.full((1, L), 0.5), None, 0.5)["median"].ravel()[0])
 
 
-def _check_tree(tree: Any) -> None:
-    if isinstance(tree, list):
-        if not tree or tree[0] not in COMPUTED:
-            raise ValueError(f"a column computed by {tree[:1]}")
-        for part in tree[1:]:
-            _check_tree(part)
+def _numbers(values: Any, *shape: int) -> Any:
+    array = np.array(values, float)
+    if array.shape != shape or not (np.abs(array) < 1e150).all():  # whose square is finite
+        raise ValueError("a table that does not fit its axes, or a number that is not finite")
+    return array
+
+
+def _size(axes: Any, columns: Any) -> int:
+    for axis in axes:
+        about, knots, period = columns[axis["column"]], axis["knots"], axis.get("period")
+        if knots is None:
+            fits = axis["size"] == len(about["levels"]) + about["new_levels"]
+        else:
+            fits = about["levels"] is None and np.diff(_numbers(knots, axis["size"])).min() > 0.0
+            fits &= period is None or math.isclose(period, knots[-1] - knots[0])
+        if not fits:
+            raise ValueError("an axis that does not fit its column, or knots that do not increase")
+    return math.prod(axis["size"] for axis in axes)
 
 
 def predict(model: Any, data: Any, level: float = 0.95) -> dict[str, Any]:
@@ -107,19 +128,19 @@ def predict(model: Any, data: Any, level: float = 0.95) -> dict[str, Any]:
 
 def scored(model: Any, columns: dict[str, Any], level: float = 0.95) -> dict[str, Any]:
     """The same of columns that are numbers: of levels their places, and -1 for new ones."""
-    lengths = {name: len(values) for name, values in columns.items()}
-    number = max(lengths.values(), default=0)
-    other = next((name for name, length in lengths.items() if length != number), None)
-    if other is not None:
-        raise ValueError(f"column {other!r} has {lengths[other]} rows where others have {number}.")
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level!r}.")
+    number = max(map(len, columns.values()), default=0)
+    for name, values in columns.items():
+        if len(values) != number:
+            raise ValueError(f"column {name!r} has {len(values)} rows where others have {number}.")
     blocks = [
         _predict(model, {k: v[i : i + _BLOCK] for k, v in columns.items()}, level)
         for i in range(0, max(number, 1), _BLOCK)
     ]
     result = {key: np.concatenate([b[key] for b in blocks]) for key in blocks[0] if key != "terms"}
-    names = blocks[0]["terms"]
-    result["terms"] = {key: np.concatenate([b["terms"][key] for b in blocks]) for key in names}
-    return result
+    terms = [b["terms"] for b in blocks]
+    return result | {"terms": {k: np.concatenate([t[k] for t in terms]) for k in terms[0]}}
 
 
 def _predict(model: Any, columns: dict[str, Any], level: float) -> dict[str, Any]:
@@ -141,10 +162,9 @@ def _predict(model: Any, columns: dict[str, Any], level: float) -> dict[str, Any
             left[:, q] += np.maximum(times * part[:, -1], 0.0)
     se = None if root is None else np.sqrt(np.sum(np.square(root), axis=2).T + left)
     result = _responses(model["link"], mean, se, level)
-    result["predictor"] = mean[:, 0] if L == 1 else mean
     if se is not None:
         result["se"] = se[:, 0] if L == 1 else se
-    return {**result, "terms": terms}
+    return {**result, "predictor": mean[:, 0] if L == 1 else mean, "terms": terms}
 
 
 def _column(name: str, about: Any, data: Any) -> Any:
@@ -158,7 +178,8 @@ def _column(name: str, about: Any, data: Any) -> Any:
         values = values.astype(f"{values.dtype.kind}8[us]").astype(float) / 86_400e6  # days
         values[np.asarray(data[name]) != np.asarray(data[name])] = np.nan
     values = values.ravel().astype(object)
-    missing = np.array([v is None or v != v for v in values], bool)
+    # of NaN and NaT: that of pandas is neither equal to itself nor not
+    missing = np.array([v is None or str(v == v) != "True" for v in values], bool)
     if missing.any():
         if about["fill"] is None:
             raise ValueError(f"column {name!r} has no value in row {int(np.argmax(missing))}.")
@@ -180,9 +201,10 @@ def _column(name: str, about: Any, data: Any) -> Any:
 
 
 def _computed(tree: Any, data: Any) -> Any:
-    """A function and its arguments; a column; or a number."""
+    """A function and its arguments; a column, of one to try a function; or a number."""
     if isinstance(tree, dict):
-        return _column(tree["column"], tree, data)
+        name = tree["column"]
+        return _column(name, tree, {name: [1.0]} if data is None else data)
     if not isinstance(tree, list):
         return float(tree)
     with np.errstate(all="ignore"):  # what is not finite is an error of the column

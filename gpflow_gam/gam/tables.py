@@ -31,6 +31,7 @@ from .effects.effect import stacked_frame
 from .effects.posterior import pivoted_root
 from .families.base import base_of, number
 from .fits import FittedGAM
+from .fits.prediction import labelled
 from .fits.specification import Specification
 from .frames.encoding import (
     Encoder,
@@ -821,16 +822,22 @@ class EditedGAM(Editable):
         """The changes: reasons, and deviance and mean response before and after each."""
         return pd.DataFrame(self.document["edits"])
 
-    def predict(self, data: Any, type: Literal["response", "link", "terms"] = "response") -> Any:
+    def predict(
+        self, data: Any, type: Literal["response", "link", "terms"] = "response", **others: Any
+    ) -> Any:
         """
         Predictions from the tables.
 
         :param data: as of :meth:`gpflow_gam.GAM.predict`.
         :param type: the response at the predictor, [N] or [N, K] of classes; ``"link"``, the
             predictor, [N] or [N, L]; or ``"terms"``, a table with a column for each term.
+        :param others: none, as edited tables have no ``se`` and no ``interval``.
         :return: the predictions.
         :raises ValueError: a column that is not there, or a value that the model cannot take.
+        :raises TypeError: an argument that is none of these.
         """
+        if others:
+            raise TypeError(f"predict: no {', '.join(others)} of edits: bands were the fit's.")
         names = {"response": "median", "link": "predictor", "terms": "terms"}
         check_choice("type", type, names)
         keys = columns_read(self.document, self._encoder)
@@ -838,7 +845,7 @@ class EditedGAM(Editable):
         check_complete(table, variables_of(self._encoder.sources(keys)))
         X = self._encoder.encode(table, keys)
         answer = scorer.scored(self.document, coded(self.document, self._encoder, X))[names[type]]
-        return pd.DataFrame(answer) if type == "terms" else answer
+        return labelled(pd.DataFrame(answer), data) if type == "terms" else answer
 
     def _edited(self) -> EditedGAM:
         return self

@@ -18,7 +18,7 @@ from ..archive import replacing
 from ..errors import check_choice, check_count, check_level
 from ..gam.frames.encoding import Encoder, days, kind_of_time
 from ..gam.frames.table import Table
-from ..gam.tables import ERROR
+from ..gam.tables import ERROR, EditedGAM
 from ..gam.terms.base import Column
 from .portable import SIGNATURE, graph_bytes
 from .servable import FORMAT, Answers, Invalid, Rows, Servable, servable
@@ -226,7 +226,8 @@ def export(
         :mod:`gpflow_gam.layers`, one each. Names of several heads, and ``_``, stand before those
         of their outputs.
     :param path: of the file to write, whose suffix is its format: ``.onnx``, ``.tflite``,
-        ``.json``, ``.html``, ``.sql``, ``.xlsx`` or ``.pmml``; otherwise of a SavedModel's folder.
+        ``.json``, ``.html``, ``.sql``, ``.xlsx`` or ``.pmml``; otherwise of a SavedModel's folder,
+        whose name may end in ``.v1`` or ``.2``, but in no other suffix of letters alone.
     :param level: probability of ``lower`` and ``upper``, the credible interval of the expected
         response.
     :param invalid: for requests with rows that the model cannot take, such as levels it has never
@@ -249,9 +250,12 @@ def export(
     path = Path(path)
     suffix = path.suffix.lower()
     is_folder = suffix not in (*TABLES, *GRAPHS)
+    if is_folder and suffix[1:].isalpha():
+        raise ValueError(f"path: {suffix} is none of {', '.join((*TABLES, *GRAPHS))}.")
+    own = suffix in TABLES and not isinstance(model, EditedGAM)  # which has its tables already
     for name, value, default, given in (
-        ("error", error, ERROR, suffix in TABLES),
-        ("knots", knots, None, suffix in TABLES),
+        ("error", error, ERROR, own),
+        ("knots", knots, None, own),
         ("table", table, "data", suffix == ".sql"),
         ("invalid", invalid, "nan", is_folder),
     ):
@@ -332,10 +336,8 @@ def _signatures(
         with tf.control_dependencies([tf.debugging.Assert(rows <= most, [many, rows])]):
             return draw([tf.identity(x) for x in X], num_samples, seed)
 
-    draws = [
-        tf.TensorSpec([], tf.int32, name="num_samples"),
-        tf.TensorSpec([], tf.int64, name="seed"),
-    ]
+    kinds = {"num_samples": tf.int32, "seed": tf.int64}
+    draws = [tf.TensorSpec([], dtype, name=name) for name, dtype in kinds.items()]
     traced = functools.partial(source.traced, inputs=source.inputs, rows=lambda: Rows(invalid))
     return {
         SIGNATURE: (first := traced(predict)),

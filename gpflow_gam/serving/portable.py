@@ -206,19 +206,14 @@ def _log1p(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
 def _erfc(op: tf.Operation, x: tf.Tensor) -> tf.Tensor:
     # exp(x^2) erfc(x) is a polynomial in v = 4 / (2 + x) - 1 for x >= 0
     size = tf.abs(x)
-    tail = tf.exp(-size * size) * _polynomial(_scaled_erfc(), 4.0 / (2.0 + size) - 1.0)
+    tail = tf.exp(-size * size) * _polynomial(_SCALED_ERFC, 4.0 / (2.0 + size) - 1.0)
     return tf.where(x < 0.0, 2.0 - tail, tail)
 
 
-@functools.cache
-def _scaled_erfc() -> list[float]:
-    """Coefficients of the polynomial in v, from the constant on."""
-    series = Chebyshev.interpolate(  # type: ignore[no-untyped-call]
-        lambda v: scipy.special.erfcx(4.0 / np.maximum(v + 1.0, 1e-300) - 2.0), 24
-    )
-    return series.convert(kind=Polynomial).coef.tolist()
-
-
+_ERFCX: Any = Chebyshev.interpolate(  # type: ignore[no-untyped-call]
+    lambda v: scipy.special.erfcx(4.0 / np.maximum(v + 1.0, 1e-300) - 2.0), 24
+)
+_SCALED_ERFC = _ERFCX.convert(kind=Polynomial).coef.tolist()  # from the constant on
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 
 
@@ -310,12 +305,9 @@ _IN_DOUBLE: dict[str, Any] = {"Log": (lambda context, node, *_: node, []), "TopK
 def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> bytes:
     """A function of codes as an ONNX file, which looks up the text of its ``inputs``."""
     onnx, tf2onnx = (imported(n, "an ONNX file", "'gpflow_gam[onnx]'") for n in ("onnx", "tf2onnx"))
-    specs = [
-        tf.TensorSpec(s.shape, s.dtype, name=name)
-        for name, s in function.structured_input_signature[1].items()
-    ]
-    names = [s.name for s in specs]
-    positional = tf.function(lambda *values: function(**dict(zip(names, values))), autograph=False)
+    signature = function.structured_input_signature[1]
+    specs = [tf.TensorSpec(s.shape, s.dtype, name=name) for name, s in signature.items()]
+    positional = tf.function(lambda *v: function(**dict(zip(signature, v))), autograph=False)
     with _ONE_AT_A_TIME:  # tf2onnx's names are the process's
         model, _ = tf2onnx.convert.from_function(
             positional, specs, opset=OPSET, custom_op_handlers=_IN_DOUBLE
@@ -328,15 +320,9 @@ def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> byte
         if value.name in text:
             value.type.tensor_type.elem_type = onnx.TensorProto.STRING
             codes = text[value.name].codes
-            node = onnx.helper.make_node(
-                "LabelEncoder",
-                [value.name],
-                [f"_{value.name}"],
-                domain="ai.onnx.ml",
-                keys_strings=list(codes),
-                values_int64s=list(codes.values()),
-                default_int64=-1,
-            )
+            coding: dict[str, Any] = {"domain": "ai.onnx.ml", "default_int64": -1}
+            coding |= {"keys_strings": list(codes), "values_int64s": list(codes.values())}
+            node = onnx.helper.make_node("LabelEncoder", [value.name], [f"_{value.name}"], **coding)
             graph.node.insert(0, node)
     if text:
         model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 2))
@@ -348,8 +334,7 @@ def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> byte
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         how = "export it as a SavedModel (to a folder)"
         raise ValueError(f"model: it cannot be written as ONNX; {how}. ({error})") from None
-    content: bytes = model.SerializeToString()
-    return content
+    return bytes(model.SerializeToString())
 
 
 # --- LiteRT files (TensorFlow Lite), by TensorFlow's own converter --------------------------------
@@ -429,9 +414,7 @@ def _comparable(answers: Sequence[Mapping[str, Any]]) -> dict[str, AnyNDArray]:
 def _probe(argument: Input, rows: int, rng: np.random.Generator) -> AnyNDArray:
     shape = [rows, *(size or 1 for size in argument.shape[1:])]
     low, high = argument.range or (0.0, 1.0)
-    values: AnyNDArray = rng.uniform(low, high, size=shape)
-    if argument.levels:
-        codes = rng.integers(len(argument.levels), size=shape)
-        is_coded = isinstance(argument.levels[0], str)
-        values = codes if is_coded else np.asarray(argument.levels)[codes]
-    return values
+    if levels := argument.levels:
+        codes = rng.integers(len(levels), size=shape)
+        return codes if isinstance(levels[0], str) else np.asarray(levels)[codes]
+    return np.asarray(rng.uniform(low, high, size=shape))

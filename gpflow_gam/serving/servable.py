@@ -89,8 +89,7 @@ class Rows:
     def require(self, values: tf.Tensor, bad: tf.Tensor, message: list[Any], other: Any) -> Any:
         """Values [N, ...]; bad rows [N] fail the request, or are ``other`` and not shown."""
         if self.invalid == "error":
-            check = tf.debugging.Assert(~tf.reduce_any(bad), message)
-            with tf.control_dependencies([check]):
+            with tf.control_dependencies([tf.debugging.Assert(~tf.reduce_any(bad), message)]):
                 return tf.identity(values)
         self._bad.append(bad)
         return tf.where(_along(bad, values, 0), tf.constant(other, values.dtype), values)
@@ -108,9 +107,7 @@ class Rows:
 
 def _along(bad: tf.Tensor, values: tf.Tensor, axis: int) -> tf.Tensor:
     """[N] so that it broadcasts against values whose rows are along an axis."""
-    shape = [1] * values.shape.rank
-    shape[axis] = -1
-    return tf.reshape(bad, shape)
+    return tf.reshape(bad, [-1 if i == axis else 1 for i in range(values.shape.rank)])
 
 
 # --- predictions ---------------------------------------------------------------------------------
@@ -541,9 +538,8 @@ class NetworkServable(Servable):
         self._flat = keras.Model(model.inputs, model.outputs)
         traced: list[HeadInput] = []
         compiled = tf.function(lambda *x: traced.extend(self._traced(x)), autograph=False)
-        compiled.get_concrete_function(
-            *(tf.TensorSpec(t.shape, t.dtype) for t in self._tensors.values())
-        )
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in self._tensors.values()]
+        compiled.get_concrete_function(*specs)
         names = argument_names(t.head.name for t in traced)
         self.heads = {
             names[t.head.name] if len(traced) > 1 else "": _answers_of(t.head, 1_000_003 * i)
@@ -559,13 +555,10 @@ class NetworkServable(Servable):
             if isinstance(value, tf.saved_model.experimental.TrackableResource)
         ]
         arguments = argument_names(self._tensors)
+        types = {key: tf.as_dtype(t.dtype) for key, t in self._tensors.items()}
+        types = {key: tf.float64 if of.is_floating else of for key, of in types.items()}
         self.inputs = tuple(
-            Input(
-                arguments[key],
-                tf.float64 if tf.as_dtype(t.dtype).is_floating else tf.as_dtype(t.dtype),
-                (None, *t.shape[1:]),
-                key,
-            )
+            Input(arguments[key], types[key], (None, *t.shape[1:]), key)
             for key, t in self._tensors.items()
         )
 

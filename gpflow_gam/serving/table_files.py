@@ -24,7 +24,7 @@ from ..gam.tables import EditedGAM, Tables
 from .servable import check_levels, unused
 
 Model = Mapping[str, Any]
-_SCORERS = ("scorer.py", "scorer.js")
+_OURS = Path(scorer.__file__).parent  # the programs that files come with
 _INPUT_ROWS = 200  # rows that a scoring sheet has formulas for
 
 
@@ -62,20 +62,18 @@ def table_bytes(
 
 def _page(model: Model, level: float) -> bytes:
     """A page that draws the tables, with sliders."""
-    page, script = (
-        Path(scorer.__file__).with_name(name).read_text(encoding="utf-8")
-        for name in ("explorer.html", "scorer.js")
-    )
-    content = json.dumps(model, allow_nan=False).replace("<", "\\u003c")  # no name ends the script
+    page, script = ((_OURS / n).read_text(encoding="utf-8") for n in ("explorer.html", "scorer.js"))
+    # as text, since __proto__ is no name in a literal; and no name ends the script
+    content = json.dumps(json.dumps(model, allow_nan=False)).replace("<", "\\u003c")
     script = script.replace("</", "<\\/")  # which a comment has
     page = page.replace("/*scorer*/", script).replace("/*level*/0.95", repr(level))
-    return page.replace("/*model*/null", content).encode()
+    return page.replace('/*model*/"null"', content).encode()
 
 
 def write_scorers(folder: Path) -> None:
     """The programs that read the JSON, beside it; no other file of their name is replaced."""
-    for name in _SCORERS:
-        text = (Path(scorer.__file__).with_name(name)).read_text(encoding="utf-8")
+    for name in ("scorer.py", "scorer.js"):
+        text = (_OURS / name).read_text(encoding="utf-8")
         path = folder / f"gpflow_gam_{name}"
         if path.exists() and path.read_text(encoding="utf-8")[:80] != text[:80]:
             raise FileExistsError(f"{path} is there already, and is not the scorer of gpflow_gam.")
@@ -186,15 +184,13 @@ class _Formulas(abc.ABC):
         sums[0] += [f"{factor} * {self.finite(self.read(name))}" for name in offset["columns"]]
         return [" + ".join([*one, *parts]) for one, *parts in zip(sums, *terms)]
 
-    def responses(self, predictors: Sequence[str]) -> list[str] | None:
+    def responses(self, fs: Sequence[str]) -> list[str] | None:
         """The response, or probabilities of classes; None where the format has no function."""
         link = self.model["link"]["name"]
         if link == "softmax":
-            ratios = (
-                [self.within(f"({g} - {f})", -708.0, 700.0) for g in predictors] for f in predictors
-            )
+            ratios = ([self.within(f"({g} - {f})", -708.0, 700.0) for g in fs] for f in fs)
             return [f"1.0 / ({' + '.join(f'exp({r})' for r in each)})" for each in ratios]
-        f = predictors[0]
+        f = fs[0]
         if (unit := self.model["link"].get("unit")) is not None:
             k, most = self.model["link"]["bend"], 1e300
             f, t = self.within(f, unit, most), f"(1.0 - {f} / {unit!r})"
@@ -236,7 +232,8 @@ class _SQL(_Formulas):
         return f"CASE WHEN {x} = {levels[code]} {then} END"
 
     def within(self, f: str, low: float, high: float) -> str:
-        return f"CASE WHEN {f} < {low} THEN {low} WHEN {f} > {high} THEN {high} ELSE {f} END"
+        least, most = _literal(low), _literal(high)
+        return f"CASE WHEN {f} < {least} THEN {least} WHEN {f} > {most} THEN {most} ELSE {f} END"
 
     def _computed(self, tree: Any) -> str:
         if isinstance(tree, dict):
@@ -271,13 +268,19 @@ def _sql(model: Model, table: str) -> str:
     fs, join = [f"{own}scored.{_quoted(n)}" for n in names], ""
     responses = formulas.responses(fs)
     if responses is None:  # a table, beyond which the response stays what it is at its ends
-        knots, values = _link_table(model["link"])
-        knots = np.r_[knots[0] - 1.0, knots, knots[-1] + 1.0]
-        values = values[[0, *range(len(values)), -1]]
-        axis = {"column": "predictor", "knots": knots.tolist(), "size": len(knots)}
-        pieces = _pieces(model, [axis], values)
-        held, join, responses = _sql_table(f"{own}link", "predictor to response", pieces, fs)
-        tables.append(held)
+        # its knots are even, and pieces have numbers: comparing a row with thousands is slow
+        knots = np.array(model["link"].get("predictor", np.linspace(-8.0, 8.0, 4001)))
+        values = scorer.inverse(model["link"], knots).reshape(len(knots), -1)
+        low, high, C = float(knots[0]), float(knots[-1]), values.shape[1]
+        step = _literal((high - low) / (len(knots) - 1))
+        place = f"(({formulas.within(fs[0], low, high)} - ({_literal(low)})) / {step})"
+        header = ["piece", *(f"{c}{q}" for c in ("low", "rise") for q in range(C))]
+        each = np.c_[values, np.diff(values, axis=0, append=values[-1:])].tolist()
+        held = _values(of := f"{own}link", header, [[i, *row] for i, row in enumerate(each)])
+        tables.append(f"-- predictor to response\n{held}")
+        join = f"LEFT JOIN {of} ON {of}.piece = floor({place})"
+        share = f"({place} - {of}.piece)"
+        responses = [f"{of}.low{q} + {of}.rise{q} * {share}" for q in range(C)]
     titles = formulas.titles(len(responses))
     shown = [f"{r} AS {_quoted(title)}" for title, r in zip(titles, responses)]
     tables.append(f"{own}scored AS (\n    SELECT {select}\n    FROM {source})")
@@ -334,41 +337,29 @@ def _sql_table(
 def _values(name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table with its content, whose first row says that numbers are in double precision."""
     cells = [[_literal(v) for v in row] for row in rows]
-    cells[0] = [
-        f"CAST({c} AS DOUBLE PRECISION)" if isinstance(v, float) else c
-        for c, v in zip(cells[0], rows[0])
-    ]
+    cast = "CAST({} AS DOUBLE PRECISION)".format
+    cells[0] = [cast(c) if isinstance(v, float) else c for c, v in zip(cells[0], rows[0])]
     lines = ",\n    ".join(f"({', '.join(row)})" for row in cells)
     return f"{name} ({', '.join(header)}) AS (VALUES\n    {lines})"
 
 
-def _link_table(link: Mapping[str, Any]) -> tuple[AnyNDArray, AnyNDArray]:
-    """A response that SQL has no function for, as knots and values [K, C]."""
-    if link["name"] == "table":
-        return np.array(link["predictor"]), np.array(link["response"])
-    knots = np.linspace(-8.0, 8.0, 4001)
-    return knots, scorer.LINKS[link["name"]](knots)[:, None]
+# --- Excel ---------------------------------------------------------------------------------------
 
 
 def _literal(value: Any) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, str):
-        quoted = value.replace("'", "''")
-        return f"'{quoted}'"
-    if isinstance(value, bool):
-        return str(value).upper()
+        return "'" + value.replace("'", "''") + "'"
     text = repr(value)  # of all digits; one without an exponent is a decimal to databases
     return f"{text}e0" if isinstance(value, float) and "e" not in text else text
 
 
 def _quoted(name: Any) -> str:
-    text = str(name).replace('"', '""')
-    return f'"{text}"'
+    return '"' + str(name).replace('"', '""') + '"'
 
 
 # --- Excel ---------------------------------------------------------------------------------------
-
 
 _ROW = "\0"  # stands for a row's number in formulas: no cell can hold it, and it has no capital
 
@@ -448,7 +439,6 @@ def _xlsx(model: Model) -> bytes:
     openpyxl = imported("openpyxl", "an Excel file", "openpyxl")
     excel, predictors = _Excel(model, openpyxl.utils), model["predictors"]
     _check_looked_up(model, "Excel")
-    letter = excel.letter
     book = openpyxl.Workbook()
     score = book.active
     score.title = "score"
@@ -460,14 +450,14 @@ def _xlsx(model: Model) -> bytes:
         begin = len(header) + 1
         header.extend(titles)
         formulas.extend(new)
-        return [f"{letter(begin + i)}{_ROW}" for i in range(len(new))]
+        return [f"{excel.letter(begin + i)}{_ROW}" for i in range(len(new))]
 
     def each(name: str, between: str) -> list[str]:
         return [name] if len(predictors) == 1 else [name + between + p for p in predictors]
 
     terms = []
     for term in excel.terms:
-        plain = re.sub(r"[\[\]:*?/\\']", "_", term["name"])[:28]  # of 31 characters at most
+        plain = re.sub(r"[\[\]:*?/\\'\0-\x1f]", "_", term["name"])[:28]  # of 31 characters at most
         sheet = book.create_sheet(unused(plain, taken))
         terms.append(shown(each(term["name"], ", "), excel.term(term, sheet)))
     totals = shown(each("predictor", " "), excel.sums(terms))
@@ -495,12 +485,12 @@ def _xlsx(model: Model) -> bytes:
 
 
 def _check_looked_up(model: Model, program: str) -> None:
-    """Excel ignores case, takes some characters for any, and has 15 digits; JavaScript rounds."""
+    """Excel ignores case, cannot look up some characters, and has 15 digits; JavaScript rounds."""
     largest = 10**15 if program == "Excel" else 2**53
     for name, about in model["columns"].items():
         levels = about["levels"] or ()
         texts = [v for v in levels if isinstance(v, str) and program == "Excel"]
-        odd: list[Any] = [v for v in texts if re.search(r"[*?~]", v)]
+        odd: list[Any] = [v for v in texts if re.search(r"[*?~\0-\x08\x0b-\x1f]", v)]
         odd += [v for v in levels if type(v) is int and abs(v) >= largest]
         if odd or len({v.lower() for v in texts}) < len(texts):
             what = f"the level {odd[0]!r}" if odd else "levels that differ in capitals alone"
@@ -511,7 +501,8 @@ def _check_looked_up(model: Model, program: str) -> None:
 
 
 def _write_column(sheet: Any, place: int, values: Sequence[Any]) -> None:
-    for row, value in enumerate(values, start=1):
+    title = re.sub(r"[\0-\x1f]+", " ", values[0])  # which no cell holds, or in other words
+    for row, value in enumerate([title, *values[1:]], start=1):
         cell = sheet.cell(row, place, value)
         if isinstance(value, str):  # a formula is none
             cell.data_type = "s"
@@ -519,9 +510,8 @@ def _write_column(sheet: Any, place: int, values: Sequence[Any]) -> None:
 
 # --- PMML ----------------------------------------------------------------------------------------
 
-_PMML_LINKS = {"identity": "none", "log": "exp"} | {
-    name: name for name in ("logit", "probit", "cloglog", "cauchit")
-}
+_PMML_LINKS = {n: n for n in ("logit", "probit", "cloglog", "cauchit")}
+_PMML_LINKS |= {"identity": "none", "log": "exp"}
 
 
 def _pmml(model: Model) -> bytes:
@@ -544,11 +534,11 @@ def _pmml(model: Model) -> bytes:
         of = "double" if about["levels"] is None else types.get(type(about["levels"][0]), "double")
         optype = "continuous" if about["levels"] is None else "categorical"
         SubElement(fields, "DataField", name=str(name), optype=optype, dataType=of)
-        fill = about["fill"]
-        filled = {} if fill is None else {"missingValueReplacement": _plain(fill)}
+        filled = {} if about["fill"] is None else {"missingValueReplacement": _plain(about["fill"])}
         SubElement(schema, "MiningField", {"name": str(name), **filled})
     taken = {name.lower() for name in model["columns"]}
-    response = unused(str(model["response"] or "response"), taken)
+    answer = "relative_hazard" if model["family"] == "cox" else str(model["response"] or "response")
+    response = unused(answer, taken)  # engines call the prediction predicted_ and its name
     SubElement(fields, "DataField", name=response, optype="continuous", dataType="double")
     SubElement(schema, "MiningField", name=response, usageType="target")
     table = SubElement(regression, "RegressionTable", intercept=repr(model["constant"][0]))

@@ -187,7 +187,7 @@ class Prediction:
             with located(start, table.num_rows):
                 asked = self.fit, table, self.columns, self.drop
                 parts.append(_complete(*asked, lambda table: self._of_table(table, rng)))
-        return _labelled(joined(parts), data)
+        return labelled(joined(parts), data)
 
     def sample(self, data: Any, num_samples: int) -> AnyNDArray:
         asked = self.fit, in_memory(data), self.columns, self.drop
@@ -741,13 +741,13 @@ def blocks(data: Any, columns: list[Column], step: int = BLOCK) -> Iterator[tupl
         yield start, table if whole else table.part(start, start + step)
 
 
-def _labelled(result: Any, data: Any) -> Any:
+def labelled(result: Any, data: Any) -> Any:
     """Frames with the labels of the rows of pandas' data, by which pandas puts columns together."""
     index = getattr(data, "index", None)
     if not isinstance(index, pd.Index):
         return result
     if isinstance(result, tuple):
-        return tuple(_labelled(part, data) for part in result)
+        return tuple(labelled(part, data) for part in result)
     return result.set_axis(index) if isinstance(result, pd.DataFrame) else result
 
 
