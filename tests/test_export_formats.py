@@ -113,7 +113,7 @@ def test_tables_where_single_precision_loses_digits(runtime, tmp_path):
 @pytest.mark.parametrize("case", ["by", "periodic te", "scale", "no intercept", "sos"])
 def test_predictions_from_tables_are_the_posteriors(case: str) -> None:
     fit = fitted_case(case).fitted
-    X, posterior = tf.constant(fit.X), TablePosterior(fit)
+    X, posterior = tf.constant(fit.X), TablePosterior.of(fit)
     for name in ("predict_f", "predict_components"):
         (mean, var), (true_mean, true_var) = (
             getattr(p, name)(X) for p in (posterior, fit.posterior)

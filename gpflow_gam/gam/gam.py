@@ -16,6 +16,7 @@ from ..errors import check_choice, check_count
 from ..posteriors.base import SparseAdditivePosterior
 from ..threads import check_process
 from . import saving
+from .editing import Editable, EditedGAM
 from .effects import Averager, Effects, SobolIndices, averaged, averaged_log_density
 from .effects.posterior import draws_at
 from .families import Family
@@ -29,7 +30,7 @@ from .leave_one_out import LeaveOneOut, leave_one_out
 from .summaries.checks import Checks, calibrated, check_fit, smoothed_as_stated
 from .summaries.summary import Summaries
 from .survival import SurvivalCurves
-from .tables import ERROR, Editable, EditedGAM, Tables
+from .tables import ERROR, Tables
 from .terms import Surv, Terms, parse_formula
 from .terms.base import Column, ResponseSpec, Term, as_columns, as_terms, one_column
 from .terms.formula import Formula, parse_parameters

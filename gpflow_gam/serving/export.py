@@ -16,12 +16,13 @@ from gpflow.base import AnyNDArray
 
 from ..archive import replacing
 from ..errors import check_choice, check_count, check_level
+from ..gam.editing import EditedGAM
 from ..gam.frames.encoding import Encoder, days, kind_of_time
 from ..gam.frames.table import Table
-from ..gam.tables import ERROR, EditedGAM
+from ..gam.tables import ERROR
 from ..gam.terms.base import Column
 from .portable import SIGNATURE, graph_bytes
-from .servable import FORMAT, Answers, Invalid, Rows, Servable, servable
+from .servable import FORMAT, Answers, Invalid, Rows, Servable, joined, servable
 from .table_files import table_bytes, write_scorers
 
 DESCRIPTION = Path("assets.extra") / "gpflow_gam.json"  # the description's place in a SavedModel
@@ -63,9 +64,8 @@ class Served:
         :param data: as of :meth:`predict`.
         """
         outputs, names = self._call("predict_components", data), self.description["components"]
-        if not isinstance(names, dict):
-            return outputs | {"names": np.array(names, dtype=object)}
-        return outputs | {f"{k}_names": np.array(v, dtype=object) for k, v in names.items()}
+        named = names if isinstance(names, dict) else {"": names}
+        return outputs | {joined(k, "names"): np.array(v, object) for k, v in named.items()}
 
     def sample(self, data: Any, num_samples: int = 1, seed: int = 0) -> dict[str, AnyNDArray]:
         """

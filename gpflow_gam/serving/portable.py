@@ -25,7 +25,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from ..errors import imported
 from ..likelihoods.predictive import rows_at_once
 from ..version import __version__
-from .servable import COMPONENT, OUTPUTS, Input, Rows, Servable, argument_names, joined
+from .servable import COMPONENT, OUTPUTS, Answers, Input, Rows, Servable, argument_names, joined
 
 SIGNATURE = "serving_default"
 METADATA = "gpflow_gam"  # the name of the description among a file's metadata
@@ -38,18 +38,18 @@ def graph_bytes(source: Servable, suffix: str, level: float) -> bytes:
         names = argument_names((i.name for i in source.inputs), taken)
         source.inputs = tuple(replace(i, name=names[i.name]) for i in source.inputs)
 
-    def traced(of: Servable) -> Any:
-        with rows_at_once():
-            return of.traced(
-                lambda X: of.each(
-                    lambda h, x: h.predict(x, level) | h.predict_components(x, COMPONENT), X
-                ),
-                [i.coded() for i in source.inputs],
-                lambda: Rows("nan", plain=True),
-            )
+    coded = [i.coded() for i in source.inputs]
 
-    function = traced(source)
-    inputs = source.inputs if suffix == ".onnx" else [i.coded().single() for i in source.inputs]
+    def both(head: Answers, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return head.predict(x, level) | head.predict_components(x, COMPONENT)
+
+    @rows_at_once()
+    def traced() -> Any:
+        return source.traced(lambda X: source.each(both, X), coded, lambda: Rows("nan", plain=True))
+
+    function = traced()
+    single = [replace(i, dtype=tf.float32) if i.dtype == tf.float64 else i for i in coded]
+    inputs = source.inputs if suffix == ".onnx" else single
     description = json.dumps(source.described(inputs, level=level, invalid="nan"))
     if suffix == ".onnx":
         return onnx_bytes(plain_function(function, tf.float64), inputs, description)
@@ -62,8 +62,7 @@ def graph_bytes(source: Servable, suffix: str, level: float) -> bytes:
     try:
         return written(function, FINE)
     except ValueError:  # of kernels single precision loses digits, of tables it does not
-        tables = source.by_tables()
-        return written(function if tables is None else traced(tables), LARGEST)
+        return written(traced() if source.by_tables() else function, LARGEST)
 
 
 # --- graphs of constants and plain operations ----------------------------------------------------
@@ -339,8 +338,7 @@ def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> byte
 
 # --- LiteRT files (TensorFlow Lite), by TensorFlow's own converter --------------------------------
 
-LARGEST = 1e-2
-FINE = 1e-3  # of what has no variance, beyond which tables are better
+LARGEST, FINE = 1e-2, 1e-3  # errors of files; of means, beyond which tables are better
 """Difference from double precision, beside an output's largest entry, that is refused."""
 _OTHERS = "export it as ONNX (.onnx), or as a SavedModel (to a folder)."
 
@@ -371,12 +369,9 @@ def litert_bytes(function: Any, description: str) -> bytes:
     return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
-def check_litert(
-    content: bytes, function: Any, inputs: Sequence[Input], most: float = LARGEST
-) -> None:
+def check_litert(content: bytes, function: Any, inputs: Any, most: float = LARGEST) -> None:
     """Run a file; raises ValueError if converter or precision moved what it predicts."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the interpreter has another home, which may not be there
+    with warnings.catch_warnings(action="ignore"):  # of its other home, which may not be there
         run = tf.lite.Interpreter(model_content=content).get_signature_runner(SIGNATURE)
     rng, signature = np.random.default_rng(0), function.structured_input_signature[1]
     pairs = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import copy
 import functools
 import keyword
 import re
@@ -21,7 +20,7 @@ from scipy.stats import norm
 from ..gam import GAM
 from ..gam.fits.prediction import OFFSET
 from ..gam.frames.encoding import LevelColumn, NumericColumn
-from ..gam.tables import TablePosterior, check_columns
+from ..gam.tables import TablePosterior, check_columns, check_levels
 from ..gam.terms.base import Column, Expression, variables_of
 from ..layers import GPHead
 from ..layers.head import HeadInput, trace_heads
@@ -68,10 +67,6 @@ class Input:
             return self
         fill = None if self.fill is None else self.codes[self.fill]
         return replace(self, dtype=tf.int64, fill=fill)
-
-    def single(self) -> Input:
-        """The same in single precision."""
-        return replace(self, dtype=tf.float32) if self.dtype == tf.float64 else self
 
     def to_json(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -191,9 +186,9 @@ class Servable(abc.ABC):
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         """X [N, D] of each head, finite."""
 
-    def by_tables(self) -> Servable | None:
-        """The same, predicting from a GAM's tables; None where there are none."""
-        return None
+    def by_tables(self) -> bool:
+        """Predict from a GAM's tables from now on; False where there are none."""
+        return False
 
     def each(
         self, answer: Callable[[Answers, tf.Tensor], dict[str, tf.Tensor]], X: Sequence[tf.Tensor]
@@ -319,16 +314,6 @@ def _width(model: AdditiveModel) -> int:
 
 
 # --- GAMs: the encoding of columns inside a graph ------------------------------------------------
-
-
-def check_levels(column: Column, levels: Iterable[Any]) -> None:
-    """Raise ValueError for levels of a type that other programs do not have."""
-    other = next((v for v in levels if not isinstance(v, (str, int, float))), None)
-    if other is not None:
-        raise ValueError(
-            f"gam: column {column!r} has levels of type {type(other).__name__}, which other "
-            f"programs do not have; make them text before the fit: data[{column!r}].map(str)."
-        )
 
 
 def _input_dtype(column: Column, levels: Sequence[Any]) -> tf.DType:
@@ -467,14 +452,10 @@ class GAMServable(Servable):
             ends = tuple(zip(*(self._ends.get(c, (0.0, 1.0)) for c in range(width))))
             self.inputs = (Input("inputs", tf.float64, (None, width), range=(ends[0], ends[1])),)
 
-    def by_tables(self) -> Servable | None:
-        try:
-            posterior: Any = TablePosterior(self._fit)
-        except ValueError:
-            return None
-        other = copy.copy(self)
-        other.heads = {"": replace(self.heads[""], posterior=posterior)}
-        return other
+    def by_tables(self) -> bool:
+        posterior: Any = TablePosterior.of(self._fit)
+        self.heads = {"": replace(self.heads[""], posterior=posterior or self.heads[""].posterior)}
+        return posterior is not None
 
     def _input(self, column: Column, name: str) -> Input:
         levels, number = (self._readers.get((column, kind)) for kind in ("level", "number"))

@@ -20,8 +20,9 @@ from gpflow.base import AnyNDArray
 from ..archive import replacing
 from ..errors import imported
 from ..gam import GAM, scorer
-from ..gam.tables import EditedGAM, Tables
-from .servable import check_levels, unused
+from ..gam.editing import EditedGAM
+from ..gam.tables import Tables, check_levels
+from .servable import unused
 
 Model = Mapping[str, Any]
 _OURS = Path(scorer.__file__).parent  # the programs that files come with
