@@ -171,7 +171,11 @@ def test_every_family_divides_out_its_site_and_is_close_to_a_fit_without(family,
     assert abs(np.sum(result[rows] - expected)) < every
 
 
-@pytest.mark.parametrize("zero", [None, factor("g")], ids=["poisson", "hurdle_poisson"])
+@pytest.mark.parametrize(
+    "zero",
+    [None, pytest.param(factor("g"), marks=pytest.mark.slow)],
+    ids=["poisson", "hurdle_poisson"],
+)
 @pytest.mark.parametrize("groups", [False, True])
 def test_sites_of_the_others_follow_where_a_row_settles_its_level_alone(zero, groups):
     """As the only events of a level: without them next to nothing is expected there."""

@@ -95,6 +95,7 @@ def test_draws_of_effects_have_their_moments(gam):
     np.testing.assert_allclose(np.cov(draws.T), table.covariance[0], atol=0.02 * table.se.max())
 
 
+@pytest.mark.slow
 def test_draws_of_different_effects_and_priors_are_not_those_of_one(data):
     """Of two terms and one seed."""
     gam = gg.GAM(s("x", k=8) + s("noise", k=8)).fit(data, y="y", **QUICK)

@@ -286,6 +286,7 @@ def test_a_second_call_goes_on_and_a_third_ends_at_once(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(df), whole.predict(df))
 
 
+@pytest.mark.slow
 def test_a_fit_that_begins_with_another_family_goes_on(tmp_path: Path) -> None:
     """As quantiles do, whose start is the fit's own, however few iterations the first call has."""
     fit = lambda **options: gg.GAM("y ~ s(x, k=6)", "quantile").fit(rows(), **options)

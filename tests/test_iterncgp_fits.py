@@ -86,6 +86,7 @@ def nearly_separable():
     )
 
 
+@pytest.mark.slow
 def test_a_round_of_hyperparameters_that_loses_is_not_the_end():
     result = fit(nearly_separable(), hyperparameters=True)
     assert result.elbo > -21.95  # -21.98 where such a round is the end
@@ -204,7 +205,7 @@ def test_coming_back_from_far_beyond_the_mode_is_no_convergence():
     assert fit(IterNCGP((X, Y), k, Poisson(), solver="newton")).converged
 
 
-@pytest.mark.parametrize("level", [1e9, 1e15])
+@pytest.mark.parametrize("level", [1e9, pytest.param(1e15, marks=pytest.mark.slow)])
 def test_the_mode_of_huge_counts_is_found_from_far_away(level, rng):
     """The first Newton step from zero is as long as the counts are large."""
     X = np.linspace(0.0, 1.0, 30)[:, None]

@@ -407,6 +407,7 @@ def test_indices_of_models_in_single_precision(engine):
     np.testing.assert_allclose(tables[1]["estimate"], tables[0]["estimate"], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_draws_of_hyperparameters_leave_inducing_inputs_where_they_are():
     tables = []
     for trainable in (False, True):

@@ -356,6 +356,7 @@ def test_effects_of_classes_leave_out_what_classes_have_in_common(classes):
     assert between_moments(gam.fitted) is None
 
 
+@pytest.mark.slow
 def test_standard_errors_of_users_kernels_do_not_depend_on_units(data):
     def errors(unit):
         kernel = gpflow.kernels.SquaredExponential(1.0, 0.3 * unit)
@@ -409,6 +410,7 @@ def test_chains_have_the_posterior(gaussian):
         assert np.std(chains[..., k]) == pytest.approx(sd, rel=0.15)
 
 
+@pytest.mark.slow
 def test_densities_of_chains_are_of_coordinates_under_users_priors(monkeypatch):
     """Against the posterior by dense algebra, whose prior is of the lengthscale itself."""
     monkeypatch.setattr(laplace, "_WARMUP", 3)
