@@ -149,6 +149,14 @@ def test_the_ends_of_whole_numbers_in_a_circle(names):
         assert said(fit(circle(period), rows)) == []
 
 
+def test_circles_of_columns_of_arrays(rng):
+    """A term of lags has no values of one column that could be whole numbers."""
+    lags, weights = np.tile(np.arange(12.0), (120, 1)), rng.normal(size=(120, 12))
+    gam = gg.GAM(s("lag", by="weight", bs="cc"))
+    gam.fit({"lag": lags, "weight": weights, "y": rng.normal(size=120)}, "y")
+    assert gam.is_fitted
+
+
 def test_curves_by_level_without_the_levels_means():
     terms = s("a", k=6, by=factor("g")) + s("z", k=6, by="g")
     (text,) = said(fit(terms), gg.MissingTermWarning)

@@ -465,9 +465,14 @@ def _follow(
     rows, place, moved = solution.rows, np.argsort(which), np.zeros(fit.number)
     without, var, before = (a[place] for a in cavity[:3])
     for at in blocks(fit.number, _BLOCK):
-        pair = [
-            rows.sites(fit.model.likelihood, at, mean[at], var[at])[1] for mean in (without, before)
-        ]
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no weight
+            pair = np.nan_to_num(
+                [
+                    rows.sites(fit.model.likelihood, at, mean[at], var[at])[1]
+                    for mean in (without, before)
+                ],
+                posinf=0.0,
+            )
         least = 1e-6 * np.max(pair, initial=1e-300)
         moved[at] = np.max(np.abs(np.diff(np.log(np.maximum(pair, least)), axis=0)), axis=(0, 2))
     far = np.flatnonzero(moved > _FAR)[:, None]

@@ -775,8 +775,8 @@ def _terms(fit: FittedGAM) -> Warned:
     }
     for label, column in without:
         values, reader = np.unique(fit.X[:, column]), spec.encoder.readers[column]
-        assert isinstance(reader, NumericColumn)
-        if not reader.time and np.all(values == np.round(values)):
+        known = isinstance(reader, NumericColumn) and not reader.time and len(values) > 1
+        if known and np.all(values == np.round(values)):
             first, last, step = values[0], values[-1], np.min(np.diff(values))
             yield (
                 f"{label} joins the ends of {reader.name!r}: {first:g} and {last:g} are one "
