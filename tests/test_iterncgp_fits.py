@@ -99,6 +99,7 @@ def test_a_round_that_loses_is_looked_at_in_as_many_calls_as_it_takes():
     assert bounds[-1] > -21.95
 
 
+@pytest.mark.slow
 def test_a_round_that_loses_less_than_the_tolerance_is_not_repeated():
     result = fit(nearly_separable(), hyperparameters=True, tolerance=0.7)
     assert result.converged

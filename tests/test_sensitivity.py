@@ -172,6 +172,7 @@ def test_variances_are_those_of_drawn_functions(model):
         assert np.quantile(own, q) == pytest.approx(np.quantile(other, q), rel=0.03)
 
 
+@pytest.mark.slow
 def test_uncertain_hyperparameters_do_not_depend_on_units(rng):
     X = rng.uniform(size=(40, 2))
     y = (np.sin(5.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.5 * rng.normal(size=40))[:, None]
