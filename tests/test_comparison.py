@@ -349,6 +349,7 @@ def newton():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("sites_stay")  # as they do in the other engine
 def test_laplaces_posterior_of_the_other_engine(newton, monkeypatch):
     result = newton.loo()
     assert result.untrusted == 0
