@@ -13,6 +13,7 @@ from scipy.special import ndtri, roots_hermitenorm, roots_legendre
 from threadpoolctl import threadpool_limits
 
 from .errors import check_count, check_positive
+from .threads import one_blas_thread
 
 __all__ = ["Discrete", "Empirical", "Gaussian", "Measure", "Nodes", "Uniform"]
 
@@ -116,7 +117,8 @@ def cluster_means(
     order = np.lexsort(standard.T[::-1])[:: -(-len(points) // _MAX_ROWS)]
     standard, weights = standard[order], weights[order]
     search = KMeans(number, n_init=1, random_state=seed)
-    with threadpool_limits(1):  # threads wait for each other far longer than they compute
+    # threads wait for each other far longer than they compute
+    with one_blas_thread(), threadpool_limits(1, "openmp"):
         fitted = search.fit(standard, sample_weight=weights)
     mass = np.bincount(fitted.labels_, weights, minlength=number)
     centres = location + fitted.cluster_centers_ * signs * scale
