@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+import threadpoolctl
 
 from .errors import ForkedProcessError
 
@@ -80,12 +80,19 @@ def ahead(items: Iterable[T]) -> Iterator[T]:
             yield now[0]
 
 
-_lock, _limit, _inside = threading.Lock(), contextlib.ExitStack(), 0
+_lock, _inside = threading.Lock(), 0
+_give_back: Callable[[], None]
 
 
 @functools.cache
-def _libraries() -> ThreadpoolController:
-    return ThreadpoolController()
+def _libraries() -> threadpoolctl.ThreadpoolController:
+    return threadpoolctl.ThreadpoolController()
+
+
+def _free(force: bool = False) -> None:
+    """Let any thread set the limit: since threadpoolctl 3.8 only the one that set it before can."""
+    if clear := getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None):
+        clear(force)
 
 
 @contextlib.contextmanager
@@ -95,10 +102,11 @@ def one_blas_thread(wanted: bool = True) -> Iterator[None]:
         yield
         return
     # the limit is the process's: the first of several threads sets it, the last gives it back
-    global _inside
+    global _inside, _give_back
     with _lock:
         if _inside == 0:
-            _limit.enter_context(_libraries().limit(limits=1, user_api="blas"))
+            limit = _libraries().limit(limits=1, user_api="blas")
+            _give_back = limit.restore_original_limits
         _inside += 1
     try:
         yield
@@ -106,7 +114,9 @@ def one_blas_thread(wanted: bool = True) -> Iterator[None]:
         with _lock:
             _inside -= 1
             if _inside == 0:
-                _limit.close()
+                _free(force=True)
+                _give_back()
+                _free()
 
 
 def check_process() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
 import warnings
@@ -304,17 +303,26 @@ def test_many_smooths_of_nothing_take_few_iterations():
     assert result.num_iterations <= 40
 
 
-def test_fits_in_threads_leave_linear_algebra_its_threads():
-    """Of two that overlap the first to begin is the first to end."""
+def test_threads_that_overlap_leave_linear_algebra_its_threads():
+    """The first to begin is the first to end."""
+    begun, over = threading.Event(), threading.Event()
 
     def counts():
         return {part["num_threads"] for part in threadpool_info() if part["user_api"] == "blas"}
 
+    def second():
+        with one_blas_thread():
+            begun.set()
+            over.wait(60.0)
+
     with threadpool_limits(2, user_api="blas"):
-        with contextlib.ExitStack() as second:
-            with one_blas_thread():
-                second.enter_context(one_blas_thread())
-            assert counts() == {1}
+        thread = threading.Thread(target=second)
+        with one_blas_thread():
+            thread.start()
+            assert begun.wait(60.0)
+        assert counts() == {1}
+        over.set()
+        thread.join()
         assert counts() == {2}
 
 
