@@ -49,6 +49,7 @@ warnings.formatwarning = lambda message, category, *_: (  # pages name no machin
 )
 
 html_theme = "furo"
+html_show_copyright = False  # the licence is in the repository
 html_title = f"gpflow_gam {release}"
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
