@@ -131,6 +131,14 @@ def test_rows_that_cannot_be_taken_are_nan_alone(files):
 
 
 @pytest.mark.slow
+def test_files_are_written_without_warnings_of_tensorflow(tmp_path, caplog):
+    data = columns(60, 7)
+    gam = gg.GAM(gg.s("x", k=4) + gg.random_effect("who")).fit(data, data["z"], max_iterations=2)
+    for name in ("m.onnx", "m.tflite"):
+        gg.serving.export(gam, tmp_path / name)
+    assert [r.getMessage() for r in caplog.records if r.name == "tensorflow"] == []
+
+
 def test_models(runtime, tmp_path):
     """As SavedModels serve them."""
     X = np.random.default_rng(5).uniform(size=(7, 2))

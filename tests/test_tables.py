@@ -124,6 +124,56 @@ def test_straight_lines_are_as_close_as_stated(gam: gg.GAM) -> None:
     assert len(gam.tables(error=1e-2)["s(x)"]) < len(gam.tables(error=1e-3)["s(x)"]) / 2
 
 
+@pytest.mark.parametrize("name", ["s(x)", "s(x):g=a", "s(hour of day)"])
+def test_bins_have_averages_over_their_rows(gam: gg.GAM, name: str) -> None:
+    column = "hour of day" if "hour" in name else "x"
+    breaks = [0, 6, 12, 18, 24] if "hour" in name else [-1.5, 0.0, 2.5, np.inf]
+    data = table(400, 0)
+    data = data[data["g"] == "a"] if "=a" in name else data
+    frame = gam.tables(bins={column: breaks})[name]
+    assert frame[column].tolist() == list(pd.IntervalIndex.from_breaks(breaks, closed="left"))
+    cell = pd.cut(data[column], breaks, right=False)  # of x, some rows are in none
+    effect = gam.predict(data, "terms")[name]
+    known = effect.groupby(cell, observed=False)
+    np.testing.assert_allclose(frame["estimate"], known.mean(), rtol=1e-8, atol=1e-10)
+    off = (effect - known.transform("mean")).abs().groupby(cell, observed=False).max()
+    np.testing.assert_allclose(frame["error"], off, rtol=1e-8)
+    assert frame["rows"].tolist() == known.size().tolist()
+    draws = pd.DataFrame(gam.sample_effects(name, data[column], 4000).T, index=data.index)
+    means = draws.groupby(cell, observed=False).mean()
+    np.testing.assert_allclose(frame["se"], means.std(axis=1), rtol=0.06)
+    # relativities are to the bin of the base level
+    based = gam.tables(bins={column: breaks}, base={column: 1.0}, scale="response")[name]
+    k = int(np.argmax(frame[column].array.contains(1.0)))
+    wanted = np.exp(frame["estimate"] - frame["estimate"][k])
+    np.testing.assert_allclose(based["estimate"], wanted)
+    np.testing.assert_allclose(based["error"], np.exp(frame["error"]))
+    assert based.loc[k, ["lower", "upper"]].tolist() == pytest.approx([1.0, 1.0])
+    gap = means.sub(means.iloc[k]).std(axis=1)
+    half = np.log(based["upper"] / based["lower"]) / 2.0 / 1.959964
+    np.testing.assert_allclose(half, gap, rtol=0.06, atol=1e-9)
+
+
+def test_bins_of_surfaces_and_where_there_are_no_rows(gam: gg.GAM) -> None:
+    data, x, z = table(400, 0), [-2.0, 0.0, 3.0], [-3.0, 0.0, 3.0]
+    terms, acting = gam.predict(data, "terms"), data["z"].abs() < 3.0
+    cells = [pd.cut(data[c], b, right=False) for c, b in (("x", x), ("z", z))]
+    frame = gam.tables(bins={"x": x, "z": z})["ti(x,z)"]
+    known = terms["ti(x,z)"][acting].groupby(cells, observed=False)
+    np.testing.assert_allclose(frame["estimate"], known.mean(), rtol=1e-8, atol=1e-10)
+    assert frame["rows"].tolist() == known.size().tolist()
+    # beside knots an average is of the rows that are nearest to a knot, moved onto it
+    frame = gam.tables(bins={"x": x}, knots={"z": z})["ti(x,z)"]
+    near = data[(data["x"] >= 0.0) & (data["z"] >= 1.5)].assign(z=3.0)
+    wanted = gam.effects("ti(x,z)", near[["x", "z"]])["estimate"].mean()
+    row = frame[(frame["z"] == 3.0) & (frame["x"] == pd.Interval(0.0, 3.0, closed="left"))]
+    assert row["estimate"].item() == pytest.approx(wanted, rel=1e-8)
+    frame = gam.tables(bins={"x": [0.0, 4.0, 5.0]})["s(x)"]
+    even = gam.effects("s(x)", {"x": np.linspace(4.0, 5.0, 101)})["estimate"].mean()
+    assert frame["rows"][1] == 0
+    assert frame["estimate"][1] == pytest.approx(even, abs=0.01 * frame["se"][1])
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 ALONE = """
@@ -453,6 +503,19 @@ def test_tables_of_any_name_are_scored(gam: gg.GAM, name: str, tmp_path: Path) -
     gg.serving.export(gam, tmp_path / "m.sql", table=name, overwrite=True)
     with duckdb.connect() as connection:
         connection.register(name, case.rows)
+        case.check(connection.execute((tmp_path / "m.sql").read_text()).df())
+
+
+@pytest.mark.parametrize("name", ["main.rows", '"main"."of.may"', '"gam_t1"', "odd name"])
+def test_tables_of_a_schema_are_scored(gam: gg.GAM, name: str, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    case = written(tmp_path, gam, table(9, 6))
+    gg.serving.export(gam, tmp_path / "m.sql", table=name, overwrite=True)
+    known = name if '"' in name else ".".join(f'"{part}"' for part in name.split("."))
+    with duckdb.connect() as connection:
+        rows = case.rows  # DuckDB finds it by its name
+        connection.execute(f"CREATE TABLE {known} AS SELECT * FROM rows")
+        assert len(rows) == 9
         case.check(connection.execute((tmp_path / "m.sql").read_text()).df())
 
 
@@ -854,6 +917,26 @@ def test_files_are_as_the_schema_says(gam: gg.GAM, folder: Path, tmp_path: Path)
         )
 
 
+def test_files_say_what_fit_they_are_of(gam: gg.GAM, folder: Path, tmp_path: Path) -> None:
+    model = scorer.load(folder / "m.json")
+    about = {**model["fit"]}
+    assert abs(pd.Timestamp(about.pop("date")) - pd.Timestamp.now("UTC")) < pd.Timedelta("1h")
+    explained = gam.summary().deviance_explained
+    assert about == {
+        "rows": 400,
+        "terms": repr(gam.terms),
+        "converged": gam.summary().converged,
+        "deviance_explained": pytest.approx(explained, rel=1e-12),
+    }
+    # as files were before, and as a program writes what it has read
+    del model["fit"]
+    (tmp_path / "m.json").write_text(json.dumps(model, default=np.ndarray.tolist))
+    again, rows = scorer.load(tmp_path / "m.json"), table(20, 3)
+    found, wanted = (scorer.predict(m, rows) for m in (again, scorer.load(folder / "m.json")))
+    for name in ("predictor", "se", "response", "lower"):
+        np.testing.assert_array_equal(found[name], wanted[name])
+
+
 def changed_at(document: Any, path: str, value: Any) -> None:
     """Put a value at a place of a document, whose keys have dots between."""
     *before, last = (int(k) if re.fullmatch(r"-?\d+", k) else k for k in path.split("."))
@@ -957,6 +1040,11 @@ def test_bad_arguments(gam: gg.GAM, folder: Path, tmp_path: Path) -> None:
         ({"base": {"g": "zz"}}, "'g' must be one of the levels"),
         ({"base": {"x": "a"}}, "'x' must be a finite number"),
         ({"knots": {"x": [2.0, 1.0]}}, "must be two or more, and increase"),
+        ({"knots": {"x": [2.0, np.inf]}}, "knots: those of 'x' must be finite"),
+        ({"bins": {"g": [1.0, 2.0]}}, "bins: no term reads column 'g' as numbers"),
+        ({"bins": {"x": [1.0, np.nan]}}, "bins: those of 'x' must be two or more, and increase"),
+        ({"bins": {"x": [0, 1]}, "knots": {"x": [0, 1]}}, "bins: 'x' has knots already"),
+        ({"bins": {"x": [0, 1]}, "base": {"x": 1.0}}, "base: 1.0 is in none of the bins of 'x'"),
     ):
         with pytest.raises(ValueError, match=message):
             gam.tables(**options)
@@ -1042,6 +1130,79 @@ def test_values_and_caps(claims: tuple[gg.GAM, pd.DataFrame]) -> None:
     assert [effect.min(), effect.max()] == pytest.approx([-0.1, 0.2], abs=1e-12)
 
 
+def test_grids_have_values_and_caps(gam: gg.GAM) -> None:
+    data, name = table(400, 0), "ti(x,z)"
+    before = gam.predict(data, "terms")[name]
+    low, high = before.quantile([0.2, 0.7])
+    after = gam.edit(name, cap=(low, high), reason="small").predict(data, "terms")[name]
+    # a cap is of knots, between which lines are straight
+    np.testing.assert_allclose(after, before.clip(low, high), atol=0.02 * np.ptp(before))
+    assert [after.min(), after.max()] == pytest.approx([low, high], abs=1e-12)
+    edited = gam.edit(name, values={(0.123, 0.456): 1.5, (-1.0, 0.456): 2.0}, reason="two places")
+    at = data.head(2).assign(x=[0.123, -1.0], z=0.456)
+    assert edited.predict(at, "terms")[name].tolist() == pytest.approx([1.5, 2.0])
+    far = data[data["z"] < -0.5]  # which no piece about the two places reaches
+    plain = gam.edit(name, cap=(-9.0, 9.0), reason="none")
+    np.testing.assert_allclose(
+        edited.predict(far, "terms")[name], plain.predict(far, "terms")[name], atol=1e-12
+    )
+    frame = edited.tables()[name].set_index(["x", "z"])["estimate"]
+    assert frame[0.123, 0.456] == 1.5
+    assert set(edited.tables()) == set(gam.tables(error=0.1))
+
+
+def test_levels_and_times_of_edited_tables() -> None:
+    rng, N = np.random.default_rng(0), 90
+    day = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 9, N), unit="D"))
+    data = pd.DataFrame({"day": day, "g": rng.choice([*"ab"], N), "y": rng.normal(size=N)})
+    gam = gg.GAM("y ~ s(day, g, bs='fs', k=4) + s(g, bs='re')").fit(data, max_iterations=3)
+    name, when = "s(day,g)", pd.Timestamp("2024-01-03")
+    days = (when - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    edited = gam.edit(name, values={(days, "b"): 4.0}, reason="one day of one level")
+    frame = edited.tables()[name]
+    row = frame[(frame["day"] == when) & (frame["g"] == "b")]
+    assert row["estimate"].tolist() == [4.0]
+    rows = pd.DataFrame({"day": [when, when], "g": ["b", "a"]})
+    found = edited.predict(rows, "terms")[name]
+    assert found[0] == pytest.approx(4.0)
+    assert found[1] == pytest.approx(gam.predict(rows, "terms")[name][1], abs=1e-3)
+    assert edited.tables()["random_effect(g)"]["g"].tolist()[:2] == ["a", "b"]
+
+
+def test_edits_to_bins_are_in_every_file(
+    gam: gg.GAM, claims: tuple[gg.GAM, pd.DataFrame], tmp_path: Path
+) -> None:
+    model, data = claims
+    breaks = [-2.0, 0.0, 1.5, np.inf]
+    edited = model.edit("s(x)", bins=breaks, reason="what the engine takes")
+    wanted = model.tables(bins={"x": breaks})["s(x)"]["estimate"]
+    at = data.head(6).assign(x=[-9.0, -0.001, 0.0, 1.49, 1.5, 9.0])
+    found = edited.predict(at, "terms")["s(x)"]
+    near(found, wanted[[0, 0, 1, 1, 2, 2]])
+    assert found.round(12).nunique() == 3
+    assert edited.edits["change"][0] == {"bins": [-2.0, 0.0, 1.5, None]}
+    before, after = edited.edits["deviance"][0]
+    assert after > before
+    (tmp_path / "rows.json").write_text(at.to_json(orient="split", double_precision=15))
+    for kind in ("json", "sql"):
+        gg.serving.export(edited, tmp_path / f"m.{kind}")
+    answer = scorer.predict(scorer.load(tmp_path / "m.json"), at)
+    np.testing.assert_array_equal(answer["predictor"], edited.predict(at, "link"))
+    rows = by_sqlite(Exported(model, tmp_path, at, {})).sort_values("row")
+    np.testing.assert_allclose(rows["response"], edited.predict(at), rtol=1e-9)
+    # of a period
+    name, column = "s(hour of day)", "hour of day"
+    whole = gam.edit(name, bins=[6.0, 18.0, 30.0], reason="day and night")
+    known = gam.tables(bins={column: [6.0, 18.0, 30.0]})[name]["estimate"]
+    hours = table(4, 0).assign(**{column: [6.0, 17.0, 19.0, 5.0]})
+    np.testing.assert_allclose(whole.predict(hours, "terms")[name], known[[0, 0, 1, 1]], atol=1e-3)
+    of_size = gam.edit("s(z):size", bins=[-9.0, 0.0, 9.0], reason="two").tables()["s(z):size"]
+    known = gam.tables(bins={"z": [-9.0, 0.0, 9.0]})["s(z):size"]["estimate"]
+    np.testing.assert_allclose(of_size["estimate"], np.repeat(known, 2), atol=1e-3)
+    with pytest.raises(ValueError, match="bins: those of a period must cover it once, 24"):
+        gam.edit(name, bins=[0.0, 12.0], reason="half a day")
+
+
 def test_edited_tables_refuse_what_the_fit_alone_has(
     claims: tuple[gg.GAM, pd.DataFrame], tmp_path: Path
 ) -> None:
@@ -1090,7 +1251,7 @@ def test_monotone_tables_are_nearest_over_the_rows_that_count(case: str) -> None
     ("term", "change", "message"),
     [
         ("s(q)", {"cap": (0.0, 1.0)}, r"no table 's\(q\)'; the tables are s\(x\), factor\(g\)"),
-        ("s(x)", {}, "give one of monotone, values and cap"),
+        ("s(x)", {}, "give one of monotone, values, cap and bins"),
         ("s(x)", {"cap": (1.0, 0.0)}, "cap must be"),
         ("s(x)", {"cap": 0.5}, "cap must be"),
         ("s(x)", {"values": {"a": 1.0}}, "no finite number"),
@@ -1101,6 +1262,9 @@ def test_monotone_tables_are_nearest_over_the_rows_that_count(case: str) -> None
         ("s(x)", {"cap": (0.0, 1.0), "reason": " "}, "reason must say why"),
         ("factor(g)", {"monotone": "increasing"}, "no function of a number"),
         ("factor(g)", {"values": {"z": 1.0}}, "'z' is none of the levels"),
+        ("factor(g)", {"bins": [0.0, 1.0]}, r"bins: factor\(g\) is no function of a number"),
+        ("s(x)", {"bins": [1.0, 0.0]}, "bins: those of 'x' must be two or more, and increase"),
+        ("s(x)", {"values": {(0.0, 1.0): 1.0}}, "no finite number at a place"),
     ],
 )
 def test_bad_edits(

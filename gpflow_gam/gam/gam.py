@@ -557,6 +557,7 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         scale: Literal["link", "response"] = "link",
         base: Mapping[Column, Any] | None = None,
         knots: Mapping[Column, Sequence[float]] | None = None,
+        bins: Mapping[Column, Sequence[float]] | None = None,
         error: float = ERROR,
         level: float = 0.95,
     ) -> dict[str, pd.DataFrame]:
@@ -572,16 +573,23 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         :param base: of columns the value whose effect is nought (on the response's scale, one):
             tables of that column alone are differences to it.
         :param knots: of columns of numbers where a table has its knots; else they are chosen.
+        :param bins: of columns of numbers the ends of intervals, ``{"age": [18, 25, 40, np.inf]}``,
+            each of which has its lower end and not its upper one. A table has one value in each:
+            the average of the effect over the rows of the data in it, by their prior weights and
+            the square of a number in ``by=`` (evenly over it, where there are none). Beside knots
+            of another column rows count at the nearest one. ``error`` of the table is by how much
+            the effect in these rows is off that value, at most (on the response's scale, by what
+            factor). Rows in no bin count in none. ``edit(bins=...)`` predicts and exports so.
         :param error: of straight lines between chosen knots, at most, as a share of the range of
             the effect over the data.
         :param level: probability of the interval.
         :return: by effect a table: the effect's columns, ``predictor`` where there are several,
             ``estimate``, ``se`` (on the link's scale alone), ``lower``, ``upper``, and ``rows``,
-            how many rows of the data are nearest.
+            how many rows of the data are nearest or in the bin.
         :raises ValueError: an effect that no table holds, as of three columns of numbers; a bad
             argument.
         """
-        return Tables(self.fitted, error, knots).frames(scale, dict(base or {}), level)
+        return Tables(self.fitted, error, knots, bins).frames(scale, dict(base or {}), level)
 
     def _edited(self) -> EditedGAM:
         fit = self.fitted

@@ -46,7 +46,11 @@ COMPUTED: dict[str, Any] = {
 
 
 def load(path: Any) -> dict[str, Any]:
-    """Read the tables that ``export`` wrote; ValueError if it holds others, or broken ones."""
+    """
+    Read the tables that ``export`` wrote; ValueError if it holds others, or broken ones.
+
+    They are arrays: ``json.dumps(model, default=numpy.ndarray.tolist)`` writes them again.
+    """
     with open(path, encoding="utf-8") as file:
         model: dict[str, Any] = json.load(file)
     if not isinstance(model, dict) or model.get("format") != FORMAT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 import itertools
 import math
@@ -25,8 +26,8 @@ from ..version import __version__
 from . import scorer
 from .components.plan import Component, Margin
 from .effects import effect, transformed
-from .effects.effect import stacked_frame
-from .effects.posterior import pivoted_root
+from .effects.effect import predictors, stacked_frame
+from .effects.posterior import joint_moments, pivoted_root
 from .families.base import base_of, number
 from .fits import FittedGAM
 from .fits.specification import Specification
@@ -36,6 +37,7 @@ from .frames.encoding import (
     LevelColumn,
     NumericColumn,
 )
+from .frames.table import Table
 from .terms.base import Column, Expression
 
 ERROR = 1e-4
@@ -46,6 +48,7 @@ _ROOT_ERROR = 0.004  # of standard errors between points, of all terms together
 _MOST_ROOTS = 4000  # points of all terms, whose joint covariance is factorised
 _LARGEST_SE = 0.01  # error of standard errors, as a share of them, without a warning
 _NEAR = 1000  # rows at which tables are compared with the fit
+_AVERAGED = 1000  # points whose averages have the standard errors of all bins of a table
 _ROWS = 600  # points whose joint covariance is formed at once where points are chosen
 
 
@@ -99,6 +102,23 @@ def check_levels(column: Column, levels: Iterable[Any]) -> None:
         )
 
 
+def increasing(option: str, column: Column, points: Any, infinite: bool) -> AnyNDArray:
+    """Places on an axis as an array; ValueError if they are none."""
+    given, own = np.asarray(points), f"{option}: those of {column!r} must be"
+    if given.dtype.kind not in "iuf":
+        raise ValueError(f"{own} numbers; got {points!r}.")
+    if given.ndim != 1 or len(given) < 2 or not np.all(np.diff(given) > 0.0):
+        raise ValueError(f"{own} two or more, and increase; got {points!r}.")
+    if not (infinite or np.isfinite(given).all()):
+        raise ValueError(f"{own} finite; got {points!r}.")
+    return given
+
+
+def counted_by(fit: FittedGAM, component: Component) -> AnyNDArray:
+    """What rows of X count by in averages of a function: the square of what multiplies it, too."""
+    return np.asarray(fit.weights * np.square(component.multiplier(fit.X)))
+
+
 class Roots(NamedTuple):
     """Rows whose sums over terms have the predictor's variance, but for what each has alone."""
 
@@ -120,10 +140,12 @@ class Tables:
         fit: FittedGAM,
         error: float = ERROR,
         knots: Mapping[Column, Sequence[float]] | None = None,
+        bins: Mapping[Column, Sequence[float]] | None = None,
     ) -> None:
         if not 0.0 < error < 1.0:
             raise ValueError(f"error must be a share of an effect's range; got {error!r}.")
         self.fit, self.error, self.knots = fit, error, dict(knots or {})
+        self.bins = {column: np.asarray(ends) for column, ends in (bins or {}).items()}
         self.readers = fit.spec.encoder.readers
         self.constants = [c for c in fit.spec.components if c.form == "constant"]
         self.components = [c for c in fit.spec.components if c.form != "constant"]
@@ -145,28 +167,31 @@ class Tables:
                 )
         read = {self.readers[place].name for c in self.components for place in c.columns}
         levels = {r.name for r in self.readers if isinstance(r, LevelColumn)}
-        for column, points in self.knots.items():
+        timed = {r.name for r in self.readers if isinstance(r, NumericColumn) and r.time}
+        each = (("knots", self.knots.items()), ("bins", self.bins.items()))
+        for option, column, points in ((o, *one) for o, given in each for one in given):
             if column not in read or column in levels:
-                raise ValueError(f"knots: no term reads column {column!r} as numbers.")
-            given = np.asarray(points)
-            if given.dtype.kind not in "iuf":
-                raise ValueError(f"knots: those of {column!r} must be numbers; got {points!r}.")
-            if given.ndim != 1 or len(given) < 2 or not np.all(np.diff(given) > 0.0):
-                raise ValueError(f"knots: those of {column!r} must be two or more, and increase.")
+                raise ValueError(f"{option}: no term reads column {column!r} as numbers.")
+            increasing(option, column, points, option == "bins" and column not in timed)
+        if both := [c for c in self.bins if c in self.knots]:
+            raise ValueError(f"bins: {both[0]!r} has knots already; give one of the two.")
 
     def values(self, component: Component) -> Values:
         """The component in the response's unit, by-variable at one, as a function of axes."""
-        fit = self.fit
-        factor, _ = fit.units
-        constant = fit.constant_of(component)
 
         def values(points: Sequence[AnyNDArray]) -> AnyNDArray:
             rows = np.array(list(itertools.product(*points)))
-            X = component.full(rows.reshape(len(rows), len(points)), fit.spec.encoder.width)
-            means = factor * fit.component_means(X, [component.name])[0][:, 0] + constant
-            return means.reshape(*map(len, points), -1)
+            rows = rows.reshape(len(rows), len(points))
+            return self._at(component, rows).reshape(*map(len, points), -1)
 
         return values
+
+    def _at(self, component: Component, points: AnyNDArray) -> AnyNDArray:
+        """The same at points [n, d], [n, L]."""
+        fit = self.fit
+        X = component.full(points, fit.spec.encoder.width)
+        means = fit.component_means(X, [component.name])[0][:, 0]
+        return np.asarray(fit.units[0] * means + fit.constant_of(component))
 
     def _ranges(self) -> dict[str, float]:
         """By how much each component varies over the data; little counts as a hundredth of most."""
@@ -185,7 +210,9 @@ class Tables:
         free = [
             i
             for i, axis in enumerate(axes)
-            if axis.levels is None and axis.column not in self.knots and component.form != "line"
+            if axis.levels is None
+            and axis.column not in {**self.knots, **self.bins}
+            and component.form != "line"
         ]
         values = self.values(component)
         tolerance = self.error * self.ranges[component.name]
@@ -396,45 +423,128 @@ class Tables:
                 what = "a finite number" if levels is None else f"one of the levels {list(levels)}"
                 raise ValueError(f"base: {column!r} must be {what}; got {value!r}.")
         fun = np.exp if link != "identity" else None
-        frames = {c.name: self._frame(c, base, level) for c in self.components}
+        frames = {c.name: self._frame(c, base, level, fun) for c in self.components}
         return {name: transformed(frame, fun) for name, frame in frames.items()}
 
     def _frame(
-        self, component: Component, base: Mapping[Column, Any], level: float
+        self, component: Component, base: Mapping[Column, Any], level: float, fun: Any
     ) -> pd.DataFrame:
         axes = self.axes[component.name]
         points = [self._shown(a, m) for a, m in zip(axes, component.margins)]
         rows = np.array(list(itertools.product(*points)))
-        columns = {a.column: a.reader.shown(rows[:, i]) for i, a in enumerate(axes)}
+        columns = {a.column: self._labels(a, rows[:, i]) for i, a in enumerate(axes)}
         own = {c: base[c] for c in columns if len(axes) == 1 and c in base}
-        table = effect(self.fit, component.name, columns, level, reference=own or None)
-        estimate, se = table.estimate, table.se
+        place = self._places(component, points) if self.fit.data.available else np.zeros(0, int)
+        if any(c in self.bins for c in columns):
+            estimate, se, error = self._averages(component, rows, place, own)
+            names = predictors(self.fit, component)[1]
+            more = {"error": error if fun is None else fun(error)}
+        else:
+            table = effect(self.fit, component.name, columns, level, reference=own or None)
+            estimate, se, names, more = table.estimate, table.se, table.predictors, {}
         half = float(norm.ppf(0.5 + 0.5 * level)) * se
         parts = {"estimate": estimate, "se": se, "lower": estimate - half, "upper": estimate + half}
-        if self.fit.data.available:
-            parts["rows"] = np.tile(self._rows(component, points)[:, None], len(table.predictors))
-        return stacked_frame(columns, parts, "predictor", table.predictors)
+        if len(place):
+            counts = np.bincount(place[place >= 0], minlength=len(rows))
+            counts = np.round(counts * (self.fit.number / len(self.fit.X))).astype(np.int64)
+            more["rows"] = np.tile(counts[:, None], len(names))
+        return stacked_frame(columns, parts | more, "predictor", names)
 
     def _shown(self, axis: Axis, margin: Margin) -> AnyNDArray:
-        """Points of an axis within the data."""
+        """Points of an axis within the data; of bins their places."""
         if axis.levels is not None:
             return axis.points[: len(axis.levels)]
+        if (breaks := self.bins.get(axis.column)) is not None:
+            return np.arange(len(breaks) - 1.0)
         if axis.period is not None or axis.column in self.knots:
             return axis.points
         low, high = margin.ends
         return axis.points[(axis.points >= low) & (axis.points <= high)]
 
-    def _rows(self, component: Component, points: Sequence[AnyNDArray]) -> AnyNDArray:
-        """Rows of the data whose nearest point of a table each is."""
-        X = self.fit.X[component.acting(self.fit.X)]
-        place = np.zeros(len(X), dtype=np.int64)
-        for margin, knots in zip(component.margins, points):
-            x = X[:, margin.column]
-            if margin.period is not None:
-                x = knots[0] + np.mod(x - knots[0], margin.period)
-            place = place * len(knots) + np.searchsorted(0.5 * (knots[1:] + knots[:-1]), x)
-        counts = np.bincount(place, minlength=int(np.prod([len(k) for k in points])))
-        return np.round(counts * (self.fit.number / len(self.fit.X))).astype(np.int64)
+    def _labels(self, axis: Axis, values: AnyNDArray) -> Any:
+        if (breaks := self.bins.get(axis.column)) is None:
+            return axis.reader.shown(values)
+        ends = axis.reader.shown(breaks)
+        return pd.IntervalIndex.from_breaks(ends, closed="left")[values.astype(int)]
+
+    def _places(self, component: Component, points: Sequence[AnyNDArray]) -> AnyNDArray:
+        """The point of a table that is nearest to each row of X, or whose bin it is in; or -1."""
+        X = self.fit.X
+        place, acting = np.zeros(len(X), dtype=np.int64), np.zeros(len(X), dtype=bool)
+        acting[component.acting(X)] = True
+        for axis, margin, knots in zip(self.axes[component.name], component.margins, points):
+            own = self._along(axis, margin, knots, X[:, margin.column])
+            place, acting = place * len(knots) + own, acting & (own >= 0)
+        return np.where(acting, place, -1)
+
+    def _along(self, axis: Axis, margin: Margin, points: AnyNDArray, x: AnyNDArray) -> AnyNDArray:
+        """The same of one axis: places of values, -1 of those in no bin."""
+        bins = self.bins.get(axis.column)
+        ends = points if bins is None else bins
+        if margin.period is not None:
+            low = ends[0] if np.isfinite(ends[0]) else margin.ends[0]
+            x = low + np.mod(x - low, margin.period)
+        if bins is None:
+            return np.searchsorted(0.5 * (points[1:] + points[:-1]), x)
+        return np.where(x < ends[-1], np.searchsorted(ends, x, side="right") - 1, -1)
+
+    def _averages(
+        self,
+        component: Component,
+        rows: AnyNDArray,
+        place: AnyNDArray,
+        base: Mapping[Column, Any],
+    ) -> tuple[AnyNDArray, ...]:
+        """Averages over the rows in bins, their standard errors, and the most rows are off by."""
+        fit, entered = self.fit, predictors(self.fit, component)[0]
+        axes, each = self.axes[component.name], min(50, 2 + _AVERAGED // len(rows))
+        known = [i for i, axis in enumerate(axes) if axis.column not in self.bins]
+        means, errors, points = [], [], []
+        every = counted_by(fit, component) if len(place) else place
+        for k, row in enumerate(rows):
+            counted = np.flatnonzero((place == k) & (every > 0.0))
+            if len(counted):
+                at, weights = component.points(fit.X[counted]), every[counted]
+                at[:, known] = row[known]
+            else:
+                at = self._between(component, row)
+                weights = np.ones(len(at))
+            at, which = np.unique(at, axis=0, return_inverse=True)
+            weights = np.bincount(which.ravel(), weights)
+            values = self._at(component, at)[:, entered]
+            means.append(weights @ values / weights.sum())
+            errors.append(np.abs(values - means[-1]).max(axis=0))
+            shares = np.cumsum(weights) / weights.sum()
+            points.append(at[np.searchsorted(shares, (np.arange(each) + 0.5) / each)])
+        A, variances = np.eye(len(rows)), []
+        for column, value in base.items():
+            x = axes[0].reader.encode(Table({column: pd.Series([value])}))
+            (k,) = self._along(axes[0], component.margins[0], rows[:, 0], x)
+            if k < 0:
+                raise ValueError(f"base: {value!r} is in none of the bins of {column!r}.")
+            A[:, k] -= 1.0
+        together = len(rows) if base else max(1, _AVERAGED // each)
+        for some in np.array_split(range(len(rows)), -(-len(rows) // together)):
+            X = component.full(np.concatenate([points[k] for k in some]), fit.spec.encoder.width)
+            covariance = joint_moments(fit, [(component.name, X)])[1][entered]
+            covariance = covariance.reshape(-1, *(len(some), each) * 2).mean(axis=(2, 4))
+            own = A[np.ix_(some, some)]
+            variances.append(np.einsum("ij,ljk,ik->il", own, covariance, own))
+        se = np.sqrt(np.maximum(np.concatenate(variances), 0.0))
+        return A @ np.stack(means), se, np.stack(errors)
+
+    def _between(self, component: Component, row: AnyNDArray) -> AnyNDArray:
+        """Points in bins without data, evenly; open ones go no farther than the data."""
+        sides = []
+        for axis, margin, place in zip(self.axes[component.name], component.margins, row):
+            if (bins := self.bins.get(axis.column)) is None:
+                sides.append([place])
+                continue
+            low, high = bins[int(place)], bins[int(place) + 1]
+            low = low if np.isfinite(low) else min(margin.ends[0], high)
+            high = high if np.isfinite(high) else max(margin.ends[1], low)
+            sides.append(np.linspace(low, high, _START))
+        return np.array(list(itertools.product(*sides)))
 
     # --- as files hold them ----------------------------------------------------------------------
 
@@ -460,6 +570,7 @@ class Tables:
             "format": scorer.FORMAT,
             "version": scorer.VERSION,
             "gpflow_gam": __version__,
+            "fit": self._about(),
             "family": spec.family.name,
             "response": spec.response,
             "predictors": list(spec.predictor_names),
@@ -474,6 +585,17 @@ class Tables:
             "error": self.error,
             "rank": 0 if roots is None else roots.rank,
             "terms": terms,
+        }
+
+    def _about(self) -> dict[str, Any]:
+        """What the fit was, for those who read a file later."""
+        deviance, least = self.fit.deviance() or (0.0, 0.0)
+        return {
+            "rows": int(self.fit.number),
+            "terms": repr(self.fit.spec.terms),
+            "converged": self.fit.result.converged,
+            "deviance_explained": 1.0 - deviance / least if least > 0.0 else None,
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
 
     def checked(self, model: Mapping[str, Any]) -> dict[str, float]:

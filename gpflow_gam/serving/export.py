@@ -238,7 +238,8 @@ def export(
     :param error: of tables, the greatest error of straight lines between knots, as a share of the
         range of each effect over the data.
     :param knots: of columns whose tables have their knots there.
-    :param table: of SQL, the table whose rows are scored.
+    :param table: of SQL, the table whose rows are scored, as ``"main.policies"`` of a schema; a
+        name that begins with a double quote is taken as it is.
     :param overwrite: whether what is there may be replaced by its like.
     :raises FileExistsError: there is something that may not be replaced.
     :raises ImportError: the package that writes the format is not installed.
@@ -336,8 +337,7 @@ def _signatures(
         with tf.control_dependencies([tf.debugging.Assert(rows <= most, [many, rows])]):
             return draw([tf.identity(x) for x in X], num_samples, seed)
 
-    kinds = {"num_samples": tf.int32, "seed": tf.int64}
-    draws = [tf.TensorSpec([], dtype, name=name) for name, dtype in kinds.items()]
+    draws = [tf.TensorSpec([], tf.int32, "num_samples"), tf.TensorSpec([], tf.int64, "seed")]
     traced = functools.partial(source.traced, inputs=source.inputs, rows=lambda: Rows(invalid))
     return {
         SIGNATURE: (first := traced(predict)),

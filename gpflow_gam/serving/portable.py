@@ -72,7 +72,7 @@ def plain_function(function: Any, dtype: tf.DType) -> Any:
     """A function by constants and operations that other formats have, its doubles of a type."""
     # Other formats lack some of TensorFlow's operations, ONNX Runtime has some in single precision
     # only, and none factorises matrices. Tables of the process are none of its: TensorFlow warns.
-    function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
+    function.graph.clear_collection("table_initializer")
     frozen = convert_variables_to_constants_v2(function, aggressive_inlining=True)
     operations = _of_inputs(frozen)
     numbers, shapes = _numbers(frozen, operations)
@@ -307,6 +307,7 @@ def onnx_bytes(function: Any, inputs: Sequence[Input], description: str) -> byte
     signature = function.structured_input_signature[1]
     specs = [tf.TensorSpec(s.shape, s.dtype, name=name) for name, s in signature.items()]
     positional = tf.function(lambda *v: function(**dict(zip(signature, v))), autograph=False)
+    positional.get_concrete_function(*specs).graph.clear_collection("table_initializer")
     with _ONE_AT_A_TIME:  # tf2onnx's names are the process's
         model, _ = tf2onnx.convert.from_function(
             positional, specs, opset=OPSET, custom_op_handlers=_IN_DOUBLE

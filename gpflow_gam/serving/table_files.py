@@ -251,7 +251,7 @@ class _SQL(_Formulas):
 def _sql(model: Model, table: str) -> str:
     """One SELECT, in the words that DuckDB, SQLite and PostgreSQL share."""
     formulas, tables, joins, parts = _SQL(model), [], [], []
-    own = "of_gam_" if table.lower().startswith("gam_") else "gam_"  # no table of ours is ``table``
+    own = "of_gam_" if re.match('"?gam_', table, re.I) else "gam_"  # no table of ours is ``table``
     for t, term in enumerate(formulas.terms):
         title = " ".join(term["name"].split())  # a comment is one line
         pieces = _pieces(model, term["axes"], term["values"])
@@ -265,7 +265,8 @@ def _sql(model: Model, table: str) -> str:
     # ours are first: of columns of one name, such as of a table that was scored before, databases
     # take the first, and PostgreSQL says that there are two
     select = ",\n        ".join([*totals, "d.*"])
-    source = "\n    ".join([f"{_quoted(table)} AS d", *joins])
+    named = table if table[:1] == '"' else ".".join(map(_quoted, table.split(".")))
+    source = "\n    ".join([f"{named} AS d", *joins])
     fs, join = [f"{own}scored.{_quoted(n)}" for n in names], ""
     responses = formulas.responses(fs)
     if responses is None:  # a table, beyond which the response stays what it is at its ends
@@ -342,9 +343,6 @@ def _values(name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
     cells[0] = [cast(c) if isinstance(v, float) else c for c, v in zip(cells[0], rows[0])]
     lines = ",\n    ".join(f"({', '.join(row)})" for row in cells)
     return f"{name} ({', '.join(header)}) AS (VALUES\n    {lines})"
-
-
-# --- Excel ---------------------------------------------------------------------------------------
 
 
 def _literal(value: Any) -> str:
