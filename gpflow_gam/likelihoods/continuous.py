@@ -814,6 +814,11 @@ class Cox(QuadratureLikelihood):
         spent = tf.concat([tf.minimum(spent[..., :-1], (upper - lower)[:-1]), spent[..., -1:]], -1)
         return tf.gather(level, place), tf.linalg.matvec(spent, tf.exp(level))
 
+    def at_risk(self, Y: AnyNDArray) -> AnyNDArray:
+        """The baseline hazard over the time at risk of each row, [N, J]."""
+        edges, level = self.edges.numpy(), self.log_baseline().numpy()
+        return (_spent(Y[:, 0], edges) - _spent(entry(Y), edges)) * np.exp(level)
+
     def _log_density(self, f: tf.Tensor, ratio: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         """With ratio = exp(f), or with the means of it and of f."""
         level, total = self.hazards(Y[..., 0])
@@ -847,8 +852,7 @@ class Cox(QuadratureLikelihood):
         edges, level = self.edges.numpy(), self.log_baseline().numpy()
         time, event, mean = Y[:, 0], Y[:, 2], rows.mean[:, 0]
         place = np.searchsorted(edges[1:-1], time, side="left")
-        spent = _spent(time, edges) - _spent(entry(Y), edges)
-        spent *= np.exp(level)  # H0, by intervals
+        spent = self.at_risk(Y)
         risk, ratio = spent.sum(axis=1), np.exp(mean + 0.5 * rows.var[:, 0])
         rate = risk * ratio
         terms = Terms(event * (level[place] + mean) - rate, event - rate, rate)

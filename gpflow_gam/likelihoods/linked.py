@@ -8,11 +8,12 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter, TensorType
-from gpflow.likelihoods import ScalarLikelihood
+from gpflow.likelihoods import Exponential, Likelihood, Poisson, ScalarLikelihood
 
 from ..errors import check_positive
 from .base import NODES, GaussHermite, GaussHermitePlane, checked_link, fixed_unit
-from .continuous import Heteroskedastic, MeanGamma, StudentT, Tweedie
+from .continuous import Cox, Heteroskedastic, MeanGamma, StudentT, Tweedie
+from .discrete import NegativeBinomial
 
 MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
 POWERS = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}
@@ -29,6 +30,11 @@ _FENCE = 3.0
 """Ranges between quartiles beyond which a response is an outlier (Tukey 1977, section 2C)."""
 _OF_MEAN = (gpflow.likelihoods.Gaussian, Heteroskedastic, StudentT)
 """Likelihoods whose own predictor is the mean, and not its logarithm."""
+
+
+_OF_LOG_MEAN = (Exponential, MeanGamma, NegativeBinomial, Poisson)
+_AS_EXPECTED = 0.1
+"""Observations beside each row's where a fit starts, which are as the constant expects them."""
 
 
 class MeanLink(ScalarLikelihood):
@@ -182,6 +188,29 @@ class MeanLink(ScalarLikelihood):
 
     def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
         return self.base.conditional_variance(X, self._base_predictors(F))
+
+
+def first_predictors(
+    likelihood: Likelihood, Y: AnyNDArray, known: AnyNDArray, constant: AnyNDArray
+) -> tuple[AnyNDArray, AnyNDArray] | None:
+    """Predictors and their variances [N, L] where a fit to Y starts; None for the constant's."""
+    # GLMs start where each row's mean is its response (McCullagh & Nelder 1989, section 2.5): from
+    # a constant, rows of large responses send the predictor far off
+    if isinstance(likelihood, MeanLink):
+        return likelihood.first_predictors(Y, constant)
+    rest, expected = _AS_EXPECTED, np.exp(known)
+    if isinstance(likelihood, Cox):  # events are counts, the hazard over time at risk their means
+        Y, expected = Y[:, 2:], expected * likelihood.at_risk(Y).sum(axis=1, keepdims=True)
+    elif not isinstance(likelihood, _OF_LOG_MEAN) or likelihood.invlink is not tf.exp:
+        return None
+    elif isinstance(likelihood, (Exponential, MeanGamma)):
+        rest = rest * expected
+    if len(constant) > 1:
+        return None
+    F = known + np.log((Y + rest) / (expected + rest))
+    # where residuals are nothing, scatter would seem to be: half of it is the predictor's
+    variance = likelihood.conditional_variance(np.zeros_like(F), F).numpy() / np.exp(2.0 * F)
+    return F, np.minimum(0.5 * variance, 1.0)
 
 
 def predictor_of(link: str, mean: float) -> float:

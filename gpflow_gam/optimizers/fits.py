@@ -445,8 +445,7 @@ def _fit_sites(
     rounds.set(optimum)
     if converged and len(rounds.family) and rows.number <= MANY_ROWS:
         # a likelihood may be stuck with all data as noise
-        there = rounds.rows.sweep_at(rounds.likelihood, constant, np.zeros_like(constant))
-        short = rounds.worth(there) - now.elbo
+        short = rounds.worth(constant, np.zeros_like(constant)) - now.elbo
         if short > 0.0:
             converged = False
             message = (

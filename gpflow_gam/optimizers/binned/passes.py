@@ -509,6 +509,15 @@ class Rows:
         mean, var = np.broadcast_to(mean, shape), np.broadcast_to(var, shape)
         return self._swept(likelihood, ((at, mean[at], var[at]) for at in self.blocks()), False)
 
+    def expected(self, likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> float:
+        """E[log p(y)] of all rows at a predictor of moments [L], without m(x)."""
+        total = 0.0
+        for at in self.blocks():
+            shape = at.stop - at.start, self.num_outputs
+            moments = np.broadcast_to(mean, shape), np.broadcast_to(var, shape)
+            total += self.sites(likelihood, at, *moments)[0].total
+        return float(self.communicator.total([total])[0])
+
     def _swept(
         self,
         likelihood: Likelihood,

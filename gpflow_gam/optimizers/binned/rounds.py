@@ -21,6 +21,7 @@ from ...errors import NotPositiveDefinite
 from ...kernels.correlation import Values, lookup, parameters_of
 from ...likelihoods import MeanLink, Quasi
 from ...likelihoods.base import unwrapped
+from ...likelihoods.linked import first_predictors
 from ..minimizers import (
     Loss,
     StopFit,
@@ -268,27 +269,28 @@ class Rounds:
         """The state at sites of a constant predictor [L], or the likelihood's own guesses."""
         base = unwrapped(self.likelihood)
         base = base.base if isinstance(base, Quasi) else base
-        if isinstance(base, MeanLink):
-            mean, var = base.first_predictors(np.asarray(self.rows.Y), constant)
-            return FitState(self.start_at(mean - self.rows.mean, var))
+        known = self.rows.mean[:]
+        first = first_predictors(base, self.rows.Y[:], known, constant)
+        if first is not None:
+            point = self.start_at(first[0] - known, first[1])
+            sure = isinstance(base, MeanLink)  # whose constant may be a singular point
+            return FitState(point, -np.inf if sure else self.worth(constant, 0.0 * constant))
         # a variance that is small relative to the smallest prior variance
         values = self.values(self.hyperparameters.get())
         sizes = [float(np.max(c.table.matrices(values)[2])) for c in self.rows.components]
-        spread = 5e-3 * min(size for size in sizes if size > 0.0)
-        sweep = self.rows.sweep_at(self.likelihood, constant, np.full(len(constant), spread))
-        return FitState(self._beginning(sweep), self.worth(sweep))
+        spread = np.full(len(constant), 5e-3 * min(size for size in sizes if size > 0.0))
+        return FitState(self.start_at(constant, spread), self.worth(constant, spread))
 
     def start_at(self, mean: AnyNDArray, var: AnyNDArray) -> Point:
         """The point at the sites of marginals [n, L] or [L], m(x) left out."""
-        return self._beginning(self.rows.sweep_at(self.likelihood, mean, var))
+        data = self.rows.sweep_at(self.likelihood, mean, var).data
+        return Point(data, self.hyperparameters.get(), self.family.get())
 
-    def _beginning(self, sweep: Sweep) -> Point:
-        return Point(sweep.data, self.hyperparameters.get(), self.family.get())
-
-    def worth(self, constant: Sweep) -> float:
-        """The ELBO that components have to reach beside the pass at a constant predictor."""
+    def worth(self, mean: AnyNDArray, var: AnyNDArray) -> float:
+        """The ELBO that components have to reach beside a constant predictor of moments [L]."""
+        expected = self.rows.expected(self.likelihood, mean, var)
         prior = self.log_prior(self.hyperparameters.get(), self.family.get())
-        return constant.expected + prior - _PRICE * (1 + len(self.rows.components))
+        return expected + prior - _PRICE * (1 + len(self.rows.components))
 
     def run(
         self,
