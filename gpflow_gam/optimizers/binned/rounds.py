@@ -50,6 +50,7 @@ from .passes import Rows, Sweep
 _MAX_ROUNDS = 100
 _MAX_HALVINGS = 20
 _ROUGH = 10.0  # tolerance of a search whose result is the start of another
+_SLOWEST = 0.9  # largest share of the way to their fixed point that rounds leave if they get there
 _SMALL_SHARE = 1e-3  # gain, relative to the tolerance, that a Newton step may promise at the end
 _STALE_SHARE = 0.03  # tolerance of a search relative to the gain of the last round
 _OFF = 0.5  # nats between sums at nodes and at bins: too few to prefer hyperparameters
@@ -190,7 +191,7 @@ class Evaluation:
 
 def _slack(now: Evaluation) -> float:
     """Nats by which rounding may let the ELBO fall."""
-    return 1e-10 * abs(now.elbo)
+    return min(1e-10 * abs(now.elbo), 1e-5)
 
 
 class Rounds:
@@ -341,7 +342,8 @@ class Rounds:
                     at = dataclasses.replace(at, point=other.point, gain=gain, mixing=Mixing())
                     continue
                 mixing = Mixing() if away is None else at.mixing.after(target, away)
-                new, share = self._mixed(now, mixing, at.signed), 1.0
+                least = now.elbo + _SMALL_SHARE * tolerance
+                new, share = self._mixed(mixing, at.signed, least), 1.0
                 if new is None:
                     mixing = Mixing() if away is None else Mixing().after(target, away)
                     new, share = self._step(now, target, learns, at.signed)
@@ -375,12 +377,17 @@ class Rounds:
         self, now: Evaluation, at: FitState, tolerance: float, away: AnyNDArray | None
     ) -> bool:
         """True if the last round gained little, and next to nothing is left to gain."""
-        small = _SMALL_SHARE * tolerance
-        known = small <= at.gain < tolerance and not self._foresees(now)
-        if not known or away is None:
+        if at.gain >= tolerance or self._foresees(now) or away is None:
             return at.gain < tolerance
+        # what is left of rounds that each leave a share of the way is a geometric series
+        size, small, share = float(np.linalg.norm(away)), _SMALL_SHARE * tolerance, 0.0
+        if at.mixing.residuals:
+            share = size / max(float(np.linalg.norm(at.mixing.residuals[-1])), 1e-300)
+            share = float(self.rows.communicator.agreed(min(share, _SLOWEST)))
+        if at.gain < small and share == _SLOWEST:
+            return True  # where negative weights are left out, the way may not lead uphill
         u, data = now.point.u, now.sweep.data
-        left = 0.5 * float(away @ away)
+        left = 0.5 * size**2 / (1.0 - share)
         hessian = self._known_hessian(data, u)
         if len(u) and hessian is not None:
             left += promised(self.loss(data)(u)[1], hessian)
@@ -402,8 +409,8 @@ class Rounds:
             way.append(np.ravel(lapack.dtrtrs(root, half.T, lower=1)[0]) / np.sqrt(2.0))
         return np.concatenate(way)
 
-    def _mixed(self, now: Evaluation, mixing: Mixing, signed: bool) -> Evaluation | None:
-        """The mixture of the last targets; None if there are none, or the ELBO falls there."""
+    def _mixed(self, mixing: Mixing, signed: bool, least: float) -> Evaluation | None:
+        """The mixture of the last targets; None if there are none, or the ELBO is less there."""
         if len(mixing.targets) < 2:
             return None
         weights = self.rows.communicator.agreed(mixing.weights())
@@ -411,7 +418,7 @@ class Rounds:
             new = self.evaluate(mixing.target(weights), signed)
         except NotPositiveDefinite:
             return None
-        return new if new.elbo >= now.elbo - _slack(now) else None
+        return new if new.elbo >= least else None
 
     def _family_curvature(self, now: Evaluation) -> AnyNDArray:
         """Minus second derivatives in the likelihood's parameters, [K, K]."""
@@ -514,6 +521,11 @@ class Rounds:
         values, vectors = np.linalg.eigh(self._family_curvature(now))
         # uphill by the same length if the sum is convex
         scale = np.maximum(np.abs(values), 1e-8 * max(np.max(np.abs(values)), 1e-300))
+        along = np.abs(vectors.T @ slope)
+        if len(phi) > 1 and np.any(along > LONGEST * scale):
+            # a direction of which nothing is known would shorten the step in all others
+            reach = np.max(np.abs(vectors) / self.family.longest(phi)[:, None], axis=0)
+            scale = np.maximum(scale, along * reach)
         alone = (vectors * scale) @ vectors.T
         try:
             response = self.evidence.response(sweep.data, self.values(now.point.u), sweep.across)
