@@ -237,7 +237,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
 
         def compute() -> float:
             try:
-                bound = action_bound(self.problem(), *self._actions().noisy())
+                bound, _ = action_bound(self.problem(), *self._actions().noisy())
                 result = float(bound) + float(self.log_prior_density())
             except tf.errors.InvalidArgumentError:  # beyond rounding: see action_bound
                 result = -np.inf
@@ -286,7 +286,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         :return: a scalar, [].
         :raises ValueError: the model is not fitted.
         """
-        bound = action_bound(self.problem(), *self._actions().noisy())
+        bound, _ = action_bound(self.problem(), *self._actions().noisy())
         return tf.cast(bound, self.data[0].dtype)
 
     # --- prediction ----------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class LaplaceProblem:
 
     def curvature(self, g: tf.Tensor) -> Curvature:
         """The log-likelihood to second order in the latent functions. Shapes: g [Q, N]."""
-        return checked_curvature(self._expansion(self.predictor(g)), self.likelihood)
+        return checked_curvature(self.expansion(self.predictor(g)), self.likelihood)
 
     @functools.cached_property
     def diag(self) -> tf.Tensor:
@@ -78,8 +78,8 @@ class LaplaceProblem:
         result = self.likelihood.log_prob(self.X, tf.cast(F, self.X.dtype), self.Y)
         return tf.cast(result, F.dtype)
 
-    def _expansion(self, F: tf.Tensor) -> Curvature:
-        """At m + g [N, Q]."""
+    def expansion(self, F: tf.Tensor) -> Curvature:
+        """The log-likelihood to second order at m + g [N, Q], unchecked."""
         result: Curvature = curvature(self.likelihood, self.X, tf.cast(F, self.X.dtype), self.Y)
         return result.cast(F.dtype)
 

@@ -106,7 +106,7 @@ class ExpectedProblem(LaplaceProblem):
             total += tf.linalg.matvec(tf.reshape(result, away.shape[:2]), weights, transpose_a=True)
         return total
 
-    def _expansion(self, F: tf.Tensor) -> Curvature:
+    def expansion(self, F: tf.Tensor) -> Curvature:
         sums: tuple[tf.Tensor, ...] = ()
         for weights, away, X, Y in self._parts():
             at = tf.cast(tf.reshape(F + away, [-1, F.shape[1]]), X.dtype)

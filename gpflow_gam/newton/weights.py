@@ -262,26 +262,30 @@ def combined(U: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tuple[tf.T
     return tf.tensordot(U, actions, [[0], [0]]), tf.linalg.matvec(U, targets, transpose_a=True)
 
 
-def action_bound(problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """``sum_n E_q[log p(y_n | f_n)] - KL``, for q(g) = N(K S w, K - K S G^-1 S'K)."""
+def action_bound(
+    problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor, excess: tf.Tensor | float = 0.0
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """``sum_n E_q[log p(y_n | f_n)] - KL``, q(g) = N(K S w, K - K S G^-1 S'K); m + K S w [N, Q]."""
     # Of S [R, Q, N] with S'W^+S = I and targets S'yhat [R]: G = I + S'KS, w = G^-1 S'(yhat - m) and
     # KL = 1/2 [w'S'KS w + log|G| - tr(G^-1 S'KS)] (Wenger et al. 2024; also for W^+ a
     # pseudo-inverse of blocks, as q depends on it through S'W^+S only: its precision is
-    # K^-1 + S (S'W^+S)^-1 S').
+    # K^-1 + S (S'W^+S)^-1 S'). Excess [R, R]: of S'W^+S over I, to first order.
     operator, X, Y = problem.operator, problem.X, problem.Y
     T = operator.product(tf.transpose(S, [1, 2, 0]))  # [Q, N, R]
     Q = S.shape[1]
     flat = [-1, Q * S.shape[2]]  # R may be known when it runs only
     H = tf.matmul(tf.reshape(S, flat), tf.reshape(tf.transpose(T, [2, 0, 1]), flat), False, True)
     H = 0.5 * (H + tf.transpose(H))
+    one = tf.eye(tf.shape(H)[0], dtype=H.dtype)
     root = tf.debugging.check_numerics(
-        tf.linalg.cholesky(H + tf.eye(tf.shape(H)[0], dtype=H.dtype)),
+        tf.linalg.cholesky(H + one + excess),
         "G = I + S'KS is not positive definite: the kernel's parameters overflowed, or its matrix "
         "is not positive semi-definite",
     )
     w = tf.linalg.cholesky_solve(root, (targets - seen(S, problem.mean))[:, None])[:, 0]
     inner = tf.linalg.cholesky_solve(root, H)
     log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)))
+    log_det -= tf.linalg.trace(one * excess)
     kl = 0.5 * (tf.tensordot(w, tf.linalg.matvec(H, w), 1) + log_det - tf.linalg.trace(inner))
 
     mean = problem.predictor(tf.linalg.matvec(T, w))
@@ -295,9 +299,30 @@ def action_bound(problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor) -> t
     else:
         # quadrature takes its root, which has no slope at zero
         least = 1e-12 * tf.reduce_mean(prior, axis=1) + np.finfo(X.dtype.as_numpy_dtype).tiny
-        mean, var = (tf.cast(t, X.dtype) for t in (mean, tf.maximum(cov, least)))
-        expected = problem.likelihood.variational_expectations(X, mean, var, Y)
-    return tf.reduce_sum(tf.cast(expected, operator.dtype)) - kl
+        m, var = (tf.cast(t, X.dtype) for t in (mean, tf.maximum(cov, least)))
+        expected = problem.likelihood.variational_expectations(X, m, var, Y)
+    return tf.reduce_sum(tf.cast(expected, operator.dtype)) - kl, mean
+
+
+def slope_of_sites(problem: LaplaceProblem, S: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """The bound's slope [N, Q] in the latent functions, q's mean, at which W and yhat are taken."""
+    excess = tf.zeros([S.shape[0], S.shape[0]], S.dtype)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch([excess, targets])
+        bound, mean = action_bound(problem, S, targets, excess)
+    to_noise, to_targets = tape.gradient(bound, [excess, targets])
+    S, along = tf.transpose(S, [1, 2, 0]), tf.tensordot(to_targets, S, 1)
+    weights = tf.tensordot(S, to_noise, 1)
+
+    def through(F: tf.Tensor) -> tf.Tensor:
+        here = problem.expansion(F)
+        noise = tf.reduce_sum(weights * here.precision.solve(S), axis=[0, 2])
+        return noise + tf.reduce_sum(along * here.observed(tf.transpose(F)), axis=0)
+
+    h = float(np.finfo(problem.X.dtype.as_numpy_dtype).eps) ** (1.0 / 3.0)
+    steps = h * tf.eye(S.shape[0], dtype=S.dtype)
+    slope = tf.stack([through(mean + e) - through(mean - e) for e in steps], axis=1) / (2.0 * h)
+    return tf.where(tf.math.is_finite(slope), slope, 0.0)
 
 
 def _joint_expectations(

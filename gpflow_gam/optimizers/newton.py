@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.posteriors import PrecomputeCacheType
 
 from ..models import IterNCGP
 from ..models.iterncgp import Snapshot
 from ..newton.problem import ActionPosteriorState, Diverged, Run, StepReport
-from ..newton.weights import ActionWeights, action_bound, noisy_actions
+from ..newton.solvers import Variational
+from ..newton.weights import ActionWeights, action_bound, noisy_actions, slope_of_sites
 from ..posteriors import ActionPosterior
 from .minimizers import LBFGS, FitResult, Settling, StopFit, Tracker
 
@@ -33,8 +33,7 @@ def fit_newton(
     # before if its bound is higher, and takes one step at least. After an error the model is what
     # it was.
     with tracker, _restore_on_error(model) as before:
-        limit = math.inf if max_sweeps is None else max_sweeps
-        newton = _Newton(model, tracker, limit)
+        newton = _Newton(model, tracker, math.inf if max_sweeps is None else max_sweeps)
         bound = model.objective() if model.goes_on else -math.inf
         elbo = math.nan
         if model.unfinished is not None and not model.unfinished.shown.is_present:
@@ -56,7 +55,8 @@ def fit_newton(
         compared = (same or not converged) and bound > -math.inf
         if compared and model.objective() < bound - rounding:
             before.put_back()
-            message, elbo = message + _KEPT, bound if hyperparameters else elbo
+            message += "; the posterior of before this call is kept, as its bound is higher"
+            elbo = bound if hyperparameters else elbo
         if model.unfinished is not None and hyperparameters:
             model.unfinished.reached, model.unfinished.shown = reached, _Place(model)
         costs = {"sweeps": newton.sweeps, "steps": newton.steps}
@@ -152,10 +152,9 @@ class _Newton:
             raise StopFit(f"budget of {self.max_sweeps:g} sweeps used up")
 
     def _record(self, run: Run, report: StepReport) -> None:
-        row = {k: getattr(report, k) for k in report.__dataclass_fields__}
-        row.update(sweeps=self.sweeps, seconds=self.tracker.seconds, round=self.round)
+        here = {"sweeps": self.sweeps, "seconds": self.tracker.seconds, "round": self.round}
         shown = f"log posterior {report.log_posterior:.4f}, residual {report.residual:.2e}"
-        self.steps.append(row)
+        self.steps.append(vars(report) | here)
         self.running = run
         try:
             look = functools.partial(self._look, len(self.steps))
@@ -175,28 +174,23 @@ class _Newton:
         counted = operator.sweeps
         weights = ActionWeights.of_fit(run.finish(cheap=True))
         operator.sweeps = counted  # looking is no part of the budget
-        return ActionPosterior(
-            self.model.latents,
-            self.model.data[0],
-            lambda: (weights.v, weights.E, weights.E0),
-            self.model.mean_function,
-            precompute_cache=PrecomputeCacheType.TENSOR,
-        )
-
-
-_KEPT = "; the posterior of before this call is kept, as its bound is higher"
-
-
-_TURNS = 4  # of the step of a round that loses
+        model = self.model
+        prior_and_q = model.latents, model.data[0], lambda: weights[:3], model.mean_function
+        return ActionPosterior(*prior_and_q, precompute_cache="tensor")
 
 
 class _FixedActionsBound:
     """The objective of hyperparameters, at actions that are variables: it is compiled once."""
 
-    def __init__(self, model: IterNCGP) -> None:
+    # Its slope, where actions are held, is that of the bound found anew: the mode moves as the mean
+    # of q does, by a Newton step, and W and the pseudo-observations with it (third derivatives, as
+    # in Rasmussen & Williams 2006, section 5.5.1). The nearest Gaussian's bound has no such slope.
+    def __init__(self, model: IterNCGP, variables: list[tf.Variable]) -> None:
         self.model = model
-        room = model.state.actions, model.state.targets
-        self.S, self.targets = (tf.Variable(tf.zeros_like(x), trainable=False) for x in room)
+        room = model.state.actions, model.state.targets, model.problem().mean
+        parts = [tf.Variable(tf.zeros_like(x), trainable=False) for x in room]
+        self.S, self.targets, self.slope = parts
+        self.lbfgs = LBFGS(self.loss, variables, model, model.data[0])
 
     def hold(self) -> None:
         """Take the present actions, no more than there is room for."""
@@ -206,10 +200,14 @@ class _FixedActionsBound:
         spare = self.S.shape[0] - S.shape[0]
         self.S.assign(tf.pad(S, [[0, spare], [0, 0], [0, 0]]))
         self.targets.assign(tf.pad(targets, [[0, spare]]))
+        if not isinstance(self.model.solver, Variational):
+            self.slope.assign(slope_of_sites(self.model.problem(), S, targets))
 
     def loss(self) -> tf.Tensor:
-        """Minus the bound, and minus the log-densities of priors."""
-        bound = action_bound(self.model.problem(), tf.identity(self.S), tf.identity(self.targets))
+        """Minus the bound and what the sites add, and minus the log-densities of priors."""
+        held = tf.identity(self.S), tf.identity(self.targets)
+        bound, mean = action_bound(self.model.problem(), *held)
+        bound += tf.reduce_sum(self.slope * mean)
         return -(bound + tf.cast(self.model.log_prior_density(), bound.dtype))
 
 
@@ -220,17 +218,6 @@ class _Round:
     begun: _Place
     bound: float  # where it began
     whole: bool = False  # whether L-BFGS was ended by nothing but itself
-    turned: int = 0  # how often its step was, as it lost
-
-    def turn(self, variables: Sequence[tf.Variable]) -> None:
-        """Half as far from where it began, on the other side, with the posterior that was there."""
-        # held actions tell the bound's slope but for what moves with the mode: it may fall from
-        # the beginning of the step
-        reached = [v.numpy() for v in variables]
-        self.begun.put_back()
-        for variable, there in zip(variables, reached):
-            variable.assign(1.5 * variable.numpy() - 0.5 * there)
-        self.turned += 1
 
 
 class _Learning:
@@ -243,17 +230,14 @@ class _Learning:
         self.variables = list(model.trainable_variables)
         self.round: _Round | None = None
         self.settling = Settling()
-        self._optimiser: tuple[_FixedActionsBound, LBFGS] | None = None
+        self._held: _FixedActionsBound | None = None
 
     def optimiser(self, model: IterNCGP) -> LBFGS:
         """L-BFGS on the bound at the present actions; compiled once."""
-        kept = self._optimiser
-        if kept is None or model.state.actions.shape[0] > kept[0].S.shape[0]:
-            held = _FixedActionsBound(model)
-            lbfgs = LBFGS(held.loss, self.variables, model, model.data[0])
-            kept = self._optimiser = held, lbfgs
-        kept[0].hold()
-        return kept[1]
+        if self._held is None or model.state.actions.shape[0] > self._held.S.shape[0]:
+            self._held = _FixedActionsBound(model, self.variables)
+        self._held.hold()
+        return self._held.lbfgs
 
 
 class _OneAtLeast(Tracker):
@@ -284,28 +268,17 @@ def _learn(newton: _Newton, max_rounds: int) -> tuple[bool, str]:
                 return converged, message + "; nothing is trainable"
         bound, converged = model.objective(), False
         if last is not None:
-            gain = bound - last.bound
+            gain, learning.round = bound - last.bound, None
             message = f"the last round gained {gain:.2g} nats"
             fine, tolerance = learning.settling.fine, newton.tracker.tolerance
-            lost = not gain >= (0.0 if last.turned else -tolerance)  # also if it is no number
-            if lost and last.turned < _TURNS:
-                last.turn(learning.variables)
-                try:
-                    newton.check(2.0)
-                except (StopFit, KeyboardInterrupt) as error:
-                    newton.stopped = True
-                    return False, newton.tracker.why(error)
-                continue
-            learning.round = None
             if last.whole:
-                converged = learning.settling.after(gain, tolerance) and not last.turned
-            if not gain >= 0.0:
+                converged = learning.settling.after(gain, tolerance)
+            if not gain >= 0.0:  # worse, or not a number
                 last.begun.put_back()
                 bound = last.bound
                 if last.whole and fine:  # the next one would be the same
                     model.unfinished = None
-                    undone = f"a round of hyperparameters gained {gain:.2g} nats: it is undone"
-                    return not lost, undone if lost else message
+                    return gain > -tolerance, message + "; it is undone"
         if converged or number == max_rounds:
             model.unfinished = None
             return converged, message if converged else f"limit of {max_rounds} rounds reached"
@@ -336,4 +309,4 @@ def _maximise(newton: _Newton, learning: _Learning, begun: _Round) -> None:
         raise
     finally:
         newton.progressed |= len(tracker.history) > 0
-        newton.sweeps += 2.0 * len(tracker.history)  # each value with its gradient
+        newton.sweeps += 2.0 * len(tracker.history) + 1.0  # values with gradients; the sites' slope
