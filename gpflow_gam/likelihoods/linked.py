@@ -12,7 +12,7 @@ from gpflow.likelihoods import Exponential, Likelihood, Poisson, ScalarLikelihoo
 
 from ..errors import check_positive
 from .base import NODES, GaussHermite, GaussHermitePlane, checked_link, fixed_unit
-from .continuous import Cox, Heteroskedastic, MeanGamma, StudentT, Tweedie
+from .continuous import Cox, Heteroskedastic, MeanGamma, StudentT, Tweedie, Weibull
 from .discrete import NegativeBinomial
 
 MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
@@ -198,19 +198,29 @@ def first_predictors(
     # a constant, rows of large responses send the predictor far off
     if isinstance(likelihood, MeanLink):
         return likelihood.first_predictors(Y, constant)
-    rest, expected = _AS_EXPECTED, np.exp(known)
-    if isinstance(likelihood, Cox):  # events are counts, the hazard over time at risk their means
-        Y, expected = Y[:, 2:], expected * likelihood.at_risk(Y).sum(axis=1, keepdims=True)
-    elif not isinstance(likelihood, _OF_LOG_MEAN) or likelihood.invlink is not tf.exp:
-        return None
-    elif isinstance(likelihood, (Exponential, MeanGamma)):
-        rest = rest * expected
     if len(constant) > 1:
         return None
-    F = known + np.log((Y + rest) / (expected + rest))
+    variance: Any
+    if isinstance(likelihood, StudentT):  # an outlier does not estimate its mean
+        low, high = np.quantile(Y, [0.25, 0.75])
+        fence = _FENCE * (high - low)
+        F, variance = np.clip(Y, low - fence, high + fence), likelihood.scale.numpy() ** 2
+    elif isinstance(likelihood, Weibull):
+        scale = float(likelihood.scale.numpy())
+        F, variance = np.log(Y[:, :1]) + np.euler_gamma * scale, (np.pi * scale) ** 2 / 6.0
+    else:
+        rest, expected = _AS_EXPECTED, np.exp(known)
+        if isinstance(likelihood, Cox):  # events are counts; hazards over time at risk, means
+            Y, expected = Y[:, 2:], expected * likelihood.at_risk(Y).sum(axis=1, keepdims=True)
+        elif not isinstance(likelihood, _OF_LOG_MEAN) or likelihood.invlink is not tf.exp:
+            return None
+        elif isinstance(likelihood, (Exponential, MeanGamma)):
+            rest = rest * expected
+        F = known + np.log((Y + rest) / (expected + rest))
+        variance = likelihood.conditional_variance(np.zeros_like(F), F).numpy() / np.exp(2.0 * F)
+        variance = np.minimum(variance, 2.0)
     # where residuals are nothing, scatter would seem to be: half of it is the predictor's
-    variance = likelihood.conditional_variance(np.zeros_like(F), F).numpy() / np.exp(2.0 * F)
-    return F, np.minimum(0.5 * variance, 1.0)
+    return F, np.broadcast_to(0.5 * variance, F.shape)
 
 
 def predictor_of(link: str, mean: float) -> float:

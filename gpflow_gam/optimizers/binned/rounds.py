@@ -48,7 +48,7 @@ from .hyperparameters import LONGEST, Hyperparameters
 from .passes import Rows, Sweep
 
 _MAX_ROUNDS = 100
-_MAX_HALVINGS = 20
+_MAX_HALVINGS, _MOST_FIRST = 12, 40  # of steps, the last of 1e-8 of the way; of first sites
 _ROUGH = 10.0  # tolerance of a search whose result is the start of another
 _SLOWEST = 0.9  # largest share of the way to their fixed point that rounds leave if they get there
 _SMALL_SHARE = 1e-3  # gain, relative to the tolerance, that a Newton step may promise at the end
@@ -466,7 +466,7 @@ class Rounds:
     def _first(self, at: FitState) -> Evaluation:
         # where a log-density is nearly a line the sites of a constant go far beyond the optimum
         first, last, point = None, None, at.point
-        for _ in range(2 * _MAX_HALVINGS):
+        for _ in range(_MOST_FIRST):
             try:
                 now = self.evaluate(point, at.signed)
                 if now.elbo >= at.elbo - _slack(now):
