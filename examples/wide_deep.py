@@ -137,7 +137,8 @@ def main() -> None:
     mean = head.response(model([Wt, Dt])).numpy()
     print(f"held-out deviance explained: {explained(yt, mean, float(y.mean())):.3f}")
     if not arguments.workers:  # Keras evaluates in one process
-        print(f"ELBO: {-len(W) * model.evaluate([W, D], y, batch_size=2048, verbose=0)[0]:.0f}")
+        loss = model.evaluate([W, D], y, batch_size=2048, verbose=0)[0]
+        print(f"ELBO with the log prior of hyperparameters: {-len(W) * loss:.0f}")
 
     from matplotlib.figure import Figure
 

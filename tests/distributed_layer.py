@@ -21,12 +21,12 @@ X = RNG.normal(size=(N, 2))
 Y = RNG.poisson(np.exp(1.0 + np.sin(2.0 * X[:, 0])))
 
 
-def build(normalise: bool = False) -> keras.Model:
+def build(normalise: bool = False, dtype: str = "float64") -> keras.Model:
     options = {"num_data": N, "num_inducing": 6}
     terms = gg.s(0) + gg.s(1) + gg.s(0, 1, 2)  # whose inducing inputs follow the features
     head = gg.layers.AdditiveGP(terms, "negative_binomial", distance_aware=True, **options)
     inputs = keras.Input((2,), dtype="float64")
-    features = keras.layers.Dense(3, dtype="float64")(inputs)
+    features = keras.layers.Dense(3, dtype=dtype)(inputs)
     if normalise:  # its replicas meet inside the forward pass
         features = keras.layers.BatchNormalization(dtype="float64", synchronized=True)(features)
     model = keras.Model(inputs, head(features))
@@ -75,6 +75,7 @@ def refused(strategy: tf.distribute.Strategy) -> None:
         (lambda: network(gradient_accumulation_steps=2), Y, "gradient_accumulation_steps=2"),
         (lambda: network(use_ema=True, ema_overwrite_frequency=3), Y, "ema_overwrite_frequency=3"),
         (build, gaps, "step [1-4]: assertion failed: .*y must be"),
+        (lambda: build(dtype="float32"), Y, "float32 and float64.*heads dtype='float32'"),
     ):
         with pytest.raises((ValueError, gg.distribute.FailedStepError), match=message):
             gg.distribute.fit(make, (X, rows), strategy=strategy, batch_size=20, num_steps=4)

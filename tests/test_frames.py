@@ -386,6 +386,9 @@ def test_polars_categories_are_the_columns_own():
     np.testing.assert_array_equal(table.missing("g"), [False, True, False, False])
     with pytest.raises(TypeError, match=r"a LazyFrame, a query: pass data\.collect\(\)"):
         Table(pl.DataFrame({"g": [1]}).lazy())
+    duckdb = pytest.importorskip("duckdb")
+    with pytest.raises(TypeError, match=r"a query: pass data\.df\(\)"):
+        Table(duckdb.sql("SELECT 1 AS g"))
 
 
 # --- blocks -------------------------------------------------------------------------------------

@@ -346,6 +346,12 @@ def test_cyclic_curve_joins():
     effect = gam.effects("s(x)", [0.0, 0.8, 0.3, 1.1])
     np.testing.assert_allclose(effect["estimate"][0], effect["estimate"][1], atol=1e-8)
     np.testing.assert_allclose(effect["se"][2], effect["se"][3], atol=1e-8)
+    (length,) = gam.summary().table.loc["s(x)", "lengthscale"]
+    kernel = gam.model.kernel["s(x)"].base
+    near = kernel(np.array([[0.3]]), np.array([[0.301]])).numpy().item()
+    # as of a squared exponential kernel, where the circle is straight
+    fall = -np.log(near / kernel.base_kernel.variance.numpy())
+    assert fall == pytest.approx(0.5 * (0.001 / length) ** 2, rel=1e-4)
 
 
 def test_unseen_levels(gaussian):

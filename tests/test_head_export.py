@@ -211,6 +211,8 @@ def test_heads_that_are_called_again() -> None:
             servable(keras.Model(inputs, outputs))
     with pytest.raises(ValueError, match="is called 2 times"):
         servable(keras.Model(inputs, [moments, moments]))
+    with pytest.raises(ValueError, match=r"rows \[N, F\].*features \(None, 7, 3\), which are"):
+        servable(keras.Sequential([keras.Input((7, 3)), head()]))
     for call in (one, tf.function(one)):  # whatever was asked of it before
         assert isinstance(call(X), tf.Tensor)
 

@@ -328,6 +328,13 @@ def test_a_summary_has_the_features_unit() -> None:
     assert large.loc["te(1,2)", "lengthscale"] == pytest.approx(small.loc["te(1,2)", "lengthscale"])
     both = additive(gg.s(0, 1), normalization=None, distance_aware=True).summary()
     assert both["lengthscale"][0] == pytest.approx([0.5 * np.sqrt(2.0)] * 2)
+    terms = gg.s(0, bs="cyclic", period=24) + gg.s(1, 2, bs="sos") + gg.s(3, 4, bs="fs")
+    head = additive(terms, num_levels={4: 5})
+    hours, globe, curves = head.summary()["lengthscale"]
+    assert globe == ()
+    assert len(curves) == 1  # levels have none
+    path = "kernel.components['s(0)'].base.base_kernel.lengthscales"
+    assert hours == pytest.approx([24.0 / np.pi * head.parameters[path].numpy()])
     # q knows more than its prior, and what was there to find was found
     assert np.all(small["se"] < small["prior_sd"])
     assert small.loc["s(0)", "sd"] > small.loc["s(0)", "se"]
@@ -532,6 +539,38 @@ def test_gaps_in_features_are_no_rows_of_training() -> None:
         head.loss(Y, head(gaps, training=True))
     for path, variable in head._state().items():
         np.testing.assert_array_equal(variable, before[path], err_msg=path)
+
+
+@pytest.mark.parametrize("learnt", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_bad_row_stops_a_fit_and_not_the_next(learnt: bool) -> None:
+    """In a graph, which may assign before an assertion fails: the first batch and a later one."""
+    coded = np.column_stack([X[:, :2], LABELS])
+    terms = gg.s(0) + (gg.s(2) if learnt else gg.factor(2))
+    head = small(terms, likelihood="poisson", num_levels=None if learnt else {2: 3})
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, head(keras.layers.Dense(3)(inputs) if learnt else inputs))
+    compiled(model, head)
+    counts = LABELS.astype(float)
+    bad = [("y must be", 0, None, np.nan), ("y must be", 0, None, -1.0)]
+    bad += [("must be finite", 5, 0, np.nan), ("must be finite", 5, 0, np.inf)]
+    bad += [] if learnt else [("must hold codes 0 to 2", 5, 2, 7.0)]
+    options = {"epochs": 1, "batch_size": N, "verbose": 0}
+    for _ in range(2):
+        for message, row, column, value in bad:
+            rows, y = coded.copy(), counts.copy()
+            if column is None:
+                y[row] = value
+            else:
+                rows[row, column] = value
+            before = {path: np.array(v) for path, v in head._state().items()}
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                model.fit(rows, y, **options)
+            for path, variable in head._state().items():
+                assert np.all(np.isfinite(variable)), path
+                if "scaling" not in path and "reference" not in path:  # as q is at other features
+                    np.testing.assert_allclose(variable, before[path], atol=1e-10, err_msg=path)
+        assert np.isfinite(model.fit(coded, counts, **options).history["loss"]).all()
+        assert all(np.all(np.isfinite(v)) for v in model.get_weights())
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ def test_saved_and_drawn(fit, tmp_path):
 
 def test_no_seam_and_one_pole(fits):
     gam, data = fits["sos"]
+    assert gam.summary().table["lengthscale"].iloc[0] == ()  # chords are in no column's unit
     around = {"lat": [10, 10, 10, 90, 90], "lon": [-180, 180, -180 + 360, 0, 77]}
     mean, se = gam.predict(around, "link", se=True)
     np.testing.assert_allclose(mean[[1, 2, 4]], mean[[0, 0, 3]], atol=1e-9)

@@ -42,10 +42,10 @@ plt.show()
 # What to check
 # -------------
 #
-# The share column says what matters: the hour on working days has 79 % of the variance for
-# registered customers and 62 % for casual ones. Effective degrees of freedom near ``k`` would say
-# that a curve could be rougher than it is allowed to be; here they are 13 or 14 of 16, so fit
-# again with ``k=24``.
+# The share column says what matters: the hour on working days has three quarters of the variance
+# for registered customers and three fifths for casual ones. Effective degrees of freedom near
+# ``k`` would say that a curve could be rougher than it is allowed to be; here they are 13 or 14 of
+# 16, so fit again with ``k=24``.
 #
 # What could go wrong
 # -------------------

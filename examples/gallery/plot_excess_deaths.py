@@ -74,5 +74,5 @@ plt.show()
 #
 # The model knows deaths, not people. Several hundred thousand left the island after the storm, so
 # the expected number is too high and the excess too low: a study that allowed for that found 2975
-# for the same months (Santos-Burgoa et al. 2018), beside 1240 here. Days are taken as independent
-# given the curves; an influenza wave would make the interval too narrow.
+# for the same months (Santos-Burgoa et al. 2018), more than twice the estimate above. Days are
+# taken as independent given the curves; an influenza wave would make the interval too narrow.

@@ -59,8 +59,8 @@ plt.show()
 # What to check
 # -------------
 #
-# The Pearson dispersion of the summary should be near one: here it is 0.97, where a Poisson model
-# of the same terms would have 68. ``gam.appraise()`` shows whether zeros and large catches are as
+# The Pearson dispersion of the summary should be near one, as it is here; a Poisson model of the
+# same terms would have nearly 70. ``gam.appraise()`` shows whether zeros and large catches are as
 # frequent as they should be.
 #
 # What could go wrong

@@ -43,9 +43,10 @@ plt.show()
 # What to check
 # -------------
 #
-# Count how many children are below each curve: of these it is 3.5, 23, 52, 77 and 94 %.
-# Leave-one-out prefers the scale that depends on age by two of the difference's standard errors.
-# Try another family, too: ``"gamma"`` with a scale is worse here.
+# Count how many children are below each curve: here the shares are within five points of the
+# centiles. Leave-one-out is better with a scale that depends on age, by less than a standard error
+# of the difference: these children do not tell whether the scatter changes. Try another family,
+# too: ``"gamma"`` with a scale predicts about as well.
 #
 # What could go wrong
 # -------------------

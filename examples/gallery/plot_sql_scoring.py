@@ -63,7 +63,7 @@ plt.show()
 #
 # Compare log odds of the database with the GAM's on real rows, as above. Probabilities are those
 # at the predictor; ``gam.predict`` averages over its uncertainty, which here moves one of 2019
-# rows by 0.06, a customer with an income beyond all others. Calibration, as in the figure, is of
+# rows by 0.05, a customer with an income beyond all others. Calibration, as in the figure, is of
 # rows that the fit has not seen.
 #
 # What could go wrong

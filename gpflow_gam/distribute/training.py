@@ -398,13 +398,13 @@ class Training:
         self.trained: list[Any] = list(model.trainable_variables)
         if not self.trained:
             raise ValueError("build returned a model in which nothing is trainable.")
-        # of several types TensorFlow would send gradients as one vector
+        # TensorFlow sends gradients as one vector, also those of several types
         types = sorted({tf.as_dtype(v.dtype).name for v in self.trained})
-        if workers.number > 1 and len(types) > 1:
+        if workers.replicas > 1 and len(types) > 1:
             raise ValueError(
                 f"build returned a model that trains numbers of {' and '.join(types)}, and several "
-                "workers add up gradients of one type alone: give its layers one dtype, such as by "
-                "keras.config.set_floatx('float64') before they are made."
+                "replicas add up gradients of one type alone: give heads dtype='float32', or call "
+                "keras.config.set_floatx('float64') before the network is made."
             )
         self.optimizer = _optimizer(model, learning_rate)
         if workers.replicas > 1:

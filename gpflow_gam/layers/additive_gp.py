@@ -459,11 +459,16 @@ class AdditiveGP(GPHead):
         with self._precision():
             Y, possible = self._observed(y, given)
             valid = fits & tf.reduce_all(possible & self.readable(forward.inputs))
+        # NaN where a row cannot be read; outside `_precision`, as replicas wait
+        missing = tf.constant(np.nan, tf.float64)
+        num_rows = over_replicas(tf.where(valid, tf.cast(forward.num_rows, tf.float64), missing))
+        # of any other batch nothing is learnt: a graph may assign before its assertions fail
+        holds = tf.math.is_finite(num_rows)
         if starts:
             rows = of_all_replicas(tf.concat([tf.cast(Y, weight.dtype), weight], axis=1))
             with self._precision():
-                null = self._null_model(rows[:, :-1], rows[:, -1])
-            self._start(null, tf.reduce_any(rows[:, -1] > 0.0))
+                null = self._null_model(rows[:, :-1], rows[:, -1], holds)
+            self._start(null, holds & tf.reduce_any(rows[:, -1] > 0.0))
             shift = tf.cast(self._gp.mean_function.constant - step.constant, moments.dtype)[:, None]
             moments = tf.concat([moments[..., :1] + shift, moments[..., 1:]], axis=-1)
         if moves:
@@ -474,9 +479,6 @@ class AdditiveGP(GPHead):
             nothing = tf.concat([constant, least], axis=1)
             is_first = tf.equal(step.seen, 0.0)
             moments = tf.where(is_first, tf.zeros_like(moments) + nothing, moments)
-        # NaN where a row cannot be read, and so all of q; outside `_precision`, as replicas wait
-        missing = tf.constant(np.nan, tf.float64)
-        num_rows = over_replicas(tf.where(valid, tf.cast(forward.num_rows, tf.float64), missing))
         rho, scale = self._step_size(num_rows)
         with self._precision():
             rows, sums = self._expected(step.phi, Y, moments, weight, scale)
@@ -486,11 +488,12 @@ class AdditiveGP(GPHead):
             if step.number != self._number:  # of another call, whose loss was asked since
                 with self._precision():
                     sites = self._gp.variational.sites(step.cholesky)
-            moved = [(1.0 - rho) * old + over_replicas(s) for old, s in zip(sites, sums)]
+            pairs = zip(sites, sums)
+            moved = [tf.where(holds, (1.0 - rho) * u + over_replicas(s), u) for u, s in pairs]
             self._number += 1
             self._gp.variational.assign_sites(step.cholesky, *moved)
-            self._seen.assign(self._seen + tf.cast(num_rows, self._seen.dtype))
-        rows = tf.where(possible, -rows, tf.constant(np.nan, rows.dtype))
+            self._seen.assign_add(tf.cast(tf.where(holds, num_rows, 0.0), self._seen.dtype))
+        rows = tf.where(holds, -rows, tf.constant(np.nan, rows.dtype))
         return as_leading(rows, given, 2)
 
     def _expected(
@@ -529,7 +532,7 @@ class AdditiveGP(GPHead):
         sums = sums_of(self._gp, phi, sites, tf.zeros_like(constant))
         return rows, [tf.stop_gradient(x) for x in sums]
 
-    def _null_model(self, Y: tf.Tensor, weight: tf.Tensor) -> list[tf.Tensor]:
+    def _null_model(self, Y: tf.Tensor, weight: tf.Tensor, holds: tf.Tensor) -> list[tf.Tensor]:
         """The constant [L] and unconstrained parameters of the likelihood without features."""
         # by steps along the signs of gradients (Riedmiller & Braun 1993), which need no scale;
         # after the first batch what they are now. The constant is uncertain, the more the fewer
@@ -590,7 +593,7 @@ class AdditiveGP(GPHead):
             return tf.while_loop(lambda i, *_: i < _NULL_STEPS, step, start)[1]  # type: ignore[no-any-return]
 
         is_first = tf.equal(tf.convert_to_tensor(self._starts), 0.0)
-        found = tf.cond(is_first, search, lambda: now)
+        found = tf.cond(is_first & holds, search, lambda: now)
         return [tf.stop_gradient(z) for z in found]
 
     def _start(self, null: list[tf.Tensor], counts: tf.Tensor) -> None:

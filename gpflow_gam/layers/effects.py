@@ -14,8 +14,8 @@ from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
 from ..errors import check_count, check_level
+from ..gam.components.kernels import lengthscale_units
 from ..gam.components.plan import Component
-from ..kernels.correlation import lengthscales_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -161,10 +161,10 @@ def head_summary(head: GPHead) -> pd.DataFrame:
 
 
 def _lengthscales(head: GPHead, component: Component) -> tuple[float, ...]:
-    """In the features' units, where there is one for each of the component's features."""
-    each = [np.ravel(p) for p in lengthscales_of(head.kernel[component.name])]
+    """In the features' units, where there is one for each of them that has no levels."""
+    each = [unit * np.ravel(p) for p, unit in lengthscale_units(head.kernel[component.name])]
     lengths = np.concatenate([*each, []])
-    places = [margin.column for margin in component.margins]
+    places = [margin.column for margin in component.margins if margin.kind != "levels"]
     if len(lengths) == 1:  # of distances
         lengths = np.repeat(lengths, len(places))
     if len(lengths) != len(places):

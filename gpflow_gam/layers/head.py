@@ -232,6 +232,8 @@ class HeadInput:
     """The features [N, F] of a call within :func:`trace_heads`; nothing can compute with it."""
 
     def __init__(self, head: GPHead, features: tf.Tensor) -> None:
+        if len(features.shape) != 2:
+            raise ValueError(f"{head.name} is given features {features.shape}, which are no rows")
         self.head = head
         self.features = features
 
@@ -638,7 +640,8 @@ class GPHead(MomentReader, keras.Layer):
         :return: columns ``term``, ``predictor`` where there are several, ``sd``, the standard
             deviation of the estimated effect over features; ``se``, the root mean square of its
             standard errors; ``prior_sd``, that of its prior; ``lengthscale``, a tuple in the units
-            of its features, empty where there is not one for each. Averages are over features
+            of its features but those of levels, empty where there is not one for each, as on a
+            globe. Averages are over features
             that are normal, with the location and the spread that the layer has seen, and
             independent of each other.
         """

@@ -576,10 +576,10 @@ class NetworkServable(Servable):
 
     def _cannot(self, why: str) -> str:
         return (
-            f"{self.model.name} has to return what its heads return and nothing else, each called "
-            "once, outside of a tf.function, a loop or a condition; export keras.Model(inputs, "
-            "head(features)), or without draws and components by model.export(path). "
-            f"({why})"
+            f"{self.model.name} has to return what its heads return of rows [N, F] and nothing "
+            "else, each called once, outside of a tf.function, a loop or a condition; export "
+            "keras.Model(inputs, head(features)), or without draws and components by "
+            f"model.export(path). ({why})"
         )
 
 

@@ -36,6 +36,7 @@ from ...kernels import (
     ZeroMean,
     kernel_columns,
 )
+from ...kernels.correlation import leaves_of, lengthscales_of
 from ...measures import Discrete
 from ...priors import SD, Edf, Lengthscale, Prior
 from ..terms.base import Term
@@ -599,13 +600,22 @@ def _impose_lengthscale(kernel: Kernel, component: Component, prior: Lengthscale
             f"{component.term}: Lengthscale() is a prior of smooths that have one lengthscale, in "
             "a column's unit; leave it out."
         )
-    (parameter,), (margin, *_) = found, component.margins
-    # of a periodic kernel in the unit of a turn's sine
-    unit = margin.period / np.pi if margin.kind == "cyclic" and margin.period else 1.0
+    ((parameter, unit),) = lengthscale_units(kernel)
     ends = np.log(np.array([prior.lower, prior.upper]) / unit)
     spread = float(ends[1] - ends[0]) / (2.0 * float(norm.isf(0.5 * prior.p)))
     parameter.prior = _log_normal(float(np.mean(ends)), spread, np.dtype(default_float()))
     parameter.assign(np.exp(np.mean(ends)))
+
+
+def lengthscale_units(kernel: Kernel) -> list[tuple[Parameter, float]]:
+    """Lengthscales and what they are multiplied by to be distances in columns."""
+    units = []
+    for leaf in leaves_of(kernel, (OnSphere, Periodic)):
+        if not isinstance(leaf, OnSphere):  # whose distances are chords, and in no column
+            # of a periodic kernel in the unit of a turn's sine
+            unit = float(leaf.period.numpy()) / np.pi if isinstance(leaf, Periodic) else 1.0
+            units += [(parameter, unit) for parameter in lengthscales_of(leaf)]
+    return units
 
 
 def _points(component: Component) -> tuple[AnyNDArray, AnyNDArray]:

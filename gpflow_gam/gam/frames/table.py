@@ -103,10 +103,10 @@ class Deferred:
 
 def foreign_columns(data: Any) -> list[tuple[Any, Any]] | None:
     """The names and columns of an Arrow table or record batch, or of a polars frame."""
-    if hasattr(data, "collect_schema") and hasattr(data, "collect"):
-        raise TypeError(
-            f"data must hold its rows; got a {type(data).__name__}, a query: pass data.collect()."
-        )
+    for sign, call in (("collect_schema", "collect"), ("fetchall", "df")):  # of polars, DuckDB
+        if hasattr(data, sign) and hasattr(data, call):
+            name = type(data).__name__
+            raise TypeError(f"data must hold its rows; got a {name}, a query: pass data.{call}().")
     if all(hasattr(data, name) for name in ("column_names", "schema", "num_rows", "column")):
         names = list(data.column_names)
         return [(name, data.column(i)) for i, name in enumerate(names)]

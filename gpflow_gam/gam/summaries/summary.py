@@ -28,6 +28,7 @@ from ...optimizers import Solution
 from ...optimizers.minimizers import Loss, descend
 from ...posteriors.inducing import InducingMoments
 from ...threads import one_blas_thread
+from ..components.kernels import lengthscale_units
 from ..components.plan import Component
 from ..effects import coefficients
 from ..fits import FittedGAM
@@ -672,7 +673,8 @@ def _scales(fit: FittedGAM, component: Component) -> tuple[float, tuple[float, .
     # a level is no part of how a function varies
     varying = [part for part in parts if part.name != "level"]
     total = sum(part.unit * float(fit.value(part.variance)) for part in varying)
-    each = [np.ravel(fit.value(p)) for p in lengthscales_of(fit.model.kernel[component.name])]
+    found = lengthscale_units(fit.model.kernel[component.name])
+    each = [unit * np.ravel(fit.value(p)) for p, unit in found]
     return float(np.sqrt(total)), tuple(np.concatenate([*each, []]).tolist())
 
 
@@ -839,13 +841,14 @@ class Summaries(Inspected):
         if solution is None or solution.chains is None:
             raise ValueError("there are no chains: fit with posterior='mcmc'.")
         arviz = imported("arviz", "inference_data()", "'gpflow_gam[mcmc]'")
-        names = {}
+        names, units = {}, {}
         for component in fit.spec.components:
             for part in parts_of(fit, component):
                 what = f"variance ({part.name})" if part.name else "variance"
                 names[id(part.variance)] = f"{component.name} {what}"
-            for parameter in lengthscales_of(fit.model.kernel[component.name]):
+            for parameter, unit in lengthscale_units(fit.model.kernel[component.name]):
                 names[id(parameter)] = f"{component.name} lengthscale"
+                units[id(parameter)] = unit
         for path, parameter in parameter_dict(fit.model.kernel).items():
             names.setdefault(id(parameter), path)
         chains, learnt = solution.chains, [solution.rounds.hyperparameters]
@@ -858,7 +861,7 @@ class Summaries(Inspected):
             rows = chains.coordinates[..., at : (at := at + len(some))].reshape(C * S, -1)
             values = [some.values(u) for u in rows]
             for key in map(id, some.parameters):
-                drawn = np.array([each[key] for each in values])
+                drawn = units.get(key, 1.0) * np.array([each[key] for each in values])
                 draws[names[key]] = drawn.reshape(C, S, *drawn.shape[1:])
         stats = {"lp": chains.log_density, "diverging": chains.diverged}
         groups: dict[str, Any] = {"posterior": draws, "sample_stats": stats}
