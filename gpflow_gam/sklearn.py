@@ -72,7 +72,7 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
         self.tolerance = tolerance
         self.random_state = random_state
 
-    def _family(self, y: AnyNDArray, order: tuple[Any, ...] | None) -> Family:
+    def _family(self, y: AnyNDArray) -> Family:
         raise AssertionError("each estimator has its own")
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, numeric: bool) -> None:
@@ -95,7 +95,7 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
             frame, y, weights = frame.iloc[rows].reset_index(drop=True), y[rows], weights[rows]
         table = Table({"y": response})
         order = table.levels("y") if table.ordered("y") else None
-        family = self._family(y, order)
+        family = self._family(y)
         dtype = None
         if order is not None and isinstance(family, Ordinal):
             dtype = pd.CategoricalDtype(list(order), ordered=True)
@@ -281,7 +281,7 @@ class GAMRegressor(RegressorMixin, _GAMEstimator):  # type: ignore[misc]
         self._fit(X, y, sample_weight, numeric=True)
         return self
 
-    def _family(self, y: AnyNDArray, order: tuple[Any, ...] | None) -> Family:
+    def _family(self, y: AnyNDArray) -> Family:
         family = as_family("gaussian" if self.family is None else self.family)
         if isinstance(family, OF_CLASSES):
             raise ValueError(f"family {family.name!r} is of classes; take GAMClassifier.")
@@ -311,8 +311,13 @@ class GAMClassifier(ClassifierMixin, _GAMEstimator):  # type: ignore[misc]
 
     :param family: ``"bernoulli"``, ``"categorical"`` or ``"ordinal"`` (text needs an order, as of
         an ordered ``pandas.Categorical``: see :class:`~gpflow_gam.gam.families.Ordinal`); None
-        takes the first for two classes and the second for more.
+        takes the first for two classes and the second for more. ``classes_`` is sorted, as all of
+        scikit-learn's; the order is that of ``gam_``. Some of scikit-learn's tools, such as
+        ``VotingClassifier`` and ``cross_val_predict`` of probabilities, replace labels by their
+        places in sorted order before they fit: for these, give integers in order in place of text.
     """
+
+    classes_: AnyNDArray
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GAMClassifier:
         """
@@ -325,9 +330,12 @@ class GAMClassifier(ClassifierMixin, _GAMEstimator):  # type: ignore[misc]
         :raises ValueError: data that the model cannot be fitted to: one sentence that says why.
         """
         self._fit(X, y, sample_weight, numeric=False)
+        # of the rows that were complete, and sorted, which scorers count on
+        labels = self.gam_.fitted.spec.levels
+        self.classes_ = np.unique(np.concatenate([self.classes_[:0], labels]))  # of the same type
         return self
 
-    def _family(self, y: AnyNDArray, order: tuple[Any, ...] | None) -> Family:
+    def _family(self, y: AnyNDArray) -> Family:
         classes = np.unique(y)
         if len(classes) < 2:
             (only,) = classes.tolist() or [None]
@@ -340,10 +348,6 @@ class GAMClassifier(ClassifierMixin, _GAMEstimator):  # type: ignore[misc]
             family = Bernoulli(family.link)
         if not isinstance(family, OF_CLASSES):
             raise ValueError(f"family {family.name!r} is not of classes; take GAMRegressor.")
-        if isinstance(family, Ordinal):
-            stated = family.labels_of(order, order is not None)
-            kind = object if classes.dtype == object else None
-            classes = classes if stated is None else np.array(stated, dtype=kind)
         self.classes_ = classes
         return family
 
@@ -352,13 +356,14 @@ class GAMClassifier(ClassifierMixin, _GAMEstimator):  # type: ignore[misc]
         The posterior mean of the classes' probabilities.
 
         :param X: [N, D].
-        :return: [N, K], in the order of ``classes_``: sorted, but for ``"ordinal"`` in its order.
+        :return: [N, K], in the order of ``classes_``, which is sorted also for ``"ordinal"``.
         :raises ValueError: other columns than those of the fit, or missing values that are not
             imputed.
         """
         frame = self._rows(X)
         p: AnyNDArray = self.gam_.predict(frame)
-        return np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
+        p = np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
+        return p[:, np.argsort(np.array(self.gam_.fitted.spec.levels))]
 
     def predict(self, X: Any) -> AnyNDArray:
         """

@@ -187,9 +187,27 @@ def test_what_is_explained_is_of_residuals_over_the_fitted_variance(gam, monkeyp
 def test_each_parameter_has_a_panel_and_an_axis_of_its_own(gam):
     figure = gam.draw()
     labels = [ax.get_ylabel() for ax in figure.axes]
-    assert labels == ["mean of y", "log sd of y"] * 2
+    assert labels == ["partial effect on mean of y", "partial effect on log sd of y"] * 2
     titles = [ax.get_title().split(" [edf ")[0] for ax in figure.axes]
     assert titles[:2] == ["s(x), mean", "s(x), log scale"]
+    figure = gam.draw("s(x)", fun=np.exp, reference={"x": 0.5})
+    assert [ax.get_ylabel() for ax in figure.axes] == [
+        "partial effect on mean of y, transformed, against x = 0.5",
+        "ratio of sd of y, against x = 0.5",
+    ]
+
+
+def test_axes_of_counts_with_zeros_of_their_own():
+    rng = np.random.default_rng(0)
+    data = {"x": rng.uniform(size=80), "y": rng.poisson(2.0, 80) * rng.integers(0, 2, 80)}
+    gam = gg.GAM({"mean": "x", "zero": "x"}, "zero_inflated_poisson").fit(data, "y")
+
+    def labels(**options):
+        return [ax.get_ylabel() for ax in gam.draw(**options).axes]
+
+    zero = "partial effect on logit P(zero) of y"
+    assert labels() == ["partial effect on log mean count of y", zero]
+    assert labels(fun=np.exp) == ["ratio of mean count of y", f"{zero}, transformed"]
 
 
 def test_predictors_of_a_users_likelihood_are_no_two_of_a_kind():
@@ -390,7 +408,15 @@ KINDS = pd.DataFrame({"x": [0.0, 1.0, 2.0], "y": ["a", "b", "c"]})
         (lambda: gg.GAM({"mean": "~ x", "scale": "~ offset(e)"}), "offset() is of the first param"),
         (
             lambda: gg.GAM("y ~ s(x) + offset(z)", "heteroskedastic"),
-            "subtract the offset from the response",
+            "beside terms for the scale; subtract it from the response, which is the same",
+        ),
+        (
+            lambda: gg.GAM({"location": X, "scale": Z}, "weibull", offset="e"),
+            "beside terms for the scale; divide the response by its exponential, which is the",
+        ),
+        (
+            lambda: gg.GAM({"mean": X, "scale": Z}, gg.families.Gaussian("log"), offset="e"),
+            "beside terms for the scale; leave one of the two out",
         ),
         (lambda: SD(-1.0), "SD(): upper must be a positive number; got -1.0"),
         (lambda: SD(1.0, 1.5), "p must be less than 1; got 1.5"),

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -276,25 +277,48 @@ def test_a_pipeline_that_drops_names_is_told_how_to_keep_them():
     assert pipeline.score(X, y) > 0.99
 
 
-@pytest.mark.slow
-def test_ordered_classes_keep_their_order():
-    """They were sorted, and so high < low < medium."""
-    X, grades = np.random.default_rng(0).normal(size=(150, 2)), ["low", "medium", "high"]
-    text = np.array(grades)[np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.5, 0.5])]
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("grades", [["low", "medium", "high"], ["low", "high"]])
+def test_ordered_classes(grades):
+    """Columns are sorted, as scorers take them to be; the model has the labels' own order."""
+    X, last = np.random.default_rng(0).normal(size=(150, 2)), len(grades) - 1
+    code = np.digitize(X[:, 0] + 0.6 * X[:, 1], [-0.5, 0.5][:last])
+    text, ordered = np.array(grades)[code], sorted(grades)
     y = pd.Categorical(text, categories=grades, ordered=True)
-    model = GAMClassifier("s(0)", "ordinal").fit(X, pd.Series(y))
-    assert model.classes_.tolist() == grades
-    assert model.score(X, text) > 0.8
-    assert np.all(np.diff(model.predict_proba(np.array([[-2.0, 0.0], [2.0, 0.0]]))[:, 2]) > 0.5)
-    frame = GAMClassifier("s(0)", "ordinal").fit(X, pd.DataFrame({"grade": y}))
-    assert frame.classes_.tolist() == grades
-    again = pickle.loads(pickle.dumps(model))
-    assert again.predict(X).tolist() == model.predict(X).tolist()
-    levels = GAMClassifier("s(0)", gg.families.Ordinal(levels=grades)).fit(X, text)
-    assert levels.classes_.tolist() == grades
-    assert np.allclose(levels.predict_proba(X), model.predict_proba(X), atol=1e-6)
+    model = GAMClassifier("0", "ordinal").fit(X, pd.Series(y))
+    p = model.predict_proba(X)
+    assert model.classes_.tolist() == ordered
+    assert model.score(X, text) > 0.6
+    assert np.corrcoef(p[:, ordered.index("high")], X[:, 0])[0, 1] > 0.7
+    frame = GAMClassifier("0", "ordinal").fit(X, pd.DataFrame({"grade": y}))
+    levels = GAMClassifier("0", gg.families.Ordinal(levels=grades)).fit(X, text)
+    for same in (frame, levels, pickle.loads(pickle.dumps(model))):
+        assert same.gam_.fitted.spec.levels == tuple(grades)
+        np.testing.assert_allclose(same.predict_proba(X), p, atol=1e-6)
+        assert same.predict(X).tolist() == model.predict(X).tolist()
+    codes = GAMClassifier("0", "ordinal").fit(X, code)
+    for name in ("neg_log_loss", "roc_auc_ovr"):
+        of_codes = get_scorer(name)(codes, X, code)
+        assert get_scorer(name)(model, X, text) == pytest.approx(of_codes, abs=1e-6)
     with pytest.raises(ValueError, match=r"no order.*Ordinal\(levels="):
-        GAMClassifier("s(0)", "ordinal").fit(X, text)
-    sorted_ = GAMClassifier("s(0)", "categorical").fit(X, y)
-    assert sorted_.classes_.tolist() == sorted(grades)  # as all of scikit-learn's
-    assert sorted_.score(X, text) > 0.8
+        GAMClassifier("0", "ordinal").fit(X, text)
+    by_name = GAMClassifier("0", "categorical").fit(X, y)
+    assert by_name.classes_.tolist() == ordered
+    assert by_name.score(X, text) > 0.6
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("family", [None, "ordinal", "bernoulli"])
+def test_classes_are_those_of_complete_rows(family):
+    X, other = np.random.default_rng(0).normal(size=(2, 60, 1))
+    y = np.where(X[:, 0] + 0.6 * other[:, 0] > 0.0, "yes", "no").astype(object)
+    X[:3], y[:3] = np.nan, "maybe"
+    if family == "ordinal":
+        family = gg.families.Ordinal(levels=["no", "yes"])
+    model = GAMClassifier("0", family, missing="drop").fit(X, y)
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.predict_proba(X[3:]).shape == (57, 2)
+    assert model.score(X[3:], y[3:]) > 0.7
+    # a type is that of the labels that were given
+    numbers = GAMClassifier("0", missing="drop").fit(X[3:], (y[3:] == "yes") * 1.0)
+    assert numbers.classes_.dtype == float

@@ -353,6 +353,35 @@ def test_groups_that_are_far_apart_are_fitted(family, sd):
         assert learnt(gam) == pytest.approx(0.3, abs=0.03)
 
 
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize(
+    ("family", "number", "censored"),
+    [
+        ("weibull", 200, False),
+        ("weibull", 1000, False),
+        ("weibull", 200, True),
+        ("lognormal", 200, True),
+    ],
+)
+def test_scales_of_which_few_rows_tell_are_fitted(family, number, censored, seed):
+    """Where rows are rare the scale is any under the prior with which fits begin."""
+    rng = np.random.default_rng(seed)
+    z = rng.exponential(size=number) if censored else rng.normal(size=number)
+    time = np.exp(1.0 + 0.5 * np.sin(z)) * rng.exponential(size=number) ** 0.7
+    end = rng.exponential(5.0, number) if censored else np.inf
+    data = pd.DataFrame({"z": z, "time": np.minimum(time, end), "event": time <= end})
+    y = Surv("time", "event") if censored else "time"
+    gam = gg.GAM({"location": s("z"), "scale": s("z")}, family=family).fit(data, y=y)
+    assert gam.fitted.result.converged
+    constant = gg.GAM({"location": s("z")}, family=family).fit(data, y=y)
+    assert gam.summary().elbo > constant.summary().elbo - 15.0
+    if family == "weibull":
+        scale = gam.predict(data, "link", interval=0.999)["log scale"]
+        inside = (scale["lower"] < np.log(0.7)) & (np.log(0.7) < scale["upper"])
+        assert inside.mean() > 0.95
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("blocks", [False, True], ids=["memory", "blocks"])
 def test_the_null_model_is_the_best_constant(monkeypatch, blocks):

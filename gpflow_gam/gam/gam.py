@@ -143,10 +143,14 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         self.family = response_family
         self.offset = tuple(dict.fromkeys(offsets))
         if self.offset and not self.family.takes_offset:
+            change = "divide the response by its exponential, which is the same model"
+            if not self.family.default_link:  # another response has another scale
+                change = "leave one of the two out"
+            elif not self.family.log_link:
+                change = "subtract it from the response, which is the same model"
             raise ValueError(
-                f"offset: family {self.family.name!r} takes none, as it measures its mean in "
-                "standard deviations of the response; subtract the offset from the response, "
-                "which is the same model."
+                f"offset: family {self.family.name!r} takes none beside terms for the "
+                f"{self.family.modelled[1]}; {change}."
             )
         self.weights = None if weights is None else one_column("weights", weights)
         self.trials = None if trials is None else one_column("trials", trials)

@@ -282,6 +282,10 @@ class Family(abc.ABC):
         Y = in_dtype_of(likelihood, tf.constant(Y, dtype=tf.float64))
         return np.asarray(unwrapped(likelihood).log_prob(X, F, Y), dtype=np.float64)
 
+    def heavy_noise(self, likelihood: Likelihood, F: AnyNDArray) -> MaybeArray:
+        """Var[y | ``F``], [...], where that of draws is none to count on; None elsewhere."""
+        return None
+
     def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
         """The distribution of y, frozen at ``F`` and a ``likelihood`` as scipy's are."""
         raise NotImplementedError

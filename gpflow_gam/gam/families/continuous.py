@@ -485,6 +485,10 @@ class StudentT(LocationScale, LinkedFamily):
         square = np.square((first(Y) - location) / scale)
         return (self.df + 1.0) * np.log1p(square / self.df)
 
+    def heavy_noise(self, likelihood: Likelihood, F: AnyNDArray) -> AnyNDArray:
+        ratio = self.df / (self.df - 2.0) if self.df > 2.0 else np.inf
+        return ratio * np.square(self._parts(likelihood, F)[1]) + np.zeros(F.shape[:-1])
+
     def distribution(self, likelihood: Likelihood, F: AnyNDArray) -> Any:
         return scipy.stats.t(self.df, *self._parts(likelihood, F))
 

@@ -353,15 +353,20 @@ class Prediction:
         mean, _, var = self._moments(X)
         var = fit.predictive_share * var
         joint = None if var.ndim == 2 else np.asarray(roots(tf.constant(var)))
-        parts = []
+        parts, means, noise = [], [], []
         for at in _draws_at_a_time(_DRAWS, len(mean)):
             normals = rng.standard_normal((at.stop - at.start, *mean.shape))
             away = np.sqrt(var) * normals if joint is None else (joint @ normals[..., None])[..., 0]
             parts.append(np.asarray(family.sample(likelihood, mean + away, rng, trials=trials)))
+            if (known := family.heavy_noise(likelihood, mean + away)) is not None:
+                means.append(family.mean(likelihood, mean + away))
+                noise.append(known)
         draws = _observed(fit, np.concatenate(parts))
         tail = 0.5 * (1.0 - (self.interval or 0.95))
         lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0)
         se = draws.std(axis=0)
+        if noise:
+            se = np.sqrt(np.concatenate(noise).mean(axis=0) + np.concatenate(means).var(axis=0))
         # of the expected response, whose tail is theirs
         if (self.se or self.interval is not None) and family.heavy_tailed:
             expected = np.asarray(summarised_response(likelihood, X, mean, var).sd)

@@ -762,18 +762,22 @@ def _is_wide(fit: FittedGAM, component: Component) -> bool:
 def _put_names(ax: Axes, fit: FittedGAM, shown: View, places: list[int]) -> None:
     """The title, and what the axis of values is of."""
     predictor = places[0] if len(places) == 1 else None
-    title, name = shown.title(predictor), _measured(fit, shown.fun)
-    name += f", against {shown.against}" if shown.against else ""
+    title, kind = shown.title(predictor), ""
     if predictor is not None:
-        if measured := fit.spec.family.axes(str(fit.spec.response)):
-            name = measured[shown.component.predictors_of(fit.num_predictors)[predictor]]
+        if kinds := fit.spec.family.axes(short(fit.spec.response)):
+            kind = kinds[shown.component.predictors_of(fit.num_predictors)[predictor]]
         title = f"{title} [edf {shown.dof[predictor]:.1f}]"
     put_title(ax, title)
-    ax.set_ylabel(name)
+    against = f", against {shown.against}" if shown.against else ""
+    ax.set_ylabel(_measured(fit, shown.fun, kind) + against)
 
 
-def _measured(fit: FittedGAM, fun: Transform | None) -> str:
-    """What effects are measured in: of one predictor, its scale."""
+def _measured(fit: FittedGAM, fun: Transform | None, kind: str) -> str:
+    """What effects are measured in: of one predictor, or one ``kind`` of several, its scale."""
+    if kind:
+        if fun is np.exp and kind.startswith("log "):
+            return f"ratio of {kind.removeprefix('log ')}"
+        return f"partial effect on {kind}" + (", transformed" if fun is not None else "")
     family, several = fit.spec.family, fit.num_predictors > 1
     odds = family.name in ("bernoulli", "binomial") and getattr(family, "link", "") == "logit"
     hazard = family.name == "cox"

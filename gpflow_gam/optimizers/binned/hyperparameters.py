@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,11 @@ class Hyperparameters:
         result = u.copy()
         result[self._log_logistic] = np.maximum(u[self._log_logistic], self._centre - _SMALL)
         return result
+
+    def smaller(self, u: AnyNDArray) -> Iterator[AnyNDArray]:
+        """The coordinates with ever smaller variances, if there are any."""
+        steps = range(1, int(_SMALL) + 1) if self._log_logistic.any() else ()
+        return (u - step * self._log_logistic for step in steps)
 
     def by_parameter(self, u: AnyNDArray) -> list[AnyNDArray]:
         """The parts of a vector [K] that belong to each parameter, in its shape."""

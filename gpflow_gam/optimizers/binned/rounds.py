@@ -464,21 +464,29 @@ class Rounds:
             self.tracker.record(now.elbo)
 
     def _first(self, at: FitState) -> Evaluation:
-        # where a log-density is nearly a line the sites of a constant go far beyond the optimum
-        first, last, point = None, None, at.point
-        for _ in range(_MOST_FIRST):
-            try:
-                now = self.evaluate(point, at.signed)
+        # where a log-density is nearly a line the sites of a constant go far beyond the optimum, as
+        # they do where it bends little; and a scale that few rows tell of may be any under a wide
+        # prior
+        first, point = None, at.point
+        halves = (point.scaled(0.5**k) for k in range(_MOST_FIRST))
+        smaller = (dataclasses.replace(point, u=u) for u in self.hyperparameters.smaller(point.u))
+        for points in (halves, smaller):
+            last = None
+            for there in points:
+                try:
+                    now = self.evaluate(there, at.signed)
+                except NotPositiveDefinite:
+                    continue
                 if now.elbo >= at.elbo - _slack(now):
                     return now
                 if last is not None and now.elbo < last.elbo:
                     break
                 first, last = first or now, now
-            except NotPositiveDefinite:
-                pass
-            point = dataclasses.replace(point, data=point.data * 0.5)
-        if first is not None and last is not None:  # the largest, if it is more than halfway there
-            return last if 2.0 * last.elbo > first.elbo + at.elbo else first
+            # the largest, if it is more than halfway there
+            if first is not None and last is not None and 2.0 * last.elbo > first.elbo + at.elbo:
+                return last
+        if first is not None:
+            return first
         raise StartError(
             "the ELBO cannot be computed where the fit starts; standardise the response and look "
             "for extreme values in it."
