@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import operator
@@ -384,10 +385,12 @@ class Rounds:
         if at.mixing.residuals:
             share = size / max(float(np.linalg.norm(at.mixing.residuals[-1])), 1e-300)
             share = float(self.rows.communicator.agreed(min(share, _SLOWEST)))
+        left = 0.5 * size**2 / (1.0 - share)
         if at.gain < small and share == _SLOWEST:
             return True  # where negative weights are left out, the way may not lead uphill
+        if at.gain < small:  # a search has just been for what hyperparameters promise
+            return bool(self.rows.communicator.agreed(left) < small)
         u, data = now.point.u, now.sweep.data
-        left = 0.5 * size**2 / (1.0 - share)
         hessian = self._known_hessian(data, u)
         if len(u) and hessian is not None:
             left += promised(self.loss(data)(u)[1], hessian)
@@ -467,24 +470,27 @@ class Rounds:
         # where a log-density is nearly a line the sites of a constant go far beyond the optimum, as
         # they do where it bends little; and a scale that few rows tell of may be any under a wide
         # prior
-        first, point = None, at.point
+        first, last, point = None, None, at.point
         halves = (point.scaled(0.5**k) for k in range(_MOST_FIRST))
         smaller = (dataclasses.replace(point, u=u) for u in self.hyperparameters.smaller(point.u))
-        for points in (halves, smaller):
-            last = None
-            for there in points:
-                try:
-                    now = self.evaluate(there, at.signed)
-                except NotPositiveDefinite:
-                    continue
+        for there in halves:
+            try:
+                now = self.evaluate(there, at.signed)
+            except NotPositiveDefinite:
+                continue
+            if now.elbo >= at.elbo - _slack(now):
+                return now
+            if last is not None and now.elbo < last.elbo:
+                break
+            first, last = first or now, now
+        # the largest, if it is more than halfway there
+        if first is not None and last is not None and 2.0 * last.elbo > first.elbo + at.elbo:
+            return last
+        for there in smaller:
+            with contextlib.suppress(NotPositiveDefinite):
+                now = self.evaluate(there, at.signed)
                 if now.elbo >= at.elbo - _slack(now):
                     return now
-                if last is not None and now.elbo < last.elbo:
-                    break
-                first, last = first or now, now
-            # the largest, if it is more than halfway there
-            if first is not None and last is not None and 2.0 * last.elbo > first.elbo + at.elbo:
-                return last
         if first is not None:
             return first
         raise StartError(
