@@ -223,6 +223,7 @@ def test_pictures_have_kaplan_meier_beside_the_fit_and_curves_with_bands(table, 
         got = band.get_paths()[0].vertices
         assert want[["lower", "upper"]].isin(got[:, 1]).all(axis=None)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "two"]
+    assert ax.get_legend().get_title().get_text() == ""
     with pytest.raises(ValueError, match="labels must be 2, one for each row; got 1"):
         draw_survival(curves, labels=["one"])
     with pytest.raises(ValueError, match="labels must differ; got 'one' twice"):

@@ -1,8 +1,10 @@
-"""Effects, shapes, averages and errors of Sobol indices: ``python docs/figures/pages.py``."""
+"""Figures of what pages show: ``python docs/figures/pages.py``."""
 
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -109,6 +111,17 @@ def sobol() -> None:
     figure.savefig(HERE / "sobol.png", dpi=100)
 
 
+def tasks() -> None:
+    """The last ``figure`` that the code of ``tasks.rst`` makes before each of its images."""
+    scope: dict[str, plt.Figure] = {}
+    block = re.compile(r"\.\. testcode::\n\n((?:    .*\n|\n)+)|\.\. image:: figures/(.*)")
+    for code, image in block.findall((HERE.parent / "tasks.rst").read_text(encoding="utf-8")):
+        exec(textwrap.dedent(code), scope)
+        if image:
+            scope["figure"].savefig(HERE / image, dpi=100)
+
+
+tasks()
 partial_effects()
 shapes()
 partial_dependence()

@@ -862,14 +862,16 @@ def draw_survival(
     if missing := [name for name in ("row", "time", "estimate", "lower") if name not in table]:
         raise ValueError(f"table must be what GAM.survival() returned; it has no {missing[0]!r}.")
     rows = table["row"].unique()
-    labels = [*map(str, rows)] if labels is None else list(labels)
-    if len(labels) != len(rows):
-        raise ValueError(f"labels must be {len(rows)}, one for each row; got {len(labels)}.")
-    if twice := [name for name in labels if labels.count(name) > 1]:
+    given = [*map(str, rows)] if labels is None else list(labels)
+    if len(given) != len(rows):
+        raise ValueError(f"labels must be {len(rows)}, one for each row; got {len(given)}.")
+    if twice := [name for name in given if given.count(name) > 1]:
         raise ValueError(f"labels must differ; got {twice[0]!r} twice.")
-    names = dict(zip(rows, labels))
+    names = dict(zip(rows, given))
     ax, several = own_axes(ax, (5.4, 3.6)), "cause" in table
     called = table.assign(row=table["row"].map(names))
     draw_table(ax, called, "time", ["row", *["cause"] * several])
+    if labels is not None and (legend := ax.get_legend()):
+        legend.set_title("")  # "row" is not what they are
     ax.set_ylabel("cumulative incidence" if several else "survival probability")
     return figure_of(ax)
