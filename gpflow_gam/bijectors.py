@@ -18,24 +18,51 @@ from gpflow.base import Parameter, TensorType
 from gpflow.utilities import parameter_dict
 
 
-class Exponential(tfp.bijectors.Exp):  # type: ignore[misc]
-    """The exponential function."""
+class _Bounded(tfp.bijectors.Bijector):  # type: ignore[misc]
+    """A function onto positive numbers, plus a lower bound."""
+
+    def __init__(self, lower: float = 0.0) -> None:
+        super().__init__()
+        self.lower = lower
+
+    def _positive(self, x: TensorType) -> tf.Tensor:
+        raise NotImplementedError
+
+    def _variable(self, excess: TensorType) -> tf.Tensor:
+        raise NotImplementedError
 
     def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
+        return self._positive(x) + self.lower if self.lower else self._positive(x)
+
+    def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
+        return self._variable(y - self.lower if self.lower else y)
+
+    def _inverse_log_det_jacobian(self, y: tf.Tensor) -> tf.Tensor:
+        return -self._forward_log_det_jacobian(self.inverse(y))
+
+    def _get_parameterization(self) -> float:
+        """What decides whether two of a class are equal."""
+        return self.lower
+
+
+class Exponential(_Bounded, tfp.bijectors.Exp):  # type: ignore[misc]
+    """The exponential function, plus a lower bound."""
+
+    def _positive(self, x: TensorType) -> tf.Tensor:
         return tf.exp(x)
 
-    def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
-        return tf.math.log(y)
+    def _variable(self, excess: TensorType) -> tf.Tensor:
+        return tf.math.log(excess)
 
 
-class Softplus(tfp.bijectors.Softplus):  # type: ignore[misc]
-    """log(1 + exp(x)), GPflow's default transform."""
+class Softplus(_Bounded, tfp.bijectors.Softplus):  # type: ignore[misc]
+    """log(1 + exp(x)), GPflow's default transform, plus a lower bound."""
 
-    def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
+    def _positive(self, x: TensorType) -> tf.Tensor:
         return tf.math.softplus(x)
 
-    def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
-        return y + tf.math.log(-tf.math.expm1(-y))
+    def _variable(self, excess: TensorType) -> tf.Tensor:
+        return excess + tf.math.log(-tf.math.expm1(-excess))
 
 
 class Identity(tfp.bijectors.Identity):  # type: ignore[misc]

@@ -223,15 +223,25 @@ def test_parameters_read_together_are_those_read_one_by_one(transform, mixed):
         (bijectors.exponential(), tfp.bijectors.Exp()),
         (bijectors.softplus(), tfp.bijectors.Softplus()),
         (bijectors.identity(), tfp.bijectors.Identity()),
+        (bijectors.exponential(0.25), gpflow.utilities.positive(lower=0.25, base="exp")),
+        (bijectors.softplus(0.25), gpflow.utilities.positive(lower=0.25)),
     ],
     ids=lambda b: type(b).__name__,
 )
 def test_values_are_theirs(ours, theirs):
-    y = np.array([1e-12, 1e-3, 0.7, 10.0, 24.0, 50.0, 400.0])
+    y = getattr(ours, "lower", 0.0) + np.array([1e-12, 1e-3, 0.7, 10.0, 24.0, 50.0, 400.0])
     np.testing.assert_allclose(ours.inverse(y), theirs.inverse(y), rtol=1e-13)
     np.testing.assert_allclose(ours.forward(ours.inverse(y)), y, rtol=1e-13)
     x = np.array([-50.0, -1.0, 0.0, 3.0, 50.0])
     np.testing.assert_allclose(ours.forward(x), theirs.forward(x), rtol=1e-13)
+    for det, at in ("forward_log_det_jacobian", x), ("inverse_log_det_jacobian", y[1:-1]):
+        got, want = (getattr(b, det)(tf.constant(at), 0) for b in (ours, theirs))
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
+
+
+def test_parameters_of_two_bounds_are_not_read_together():
+    made = [gpflow.Parameter(2.0, transform=bijectors.softplus(lower)) for lower in (0.0, 0.5)]
+    np.testing.assert_allclose(bijectors.flat_values(made), [2.0, 2.0], rtol=1e-14)
 
 
 # --- matrices and derivatives in numpy -----------------------------------------------------------

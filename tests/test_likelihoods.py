@@ -424,7 +424,7 @@ COUNTS = ["poisson", "negative_binomial", "bernoulli_logit", "binomial_logit"]
 LOCATED = ["censored_gaussian", "lognormal", "weibull"]
 SUMMED = {
     name: (EVERY[name].likelihood, lambda rng, case=EVERY[name]: case.data(rng, N)[0])
-    for name in (*COUNTS, *LOCATED, *ZEROS)
+    for name in (*COUNTS, "gamma", "student_t", "heteroskedastic", *LOCATED, *ZEROS)
 }
 """The likelihood, and how responses are drawn."""
 KNOWN = {
@@ -443,7 +443,7 @@ SUMMED |= KNOWN | {
 @pytest.mark.parametrize("case", SUMMED)
 def test_expectations_without_tensorflow_are_those_with_it(case, weighted, rng):
     make, draw = SUMMED[case]
-    shape = (N, 2 if case in ZEROS else 1)
+    shape = (N, make().latent_dim or 1)
     mean, var = 2.0 * rng.standard_normal(shape), rng.uniform(1e-8, 3.0, shape)
     Y, X = draw(rng), rng.integers(0, 3, (N, 1)) * 0.5
     results = []

@@ -16,11 +16,11 @@ from gpflow.base import AnyNDArray, MeanAndVariance, Parameter, RegressionData, 
 from gpflow.config import default_float
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from gpflow.quadrature import GaussianQuadrature, NDiagGHQuadrature
-from gpflow.utilities import positive
 from numpy.polynomial.hermite import hermgauss
 from scipy import special
 from scipy.special import expit
 
+from .. import bijectors
 from ..errors import check_choice
 from ..kernels import AdditiveKernel
 from ..threads import each
@@ -161,7 +161,7 @@ def _nodes_of_density(
 
 def fixed_unit(unit: TensorType) -> Parameter:
     """A positive number that is saved with a model and never trained."""
-    return Parameter(unit, transform=positive(lower=0.0, base="exp"), trainable=False)
+    return Parameter(unit, transform=bijectors.exponential(), trainable=False)
 
 
 class Dispersed(ScalarLikelihood, abc.ABC):
@@ -238,7 +238,7 @@ class LocationScale(Dispersed):
         if varying:
             self.unit = fixed_unit(unit)
         else:  # moved by factors, whatever the response's unit
-            self.scale = Parameter(scale, transform=positive(lower=floor, base="exp"))
+            self.scale = Parameter(scale, transform=bijectors.exponential(floor))
 
     def split(self, F: TensorType) -> tuple[tf.Tensor, tf.Tensor]:
         """Location and scale at predictors ``F``, in the response's unit."""
@@ -798,19 +798,14 @@ class PositiveParameter(NamedTuple):
     @classmethod
     def of(cls, parameter: Parameter) -> PositiveParameter:
         u, transform = float(parameter.unconstrained_variable.numpy()), parameter.transform
-        if isinstance(transform, tfp.bijectors.Chain):
-            outer, *inner = transform.bijectors
-            if isinstance(outer, tfp.bijectors.Shift) and len(inner) == 1:
-                transform, shift = inner[0], float(outer.shift)
-                if type(transform) is tfp.bijectors.Softplus and transform.hinge_softness is None:
-                    # GPflow's own, which takes milliseconds
-                    value, first = shift + float(np.logaddexp(0.0, u)), float(expit(u))
-                    rate = first / value
-                    return cls(value, rate, rate * (1.0 - first) - rate**2)
-                if type(transform) is tfp.bijectors.Exp:
-                    above = float(np.exp(u))
-                    rate = above / (shift + above)
-                    return cls(shift + above, rate, rate - rate**2)
+        if isinstance(transform, bijectors.Softplus):
+            value, first = transform.lower + float(np.logaddexp(0.0, u)), float(expit(u))
+            rate = first / value
+            return cls(value, rate, rate * (1.0 - first) - rate**2)
+        if isinstance(transform, bijectors.Exponential):
+            above = float(np.exp(u))
+            rate = above / (transform.lower + above)
+            return cls(transform.lower + above, rate, rate - rate**2)
         at = tf.constant(u, parameter.dtype)
         with tf.GradientTape() as outer_tape:
             outer_tape.watch(at)

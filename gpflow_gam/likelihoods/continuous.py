@@ -16,10 +16,11 @@ from gpflow.base import AnyNDArray, MeanAndVariance, Parameter, PriorOn, TensorT
 from gpflow.config import default_float, default_likelihood_positive_minimum
 from gpflow.likelihoods import Gaussian, QuadratureLikelihood, ScalarLikelihood
 from gpflow.logdensities import gaussian
-from gpflow.utilities import positive
-from scipy.special import betaln, xlog1py, xlogy
+from gpflow.quadrature import NDiagGHQuadrature
+from scipy.special import betaln, digamma, gammaln, polygamma, xlog1py, xlogy
 from scipy.stats import norm
 
+from ..bijectors import exponential, softplus
 from ..errors import check_level, check_positive
 from ..measures import weighted_quantiles
 from .base import (
@@ -27,6 +28,7 @@ from .base import (
     POSITIVE,
     SHARE_LINKS,
     SHARES,
+    SURE,
     Batch,
     Dispersed,
     GaussHermite,
@@ -51,7 +53,7 @@ _LEAST = 1e-300  # share below which the gamma function overflows
 
 
 def _positive(value: TensorType) -> Parameter:
-    return Parameter(value, transform=positive(lower=default_likelihood_positive_minimum()))
+    return Parameter(value, transform=softplus(default_likelihood_positive_minimum()))
 
 
 class Autoregressive(Gaussian):  # type: ignore[misc]
@@ -121,6 +123,18 @@ class Heteroskedastic(LocationScale):
         density = self._scale_rule.logspace(over_f, Fmu[..., 1:], Fvar[..., 1:])
         return density[..., 0] - tf.math.log(self.unit)
 
+    def row_terms(self, rows: Batch) -> Terms | None:
+        """Terms of ``rows`` in closed form."""
+        unit = float(self.unit.numpy())
+        (f, g), (v, w) = rows.mean.T, rows.var.T
+        away, precision = rows.Y[:, 0] / unit - f, np.exp(2.0 * (w - g))
+        if rows.variables or not np.all(np.isfinite(away)):
+            return None
+        square = precision * (np.square(away) + v)
+        value = -0.5 * math.log(2.0 * math.pi) - math.log(unit) - g - 0.5 * square
+        slopes = np.stack([precision * away, square - 1.0], axis=1)
+        return Terms(value, slopes, np.stack([precision, 2.0 * square], axis=1))
+
 
 class StudentT(LocationScale):
     """
@@ -146,6 +160,31 @@ class StudentT(LocationScale):
     def _moments(self, f: tf.Tensor, g: tf.Tensor) -> MeanAndVariance:
         spread = self.df / (self.df - 2.0) if self.df > 2.0 else np.inf
         return f + 0.0 * g, tf.square(g) * spread + tf.zeros_like(f)
+
+    def row_terms(self, rows: Batch) -> Terms | None:
+        """Terms of ``rows`` by quadrature; not where the scale varies."""
+        y, mean, rule = rows.Y[:, :1], rows.mean, self.quadrature
+        if self.varying or not (isinstance(rule, NDiagGHQuadrature) and np.all(np.isfinite(y))):
+            return None
+        scale, df = PositiveParameter.of(self.scale), float(self.df)
+        s, sd = scale.value, np.sqrt(rows.var)
+        nodes, weights = np.ravel(rule.Z), np.ravel(rule.dZ)
+        u = (y - mean - sd * nodes) / s
+        kept = 1.0 / (1.0 + np.square(u) / df)
+        force, many = (df + 1.0) / (df * s) * u * kept, df + 1.0  # the former d log p / df
+        bend = many / (df * s**2) * (1.0 - 2.0 * kept) * kept  # d^2 log p / df^2
+        along = 0.5 * (bend @ weights)
+        np.divide(force @ (0.5 * nodes * weights), sd[:, 0], out=along, where=sd[:, 0] > SURE * s)
+        slope = force @ weights
+        constant = gammaln(0.5 * many) - gammaln(0.5 * df) - 0.5 * math.log(df * math.pi * s**2)
+        value = constant + 0.5 * many * (np.log(kept) @ weights)
+        parameters = None
+        if rows.variables:
+            own = many * ((1.0 - kept) @ weights) - 1.0
+            turn = -2.0 * many * ((kept * (1.0 - kept)) @ weights)
+            across = (s * u * bend) @ weights - slope
+            parameters = scale.terms(own, turn, across, rows.weights)
+        return Terms(value, slope, -2.0 * along, parameters)
 
 
 class MeanGamma(Dispersed):
@@ -182,6 +221,20 @@ class MeanGamma(Dispersed):
             return _gamma(f, Y * tf.exp(0.5 * var - f), g, Y)
 
         return tf.reduce_sum(self._over_dispersion(over_f, Fmu, Fvar), axis=-1)
+
+    def row_terms(self, rows: Batch) -> Terms | None:
+        """Terms of ``rows`` in closed form; not where the shape varies."""
+        y, f = rows.Y[:, 0], rows.mean[:, 0]
+        if self.varying or not np.all(POSITIVE.holds(y)):
+            return None
+        shape = PositiveParameter.of(self.shape)
+        a, ratio = shape.value, y * np.exp(0.5 * rows.var[:, 0] - f)
+        about = math.log(a) - f - ratio + np.log(y)
+        slope, precision = a * (ratio - 1.0), a * ratio
+        own = a * (about + 1.0 - digamma(a))
+        bend = own + a * (1.0 - a * polygamma(1, a))
+        parameters = shape.terms(own, bend, slope, rows.weights) if rows.variables else None
+        return Terms(a * about - np.log(y) - gammaln(a), slope, precision, parameters)
 
 
 def _gamma(f: tf.Tensor, ratio: tf.Tensor, g: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
@@ -260,7 +313,7 @@ class Tweedie(ScalarLikelihood):
     ) -> None:
         kwargs.setdefault("quadrature", GaussHermite())
         super().__init__(**kwargs)
-        self.dispersion = Parameter(dispersion, transform=positive(lower=0.0, base="exp"))
+        self.dispersion = Parameter(dispersion, transform=exponential())
         ends = (tf.constant(end, default_float()) for end in POWERS)
         self.power = Parameter(power, transform=tfp.bijectors.Sigmoid(*ends))
         self.unit = Parameter(unit, trainable=False)

@@ -14,10 +14,10 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, MeanAndVariance, Parameter, TensorType
 from gpflow.likelihoods import QuadratureLikelihood, ScalarLikelihood
 from gpflow.quadrature import NDiagGHQuadrature, ndiag_mc
-from gpflow.utilities import positive
 from scipy.special import digamma, expit, gammaln, ndtri, polygamma
 from scipy.stats import qmc
 
+from .. import bijectors
 from ..errors import check_count
 from ..threads import each
 from .base import (
@@ -185,7 +185,7 @@ class NegativeBinomial(Dispersed):
     def __init__(self, alpha: TensorType = 1.0, varying: bool = False, **kwargs: Any) -> None:
         super().__init__(varying, **kwargs)
         if not varying:
-            self.alpha = Parameter(alpha, transform=positive(lower=SMALLEST))
+            self.alpha = Parameter(alpha, transform=bijectors.softplus(SMALLEST))
             self.invlink = tf.exp
 
     def _log_dispersion(self) -> tf.Tensor:
@@ -231,7 +231,7 @@ class ZeroAltered(Dispersed, abc.ABC):
         self.link = checked_link(link)
         self.alpha = None
         if alpha is not None:
-            self.alpha = Parameter(alpha, transform=positive(lower=SMALLEST))
+            self.alpha = Parameter(alpha, transform=bijectors.softplus(SMALLEST))
 
     def _log_alpha(self) -> tf.Tensor | None:
         """Read once an evaluation: a parameter's transform costs more than a few rows do."""
@@ -449,7 +449,7 @@ class Ordered(ScalarLikelihood):
         self.num_classes = num_classes
         self.increments: Parameter | None = None
         if num_classes > 2:  # optimisers take no empty parameter
-            self.increments = Parameter(increments, transform=positive(lower=_SMALLEST))
+            self.increments = Parameter(increments, transform=bijectors.softplus(_SMALLEST))
 
     def support(self, Y: tf.Tensor) -> tuple[tf.Tensor, str]:
         """Mask of the possible elements of ``Y``, and in words what they must be."""

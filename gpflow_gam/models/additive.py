@@ -28,9 +28,9 @@ from gpflow.models.training_mixins import (
     InternalDataTrainingLossMixin,
 )
 from gpflow.posteriors import PrecomputeCacheType
-from gpflow.utilities import assert_params_false, positive
+from gpflow.utilities import assert_params_false
 
-from ..bijectors import as_written, flat_values
+from ..bijectors import as_written, exponential, flat_values
 from ..covariances import Features, InducingBlocks, check_layout
 from ..errors import check_count, check_positive
 from ..inducing_variables import AdditiveInducingVariables
@@ -521,7 +521,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         kernel = check_kernel(kernel)
         check_positive("noise_variance", noise_variance)
         likelihood = Gaussian()
-        likelihood.variance = Parameter(noise_variance, transform=positive(lower=0.0, base="exp"))
+        likelihood.variance = Parameter(noise_variance, transform=exponential())
         X, Y = checked_data(data, kernel, likelihood)
         check_precision(X, kernel=kernel, likelihood=likelihood)
         check_outputs(kernel, int(Y.shape[1]))

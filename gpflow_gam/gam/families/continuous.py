@@ -13,11 +13,11 @@ import scipy.stats
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
-from gpflow.utilities import positive
 from numpy.random import Generator
 from scipy.stats import norm
 
 from ... import likelihoods
+from ...bijectors import exponential
 from ...errors import check_count, check_positive
 from ...likelihoods.base import AMOUNTS, POSITIVE, GaussHermite
 from ...likelihoods.continuous import (
@@ -397,7 +397,7 @@ class Gaussian(_Normal):
         likelihood = gpflow.likelihoods.Gaussian(quadrature=GaussHermite())
         likelihood.variance = Parameter(  # moved by factors, whatever the response's unit
             0.5 * y.spread() ** 2,
-            transform=positive(lower=1e-6 * y.unweighted.spread() ** 2, base="exp"),
+            transform=exponential(1e-6 * y.unweighted.spread() ** 2),
         )
         return self.linked(likelihood, y)
 
