@@ -1,7 +1,5 @@
 """Shared data and models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import settings  # noqa: F401

@@ -3,8 +3,6 @@ Fits that test_distribute compares, and, run in processes of its own, those of w
 killed.
 """
 
-from __future__ import annotations
-
 import settings  # noqa: F401
 import transforms  # noqa: F401
 
@@ -155,11 +153,7 @@ def fits(
 
 
 def values(fit: gg.distribute.DistributedFit) -> list[np.ndarray]:
-    return [
-        fit.history,
-        *fit.epochs.values(),
-        *(v.numpy() for v in fit.model.trainable_variables),
-    ]
+    return [fit.history, *fit.epochs.values(), *(v.numpy() for v in fit.model.trainable_variables)]
 
 
 def save(path: str, result: dict[str, gg.distribute.DistributedFit]) -> None:

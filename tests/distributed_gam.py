@@ -1,7 +1,5 @@
 """What workers of a cluster do that have shares of the rows of a table, and that table."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Under MirroredStrategy and on one device: a head, a loss that sums rows, what is refused."""
 
-from __future__ import annotations
-
 import settings  # noqa: F401
 import transforms  # noqa: F401
 

@@ -4,8 +4,6 @@ Run by test_distribute: two workers of one cluster, then a head on two devices.
 Each is a fork from before TensorFlow starts, so that it is imported once.
 """
 
-from __future__ import annotations
-
 import settings  # noqa: F401
 import transforms  # noqa: F401
 

@@ -1,7 +1,5 @@
 """What is exported, what its files have to say, and who runs them without TensorFlow and us."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -83,8 +81,7 @@ def arguments(path: Path, data: pd.DataFrame, name: str = "") -> Path:
         target,
         **{
             i["name"]: np.asarray(
-                coded(data[i["column"]], i),
-                str if i["dtype"] == "string" else i["dtype"],
+                coded(data[i["column"]], i), str if i["dtype"] == "string" else i["dtype"]
             )
             for i in about["inputs"]
         },

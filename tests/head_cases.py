@@ -1,7 +1,5 @@
 """Data, and networks with heads on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

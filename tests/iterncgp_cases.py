@@ -1,7 +1,5 @@
 """Data, kernels and fits of IterNCGP that its tests share."""
 
-from __future__ import annotations
-
 import gpflow
 import numpy as np
 from gpflow.likelihoods import Gaussian, Poisson, Softmax

@@ -1,7 +1,5 @@
 """Dense Laplace posteriors in numpy (Rasmussen & Williams 2006, algorithms 3.1 to 3.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small seeded problems that many tests share, and numpy references written as loops."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

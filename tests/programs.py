@@ -1,7 +1,5 @@
 """Other programs and processes that tests run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Response families at known parameters, each with the same distribution from scipy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple

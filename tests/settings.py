@@ -1,7 +1,5 @@
 """How TensorFlow runs in tests and the scripts that they start: import it before TensorFlow."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import os

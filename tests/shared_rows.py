@@ -1,7 +1,5 @@
 """Processes that share rows, as threads that wait for each other."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Which rooms of the package may see which."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from graphlib import TopologicalSorter

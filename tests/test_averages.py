@@ -1,7 +1,5 @@
 """Partial dependence and averages over rows, against predictions, closed forms and known truths."""
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -151,7 +149,7 @@ def test_deviations_are_those_of_the_mean_of_functions(gaussian, unconditional):
         assert se == pytest.approx(np.sqrt(cov[0].sum()) / 25, rel=0.03)
 
 
-def test_an_average_of_one_row_is_its_prediction(poisson):
+def test_an_average_of_one_row_is_its_prediction():
     """Inside the data and far outside, where functions are what their priors are."""
     gam = gg.GAM(s("x", k=8) + random_effect("g"), family="poisson").fit(DATA, y="count", **QUICK)
     rows = pd.DataFrame({"x": [0.4, 1.2], "g": ["a", "new"]})

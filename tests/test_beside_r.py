@@ -1,7 +1,5 @@
 """Lines beside those of R's packages; parts of predictions, AIC and p-values beside mgcv's."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Coefficients, what summaries print of them, and effects through a function."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
 
@@ -390,11 +388,6 @@ def reml(plots, between, noise):
 @pytest.fixture(scope="module")
 def plots():
     return one_way([10] * 12)
-
-
-@pytest.fixture(scope="module")
-def nested(plots):
-    return gg.GAM([random_effect("g")]).fit(plots, "y")
 
 
 @pytest.mark.parametrize("unit", [1.0, 1000.0])

@@ -1,7 +1,5 @@
 """Rows left out of a fit by dividing out, beside fits without them; and fits compared."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import problems
@@ -418,10 +416,7 @@ def test_fits_beside_each_other():
     for text in (str(result), result._repr_html_()):
         for part in ("with z", "one row at a time", *frame.columns):
             assert part in text
-    assert list(gg.compare(good, bad).table.index) == [
-        "s('x', k=8) + linear('z')",
-        "s('x', k=8)",
-    ]
+    assert list(gg.compare(good, bad).table.index) == ["s('x', k=8) + linear('z')", "s('x', k=8)"]
     assert list(gg.compare(good, good).table.index) == [
         "1: s('x', k=8) + linear('z')",
         "2: s('x', k=8) + linear('z')",

@@ -1,7 +1,5 @@
 """Conformal intervals: by definition of fits without each row, and their coverage."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

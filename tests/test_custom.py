@@ -1,7 +1,5 @@
 """Likelihoods of the user's: what a family does with their log-density alone, and with more."""
 
-from __future__ import annotations
-
 import gpflow
 import numpy as np
 import pandas as pd

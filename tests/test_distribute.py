@@ -1,7 +1,5 @@
 """Distributed training against plain loops, on one device and on several, with and without luck."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -28,6 +26,7 @@ from test_package import script as example_of
 
 import gpflow_gam as gg
 from gpflow_gam import s
+from gpflow_gam.distribute import DistributedFit
 from gpflow_gam.distribute.gam import StopSync, fit_share
 from gpflow_gam.optimizers import laplace
 from gpflow_gam.optimizers.binned import bins
@@ -52,13 +51,11 @@ def batches_of(rows: tf.data.Dataset, number: int = 40) -> Any:
     return lambda context: rows.batch(number, drop_remainder=True)
 
 
-def assert_equal(
-    result: gg.distribute.DistributedFit, expected: gg.distribute.DistributedFit
-) -> None:
+def assert_equal(result: DistributedFit, expected: DistributedFit) -> None:
     assert_close(script.values(result), script.values(expected), rtol=1e-10, atol=1e-10)
 
 
-def assert_file_equal(path: Path, expected: dict[str, gg.distribute.DistributedFit]) -> None:
+def assert_file_equal(path: Path, expected: dict[str, DistributedFit]) -> None:
     with np.load(path) as result:
         assert len(result) == sum(len(script.values(fit)) for fit in expected.values())
         for name, one in expected.items():
@@ -67,9 +64,9 @@ def assert_file_equal(path: Path, expected: dict[str, gg.distribute.DistributedF
 
 
 @pytest.fixture(scope="module")
-def on_one_device() -> dict[str, gg.distribute.DistributedFit]:
+def on_one_device() -> dict[str, DistributedFit]:
     class Fits(dict[str, Any]):
-        def __missing__(self, kind: str) -> gg.distribute.DistributedFit:
+        def __missing__(self, kind: str) -> DistributedFit:
             return self.setdefault(kind, script.fits(kinds=[kind])[kind])
 
     return Fits()
@@ -79,7 +76,7 @@ def on_one_device() -> dict[str, gg.distribute.DistributedFit]:
 
 
 @pytest.mark.slow
-def test_is_a_plain_loop(on_one_device: dict[str, gg.distribute.DistributedFit]) -> None:
+def test_is_a_plain_loop(on_one_device: dict[str, DistributedFit]) -> None:
     model, history = script.svgp(), []
     variables = list(model.trainable_variables)
     adam = keras.optimizers.Adam(0.05)
@@ -118,7 +115,7 @@ def test_a_callback_sees_steps_and_ends_the_fit(tmp_path: Path) -> None:
 @pytest.mark.slow_but_first
 @pytest.mark.parametrize("kind", ["svgp", "function", "clipped"])
 def test_resumes_after_an_exception(
-    kind: str, on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
+    kind: str, on_one_device: dict[str, DistributedFit], tmp_path: Path
 ) -> None:
     def callback(progress: gg.distribute.StepProgress) -> None:
         if progress.step == 5:
@@ -352,9 +349,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow  # starts two processes
-def test_two_workers_are_one(
-    on_one_device: dict[str, gg.distribute.DistributedFit], workers: Path
-) -> None:
+def test_two_workers_are_one(on_one_device: dict[str, DistributedFit], workers: Path) -> None:
     for i in range(2):
         expected = {kind: on_one_device[kind] for kind in script.KINDS}
         assert_file_equal(workers / f"fits {i}.npz", expected)
@@ -381,7 +376,7 @@ def test_two_workers_fit_the_gam_of_one(workers: Path, monkeypatch: pytest.Monke
 @pytest.mark.slow  # four processes that start TensorFlow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_worker_dies_and_all_are_started_again(
-    victim: int, on_one_device: dict[str, gg.distribute.DistributedFit], tmp_path: Path
+    victim: int, on_one_device: dict[str, DistributedFit], tmp_path: Path
 ) -> None:
     def start(kill_at: int) -> list[tuple[int, str]]:
         return run(
@@ -435,7 +430,7 @@ def of_keras() -> tuple[dict[str, list[float]], list[np.ndarray]]:
 
 
 @pytest.fixture(scope="module")
-def reported() -> gg.distribute.DistributedFit:
+def reported() -> DistributedFit:
     return fit(script.reporting, **EPOCHS)
 
 
@@ -528,11 +523,7 @@ def assert_same(result: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "y", "tolerance"),
-    [
-        ("poisson", "count", 1e-7),
-        ("negative_binomial", "count", 1e-6),
-        ("gaussian", "y", 1e-8),
-    ],
+    [("poisson", "count", 1e-7), ("negative_binomial", "count", 1e-6), ("gaussian", "y", 1e-8)],
 )
 def test_shares_are_fitted_as_one_table(family: str, y: str, tolerance: float, few: None) -> None:
     data = distributed_gam.table()

@@ -6,8 +6,6 @@ examples name; nothing is asked of other names. No test sees whether what a docs
 nor errors of functions that are called. Overrides inherit what the method that they override says.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """Effects, slopes, differences and summaries, against closed forms and loops."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 
@@ -17,12 +15,7 @@ from scipy.stats import chi2, f, norm
 
 import gpflow_gam as gg
 from gpflow_gam import effects, factor, linear, random_effect, s, ti
-from gpflow_gam.gam.effects import (
-    critical_values,
-    joint_moments,
-    max_deviations,
-    posterior,
-)
+from gpflow_gam.gam.effects import critical_values, joint_moments, max_deviations, posterior
 from gpflow_gam.gam.frames.table import Table
 from gpflow_gam.gam.summaries.summary import exceedance, variance_shares
 

@@ -1,7 +1,5 @@
 """A GAM fitted by the second engine, beside the first."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import problems

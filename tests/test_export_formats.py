@@ -1,7 +1,5 @@
 """ONNX and LiteRT files: the same numbers as the model's, by runtimes without TensorFlow and us."""
 
-from __future__ import annotations
-
 import re
 import sys
 import warnings
@@ -69,19 +67,20 @@ def files(runtime, tmp_path_factory) -> tuple[gg.GAM, dict[str, Any], dict[str, 
     return gam, about, {out.stem: dict(np.load(out)) for _, _, out in jobs}
 
 
-def test_numbers(files):
+@pytest.mark.parametrize(
+    ("kind", "dtype", "rtol", "alone"),
+    [("double", np.float64, 1e-10, 1e-13), ("lite", np.float32, 1e-3, 1e-5)],
+)
+def test_numbers_and_rows_that_cannot_be_taken(files, kind, dtype, rtol, alone):
+    """These are NaN, and the others as without them."""
     gam, about, result = files
-    assert {v.dtype for v in result["double"].values()} == {np.dtype("float64")}
-    close(result["double"], values_of(gam, request(), about), 1e-10, prior=1.0)
-
-
-def test_lite(files):
-    gam, about, result = files
-    assert {v.dtype for v in result["lite"].values()} == {np.dtype("float32")}
-    close(result["lite"], values_of(gam, request(), about), 1e-3, prior=prior_variance(gam))
-    for name, values in result["odd lite"].items():
+    assert {v.dtype for v in result[kind].values()} == {np.dtype(dtype)}
+    prior = 1.0 if kind == "double" else prior_variance(gam)
+    close(result[kind], values_of(gam, request(), about), rtol, prior=prior)
+    for name, values in result[f"odd {kind}"].items():
         assert np.all(np.isnan(values[1:])), name
-        np.testing.assert_allclose(values[0], result["lite"][name][0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(values[0], result[kind][name][0], rtol=alone, atol=alone / 10)
+    assert {len(v) for v in result["none double"].values()} == {0}
 
 
 @pytest.mark.parametrize("name", ["wide", pytest.param("far", marks=pytest.mark.slow)])
@@ -120,14 +119,6 @@ def test_predictions_from_tables_are_the_posteriors(case: str) -> None:
         np.testing.assert_allclose(mean, true_mean, atol=3e-4 * np.ptp(true_mean))
         away = np.abs(np.sqrt(var) - np.sqrt(np.maximum(true_var, 0.0)))
         assert np.max(away) < 0.01 * np.sqrt(np.max(true_var))
-
-
-def test_rows_that_cannot_be_taken_are_nan_alone(files):
-    _, _, result = files
-    for name, values in result["odd double"].items():
-        assert np.all(np.isnan(values[1:])), name
-        np.testing.assert_allclose(values[0], result["double"][name][0], rtol=1e-13, atol=1e-14)
-    assert {len(v) for v in result["none double"].values()} == {0}
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """GAMs fitted from sums over rows: bins against rows, parts against wholes, and people's habits."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 import warnings

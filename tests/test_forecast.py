@@ -1,7 +1,5 @@
 """Forecasts from rolling origins, against fits and scores one by one, and where a level breaks."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables from whatever holds them, in one piece or in blocks, and what is read from them."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import sys

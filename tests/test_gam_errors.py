@@ -1,7 +1,5 @@
 """What newcomers get wrong, and the one sentence that tells them."""
 
-from __future__ import annotations
-
 import inspect
 import re
 
@@ -208,11 +206,7 @@ SCALED = {
     "tiny y": ("y", lambda v: 1e-310 * v, "'y' varies by less than 1e-70.*multiply it by a"),
     "large y": ("y", lambda v: 1e160 * v, r"'y' reaches .*e\+160.*divide it by a power of ten"),
     "rounding": ("y", lambda v: v + 1e15, r"'y' varies by .* around 1e\+15.*subtract its mean"),
-    "complex x": (
-        "x",
-        lambda v: v + 1j,
-        r"'x' holds values of type complex128 where linear",
-    ),
+    "complex x": ("x", lambda v: v + 1j, r"'x' holds values of type complex128 where linear"),
     "complex y": ("y", lambda v: v + 1j, "y must be numbers, for family 'gaussian'"),
 }
 

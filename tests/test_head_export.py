@@ -1,7 +1,5 @@
 """Networks with heads as SavedModels: ours, and those that Keras and TensorFlow write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

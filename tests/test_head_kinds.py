@@ -1,7 +1,5 @@
 """Keras heads of curves for levels, areas, the globe, adaptive and anisotropic functions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -317,11 +315,7 @@ def test_files_have_the_same_numbers(
         (gg.s(0, shape="concave", by=gg.factor(2)), "concave", {"num_levels": {2: 3}}),
         (gg.s(0, shape="concave", by=2), "concave", {}),
         (gg.te(0, 1, shape=("increasing", None), k=25), "increasing", {}),
-        (
-            gg.s(0, shape="increasing"),
-            "increasing",
-            {"likelihood": "softmax", "num_classes": 3},
-        ),
+        (gg.s(0, shape="increasing"), "increasing", {"likelihood": "softmax", "num_classes": 3}),
     ],
 )
 def test_heads_have_shapes(terms: Any, shape: str, options: Any) -> None:

@@ -1,7 +1,5 @@
 """What a head takes for a response, and what moves in it as it trains."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

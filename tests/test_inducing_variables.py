@@ -1,7 +1,5 @@
 """Inducing variables, their covariances in blocks and dense, and where to put them."""
 
-from __future__ import annotations
-
 import re
 
 import gpflow
@@ -138,15 +136,10 @@ def test_levels_all_have_inputs_at_their_codes(rng):
         assert counts.tolist() == [4, 4, 4]
 
 
-def test_per_component_options(rng):
+def test_numbers_of_components_may_differ_and_bad_selections_are_refused(rng):
     X = rng.uniform(size=(50, 2))
     kernel = AdditiveKernel([SquaredExponential(active_dims=[0]), Linear(active_dims=[1])])
     assert select(X, kernel, {"f0": 7, "f1": 1}).sizes == (7, 1)
-
-
-def test_bad_selections_are_refused(rng):
-    X = rng.uniform(size=(50, 2))
-    kernel = AdditiveKernel([SquaredExponential(active_dims=[0]), Linear(active_dims=[1])])
     with pytest.raises(ValueError, match="num_inducing of component 'f0' .* at least 1; got 0"):
         select(X, kernel, 0)
     with pytest.raises(ValueError, match="strategy must be 'greedy' or 'quantiles'"):

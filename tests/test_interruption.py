@@ -1,7 +1,5 @@
 """Fits that Ctrl-C, an error or a time budget ends."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +33,7 @@ GAMS = {"exact": ("gaussian", "y"), "sites": ("poisson", "count")}
 
 
 @pytest.mark.parametrize(("family", "y"), GAMS.values(), ids=GAMS)
-def test_ctrl_c_is_raised_and_leaves_the_fit_before(family: str, y: str) -> None:
+def test_ctrl_c_leaves_the_fit_before_or_keeps_the_best_if_asked(family: str, y: str) -> None:
     gam = gg.GAM(s("x", k=4) + s("z", k=4), family)
     with pytest.raises(KeyboardInterrupt):
         gam.fit(table(), y, callback=ctrl_c())
@@ -46,11 +44,6 @@ def test_ctrl_c_is_raised_and_leaves_the_fit_before(family: str, y: str) -> None
         gam.fit(table(1), y, callback=ctrl_c())
     assert gam.fitted is before
     np.testing.assert_array_equal(gam.predict(table()), expected)
-
-
-@pytest.mark.parametrize(("family", "y"), GAMS.values(), ids=GAMS)
-def test_ctrl_c_keeps_the_best_if_asked(family: str, y: str) -> None:
-    gam = gg.GAM(s("x", k=4) + s("z", k=4), family)
     gam.fit(table(), y, callback=ctrl_c(), on_interrupt="keep")
     result = gam.fitted.result
     assert result.message == "interrupted; what was best so far is kept"

@@ -1,7 +1,5 @@
 """The IterNCGP model: predictions, components, its bound, odd data and errors."""
 
-from __future__ import annotations
-
 import gpflow
 import laplace
 import numpy as np
@@ -26,11 +24,7 @@ from problems import assert_close, slope
 
 import gpflow_gam as gg
 from gpflow_gam.models import IterNCGP
-from gpflow_gam.newton.solvers import (
-    ReducedNewton,
-    Variational,
-    normal_points,
-)
+from gpflow_gam.newton.solvers import ReducedNewton, Variational, normal_points
 from gpflow_gam.newton.weights import SHARES, LeftOutRows, left_out
 
 EXACT = ReducedNewton(num_actions=200, tolerance=1e-11)
@@ -125,13 +119,6 @@ def test_pseudo_observations_stay_where_the_mean_moves(rng):
 # --- the predictive of several latent functions --------------------------------------------------
 
 
-def drawn_classes(model, Xnew, share, rng):
-    """Average probabilities over draws from all latent functions together, in numpy."""
-    mean, cov = (t.numpy() for t in model.predict_f(Xnew, full_output_cov=True))
-    draws = [rng.multivariate_normal(m, share * c, 4000) for m, c in zip(mean, cov)]
-    return laplace.softmax(np.reshape(draws, (-1, 3))).reshape(len(Xnew), -1, 3).mean(1)
-
-
 def unsure_of_shift(rng, rounding=0.0):
     """Differences of classes are known, and their common shift has a variance of 200."""
     X, labels = noisy_classes(rng, 90, 0.3)
@@ -148,7 +135,9 @@ def test_classes_are_predicted_by_all_latent_functions_together(unsure, rng):
     """predict_y as Monte Carlo with their covariance, where marginals alone are far off."""
     Xnew = rng.uniform(-1, 1, (40, 2))
     p, var = unsure.predict_y(Xnew)
-    expected = drawn_classes(unsure, Xnew, unsure.predictive_share(), rng)
+    share, moments = unsure.predictive_share(), unsure.predict_f(Xnew, full_output_cov=True)
+    draws = [rng.multivariate_normal(m, share * c, 4000) for m, c in zip(*moments)]
+    expected = laplace.softmax(np.reshape(draws, (-1, 3))).reshape(40, -1, 3).mean(axis=1)
     np.testing.assert_allclose(p, expected, atol=0.05)
     np.testing.assert_allclose(var, p * (1.0 - p), atol=1e-12)
     apart, _ = unsure.likelihood.predict_mean_and_var(Xnew, *unsure.predict_f(Xnew))

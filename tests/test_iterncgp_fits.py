@@ -1,7 +1,5 @@
 """Fits of IterNCGP: budgets, interruptions, searches on some rows, posteriors on the way."""
 
-from __future__ import annotations
-
 import gpflow
 import laplace
 import numpy as np

@@ -1,7 +1,5 @@
 """Likelihoods against scipy, dense quadrature, and their own tails; weights and supports."""
 
-from __future__ import annotations
-
 import gpflow
 import numpy as np
 import problems

@@ -150,7 +150,7 @@ def test_times_that_say_no_lags(column, options, message):
 
 
 @pytest.mark.slow
-def test_rows_without_lags_are_missing(series, fitted):
+def test_rows_without_lags_are_missing(series):
     frame, histories, _ = series
     with pytest.raises(ValueError, match=r"4 in 'lag\(x, 0, 4\)' \(4 of 260 rows\)"):
         gg.GAM(lag("x", 0, 4)).fit(frame, "y")

@@ -1,7 +1,5 @@
 """Natural gradients, sites, and the one function that fits."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

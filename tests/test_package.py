@@ -1,7 +1,5 @@
 """What a newcomer meets first: the import, the data, the examples, the README."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

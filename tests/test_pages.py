@@ -1,7 +1,5 @@
 """What the documentation names as evidence is there."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

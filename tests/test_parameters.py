@@ -1,7 +1,5 @@
 """Terms for each parameter of the response's distribution."""
 
-from __future__ import annotations
-
 import pickle
 
 import gpflow

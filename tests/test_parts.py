@@ -1,7 +1,5 @@
 """Predictions from some of the terms: what stays, its joint variance, and the columns it needs."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -33,12 +31,6 @@ def softmax():
     return gg.GAM(s("x") + linear("z", shrink=True), family="categorical").fit(DATA, y="kind")
 
 
-def joint_variance(gam, names, row, unconditional):
-    """Of the sum of components at a row: all entries of their covariance, [L]."""
-    blocks = [(name, gam.fitted.X[[row]]) for name in names]
-    return joint_moments(gam.fitted, blocks, unconditional)[1].sum(axis=(1, 2))
-
-
 @pytest.mark.parametrize("unconditional", [False, True])
 @pytest.mark.parametrize("which", ["poisson", "softmax"])
 def test_the_variance_of_some_terms_is_that_of_their_sum(request, which, unconditional):
@@ -48,7 +40,8 @@ def test_the_variance_of_some_terms_is_that_of_their_sum(request, which, uncondi
     _, se = gam.predict(
         few, type="link", se=True, terms=["s(x)", "linear(z)"], unconditional=unconditional
     )
-    expected = [joint_variance(gam, names, row, unconditional) for row in range(6)]
+    blocks = ([(name, gam.fitted.X[[row]]) for name in names] for row in range(6))
+    expected = [joint_moments(gam.fitted, b, unconditional)[1].sum(axis=(1, 2)) for b in blocks]
     result = np.square(se).reshape(6, -1)
     # averaged over hyperparameters predictions have deviations within a few percent of the draws'
     np.testing.assert_allclose(result, expected, rtol=0.12 if unconditional else 1e-5)
@@ -131,9 +124,7 @@ def test_all_terms_are_the_prediction(engine):
     gam.fit(DATA, y="count", **QUICK, **more)
     options = {"interval": 0.9, "unconditional": False}
     pd.testing.assert_frame_equal(
-        gam.predict(DATA, terms=list(gam.names), **options),
-        gam.predict(DATA, **options),
-        rtol=1e-5,
+        gam.predict(DATA, terms=list(gam.names), **options), gam.predict(DATA, **options), rtol=1e-5
     )
     check_sums(gam, DATA, rtol=1e-5)
     narrow, wide = (gam.predict(DATA, exclude=e, **options)["se"] for e in (["linear(z)"], []))

@@ -1,7 +1,5 @@
 """What is drawn is what the model says."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import sys

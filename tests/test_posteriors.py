@@ -1,7 +1,5 @@
 """What all posteriors of additive models share: caches, shapes, draws."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """The expected response and its limits, against closed forms, other quadrature and loops."""
 
-from __future__ import annotations
-
 import gpflow
 import numpy as np
 import pandas as pd
@@ -20,9 +18,7 @@ from gpflow_gam import likelihoods as lk
 from gpflow_gam.gam import scorer
 from gpflow_gam.gam.effects import critical_values, simultaneous_bands
 from gpflow_gam.gam.effects.posterior import joint_moments
-from gpflow_gam.likelihoods.predictive import (
-    summarised_response,
-)
+from gpflow_gam.likelihoods.predictive import summarised_response
 
 ONE_COLUMN = ["gaussian", "negative_binomial", "beta", "weibull", "bernoulli_probit"]
 
@@ -129,9 +125,7 @@ def test_any_batch_size_in_a_graph(name, rng, monkeypatch):
     monkeypatch.setattr("gpflow_gam.likelihoods.predictive._ENTRIES", 12_000)
     spec = [tf.TensorSpec([None, 1], tf.float64)] + [tf.TensorSpec([None, case.L], tf.float64)] * 2
     compiled = tf.function(
-        lambda X, m, v: summarised_response(likelihood, X, m, v, 0.9),
-        spec,
-        autograph=False,
+        lambda X, m, v: summarised_response(likelihood, X, m, v, 0.9), spec, autograph=False
     )
     X, mean, var = predictors(rng, case.L, 31)
     whole = summarised_response(likelihood, X, mean, var, 0.9)
@@ -312,7 +306,10 @@ def test_crps_of_draws_is_that_of_the_distribution(rng):
         metrics.crps(y, draws[:1])
 
 
-def test_pinball_loss_is_scikit_learns(rng):
+def test_scores_are_scikit_learns(rng):
+    p, labels = rng.dirichlet(np.ones(4), 200), rng.integers(0, 4, 200)
+    assert metrics.accuracy(labels, p) == accuracy_score(labels, p.argmax(axis=1))
+    assert metrics.nlpd(labels[:, None], p) == pytest.approx(log_loss(labels, p, labels=range(4)))
     y, q = rng.normal(size=(2, 50))
     for level in (0.1, 0.5, 0.95):
         expected = mean_pinball_loss(y, q, alpha=level)
@@ -321,13 +318,6 @@ def test_pinball_loss_is_scikit_learns(rng):
         metrics.pinball([1, 2, 3], [1], 0.3)
     with pytest.raises(ValueError, match="level must be a probability between 0 and 1; got 1.7"):
         metrics.pinball(y, q, 1.7)
-
-
-def test_equal_scikit_learn(rng):
-    p = rng.dirichlet(np.ones(4), 200)
-    y = rng.integers(0, 4, 200)
-    assert metrics.accuracy(y, p) == accuracy_score(y, p.argmax(axis=1))
-    assert metrics.nlpd(y[:, None], p) == pytest.approx(log_loss(y, p, labels=range(4)))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Pages of results are those of the recorded files; what a benchmark may record is checked."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -1,7 +1,5 @@
 """Proposed terms, and the screen of interactions against dense algebra and known truths."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator

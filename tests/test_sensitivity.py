@@ -1,7 +1,5 @@
 """Functional ANOVA and Sobol indices: closed forms, other routes, known truths."""
 
-from __future__ import annotations
-
 import gpflow
 import matplotlib.pyplot as plt
 import numpy as np

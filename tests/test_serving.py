@@ -1,7 +1,5 @@
 """SavedModels: the same numbers as the models', without their code."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

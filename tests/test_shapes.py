@@ -1,7 +1,5 @@
 """Terms with a shape: splines, posteriors projected on cones, and GAMs of known truths."""
 
-from __future__ import annotations
-
 import warnings
 
 import gpflow
@@ -288,7 +286,7 @@ def test_files_hold_shapes_to_the_last_bit(fitted, data, tmp_path):
         np.testing.assert_array_equal(*draws)
 
 
-def test_beyond_the_data_it_is_said_to_be_a_line(fitted, data):
+def test_beyond_the_data_it_is_said_to_be_a_line(fitted):
     with pytest.warns(gg.ExtrapolationWarning, match="goes on as a straight line"):
         ends = fitted.predict(pd.DataFrame({"x": [2.0, 3.0, 4.0], "z": 0.0}), type="link")
     assert np.diff(ends, 2)[0] == pytest.approx(0.0, abs=1e-9)

@@ -1,7 +1,5 @@
 """GAMs among scikit-learn's tools."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator
 from typing import Any

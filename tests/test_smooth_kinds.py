@@ -1,7 +1,5 @@
 """Smooths on the globe, of what is left in time, and that vary quicker in places."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -103,17 +101,11 @@ def test_truth_is_found_and_covered(fit):
     assert np.mean(away < 1.96 * se) > 0.88
 
 
-def test_averages_to_zero_over_the_data(fit):
-    gam, data = fit
-    name = gam.names[-1]
-    columns = [c for c in data.columns if c not in "fy"]
-    shown = gam.effects(name, grid=data[columns])["estimate"]
-    assert abs(shown.mean()) < 0.05 * shown.std()
-
-
-def test_saved_and_drawn(fit, tmp_path):
+def test_averages_to_zero_over_the_data_is_saved_and_drawn(fit, tmp_path):
     gam, data = fit
     rows = data[[c for c in data.columns if c not in "fy"]]
+    shown = gam.effects(gam.names[-1], grid=rows)["estimate"]
+    assert abs(shown.mean()) < 0.05 * shown.std()
     again = reloaded(gam, tmp_path / "gam")
     np.testing.assert_array_equal(again.predict(rows), gam.predict(rows))
     assert gam.draw().axes
@@ -213,11 +205,13 @@ def test_curves_are_straight_far_beyond_the_data(fits):
     assert np.all(np.diff(se) > 0.0)
 
 
-def test_curves_have_slopes(fits):
+def test_curves_have_slopes_and_walks_none(fits):
     gam, _ = fits["iou"]
     x = np.linspace(0.1, 0.9, 9)
     shown = gam.derivatives("s(x)", grid=x)
     assert np.mean(np.abs(shown["estimate"] - 8.0 * (x - 0.5)) < 1.96 * shown["se"]) > 0.7
+    with pytest.raises(ValueError, match="bs='rw', whose draws have no slope"):
+        fits["rw"][0].derivatives("s(t,rw)")
 
 
 def test_curves_in_other_units(fits):
@@ -294,11 +288,6 @@ def test_adaptive_smooths_of_what_is_even_are_as_good():
     assert errors[0] < 1.4 * errors[1]
     speeds = gams[0].fitted.model.kernel["s(x)"].kernels[1].base.speeds.numpy()
     assert speeds.max() / speeds.min() < 4.0
-
-
-def test_no_slopes_of_what_is_rough(fits):
-    with pytest.raises(ValueError, match="bs='rw', whose draws have no slope"):
-        fits["rw"][0].derivatives("s(t,rw)")
 
 
 # --- a curve for each level, and effects of many levels ------------------------------------------
@@ -504,17 +493,13 @@ def field(areas):
 # --- the kernel ----------------------------------------------------------------------------------
 
 
-def laplacian(number, edges):
-    L = np.zeros((number, number))
-    for i, j in edges:
-        L[[i, j], [i, j]] += 1.0
-        L[[i, j], [j, i]] -= 1.0
-    return L
-
-
 def test_structured_part_is_the_scaled_inverse_of_the_laplacian():
     edges = [(0, 1), (1, 2), (2, 3), (3, 0), (1, 3)]
-    expected = np.linalg.pinv(laplacian(4, edges))
+    laplacian = np.zeros((4, 4))
+    for i, j in edges:
+        laplacian[[i, j], [i, j]] += 1.0
+        laplacian[[i, j], [j, i]] -= 1.0
+    expected = np.linalg.pinv(laplacian)
     expected /= np.exp(np.mean(np.log(np.diag(expected))))
     np.testing.assert_allclose(structured_covariance(4, edges), expected, atol=1e-12)
 

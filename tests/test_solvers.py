@@ -1,7 +1,5 @@
 """The solvers of IterNCGP: the published theorems, dense references, and each other."""
 
-from __future__ import annotations
-
 import re
 
 import gpflow

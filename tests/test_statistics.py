@@ -1,7 +1,5 @@
 """Sums over rows by bins, against loops over rows and the models' own routes."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 
@@ -150,15 +148,6 @@ def test_a_pass_agrees_with_the_dense_computation(name, rng, monkeypatch):
 # --- the evidence --------------------------------------------------------------------------------
 
 
-def gaussian_problem(number: int = 120):
-    components, kernel, X, Y = prepared(number)
-    inducing = gg.gam.components.kernels.build_inducing(components, kernel, X.shape[1])
-    weights = np.random.default_rng(1).uniform(0.5, 2.0, number)
-    model = gg.models.AdditiveSGPR((X, Y), kernel, inducing, 0.7, weights=weights)
-    rows = Rows(row_components(components, kernel, HeldColumns(X)), X, Y, np.zeros((number, 1)))
-    return model, rows
-
-
 def exact_nodes(rows: Rows) -> Rows:
     """Every point is a node and a point of open variance: nothing is approximated."""
     parts = []
@@ -174,7 +163,11 @@ def exact_nodes(rows: Rows) -> Rows:
 
 @pytest.mark.slow
 def test_the_bound_and_its_gradient_are_those_of_sgpr():
-    model, rows = gaussian_problem()
+    components, kernel, X, Y = prepared(120)
+    inducing = gg.gam.components.kernels.build_inducing(components, kernel, X.shape[1])
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, 120)
+    model = gg.models.AdditiveSGPR((X, Y), kernel, inducing, 0.7, weights=weights)
+    rows = Rows(row_components(components, kernel, HeldColumns(X)), X, Y, np.zeros((120, 1)))
     bound = CollapsedBound(model, exact_nodes(rows))
     u = bound.rounds.coordinates()
     loss, gradient = bound.loss(u)

@@ -1,7 +1,5 @@
 """GAMs of data in blocks: the fit of a table, whatever its rows come in, and what memory holds."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 

@@ -1,7 +1,5 @@
 """Censored responses: likelihoods beside scipy, and truths that are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

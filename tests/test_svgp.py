@@ -1,7 +1,5 @@
 """AdditiveSVGP: equal to GPflow where both can do it, and to the collapsed bound at its optimum."""
 
-from __future__ import annotations
-
 import gpflow
 import numpy as np
 import problems
@@ -456,10 +454,7 @@ def test_shared_component_has_one_name_and_one_kernel() -> None:
     assert kernel.names == ("intercept", "0:f", "1:f")
     assert kernel.members.tolist() == [[True, True, False], [True, False, True]]
     assert len(kernel.trainable_parameters) == 5
-    assert [k.names for k in kernel.latent_kernels] == [
-        ("intercept", "0:f"),
-        ("intercept", "1:f"),
-    ]
+    assert [k.names for k in kernel.latent_kernels] == [("intercept", "0:f"), ("intercept", "1:f")]
 
 
 def test_other_engines() -> None:

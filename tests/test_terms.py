@@ -1,7 +1,5 @@
 """Terms as values, and formulas."""
 
-from __future__ import annotations
-
 import json
 
 import gpflow
@@ -132,6 +130,7 @@ def test_what_users_of_r_type():
     assert terms("C(g) + t2(x, z)") == [factor("g"), te("x", "z")]
     assert terms("te(x, z, k=c(5, 8), bs=c('cr', 'cc'))") == [te("x", "z", bs=("cr", "cc"), k=40)]
     assert terms("s(x, k=-1)") == [s("x")]
+    assert terms("s(x, bs='cc')") == [s("x", bs="cyclic")]
     assert terms("(1 | g)") == terms("s(g, bs='re')") == [random_effect("g")]
     assert terms("(x | g)") == [random_effect("g"), random_effect("g", by="x")]
     assert terms("(0 + x || g)") == terms("(x - 1 | g)") == [random_effect("g", by="x")]
@@ -161,11 +160,6 @@ def test_labels():
     assert labels == ["s(x):g", "te(a,b)", "random_effect(g)"]
 
 
-def test_random_effects_and_cycles_by_their_mgcv_names():
-    assert s("g", bs="re") == random_effect("g")
-    assert s("x", bs="cc") == s("x", bs="cyclic")
-
-
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
@@ -179,13 +173,30 @@ def test_random_effects_and_cycles_by_their_mgcv_names():
         ("y ~ factor(0 < x < 1)", "more than one comparison; make that column"),
         ("y ~ s(__import__('os').system('true'))", "is no column and no arithmetic"),
         ("cbind(k) ~ x", "successes and failures, as cbind"),
-        ("y ~ x - (1 | g)", "takes nothing away"),
+        ("y ~ x - (1 | g)", r"- \(1 \| g\) takes nothing away"),
+        ("y ~ s(x) - z", "- z takes nothing away"),
         ("k / n ~ x", r"cbind\(k, n - k\)"),
         ("y ~ s(x, kk=3)", "unexpected keyword argument 'kk'"),
         ("y ~ s(x, k=open)", "k must be a number"),
         ("y ~ s(x) + s(x)", "there twice; leave one out\\.$"),
         ("y ~ s(x) + s(x, bs='cc', period=7)", "there twice; leave one out, or .* copy of its"),
         ("y ~ __import__('os').system('true')", "is no term"),
+        ("log(y) ~ s(x)", "the response is a column, not 'log\\(y\\)'. A family"),
+        ("y / n ~ s(x)", "the response is a column, not 'y / n'"),
+        ("y ~ s(x):z", "cannot be read near"),
+        ("y ~ s(x) * z", "terms are joined by \\+"),
+        ("y ~ x**2", "write I\\(x\\*\\*2\\) or poly\\(x, 2\\)"),
+        ("y ~ x^2", "write I\\(x\\*\\*2\\)"),
+        ("y ~ s(x) - a:b", "takes nothing away"),
+        ("y ~ lead(x)", "lead\\(\\) is no term"),
+        ("y ~ log(x) * bs(z)", "for a smooth curve write s\\(\\)"),
+        ("y ~ a * C(g, 2)", "C\\(\\) takes a column"),
+        ("y ~ log(x.values)", "between backticks"),
+        ("y ~ a:", "cannot be read"),
+        ("y ~ I(open('f'))", "open\\(\\) is no transform"),
+        ("y ~ log(2)", "reads no column"),
+        ("y ~ Intercept*z", "'Intercept' is what the constant is called there"),
+        ("y ~ log(x) + log:z", "'log' is the name of a column and of a function there"),
     ],
 )
 def test_bad_formulas(formula, message):

@@ -1,7 +1,5 @@
 """Uncertain hyperparameters in predictions: as in effects, and as draws of them say."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
 
@@ -125,14 +123,6 @@ def test_predictions_of_terms_and_effects_are_the_same(gam, data):
         known = gam.effects(name, some[columns], unconditional=False)
         own = gam.predict(some, "terms", se=True, unconditional=False)[1]
         np.testing.assert_allclose(own[name], known["se"], rtol=2e-3)
-
-
-def test_rows_do_not_depend_on_their_neighbours(gam, data):
-    whole = gam.predict(data, interval=0.9)
-    alone = pd.concat([gam.predict(data.iloc[[i]], interval=0.9) for i in (0, 50)])
-    pd.testing.assert_frame_equal(
-        alone.reset_index(drop=True), whole.iloc[[0, 50]].reset_index(drop=True), rtol=1e-7
-    )
 
 
 def test_rows_within_and_beyond_the_data_in_any_order(gam, data, monkeypatch):
@@ -487,7 +477,7 @@ def test_chains_are_of_the_last_of_several_fits(formula, family, monkeypatch):
 
 
 @pytest.mark.slow
-def test_counts_and_smooths(tmp_path):
+def test_counts_and_smooths():
     gam = gg.GAM("n ~ s(x, k=8) + random_effect(g)", "poisson").fit(DATA, posterior="mcmc")
     chains = gam.fitted.solution.chains
     assert chains.rhat() < 1.05

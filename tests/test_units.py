@@ -1,7 +1,5 @@
 """The units of a response and of inputs do not matter: a fit in others is the same fit."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -112,16 +110,6 @@ def data(units: Units) -> tuple[np.ndarray, np.ndarray]:
     return units.inputs(X), units.y * Y
 
 
-def normal(units: Units) -> gpflow.likelihoods.Likelihood:
-    variance = 0.04 * units.y**2
-    return gpflow.likelihoods.Gaussian(variance, variance_lower_bound=1e-6 * variance)
-
-
-def robust(units: Units) -> gpflow.likelihoods.Likelihood:
-    scale = 0.2 * units.y
-    return gpflow.likelihoods.StudentT(scale, df=4.0, scale_lower_bound=1e-3 * scale)
-
-
 # --- models by hand ------------------------------------------------------------------------------
 
 
@@ -130,9 +118,10 @@ def collapsed(units: Units) -> gg.models.AdditiveSGPR:
 
 
 def sparse(units: Units) -> gg.models.AdditiveSVGP:
+    scale = 0.2 * units.y
     model = gg.models.AdditiveSVGP(
         kernel(units),
-        robust(units),
+        gpflow.likelihoods.StudentT(scale, df=4.0, scale_lower_bound=1e-3 * scale),
         inducing(units),
         variational=gg.variational.OptimalPrecision(),
     )
@@ -143,7 +132,9 @@ def sparse(units: Units) -> gg.models.AdditiveSVGP:
 
 
 def newton(units: Units) -> gg.models.IterNCGP:
-    return newton_of(data(units), kernel(units), normal(units))
+    variance = 0.04 * units.y**2
+    normal = gpflow.likelihoods.Gaussian(variance, variance_lower_bound=1e-6 * variance)
+    return newton_of(data(units), kernel(units), normal)
 
 
 Model = gg.models.AdditiveSGPR | gg.models.AdditiveSVGP | gg.models.IterNCGP
@@ -453,12 +444,6 @@ def test_the_kernel_stays_as_it_is_and_so_do_distances_of_its_own(rng):
     assert with_precise_distances(others) is others
 
 
-def joint(posterior, points):
-    """Mean and covariance of components at points of their own."""
-    mean, prior, h = posterior.joint_parts(points)
-    return [mean, prior - tf.matmul(h, h, transpose_b=True)]
-
-
 def test_models_far_from_the_origin_are_those_at_it(rng):
     X, result = _inputs(rng, 40), []
     kernel = lambda: gg.kernels.AdditiveKernel({"f": RationalQuadratic(1.3, 0.6)})
@@ -469,12 +454,15 @@ def test_models_far_from_the_origin_are_those_at_it(rng):
             inducing = gg.inducing_variables.AdditiveInducingVariables([here[:12]])
             sparse = gg.models.AdditiveSGPR((here, Y), kernel(), inducing, 0.2)
             newton = newton_of((here, Y), kernel(), gpflow.likelihoods.Gaussian(0.1))
+            # mean and covariance of a component at points of its own
+            mean, prior, h = newton.posterior().joint_parts({"f": here[:5]})
             result.append(
                 [
                     newton.elbo(),
                     *newton.predict_f(here[:5]),
                     *newton.predict_components(here[:5]),
-                    *joint(newton.posterior(), {"f": here[:5]}),
+                    mean,
+                    prior - tf.matmul(h, h, transpose_b=True),
                     sparse.elbo(),
                     *sparse.predict_f(here[:5]),
                     gpflow.covariances.Kuf(inducing, kernel(), here),

@@ -1,7 +1,5 @@
 """Fits that go on: to more rows, to other rows, and to the same ones."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -294,15 +292,6 @@ def test_what_cannot_go_on_is_said(data):
 # --- parameters that the user holds --------------------------------------------------------------
 
 
-def _data() -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    x = 10.0 * rng.uniform(size=150)
-    table = pd.DataFrame({"x": x, "z": rng.uniform(size=150)})
-    table["y"] = 100.0 + 30.0 * np.sin(x) + 10.0 * rng.standard_normal(150)
-    table["count"] = rng.negative_binomial(3, 3.0 / (3.0 + np.exp(1.0 + np.sin(x)))) + 0.0
-    return table
-
-
 def _held(gam: gg.GAM) -> list[tuple[bool, float]]:
     parts = (gam.model.kernel["s(x)"], gam.model.likelihood)
     return [(p.trainable, float(p.numpy())) for part in parts for p in part.parameters]
@@ -311,7 +300,11 @@ def _held(gam: gg.GAM) -> list[tuple[bool, float]]:
 @pytest.fixture(scope="module", params=[("gaussian", "y"), ("negative_binomial", "count")])
 def fits(request: pytest.FixtureRequest) -> tuple[pd.DataFrame, str, gg.GAM, gg.GAM]:
     """A fit, and its refit with the curve's kernel and the likelihood held at other values."""
-    (family, y), table = request.param, _data()
+    (family, y), rng = request.param, np.random.default_rng(0)
+    x = 10.0 * rng.uniform(size=150)
+    table = pd.DataFrame({"x": x, "z": rng.uniform(size=150)})
+    table["y"] = 100.0 + 30.0 * np.sin(x) + 10.0 * rng.standard_normal(150)
+    table["count"] = rng.negative_binomial(3, 3.0 / (3.0 + np.exp(1.0 + np.sin(x)))) + 0.0
     free = gg.GAM(s("x") + s("z"), family=family).fit(table, y)
     held = copy.deepcopy(free)
     for part in (held.model.kernel["s(x)"], held.model.likelihood):

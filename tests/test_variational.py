@@ -1,7 +1,5 @@
 """Every family of q(U) against dense, loop-written numpy."""
 
-from __future__ import annotations
-
 import gpflow
 import numpy as np
 import problems
@@ -176,14 +174,11 @@ def test_match_reaches_a_target_within_the_family(problem, rng):
             np.testing.assert_allclose(q.covariance()[0], np.linalg.inv(target), atol=1e-7)
 
 
-def test_bad_ranks_are_refused(problem):
+def test_a_family_belongs_to_one_model_and_has_a_rank_below_its_size(problem):
     with pytest.raises(ValueError, match="rank must be a whole number of at least 1"):
         vi.BlockPrecision(rank=0)
     with pytest.raises(ValueError, match=f"rank=1000 exceeds .* P={problem.total}"):
         problem.svgp(variational=vi.BlockPrecision(rank=1000))
-
-
-def test_a_family_belongs_to_one_model(problem):
     family = vi.MeanField()
     with pytest.raises(ValueError, match="has no sizes yet"):
         _ = family.layout

@@ -1,7 +1,5 @@
 """Weights count rows: fits with weights beside fits to rows that are there as often."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -32,7 +30,9 @@ def test_a_weight_of_two_is_the_row_twice(family: str) -> None:
     plain = gg.GAM(s("x", k=8), family).fit(repeated, **fine)
     asked = table.iloc[::20]
     known = {"se": True, "unconditional": False}
-    for one, other in zip(*(_before_the_fit(g) for g in (weighted, plain))):
+    # constants and the units of predictors, before the fit
+    before = ([np.array(g.fitted.spec.constant), *g.fitted.units] for g in (weighted, plain))
+    for one, other in zip(*before):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
     (mean, se), (expected, error) = (g.predict(asked, "link", **known) for g in (weighted, plain))
     np.testing.assert_allclose(mean, expected, atol=1e-2 * np.min(error))
@@ -40,12 +40,6 @@ def test_a_weight_of_two_is_the_row_twice(family: str) -> None:
     one, two = weighted.summary(), plain.summary()
     assert one.edf == pytest.approx(two.edf, rel=1e-2)
     assert one.deviance_explained == pytest.approx(two.deviance_explained, abs=1e-3)
-
-
-def _before_the_fit(gam: gg.GAM) -> tuple[np.ndarray, ...]:
-    """Constants and the units of predictors."""
-    spec = gam.fitted.spec
-    return np.array(spec.constant), *gam.fitted.units
 
 
 FAMILIES = [gg.families.family(name) for name in responses()] + [

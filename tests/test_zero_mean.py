@@ -1,7 +1,5 @@
 """Zero-mean kernels: closed forms, quadrature, long and short lengthscales."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import gpflow

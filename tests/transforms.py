@@ -1,7 +1,5 @@
 """TFP's transforms without their memory: import it after settings."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random GAMs on nasty data, and what has to hold of each."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import traceback

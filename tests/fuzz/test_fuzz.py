@@ -1,7 +1,5 @@
 """Random GAMs on nasty data: finite and sane, or one of our errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
