@@ -201,7 +201,11 @@ def first_predictors(
     if len(constant) > 1:
         return None
     variance: Any
-    if isinstance(likelihood, Weibull):
+    if isinstance(likelihood, StudentT):  # an outlier does not estimate its mean
+        low, high = np.quantile(Y, [0.25, 0.75])
+        fence = _FENCE * (high - low)
+        F, variance = np.clip(Y, low - fence, high + fence), likelihood.scale.numpy() ** 2
+    elif isinstance(likelihood, Weibull):
         scale = float(likelihood.scale.numpy())
         F, variance = np.log(Y[:, :1]) + np.euler_gamma * scale, (np.pi * scale) ** 2 / 6.0
     else:

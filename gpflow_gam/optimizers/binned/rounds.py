@@ -378,7 +378,9 @@ class Rounds:
         self, now: Evaluation, at: FitState, tolerance: float, away: AnyNDArray | None
     ) -> bool:
         """True if the last round gained little, and next to nothing is left to gain."""
-        if at.gain >= tolerance or self._foresees(now) or away is None:
+        # rounds that leave negative weights out go before others, and need not lead uphill
+        first = now.sweep.negative > 0 and not at.signed
+        if at.gain >= tolerance or first or self._foresees(now) or away is None:
             return at.gain < tolerance
         # what is left of rounds that each leave a share of the way is a geometric series
         size, small, share = float(np.linalg.norm(away)), _SMALL_SHARE * tolerance, 0.0
@@ -387,7 +389,7 @@ class Rounds:
             share = float(self.rows.communicator.agreed(min(share, _SLOWEST)))
         left = 0.5 * size**2 / (1.0 - share)
         if at.gain < small and share == _SLOWEST:
-            return True  # where negative weights are left out, the way may not lead uphill
+            return True  # rounds that stay as far from their fixed point, and gain nothing
         if at.gain < small:  # a search has just been for what hyperparameters promise
             return bool(self.rows.communicator.agreed(left) < small)
         u, data = now.point.u, now.sweep.data
