@@ -311,11 +311,12 @@ def gaussian():
     return fitted("gaussian", table())
 
 
-def test_labels_of_rows_that_were_dropped():
-    data = table()
-    data.loc[[3, 8], "x"] = np.nan
-    gam = gg.GAM(s("x", k=6), missing="drop").fit(data, "gaussian")
-    with pytest.raises(ValueError, match="34 rows that were fitted; got 36, with the 2 that"):
+@pytest.mark.parametrize("why", ["missing", "weight"])
+def test_labels_of_rows_that_were_dropped(why):
+    data = table().assign(u=1.0)
+    data.loc[[3, 8], "x" if why == "missing" else "u"] = np.nan if why == "missing" else 0.0
+    gam = gg.GAM(s("x", k=6), weights="u", missing="drop").fit(data, "gaussian")
+    with pytest.raises(ValueError, match=r"34 rows that were fitted; got 36. Rows .* left out"):
         gam.loo(data["g"])
     gam.loo(data["g"].drop([3, 8]))
 
@@ -389,6 +390,8 @@ def test_a_gam_without_its_data_and_one_that_was_loaded(tmp_path):
     np.testing.assert_allclose(loaded.pointwise, gam.loo().pointwise, atol=1e-10)
     with pytest.raises(ValueError, match="without its data"):
         gg.GAM.load(tmp_path / "bare.gam").loo()
+    with pytest.raises(ValueError, match="residual_tests: .* without its data"):
+        gg.GAM.load(tmp_path / "bare.gam").residual_tests()
 
 
 # --- comparing ----------------------------------------------------------------------------------
@@ -489,6 +492,12 @@ def test_weights_predict_left_out_rows_best(stacked):
     assert np.sum(stack.weights > 0.05) == 2
     alone = [gam.loo().elpd for gam in gams.values()]
     assert np.sum(np.log(p @ stack.weights)) > max(alone) + 0.1
+
+
+@pytest.mark.parametrize("type", ["response", "observation"])
+def test_no_rows_have_no_predictions(stacked, type):
+    data, _, stack = stacked
+    assert stack.predict(data[:0], type, interval=0.9).shape == (0, 3)
 
 
 def test_scores_weigh_fits_for_what_lies_beyond():

@@ -103,6 +103,7 @@ def test_what_there_are_no_intervals_of(tmp_path):
     with pytest.raises(ValueError, match=r"interval=0.9 needs at least 9 rows; there are 8"):
         gg.conformal(gam, data.tail(8)).predict(data)
     assert len(gg.conformal(gam, data.tail(9)).predict(data)) == 60
+    assert gg.conformal(gam).predict(data[:0]).shape == (0, 3)
     with pytest.raises(TypeError, match="conformal takes fitted GAMs; got str"):
         gg.conformal("y ~ x")
     with pytest.raises(ValueError, match="interval must be a probability between 0 and 1; got 90"):

@@ -505,6 +505,32 @@ def test_nested_models_are_compared_in_what_one_has_beyond():
         gg.anova_test(line, "y ~ x")
 
 
+def test_nested_models_are_compared_predictor_by_predictor():
+    """Predictors are independent a posteriori: statistics of several are the sums of theirs."""
+    rng = np.random.default_rng(4)
+    data = pd.DataFrame(rng.uniform(size=(150, 2)), columns=["x", "z"])
+    data["y"] = np.sin(4.0 * data["x"]) + np.exp(data["z"] - 2.0) * rng.normal(size=150)
+
+    def fit(mean, scale):
+        return gg.GAM({"mean": mean, "scale": scale}).fit(data, "y")
+
+    small, line, large = (
+        fit(linear("z"), linear("z")),
+        fit(linear("z") + linear("x"), linear("z")),
+        fit(linear("z") + s("x"), linear("z") + s("x")),
+    )
+    whole = large.anova()[["ref_df", "statistic"]].droplevel("predictor")
+    both = gg.anova_test(small, large)[["ref_df", "statistic"]]
+    parts = whole.loc[["mean:s(x)", "scale:s(x)"]]
+    np.testing.assert_allclose(both.iloc[0], parts.sum(), rtol=1e-6)
+    bent = gg.anova_test(line, large)[["ref_df", "statistic"]]
+    straight = gg.anova_test(fit(linear("z") + linear("x"), linear("z") + s("x")), large)
+    expected = straight[["ref_df", "statistic"]].iloc[0] + whole.loc["scale:s(x)"]
+    np.testing.assert_allclose(bent.iloc[0], expected, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"not nested in b: mean:linear\(x\) is no part of scale"):
+        gg.anova_test(line, fit(linear("z"), linear("z") + s("x")))
+
+
 def test_weighted_chi_squares_have_their_tails():
     """Of scipy's distributions where weights are equal, and of a convolution."""
     for q in (0.01, 1.0, 12.0, 300.0):

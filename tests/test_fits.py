@@ -76,7 +76,8 @@ def test_bins_give_the_fit_of_the_rows(family, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::gpflow_gam.ConvergenceWarning")
 @pytest.mark.parametrize(
-    "family", ["gaussian", "student_t", "weibull", "tweedie", "negative_binomial", "poisson"]
+    "family",
+    ["gaussian", "student_t", "weibull", "tweedie", "negative_binomial", "poisson", "categorical"],
 )
 def test_fits_are_in_double_precision_whatever_the_default(family, tmp_path):
     data = table(60, family)
@@ -85,7 +86,8 @@ def test_fits_are_in_double_precision_whatever_the_default(family, tmp_path):
         gam = gg.GAM(s("x", k=5), family).fit(data, "y", max_iterations=2)
         gam.save(tmp_path / "gam", overwrite=True)
         density = gg.GAM.load(tmp_path / "gam").log_density(data)
-        return np.stack([gam.predict(data), gam.sample(data, 1, "observation")[0], density])
+        drawn = gam.sample(data, 1, "observation")[0]
+        return np.column_stack([gam.predict(data), drawn, density])
 
     expected = predicted()
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):

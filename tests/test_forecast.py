@@ -122,6 +122,14 @@ def test_bad_arguments_are_named(data, change, message):
         gg.backtest(gg.GAM(s("x", k=8), family), table, **given)
 
 
+def test_what_cannot_be_forgotten_is_said(data):
+    counts = data.assign(k=1, n=np.arange(len(data)) % 3 + 1)
+    given = {"time": "day", "horizon": 5, "origins": 2, "num_samples": 50, "forget": 0.8}
+    with pytest.raises(ValueError, match="a column of what is computed .of cbind: trials="):
+        gg.backtest(gg.GAM("cbind(k, n) ~ s(x, k=5)", "binomial"), counts, **given)
+    gg.backtest(gg.GAM("k ~ s(x, k=5)", "binomial", trials="n"), counts, **given)
+
+
 def test_rounded_times_are_in_one_forecast_each() -> None:
     """Tenths are no binary fractions: 19.9 - 0.5 is before the row at 19.4."""
     table = pd.DataFrame({"t": np.arange(200) / 10, "y": np.arange(200.0) % 7})

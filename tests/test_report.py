@@ -110,6 +110,11 @@ def test_engines_and_classes_have_methods_of_their_own(tmp_path):
             ["We modelled y of m trials in 120 observations"],
         ),
         (
+            gg.GAM("y ~ w", "zero_inflated_poisson"),
+            ["yresponse"],
+            ["with family zero_inflated_poisson and log link"],
+        ),
+        (
             gg.GAM("x ~ y", ar1="day"),
             ["(position in its series)order in time"],
             ["The noise was autoregressive of first order along day. "],

@@ -61,6 +61,7 @@ SANE = {
     "nested": factor("coarse") + random_effect("g"),
     "crossed": random_effect("who") + random_effect("what"),
     "varying": s("a", by="z") + s("b"),
+    "two predictors": {"mean": s("a") + factor("g"), "scale": s("square") + factor("h")},
 }
 
 
@@ -152,6 +153,10 @@ def test_curves_by_level_without_the_levels_means():
     (text,) = said(fit(terms), gg.MissingTermWarning)
     assert "s(a):g" in text
     assert "add factor('g')" in text
+    curves = s("a", k=6, by=factor("g"))
+    (text,) = said(fit({"mean": curves, "scale": factor("g")}), gg.MissingTermWarning)
+    assert text.startswith("mean:s(a):g")
+    assert said(fit({"mean": curves + factor("g"), "scale": linear("z")})) == []
 
 
 def test_a_fit_that_ends_early():

@@ -174,25 +174,34 @@ def anova_test(a: Any, b: Any) -> pd.DataFrame:
     check_same(names, [observed_of(small), observed_of(large)], "anova_test")
     known = set(small.spec.effect_names)
     tested = [c for c in large.spec.effects if c.name not in known]
-    gone = [c.name for c in small.spec.effects if c.name not in large.spec.effect_names]
-    beyond, basis = ", ".join(c.name for c in tested), None
-    if gone and tested:
-        rows = large.some_rows(_TEST_ROWS)
-        null = features(free_moments(small), gone, small.X[rows]).T
-        spanned = features(free_moments(large), [c.name for c in tested], large.X[rows]).T
-        values = np.linalg.lstsq(spanned, null, rcond=_RCOND)[0]
-        left = null - spanned @ values
-        if np.sum(np.square(left)) > (1.0 - _NESTED) * np.sum(np.square(null)):
-            raise ValueError(
-                f"anova_test: a is not nested in b: {', '.join(gone)} is no part of {beyond}."
-            )
-        U, sizes, _ = np.linalg.svd(values, full_matrices=False)
-        basis = U[:, sizes > _RCOND * sizes[0]]
-    if not tested or (basis is not None and basis.shape[1] == len(basis)):
+    gone = [c for c in small.spec.effects if c.name not in large.spec.effect_names]
+    beyond, rows, number = ", ".join(c.name for c in tested), large.some_rows(_TEST_ROWS), 0
+    bases: list[AnyNDArray | None] = []
+    for i in range(large.num_predictors):
+        lost, more = (
+            [c for c in some if i in c.predictors_of(large.num_predictors)]
+            for some in (gone, tested)
+        )
+        number, basis = number + sum(len(c.inducing) for c in more), None
+        if lost and tested:
+            null = features(free_moments(small), lost, small.X[rows]).T
+            spanned = features(free_moments(large), more, large.X[rows]).T
+            values = np.linalg.lstsq(spanned, null, rcond=_RCOND)[0]
+            left = null - spanned @ values
+            if np.sum(np.square(left)) > (1.0 - _NESTED) * np.sum(np.square(null)):
+                raise ValueError(
+                    "anova_test: a is not nested in b: "
+                    f"{', '.join(c.name for c in lost)} is no part of {beyond}."
+                )
+            U, sizes, _ = np.linalg.svd(values, full_matrices=False)
+            basis = U[:, sizes > _RCOND * sizes[0]]
+            number -= basis.shape[1]
+        bases.append(basis)
+    if not number:
         raise ValueError(
             f"anova_test: b has no function that a lacks; a is {names[0]}, b {names[1]}."
         )
-    test = joint_test(large, tested, basis)
+    test = joint_test(large, tested, bases)
     return pd.DataFrame([test], index=pd.Index([beyond], name="effects"))
 
 
@@ -329,10 +338,10 @@ class Stack:
         if interval is None:
             return mean
         check_level(interval, "interval")
-        table = in_memory(data)
+        table, number = in_memory(data), max(len(mean), 1)
         several = any(gam.fitted.num_predictors > 1 for _, gam in self._used)
         if type == "observation" or several or mean.ndim == 2:
-            rows = (table.part(i, i + _JOINTLY) for i in range(0, len(mean), _JOINTLY))
+            rows = (table.part(i, i + _JOINTLY) for i in range(0, number, _JOINTLY))
             draws = (self.sample(part, _DRAWN, type, seed=seed) for part in rows)
             ends = [equal_tailed(drawn, interval) for drawn in draws]
         else:
@@ -340,7 +349,7 @@ class Stack:
             links = np.array([gam.predict(table, "link", se=True) for _, gam in self._used])
             step = max(1, _SORTED // (len(used) * len(_Z)))
             ends = []
-            for i in range(0, len(mean), step):
+            for i in range(0, number, step):
                 f = links[:, :1, i : i + step] + links[:, 1:, i : i + step] * _Z
                 if type == "response":
                     each = zip(used, f[..., None])
@@ -436,7 +445,7 @@ class Stack:
         """Equal-tailed intervals [2, n] of mixtures, of values [K, J, n] at ``_Z`` of each fit."""
         tails, density = (0.5 - 0.5 * level, 0.5 + 0.5 * level), norm.pdf(_Z[:, 0])
         share = np.outer([w for w, _ in self._used], density / density.sum()).ravel()
-        whole = values.reshape(-1, values.shape[-1])
+        whole = np.concatenate(values)
         order = np.argsort(whole, axis=0)
         whole, share = np.take_along_axis(whole, order, axis=0), share[order]
         below = np.cumsum(share, axis=0) - 0.5 * share

@@ -143,7 +143,7 @@ class Conformal:
             lower, upper = estimate - half, estimate + half
         else:
             step = max(1, _PAIRS // number)
-            blocks = [slice(i, i + step) for i in range(0, len(X), step)]
+            blocks = [slice(i, i + step) for i in range(0, max(len(X), 1), step)]
             parts = [self._jackknife(X[at], mean[at], var[at], rank) for at in blocks]
             lower, upper = (np.concatenate(ends) for ends in zip(*parts))
         index = data.index if isinstance(data, pd.DataFrame) else None

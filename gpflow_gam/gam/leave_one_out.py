@@ -48,11 +48,12 @@ def folds_of(fit: FittedGAM, groups: Any) -> Neighbourhoods:
     if column is not None:
         return Neighbourhoods.of_labels(_labels(fit, column))
     number = fit.number
-    if fit.dropped and hasattr(groups, "__len__") and len(groups) == number + fit.dropped:
+    fewer = fit.dropped or fit.spec.weights is not None
+    if fewer and hasattr(groups, "__len__") and len(groups) > number:
         raise ValueError(
             f"groups must have one entry for each of the {number} rows that were fitted; got "
-            f"{len(groups)}, with the {fit.dropped} that were left out for missing values. Leave "
-            "them out here too."
+            f"{len(groups)}. Rows with missing values or of weight zero were left out: leave them "
+            "out here too."
         )
     return Neighbourhoods.of(groups, number)
 

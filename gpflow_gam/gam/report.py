@@ -215,7 +215,7 @@ def _methods(fit: FittedGAM, compared: bool) -> str:
             kinds.add(KINDS[term.kind].words if term.kernel is None else type(term.kernel).__name__)
     kernels = ", ".join(sorted(kinds))
     left = f" ({fit.dropped:,} with missing values were left out)" if fit.dropped else ""
-    link = getattr(spec.family, "link", "")
+    link = spec.family.link_name if hasattr(spec.family, "link") else ""
     alone = spec.variational == "mean_field"
     trials = "" if spec.trials is None else f" of {spec.trials} trials"
     parts = [repr(spec.terms), *(f"the offset {name}" for name in spec.offset)]

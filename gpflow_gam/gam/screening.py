@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 
 from ..errors import check_count
-from ..likelihoods.base import checked_observations
-from ..likelihoods.expectations import expectation_gradients
+from ..kernels.correlation import in_double_precision
+from ..likelihoods.expectations import expectations
 from . import GAM
 from .components.kernels import INTERACTION_LENGTHSCALE, interaction_margin
 from .components.plan import NUM_INDUCING, Margin
@@ -41,6 +40,7 @@ _GRID = np.logspace(-3.0, 7.0, 41)
 """Variances that are tried, against the one at which the prior is worth as much as the data."""
 _REFINEMENTS = 3
 _UNNOTICED = 1e-12  # share of an observation's precision that main effects may take up unnoticed
+_FAR = 3.0  # standard deviations that a row is away at most, where log p is not concave
 _FORMS = ("smooth", "own", "line", "levels", "means")
 """Components that are the main effect of a column."""
 
@@ -59,6 +59,7 @@ class Features:
         return Features(self.values[:, order], self.sizes[order])
 
 
+@in_double_precision()
 def margin_features(margin: Margin, x: AnyNDArray) -> Features:
     """The leading eigenfunctions of a column's part in an interaction at ``x`` [N]."""
     # Nystroem's method on the nodes that stand for the column's distribution (Rasmussen & Williams
@@ -113,28 +114,23 @@ def evidence_gain(scores: AnyNDArray, curvatures: AnyNDArray) -> tuple[float, fl
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """One predictor's part of :class:`Expansion`: ``P = R (D - D E E' D) R``."""
+    """One predictor's part of :class:`Expansion`: ``P = R (I - E E') R``."""
 
-    root: AnyNDArray  # R, square roots of the observations' precisions W, signs left out, [N]
-    sign: AnyNDArray  # D, their signs, 1 or -1, [N]
+    root: AnyNDArray  # R, square roots of the observations' precisions W, [N]
     alpha: AnyNDArray  # the gradient of the log-likelihood, [N]
     basis: AnyNDArray  # E, [N, R]
 
     def residual(self, B: AnyNDArray) -> AnyNDArray:
-        """(I - E E' D) R B, [N, R]."""
+        """(I - E E') R B, [N, R]."""
         C = self.root[:, None] * B
-        return C - self.basis @ (self.basis.T @ (self.sign[:, None] * C))
+        return C - self.basis @ (self.basis.T @ C)
 
     def precision(self, B: AnyNDArray) -> AnyNDArray:
-        """B'P B, [R, R]; eigenvalues that negative weights make negative become 0."""
+        """B'P B, [R, R]."""
         C = self.root[:, None] * B
-        signed = self.sign[:, None] * C
-        shared = self.basis.T @ signed
-        inner: AnyNDArray = C.T @ signed - shared.T @ shared
-        if np.all(self.sign > 0.0):
-            return inner
-        sizes, axes = np.linalg.eigh(inner)
-        return (axes * np.maximum(sizes, 0.0)) @ axes.T
+        shared = self.basis.T @ C
+        inner: AnyNDArray = C.T @ C - shared.T @ shared
+        return inner
 
     def extended(self, B: AnyNDArray, variance: float) -> Predictor:
         """A copy with a component of covariance ``variance B B'`` beside it."""
@@ -143,8 +139,8 @@ class Predictor:
         L = cholesky(inner, lower=True)
         new = solve_triangular(L, self.residual(B).T, lower=True).T
         shift = new @ solve_triangular(L, B.T @ self.alpha, lower=True)
-        alpha = self.alpha - self.root * self.sign * shift
-        return Predictor(self.root, self.sign, alpha, np.hstack([self.basis, new]))
+        alpha = self.alpha - self.root * shift
+        return Predictor(self.root, alpha, np.hstack([self.basis, new]))
 
 
 class Expansion(NamedTuple):
@@ -172,30 +168,24 @@ def expand(fit: FittedGAM, rows: AnyNDArray) -> Expansion:
     # Observations count as pseudo-observations whose precision and location are those of the
     # expected log-likelihood's second and first derivatives (Opper & Archambeau 2009; Khan & Lin
     # 2017); for Gaussian data they are the observations themselves, and nothing is approximated but
-    # what inducing inputs approximate. Where log p is not concave precisions may be below 0.
-    # The main effects are informed by all rows. What is returned is of rows given the others: a
-    # gain in its evidence is the gain in log p(y[rows] | y[others]) by a component that acts on
-    # rows alone.
+    # what inducing inputs approximate. The main effects are informed by all rows. What is returned
+    # is of rows given the others: a gain in its evidence is the gain in log p(y[rows] | y[others])
+    # by a component that acts on rows alone.
     moments = fit.moments
     gradient, weight = _sites(fit)
-    try:
-        factors = _factors(fit, weight)
-    except LinAlgError:  # negative weights of a fit that has not converged
-        weight = np.maximum(weight, 0.0)
-        factors = _factors(fit, weight)
     phi = moments.all_features(fit.X[rows])[0]
+    enters = np.repeat(moments.entering(), moments.inducing_variable.sizes, axis=0) > 0.0
     predictors = []
-    for root_of_all, g, w in zip(factors, gradient.T, weight.T):
-        root = np.sqrt(np.abs(w[rows]))
-        half = solve_triangular(root_of_all, phi * root, lower=True).T
-        predictors.append(
-            Predictor(root, np.where(w[rows] < 0.0, -1.0, 1.0), g[rows], _leading(half))
-        )
+    for precision, g, w, own in zip(_precisions(fit, weight), gradient.T, weight.T, enters.T):
+        root = np.sqrt(w[rows])
+        factor_of_all = cholesky(precision[np.ix_(own, own)], lower=True)
+        half = solve_triangular(factor_of_all, phi[own] * root, lower=True).T
+        predictors.append(Predictor(root, g[rows], _leading(half)))
     return Expansion(tuple(predictors))
 
 
-def _factors(fit: FittedGAM, weight: AnyNDArray) -> list[AnyNDArray]:
-    """Cholesky factors of the posterior's precision, one a predictor."""
+def _precisions(fit: FittedGAM, weight: AnyNDArray) -> AnyNDArray:
+    """The posterior's precision [L, P, P], were each component in each predictor."""
     size = sum(len(c.inducing) for c in fit.spec.components)
     precisions = np.tile(np.eye(size), (fit.num_predictors, 1, 1))
     if not fit.data.complete and fit.solution is not None:
@@ -206,18 +196,21 @@ def _factors(fit: FittedGAM, weight: AnyNDArray) -> list[AnyNDArray]:
             phi = moments.all_features(X)[0]
             for precision, own in zip(precisions, w.T):
                 precision += (phi * own) @ phi.T
-    return [cholesky(precision, lower=True) for precision in precisions]
+    return precisions
 
 
 def _sites(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
     """Gradients and precisions of all rows, [N, L] each, weights included."""
-    parts = []
-    for X, Y in zip(fit.blocks(fit.X), fit.blocks(fit.Y)):
-        Y = checked_observations(tf.constant(Y), fit.likelihood)
-        given = fit.likelihood, tf.constant(X), *fit.predict_link(X), Y
-        parts.append([np.asarray(part) for part in expectation_gradients(*given)[1:]])
-    gradients, precisions = (fit.weights[:, None] * np.concatenate(part) for part in zip(*parts))
-    return gradients, precisions
+    parts = [
+        expectations(fit.likelihood, X, *fit.predict_link(X), Y, ())
+        for X, Y in zip(fit.blocks(fit.X), fit.blocks(fit.Y))
+    ]
+    gradients = np.concatenate([part.slope for part in parts])
+    precisions = np.concatenate([part.precision for part in parts])
+    # where log p is not concave precisions may be next to 0 or below, and gains have no bound
+    open_ = precisions.min(axis=0) < -_NEGLIGIBLE * precisions.max(axis=0)
+    precisions = np.maximum(precisions, np.where(open_, np.square(gradients / _FAR), 0.0))
+    return fit.weights[:, None] * gradients, fit.weights[:, None] * precisions
 
 
 def _leading(A: AnyNDArray) -> AnyNDArray:
@@ -319,8 +312,9 @@ def screen_interactions(
     :param seed: of those draws.
     :return: a row a candidate, the highest gain first: ``term``; ``gain`` [nats], beside what the
         GAM has and the interactions of fewer columns that are chosen; ``variance`` of its kernel at
-        that gain, in the square of the predictor's unit; ``partial_gain`` [nats], beside those of
-        as many columns chosen before as well, NaN where it was not worth looking; ``chosen``.
+        that gain, in the square of the predictor's unit, or of the response's standard deviation
+        where the scale has terms; ``partial_gain`` [nats], beside those of as many columns chosen
+        before as well, NaN where it was not worth looking; ``chosen``.
     :raises ValueError: a GAM that is not fitted, fewer than two columns, numbers out of range;
         names the argument.
     """

@@ -19,6 +19,7 @@ from scipy.stats import qmc
 
 from .. import bijectors
 from ..errors import check_count
+from ..kernels.correlation import float_type
 from ..threads import each
 from .base import (
     BINARY,
@@ -584,4 +585,5 @@ class FixedSoftmax(gpflow.likelihoods.Softmax):
         if epsilon is None:
             epsilon = tf.constant(self._epsilon, dtype=Fmu.dtype)
         number = self.num_monte_carlo_points
-        return ndiag_mc(funcs, number, Fmu, Fvar, logspace, epsilon, **Ys)
+        with float_type(Fmu.dtype.name):  # that of the logarithm of their number, too
+            return ndiag_mc(funcs, number, Fmu, Fvar, logspace, epsilon, **Ys)

@@ -227,7 +227,7 @@ class InducingMoments:
 
     def places(self, names: Sequence[str]) -> AnyNDArray:
         """The indices of some components' inducing values."""
-        return np.concatenate([np.r_[self.block(name)] for name in names])
+        return np.concatenate([np.r_[:0], *(np.r_[self.block(name)] for name in names)])
 
     def _inputs(self, name: str, width: int) -> AnyNDArray:
         """Z_c as rows of X [M_c, width]."""

@@ -192,7 +192,7 @@ class Family(abc.ABC):
     @property
     def link_name(self) -> str:
         """The link of the first predictor."""
-        return str(getattr(self, "link", "log" if self.log_link else "identity"))
+        return "log" if self.log_link else str(getattr(self, "link", "identity"))
 
     def axes(self, response: str) -> tuple[str, ...]:
         """Labels [L] of predictors of a ``response`` that differ in kind; empty for others."""

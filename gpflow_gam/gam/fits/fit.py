@@ -331,9 +331,13 @@ def joined(last: FittedGAM, data: Table, forget: float = 1.0) -> tuple[Table, tu
     computed += [str(name) for name in names if isinstance(name, Expression)]
     computed += [c.name for c in spec.components if c.slots]
     if computed:
+        instead = (
+            ", or fit to a column of what is computed (of cbind: trials=, or shares, weights=)"
+        )
         raise ValueError(
             f"update: of the columns that {computed[0]} is made of nothing is kept; call "
-            "refit(data) with all rows, which starts from what is known."
+            "refit(data) with all rows, which starts from what is known"
+            f"{'' if computed[0] in spec.names else instead}."
         )
     if not last.data.complete:
         raise ValueError(

@@ -43,7 +43,7 @@ from ..effects.effect import LEVELS
 from ..families import Cox, Quantile
 from ..fits import FittedGAM
 from ..fits.data import Discrepancies, Pearson
-from ..fits.fit import WITHOUT_NOISE, has_single_rows, refit
+from ..fits.fit import WITHOUT_NOISE, check_rows, has_single_rows, refit
 from ..fits.fitted import Inspected
 from ..frames.encoding import NumericColumn
 from ..frames.table import listed
@@ -616,8 +616,9 @@ def _indistinguishable(fit: FittedGAM) -> Iterator[tuple[str, str, str]]:
             continue
         shared = _MEASURES[kind](rows[:, columns])
         for i, j in itertools.combinations(range(len(group)), 2):
-            if columns[i] != columns[j] and min(shared[i, j], shared[j, i]) >= _NEARLY:
-                yield group[i].name, group[j].name, text
+            pair, alike = (group[i].name, group[j].name), min(shared[i, j], shared[j, i]) >= _NEARLY
+            if columns[i] != columns[j] and alike and _beside(fit, *pair):
+                yield *pair, text
 
 
 def _within(component: Component) -> str | None:
@@ -728,19 +729,23 @@ def _undetermined(fit: FittedGAM, said: Collection[str]) -> Warned:
 def _terms(fit: FittedGAM) -> Warned:
     """Terms that may be meant otherwise."""
     spec = fit.spec
-    means: dict[Column, str] = {}
-    for c in spec.components:
+    means: dict[tuple[Column, frozenset[int]], str] = {}
+    entered = {c: frozenset(c.predictors_of(fit.num_predictors)) for c in spec.effects}
+    for c in spec.effects:
         # of a level, a curve averages to zero
         if c.form in _CENTRED and c.by is not None and c.by.code is not None:
             by = spec.term(c.term).by
             assert by is not None
-            means.setdefault(column_of(by), c.term)
-    for name, label in means.items():
+            means.setdefault((column_of(by), entered[c]), c.term)
+    for (name, places), label in means.items():
         if spec.design is not None and name in spec.design.variables:
             continue  # of which the formula makes the means
         if not any(
-            name in t.columns and t.by is None and not isinstance(t, Interaction)
-            for t in spec.terms
+            name in (t := spec.term(c.term)).columns
+            and t.by is None
+            and not isinstance(t, Interaction)
+            and places <= entered[c]
+            for c in spec.effects
         ):
             yield (
                 f"{label} gives each level of {name!r} a function that averages to zero, and no "
@@ -823,7 +828,8 @@ class Checks(Inspected):
             ``time`` or ``space`` of another shape.
         """
         fit = self.fitted
-        if not fit.data.complete or fit.data.shared:
+        check_rows(fit, "residual_tests")
+        if not fit.data.complete:
             raise ValueError("residual_tests: needs the rows of a fit in memory, 65 536 at most.")
         F = fit.predict_link(fit.X)[0]
         counted = fit.weights > 0.0

@@ -102,9 +102,11 @@ def _labels(fit: FittedGAM) -> pd.Index:
     return pd.Index([name for name, _ in pairs], name="effect")
 
 
-def joint_test(fit: FittedGAM, components: list[Component], basis: AnyNDArray | None) -> TermTest:
-    """Test of the sum of components, whose inducing values may be in the span of a basis [P, K]."""
-    return _test(_forms(fit, components, _mode(fit), basis), residual_dof(fit))
+def joint_test(
+    fit: FittedGAM, components: list[Component], bases: Sequence[AnyNDArray | None]
+) -> TermTest:
+    """Test of the sum of components, whose inducing values may be in a predictor's basis [P, K]."""
+    return _test(_forms(fit, components, _mode(fit), bases), residual_dof(fit))
 
 
 def free_moments(fit: FittedGAM) -> InducingMoments:
@@ -124,7 +126,7 @@ def _forms(
     fit: FittedGAM,
     components: list[Component],
     mode: tuple[AnyNDArray, AnyNDArray],
-    basis: AnyNDArray | None = None,
+    bases: Sequence[AnyNDArray | None] | None = None,
 ) -> list[_Form]:
     """Statistics of the sum of components, one a predictor; inducing values in a basis may be."""
     # Whitened inducing values have the prior N(0, I) and the posterior N(m, S). Where the component
@@ -136,8 +138,6 @@ def _forms(
     # generalized additive model"; without that paper's cut at this rank the test has more power.
     # Shapes are left out. A basis is projected out, in the norm of S^-1.
     moments = free_moments(fit)
-    names = [c.name for c in components]
-    where = np.concatenate([np.r_[moments.block(name)] for name in names])
     mean = mode[0].copy()
     for c in components:
         if c.form == "means":  # levels that have the constant, too
@@ -145,23 +145,29 @@ def _forms(
             phi = moments.features(c.name, c.full(points, fit.spec.encoder.width))
             constant = np.tile(fit.constant_of(c) / fit.units[0], (len(points), 1))
             mean[moments.block(c.name)] += np.linalg.lstsq(phi.T, constant, rcond=None)[0]
-    power = 2 if any(c.form in SMOOTH for c in components) else 1
-    enters, forms = moments.entering(names).any(axis=0), []
-    for m, S, enters_it in zip(mean[where].T, mode[1][:, where[:, None], where], enters):
-        values, vectors = np.linalg.eigh(S)
+    forms = []
+    for i, basis in enumerate(bases or [None] * fit.num_predictors):
+        own = [c for c in components if i in c.predictors_of(fit.num_predictors)]
+        where = moments.places([c.name for c in own])
+        power = 2 if any(c.form in SMOOTH for c in own) else 1
+        values, vectors = np.linalg.eigh(mode[1][i][np.ix_(where, where)])
         values = np.clip(values, 1e-12, 1.0)
-        z, weights = vectors.T @ m / np.sqrt(values), enters_it * (1.0 - values**power)
+        z, weights = vectors.T @ mean[where, i] / np.sqrt(values), 1.0 - values**power
         if basis is not None:
             Q = np.linalg.qr(vectors.T @ basis / np.sqrt(values)[:, None])[0]
             z, rest = z - Q @ (Q.T @ z), np.eye(len(z)) - Q @ Q.T
             weights = np.linalg.eigvalsh(rest @ (weights[:, None] * rest))
-        forms.append((float(enters_it * (z @ z)), weights))
+        forms.append((float(z @ z), weights))
     return forms
 
 
-def features(moments: InducingMoments, names: Iterable[str], X: AnyNDArray) -> AnyNDArray:
-    """Features of several components, [P, N]."""
-    return np.concatenate([moments.features(name, X) for name in names])
+def features(
+    moments: InducingMoments, components: Sequence[Component], X: AnyNDArray
+) -> AnyNDArray:
+    """Features of several components, or none, [P, N]."""
+    return np.concatenate(
+        [np.zeros((0, len(X))), *(moments.features(c.name, X) for c in components)]
+    )
 
 
 def _mode(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
@@ -174,7 +180,7 @@ def _mode(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
     sites = fit.spec.variational == "sites" and fit.free_moments is not None
     if not (few and sites and fit.spec.family.discrete and fit.num_predictors == 1):
         return moments.mean, moments.covariance
-    phi = features(moments, fit.spec.names, fit.X)
+    phi = features(moments, fit.spec.components, fit.X)
     offset = np.asarray(fit.model.mean_function(fit.X))[:, 0]
 
     def expanded(v: AnyNDArray) -> tuple[float, AnyNDArray, AnyNDArray]:
