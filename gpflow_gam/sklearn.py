@@ -23,8 +23,8 @@ from . import errors
 from .gam import GAM
 from .gam.families import Bernoulli, Binomial, Categorical, Family, Ordinal
 from .gam.families import family as as_family
-from .gam.frames.encoding import check_complete, kind_of_time
-from .gam.frames.table import Table
+from .gam.frames.encoding import check_complete
+from .gam.frames.table import Table, kind_of_time
 from .gam.screening import screen_interactions
 from .gam.terms import Surv, Terms, factor, linear, s
 from .gam.terms.base import Column, Term, as_columns, as_terms, column_of

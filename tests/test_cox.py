@@ -460,6 +460,13 @@ def test_lives_are_cut():
     pd.testing.assert_frame_equal(again[whole.columns], whole)
     with pytest.raises(ValueError, match="start='x' is a column"):
         gg.Surv("stop", "event").split(data, [1.0], start="x")
+    for kind in ("bool", "boolean", "Int64", "float64"):
+        typed = gg.Surv("stop", "event").split(data.astype({"event": kind}), [2.0, 0.5])
+        assert typed["event"].dtype == kind
+        assert typed["event"].astype(int).tolist() == parts["event"].tolist()
+    for cut in (np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"cuts must be finite; got {cut}"):
+            gg.Surv("stop", "event").split(data, [0.5, cut])
     with pytest.raises(ValueError, match="'stop' must be greater than 'start' in every row"):
         gg.Surv("stop", "event").split(data.assign(stop=0.0), [1.0])
 

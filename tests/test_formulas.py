@@ -127,6 +127,41 @@ def test_main_effects_and_products_are_coded_together(data):
     assert terms == Terms([s("x"), factor("h"), *parse_formula("y ~ g + g:h").terms])
 
 
+@pytest.mark.parametrize(
+    ("formula", "hand"),
+    [
+        ("I(c != 2):z + factor(c):x", "not2:z + x1 + x2 + x9"),
+        ("I(year != 2020):z + g:x", "not2020:z + g:x"),
+        ("I(b != True):z", "notb:z"),
+        ("I(g == 'a'):z + g", "isa:z + g"),
+        ("c:x + factor(c):z", "c:x + z1 + z2 + z9"),
+        ("x*c + factor(c):z", "x*c + z1 + z2 + z9"),
+        ("factor(c)*x + I(c*x*z)", "level*x + cxz"),
+    ],
+)
+def test_each_factor_of_a_product_reads_a_column_its_own_way(formula, hand, data, tmp_path):
+    """As in R: code reads values as they are, and factor() makes levels where it stands alone."""
+    rng = np.random.default_rng(3)
+    rows = data.assign(c=rng.choice([1, 2, 9], len(data)), b=data["u"] < 0)
+    rows["year"] = pd.Categorical(rng.choice([2019, 2020], len(data)))
+    rows = rows.assign(not2=rows["c"] != 2, not2020=rows["year"] != 2020, notb=~rows["b"])
+    rows = rows.assign(isa=rows["g"] == "a", cxz=rows["c"] * rows["x"] * rows["z"])
+    rows = rows.assign(level=rows["c"].astype(str))
+    rows = rows.astype({name: float for name in ("not2", "not2020", "notb", "isa")})
+    each = {f"{v}{c}": rows[v] * (rows["c"] == c) for v in "xz" for c in (1, 2, 9)}
+    gam, own = gg.GAM(f"y ~ {formula}").fit(rows), gg.GAM(f"y ~ {hand}").fit(rows.assign(**each))
+    assert len(gam.names) == len(own.names)
+    expected = own.predict(rows.assign(**each), interval=0.9)
+    np.testing.assert_allclose(gam.predict(rows, interval=0.9), expected, rtol=1e-6)
+    again = reloaded(gam, tmp_path / "a.gam")
+    np.testing.assert_allclose(again.predict(rows.head(9)), gam.predict(rows)[:9], rtol=1e-9)
+
+
+def test_levels_are_no_numbers_to_compute_with(data):
+    with pytest.raises(ValueError, match=r"levels \('b'\) are compared: to compute, make"):
+        gg.GAM("y ~ I(b*x)").fit(data.assign(b=data["u"] < 0))
+
+
 def test_transforms_of_new_rows_are_those_of_the_fit(data):
     """Of one row, or of others, a basis and a centre are what they were in the fit."""
     gam = gg.GAM("y ~ poly(x, 3) + center(u) + scale(z)").fit(data)
@@ -259,6 +294,23 @@ def test_missing_values(data):
     assert np.isfinite(gam.predict(holes)).all()
     with pytest.raises(ValueError, match="missing values: 2 in 'x'"):
         gg.GAM("y ~ log(x)").fit(holes)
+
+
+@pytest.mark.parametrize("kind", [object, "string", "category"])
+def test_columns_that_are_compared_are_filled_in(kind, data):
+    """Whatever a type has for what is missing; truth values and whole numbers, too."""
+    rows = data.assign(g=data["g"].astype(kind), b=(data["u"] < 0).astype("boolean"))
+    rows["n"] = data["x"].round().astype("Int64")
+    holes = rows.copy()
+    holes.loc[[1, 2], ["g", "b", "n"]] = None
+    for term, fill in (("g == 'a'", "g"), ("b == True", "b"), ("n > 4", "n")):
+        formula, few = f"y ~ s(z, k=5) + s(x, by={term}, k=5)", {"max_iterations": 2}
+        gam = gg.GAM(formula, missing="impute").fit(holes, **few)
+        (value,) = (f.value for f in gam.fitted.spec.fills if f.name == fill)
+        by_hand = rows.copy()
+        by_hand.loc[[1, 2], fill] = value
+        own = gg.GAM(formula).fit(by_hand, **few)
+        np.testing.assert_allclose(gam.predict(holes), own.predict(by_hand), rtol=1e-6)
 
 
 def test_parts_and_averages(data):
@@ -512,6 +564,42 @@ def test_times_are_days(visits, tmp_path, monkeypatch):
         gam.predict(data.assign(when=days))
     pieces = gg.GAM(f"y ~ s(when, {spell}) + when").fit([data.head(99), data.tail(n - 99)])
     np.testing.assert_allclose(pieces.predict(data), gam.predict(data), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (44306, r"in row 50 a value of type int \(44306\)"),
+        ("2021-04-20", r"in row 50 a value of type str \('2021-04-20'\)"),
+        (True, "in row 50 a value of type bool"),
+        (pd.Timedelta(1, "D"), "in row 50 spans of time"),
+        (pd.Timestamp("2021-04-20T00Z"), "in row 50 times with a time zone"),
+    ],
+)
+def test_dates_have_nothing_else_among_them(other, message):
+    """As columns of sheets do that were typed by hand, in which a number is a day, too."""
+    n = 100
+    days = pd.date_range("2021-03-01", periods=n)
+    y = np.random.default_rng(0).standard_normal(n)
+    data = pd.DataFrame({"t": days.astype(object), "x": np.arange(n), "y": y})
+    odd = data.assign(t=[*days[:50], other, *days[51:]])
+    message = f"'t' holds times, and {message}.*by pandas.to_datetime"
+    gam = gg.GAM("y ~ s(t)").fit(data)
+    turned = odd.iloc[50::-1]
+    for call in (
+        lambda: gg.GAM("y ~ s(t)").fit(odd),
+        lambda: gam.predict(odd),
+        lambda: gg.GAM("y ~ s(t)").fit([odd.iloc[:60], odd.iloc[60:]]),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(ValueError, match=message.replace("row 50", "row 0")):
+        gam.predict(turned)  # of which it is the first
+    for model in (gg.GAM("y ~ lag(x, 0, 3, time=t)"), gg.GAM("y ~ s(x)", ar1="t")):
+        with pytest.raises(ValueError, match=r"must hold numbers or times|'t' holds times, and"):
+            model.fit(odd)
+    assert len(gam.predict(data.iloc[:0])) == 0
+    assert gam.predict(data.assign(t=days.date)) == pytest.approx(gam.predict(data))
 
 
 # --- formulas ------------------------------------------------------------------------------------

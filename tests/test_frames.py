@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_streams import Anew
 
+import gpflow_gam as gg
 from gpflow_gam.gam.families import Categorical, Gamma, Gaussian, Poisson
 from gpflow_gam.gam.fits.reading import with_response
 from gpflow_gam.gam.frames.blocks import blocks_of
@@ -101,6 +102,50 @@ def test_numbers_are_one_level_in_every_type():
     assert both.levels == ("a:False", "a:True", "b:True")
     for kind in (bool, int, float):
         np.testing.assert_array_equal(both.encode(Table(truth.astype({"t": kind}))), [1, 2, 0])
+
+
+def test_fractions_are_one_level_in_every_type():
+    dose = np.array([0.1, 1.0, 0.25, 0.1])
+    column = learn_levels(Table({"g": dose}), "g", "prior")
+    single = learn_levels(Table({"g": dose.astype(np.float32)}), "g", "prior")
+    assert single.levels == column.levels == (0.1, 0.25, 1)
+    exact = [decimal.Decimal(v) for v in ("0.10", "1.00", "0.25", "0.1")]
+    kept = LevelColumn("g", tuple(map(float, np.float32([0.1, 0.25, 1]))), "prior")
+    for other in (dose, dose.astype(np.float32), exact):
+        for one in (column, single, kept):
+            np.testing.assert_array_equal(one.encode(Table({"g": other})), [0, 2, 1, 0])
+
+
+DAY = pd.Timestamp("2020-03-01")
+
+
+@pytest.mark.parametrize(
+    ("own", "others"),
+    [
+        ([1, 2], [[1.0, 2.0], ["1.0", "2.00"], [decimal.Decimal("1.00"), 2], ["1", "2"]]),
+        ([0.1, 2], [np.float32([0.1, 2]), [decimal.Decimal("0.10"), decimal.Decimal(2)]]),
+        (
+            [DAY, DAY + pd.Timedelta(days=1)],
+            [[DAY.date(), DAY.date() + datetime.timedelta(1)], ["2020-03-01", "2020-03-02"]],
+        ),
+        (
+            [DAY.tz_localize("UTC"), DAY.tz_localize("Asia/Tokyo")],
+            [
+                [DAY.tz_localize("UTC").tz_convert("Asia/Tokyo"), DAY.tz_localize("Asia/Tokyo")],
+                ["2020-03-01 00:00:00+00:00", "2020-03-01 00:00:00+09:00"],
+            ],
+        ),
+    ],
+    ids=["numbers", "fractions", "dates", "zones"],
+)
+def test_crossed_levels_are_the_same_in_every_type(own, others):
+    """They are joined as text, in which one value has many forms."""
+    crossed = Expression.crossed(["a", "g"])
+    tables = [Table({"a": ["u", "v"], "g": objects(*values)}) for values in [own, *others]]
+    for one in tables:
+        column = learn_levels(one, crossed, "prior")
+        for other in tables:
+            np.testing.assert_array_equal(column.encode(other), [0, 1])
 
 
 def test_levels_that_hold_colons_are_crossed_as_others():
@@ -225,6 +270,15 @@ def test_missing_values_are_no_level_and_are_found(make, hole):
         Poisson().encode(numbers)
 
 
+def test_decimals_are_numbers_wherever_they_stand():
+    """As databases have them: response, offset and weights are read as covariates are."""
+    rng = np.random.default_rng(0)
+    plain_numbers = pd.DataFrame(rng.uniform(1.0, 2.0, (40, 4)).round(3), columns=list("xyow"))
+    exact = plain_numbers.map(lambda v: decimal.Decimal(str(v)))
+    gams = [gg.GAM("y ~ x + offset(o)", weights="w").fit(d) for d in (plain_numbers, exact)]
+    np.testing.assert_array_equal(gams[1].predict(exact), gams[0].predict(plain_numbers))
+
+
 @pytest.mark.parametrize("make", [np.asarray, list], ids=["numpy", "objects"])
 @pytest.mark.parametrize("family", [Gaussian(), Gamma(), Poisson()], ids=lambda f: f.name)
 def test_spans_of_time_are_no_numbers(family, make):
@@ -347,6 +401,16 @@ def test_foreign_tables_are_read_as_pandas_ones(make):
                 np.testing.assert_array_equal(number.encode(a), number.encode(b))
 
 
+def test_times_keep_their_zone():
+    day = pd.Series(pd.date_range("2021-03-26", periods=4, tz="Europe/Paris"))
+    tables = [Table({"t": c}) for c in (day, pl.Series(day), pa.array(day), day.astype(object))]
+    reader = NumericColumn("t", "s", time="times with a time zone")
+    expected = day.map(pd.Timestamp.timestamp) / 86_400
+    for table in tables:
+        np.testing.assert_allclose(reader.encode(table), expected, rtol=1e-15)
+        assert learn_levels(table, "t").levels == tuple(day)
+
+
 def test_columns_that_are_not_asked_for_are_not_converted():
     x = np.arange(1000.0)
     table = Table(pa.table({"x": x, "bad": pa.array([[1]] * 1000)}))
@@ -373,6 +437,27 @@ def test_arrow_types_of_their_own():
     assert learn_levels(table, "twice").levels == ("a",)
     with pytest.raises(ValueError, match=r"the column\(s\) \['x'\] twice"):
         Table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]))
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint64"])
+@pytest.mark.parametrize("make", [pa.table, pl.DataFrame, pd.DataFrame])
+def test_large_codes_with_gaps_stay_apart(make, kind):
+    """Which floats cannot tell: identifiers of 64 bits are of that size."""
+    ids = [2**60 + 3 * i for i in range(7)]
+    ids += [2**64 - 1 - i for i in range(3)] * (kind == "uint64")
+    arrow = pa.array([*ids, None], kind)
+    own = {pl.DataFrame: pl.Series(arrow), pa.table: arrow}
+    own[pd.DataFrame] = pd.Series([*ids, None], dtype=kind.replace("int", "Int").replace("u", "U"))
+    table = Table(make({"id": own[make]}))
+    assert table.missing("id").tolist() == [False] * len(ids) + [True]
+    column = learn_levels(table, "id")
+    assert column.levels == tuple(sorted(ids))
+    there = table.rows(~table.missing("id"))
+    assert column.encode(there).tolist() == [sorted(ids).index(i) for i in ids]
+    np.testing.assert_array_equal(NumericColumn("id", "s").encode(there), np.array(ids, float))
+    both = concatenated([table, there])
+    assert learn_levels(both, "id").levels == column.levels
+    assert both.counted(["id"]).num_rows == both.num_rows
 
 
 def test_polars_categories_are_the_columns_own():

@@ -351,6 +351,16 @@ def test_unseen_levels(gaussian):
     assert se["random_effect(g)"][1] < 0.8 * prior
 
 
+@pytest.mark.parametrize("first", ["g", "s(x, g, bs='sz', k=5)", "te(x, g, k=9)"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_one_term_that_knows_no_new_level_refuses_it(first, order):
+    """Whatever other terms of the factor do, and in any order."""
+    right = " + ".join([first, "(0 + z | g)"][::order])
+    gam = gg.GAM(f"y ~ {right}").fit(DATA, **QUICK)
+    with pytest.raises(ValueError, match="level 'new' in row 0, never seen in the fit"):
+        gam.predict(DATA.head(1).assign(g="new"))
+
+
 def test_levels_keep_the_order_of_a_category():
     ordered = DATA.assign(g=pd.Categorical(DATA["g"], ["c", "b", "a"]))
     gam = gg.GAM(factor("g")).fit(ordered, y="y", **QUICK)

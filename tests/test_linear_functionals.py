@@ -5,6 +5,8 @@ import itertools
 import gpflow
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from scipy.integrate import trapezoid
 
@@ -126,6 +128,11 @@ def test_lags_of_groups_and_times_are_those_of_a_loop():
     days = pd.Series(table.values("t"))
     for times in (days.dt.tz_localize("UTC"), days - days[0]):
         np.testing.assert_array_equal(table.beside({"t": times}).array(lags), expected)
+    spring = (days + pd.Timedelta(days=25)).dt.tz_localize("Europe/Paris")  # whose clocks change
+    for zoned in (spring, spring.dt.tz_convert("UTC"), spring.astype(object)):
+        np.testing.assert_array_equal(table.beside({"t": zoned}).array(lags), expected)
+    with pytest.raises(ValueError, match="no whole number of steps of 0 days 12:00:00"):
+        table.beside({"t": spring}).array(Lags.of("x", 1, 3, "g", "t", "12h"))
     # rows of a part keep what is in others
     keep = np.arange(len(rows)) % 3 == 0
     part = table.rows(keep)
@@ -280,6 +287,34 @@ def test_curves_multiply_a_function_of_their_places(tmp_path):
         again.predict({"curve": curves}), model.predict({"curve": curves})
     )
     assert len(model.draw().axes) == 1
+
+
+ARRAYS = {
+    "dict": dict,
+    "rows": lambda rows: pd.DataFrame({k: list(v) for k, v in rows.items()}),
+    "arrow": lambda rows: pa.table({k: list(v) for k, v in rows.items()}),
+    "polars lists": lambda rows: pl.DataFrame({k: v.tolist() for k, v in rows.items()}),
+    "polars arrays": pl.DataFrame,
+}
+
+
+@pytest.mark.parametrize("formula", ["s(C, at=(0,1,2,3), k=4)", "te(C, L, k=9)", "s(L, by=C, k=4)"])
+def test_arrays_are_the_same_in_every_table(formula):
+    """Where rows are left out, too: for what they lack, and of weight zero."""
+    rng = np.random.default_rng(0)
+    C, L = rng.normal(size=(60, 4)), np.tile(np.arange(4.0), (60, 1))
+    rows = {"C": C, "L": L, "y": C @ [1.0, 0.5, 0.2, 0.0] + 0.1 * rng.normal(size=60)}
+    rows["w"] = np.where(np.arange(60) == 5, 0.0, 1.0)
+    holes = rows | {"C": np.where(rows["w"][:, None] == 0.0, np.nan, C)}
+    model = gg.GAM(f"y ~ {formula}", weights="w").fit(rows, max_iterations=3)
+    whole, few = model.predict(rows), {"max_iterations": 3}
+    for make in ARRAYS.values():
+        counted = gg.GAM(f"y ~ {formula}", weights="w").fit(make(holes), **few)
+        dropped = gg.GAM(f"y ~ {formula}", missing="drop").fit(make(holes), **few)
+        for gam in (counted, dropped):
+            np.testing.assert_allclose(gam.predict(make(rows)), whole, rtol=1e-6)
+    with pytest.raises(ValueError, match="is a sum over arrays, which needs all rows in memory"):
+        gg.GAM(f"y ~ {formula}").fit([rows, rows])
 
 
 def test_columns_of_the_data_may_be_called_as_parts_of_a_sum_are(series):

@@ -168,6 +168,28 @@ def test_few_rows_are_one_table():
     assert stream.fitted.data.complete
 
 
+@pytest.mark.parametrize("gone", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("formula", ["y ~ b + s(x, by=b, k=5)", "y ~ s(t, k=5) + u", "y ~ c + x"])
+def test_a_column_of_which_a_piece_has_nothing_keeps_its_type(formula, gone):
+    """As pieces of a CSV have it: what is all missing are numbers there."""
+    rng, n = np.random.default_rng(2), 240
+    data = pd.DataFrame({"x": rng.uniform(size=n), "b": rng.uniform(size=n) < 0.5})
+    data["t"] = pd.date_range("2021-03-01", periods=n)
+    data["u"] = data["b"].map({True: "yes", False: "no"})
+    data["c"] = pd.Categorical(data["u"], ["yes", "no"], ordered=True)
+    data["y"] = data["b"] * np.sin(6 * data["x"]) + 0.1 * rng.normal(size=n)
+    parts = [data.iloc[i : i + 80] for i in (0, 80, 160)]
+    parts[gone] = parts[gone].assign(**dict.fromkeys("btuc", np.nan))
+    stream = gg.GAM(formula, missing="drop").fit(parts)
+    rest = data.drop(index=parts[gone].index)
+    whole = gg.GAM(formula).fit(rest)
+    assert stream.names == whole.names
+    np.testing.assert_allclose(stream.predict(data), whole.predict(data), rtol=1e-6)
+    for name in whole.names:
+        one, other = (g.effects(name, num_points=3).iloc[:, 0] for g in (stream, whole))
+        assert one.tolist() == other.tolist()
+
+
 def test_rows_that_are_dropped_make_no_table_of_blocks(monkeypatch):
     """How many rows come, not how many stay, says which route a fit takes."""
     monkeypatch.setattr(bins, "KEPT_ROWS", N - 100)

@@ -196,6 +196,7 @@ def test_labels():
         ("y ~ I(open('f'))", "open\\(\\) is no transform"),
         ("y ~ log(2)", "reads no column"),
         ("y ~ Intercept*z", "'Intercept' is what the constant is called there"),
+        ("y ~ `1`*z", "'1' is what the constant is called there; rename the column"),
         ("y ~ log(x) + log:z", "'log' is the name of a column and of a function there"),
     ],
 )

@@ -17,8 +17,8 @@ from gpflow.base import AnyNDArray
 from ..archive import replacing
 from ..errors import check_choice, check_count, check_level
 from ..gam.editing import EditedGAM
-from ..gam.frames.encoding import Encoder, days, kind_of_time
-from ..gam.frames.table import Table
+from ..gam.frames.encoding import Encoder, days
+from ..gam.frames.table import Table, kind_of_time
 from ..gam.tables import ERROR
 from ..gam.terms.base import Column
 from .portable import SIGNATURE, graph_bytes

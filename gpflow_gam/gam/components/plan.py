@@ -499,14 +499,16 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
     columns: dict[Key, NumericColumn | LevelColumn] = {}
     globes = [t.columns for t in terms if isinstance(t, Smooth) and t.kind == "sos"]
     degrees = {lon: LONGITUDE for _, lon in globes} | {lat: LATITUDE for lat, _ in globes}
-    policies = {_factor_of(t, table): t.policy for t in terms if isinstance(t, FactorSmooth)}
     areas = {t.columns[0]: t for t in terms if isinstance(t, MarkovField)}
-    policies |= {t.columns[0]: t.unseen for t in terms if isinstance(t, Levels)}
+    policies: dict[Column, set[str]] = {}
     for term in terms:
         if elements := elements_of(term, table):
             columns |= elements
             continue
         for name, kind in keys_of(term, table):
+            if kind == "level" and name in term.columns:  # curves of levels (by) have no policy
+                policy = getattr(term, "policy", getattr(term, "unseen", "error"))
+                policies.setdefault(name, set()).add(policy)
             if (name, kind) in columns:
                 continue
             if kind == "number":
@@ -515,7 +517,11 @@ def learn_encoder(terms: Terms, extra: Iterable[tuple[Column, str]], table: Tabl
                 _check_other_readers(terms, table, areas[name])
                 columns[name, kind] = _learn_areas(table, areas[name])
             else:
-                columns[name, kind] = learn_levels(table, name, policies.get(name, "error"))
+                columns[name, kind] = learn_levels(table, name)
+    for name, stated in policies.items():
+        column = columns[name, "level"]
+        if stated == {"prior"} and isinstance(column, LevelColumn):
+            columns[name, "level"] = dataclasses.replace(column, unseen="prior")
     for name, use in extra:
         columns.setdefault((name, "number"), NumericColumn(name, use))
     placed = (name for name, _ in columns if isinstance(name, int) and name not in table.names)

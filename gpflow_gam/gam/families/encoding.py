@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import decimal
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -22,7 +23,7 @@ _BLOCK = 2**20  # rows at a time
 _MOST_STEPS = 200
 _CAUCHY_OF_NORMAL = 0.6120
 """The scale of the Cauchy distribution that is nearest to a standard normal one."""
-_NUMBERS = (bool, int, float, np.integer, np.floating, np.bool_)
+_NUMBERS = (bool, int, float, decimal.Decimal, np.integer, np.floating, np.bool_)
 _SPANS = (datetime.timedelta, np.timedelta64)  # the latter of which numpy calls a number
 
 

@@ -364,10 +364,18 @@ def first_rows(source: Any, request: Request) -> Table:
     """The first rows of a source, whose columns have the types of all."""
     if isinstance(source, Table):
         return source
+    rows: list[Table] = []
+    empty: set[Any] = set()  # columns of which none of these has a value, that tells a type
     for block in read_in_blocks(source, request):
-        if block.num_rows:
-            return block
-    raise ValueError("data has 0 row(s); a fit needs at least 2.")
+        lacks = {name for name in block.names if block.missing(name).all()}
+        if not rows or empty - lacks:
+            empty = empty & lacks if rows else lacks
+            rows.append(block)
+        if not empty:
+            break
+    if not rows:
+        raise ValueError("data has 0 row(s); a fit needs at least 2.")
+    return concatenated(rows)
 
 
 def check_roles(request: Request, source: Any) -> None:
@@ -557,6 +565,8 @@ class PartialSummary:
         readers: dict[Key, NumericColumn] = {}
         levels: dict[Column, Occurring] = {}
         for term in request.terms:
+            if elements_of(term, block):
+                raise ValueError(f"{term.label} is a sum over arrays, which {IN_MEMORY}")
             for name, kind in keys_of(term, block):
                 if kind == "level":
                     levels.setdefault(name, Occurring(name))

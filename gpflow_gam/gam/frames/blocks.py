@@ -12,7 +12,16 @@ from gpflow.base import AnyNDArray
 
 from ...errors import check_count, imported
 from ..terms.base import Column
-from .table import Table, concatenated, cut, is_table, merged_categories, paths_of, resolved
+from .table import (
+    Table,
+    concatenated,
+    cut,
+    is_table,
+    kind_of_time,
+    merged_categories,
+    paths_of,
+    resolved,
+)
 
 _READAHEAD = 4
 """Batches that pyarrow reads before they are asked for, beside the one that is in use."""
@@ -111,7 +120,7 @@ def _kind(table: Table, name: Any) -> str:
         return "numbers"
     if table.is_levels(name):
         return "text or truth values"
-    return "times" if table.values(name).dtype.kind in "mM" else "numbers"
+    return kind_of_time(table, name) or "numbers"
 
 
 def _opened(paths: Any) -> Any:

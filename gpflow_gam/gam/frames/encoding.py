@@ -19,7 +19,7 @@ from gpflow.base import AnyNDArray
 
 from ..terms.base import Column, Expression, Lags, Term, column_from_json, column_to_json
 from ..terms.parametric import levels_of, parsed, variables_of
-from .table import Distinct, Table, listed, plain, spans_of
+from .table import SPANS, ZONED, Distinct, Table, kind_of_time, listed, plain, spans_of
 
 # --- levels as JSON: text, numbers and truth values as they are, others as an object --------------
 
@@ -105,7 +105,6 @@ _CODECS: dict[str, _Codec] = {
 # --- columns of X ---------------------------------------------------------------------------------
 
 
-_TIMES, _ZONED, _SPANS = "times", "times with a time zone", "spans of time"
 _DAY = 86_400e6  # microseconds
 _GREATEST = 1e100  # beyond which products of a few numbers may be infinite
 
@@ -123,11 +122,13 @@ class NumericColumn:
     def encode(self, table: Table) -> AnyNDArray:
         """The column as floats [N]."""
         values = table.values(self.name)
+        if not len(values):  # of which types tell nothing
+            return np.zeros(0)
         result = kind_of_time(table, self.name)
         if result != self.time:
             held = result or ("levels" if table.is_levels(self.name) else "numbers")
             needed = f"{self.time}, as in the fit" if self.time else "numbers"
-            how = "pandas.to_timedelta" if self.time == _SPANS else "pandas.to_datetime"
+            how = "pandas.to_timedelta" if self.time == SPANS else "pandas.to_datetime"
             remedy = f"by {how}" if self.time else "to days since its start for instance"
             raise ValueError(
                 f"column {self.name!r} holds {held} where {self.use} needs {needed}; convert it, "
@@ -151,7 +152,7 @@ class NumericColumn:
                 f"column {self.name!r} holds values of type {type(values[0]).__name__} where "
                 f"{self.use} needs numbers; convert it."
             ) from None
-        low, high = (numbers.min(), numbers.max()) if len(numbers) else (0.0, 0.0)
+        low, high = numbers.min(), numbers.max()
         if not (np.isfinite(low) and np.isfinite(high)):
             row = int(np.flatnonzero(~np.isfinite(numbers))[0])
             variables = self.name.variables if isinstance(self.name, Expression) else ()
@@ -166,7 +167,7 @@ class NumericColumn:
                 f"column {self.name!r} has {numbers[row]:g} in row {table.place(row)}, whose "
                 "square overflows; divide it by a power of ten."
             )
-        if self.valid_range is not None and len(numbers):
+        if self.valid_range is not None:
             low, high = self.valid_range
             strange = np.flatnonzero((numbers < low) | (numbers > high))
             if len(strange):
@@ -197,8 +198,8 @@ class NumericColumn:
         if not self.time:
             return values
         spans = (values * _DAY).round().astype(np.int64).astype("timedelta64[us]")
-        times = spans if self.time == _SPANS else np.datetime64(0, "us") + spans
-        return pd.Series(times).dt.tz_localize("UTC") if self.time == _ZONED else times
+        times = spans if self.time == SPANS else np.datetime64(0, "us") + spans
+        return pd.Series(times).dt.tz_localize("UTC") if self.time == ZONED else times
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +233,19 @@ class Element(NumericColumn):
         return {**super().to_json(), "element": others}
 
 
-_TRUTH = re.compile(r"(?<![^:])(True|False)(?![^:])")  # among levels that colons join
+# among levels that colons join, what has other texts as well
+_SAME = re.compile(
+    r"(?<![^:])(?:True|(False)|(-?\d+)\.0+|'([-\d]{10}) 00:00:00'"
+    r"|'([-\d]{10} [\d:.]+[+-]\d\d:\d\d)')(?![^:])"
+)
+
+
+def _same(found: re.Match[str]) -> str:
+    """Truth values and whole numbers as integers, midnights as dates, and times in UTC."""
+    false, whole, day, zoned = found.groups()
+    if zoned:
+        return str(pd.Timestamp(zoned).tz_convert("UTC"))
+    return whole or day or str(int(not false))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,9 +287,9 @@ class LevelColumn:
         return np.asarray(place[column.codes])
 
     def _key(self, value: Any) -> Any:
-        """What equal levels have in common: crossed ones are text, where True is to equal 1."""
+        """What equal levels have in common: crossed ones are text."""
         if isinstance(self.name, Expression) and self.name.parts:
-            return _TRUTH.sub(lambda found: str(int(found[0] == "True")), str(value))
+            return _SAME.sub(_same, str(value))
         return plain(value)
 
     def shown(self, codes: AnyNDArray) -> AnyNDArray:
@@ -437,20 +450,6 @@ def learn_levels(table: Table, name: Column, unseen: str = "error") -> LevelColu
     return LevelColumn(name, levels, unseen)
 
 
-def kind_of_time(table: Table, name: Column) -> str:
-    """Kind of times in a column, with or without a zone, or spans; empty for none."""
-    values = table.values(name)
-    if values.dtype.kind in "mM":
-        return _TIMES if values.dtype.kind == "M" else _SPANS
-    if values.dtype.kind != "O":
-        return ""
-    first = next((v for v in values if not pd.isna(v)), None)
-    if isinstance(first, datetime.timedelta):
-        return _SPANS
-    zoned = isinstance(first, datetime.datetime) and first.tzinfo is not None
-    return (_ZONED if zoned else _TIMES) if isinstance(first, datetime.date) else ""
-
-
 def numeric_column(
     table: Table, name: Column, term: Term, valid_range: tuple[float, float] | None = None
 ) -> NumericColumn:
@@ -461,8 +460,7 @@ def numeric_column(
 
 def days(values: Any, time: str) -> AnyNDArray:
     """Times, those with a zone in UTC, or spans of time as days."""
-    spans = pd.to_timedelta(pd.Series(values)) if time == _SPANS else spans_of(values)
-    return np.asarray(spans / pd.Timedelta(days=1), dtype=np.float64)
+    return np.asarray(spans_of(values, time) / pd.Timedelta(days=1), dtype=np.float64)
 
 
 def _check_written(levels: Iterable[Any], name: Column) -> None:
@@ -635,22 +633,23 @@ class Design:
 
     @classmethod
     def learn(cls, text: str, table: Table, constant: bool = True) -> Design:
-        stated = levels_of(text)
-        readers = tuple(
-            learn_levels(table, name)
-            if name in stated or table.is_levels(name)
-            else NumericColumn(name, text)
-            for name in variables_of(text)
-        )
+        stated, others = levels_of(text)
+        readers: list[NumericColumn | LevelColumn] = []
+        for name in variables_of(text):
+            is_levels = table.is_levels(name)
+            if is_levels or name in stated:
+                readers.append(learn_levels(table, name))
+            if not is_levels and name in others:  # what C() takes in one product is a number here
+                readers.append(NumericColumn(name, text))
         state: dict[str, Any] = {}
         matrix = _matrix(text, readers, table, state, constant)
         if not len(matrix.columns):
             raise ValueError(f"formula {text!r} makes no columns.")
-        return cls(text, readers, tuple(map(str, matrix.columns)), state, constant)
+        return cls(text, tuple(readers), tuple(map(str, matrix.columns)), state, constant)
 
     @property
     def variables(self) -> tuple[Column, ...]:
-        return tuple(reader.name for reader in self.columns)
+        return tuple(dict.fromkeys(reader.name for reader in self.columns))
 
     @functools.cached_property
     def made(self) -> tuple[str, ...]:
@@ -711,7 +710,7 @@ class Design:
 
 def _matrix(
     text: str,
-    readers: tuple[NumericColumn | LevelColumn, ...],
+    readers: Iterable[NumericColumn | LevelColumn],
     table: Table,
     state: dict[str, Any],
     constant: bool,
@@ -720,14 +719,15 @@ def _matrix(
     import formulaic
     from formulaic.errors import FormulaicError
 
-    frame: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
+    levels: dict[str, Any] = {}
     for reader in readers:
         values = reader.encode(table)
-        if isinstance(reader, LevelColumn):
-            named = np.array([str(level) for level in reader.levels], dtype=object)
-            frame[str(reader.name)] = pd.Categorical(named[values.astype(int)], categories=named)
-        else:
-            frame[str(reader.name)] = values
+        if isinstance(reader, LevelColumn):  # as they are: code of a formula compares with them
+            own = pd.Index(reader.levels, dtype=object)
+            values = pd.Series(pd.Categorical.from_codes(values.astype(int), own))
+        (levels if isinstance(reader, LevelColumn) else numbers)[str(reader.name)] = values
+    context = {**_FUNCTIONS, "C": lambda column: levels[column.name]}
     spec = formulaic.ModelSpec(
         formula=parsed(text, constant),
         materializer="pandas",
@@ -737,9 +737,10 @@ def _matrix(
     )
     try:
         with np.errstate(all="ignore"):  # what is not finite is named with its row
-            result = spec.get_model_matrix(pd.DataFrame(frame), context=_FUNCTIONS)
+            result = spec.get_model_matrix(pd.DataFrame({**levels, **numbers}), context=context)
     except FormulaicError as error:
-        raise ValueError(f"formula {text!r}: {error}") from None
+        held = f"; levels ({listed(levels)}) are compared: to compute, make numbers of them."
+        raise ValueError(f"formula {text!r}: {error}{held * bool(levels)}") from None
     state.update(result.model_spec.transform_state)
     made = pd.DataFrame(result)
     return made.drop(columns="Intercept") if constant else made

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
+import decimal
 import difflib
 import functools
 import itertools
@@ -64,6 +66,7 @@ def named_distinct(values: AnyNDArray, name: object) -> Distinct:
 
 def merged_categories(parts: Sequence[pd.CategoricalDtype], name: object) -> pd.CategoricalDtype:
     """The categories of all parts of a column; if ordered, those of the part with all of them."""
+    parts = [part for part in parts if len(part.categories)] or parts  # others hold nothing
     stated = list(dict.fromkeys(tuple(part.categories) for part in parts))
     result = list(dict.fromkeys(level for order in stated for level in order))
     ordered = all(part.ordered for part in parts)
@@ -79,13 +82,20 @@ def merged_categories(parts: Sequence[pd.CategoricalDtype], name: object) -> pd.
 
 
 def plain(value: Any) -> Any:
-    """A level as Python writes it: whole floats equal integers, times of any unit are pandas'."""
+    """A level as Python writes it, times as pandas' and numbers of any type by their value."""
     if isinstance(value, np.datetime64):
         return pd.Timestamp(value)
     if isinstance(value, np.timedelta64):
         return pd.Timedelta(value)
     value = value.item() if isinstance(value, np.generic) else value
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, decimal.Decimal):
+        value = int(value) if value.is_finite() and value == int(value) else float(value)
+    if not isinstance(value, float):
+        return value
+    if value.is_integer():
+        return int(value)
+    single = np.float32(value)  # 0.1 in single precision, too, is the level 0.1
+    return float(str(single)) if float(single) == value else value
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,12 +147,26 @@ def _cuttable(values: Any) -> Deferred:
     return Deferred(len(values), lambda: _converted(values), cut, categorical=False)
 
 
+def _merges(values: AnyNDArray) -> bool:
+    """True if floats are so large that they do not tell all whole numbers."""
+    return values.dtype.kind == "f" and np.nanmax(np.abs(values), initial=0.0) >= 2.0**53
+
+
+def _array_of(raw: Any) -> AnyNDArray:
+    """A column as numpy has it; as objects where floats would merge whole numbers with gaps."""
+    values = np.asarray(raw)
+    whole = values.dtype.kind == "f" and pd.api.types.is_integer_dtype(raw.dtype)
+    return np.asarray(raw, dtype=object) if whole and _merges(values) else values
+
+
 def _converted(values: Any) -> Any:
     """A column of Arrow or polars as numpy or pandas hold it."""
     is_arrow = hasattr(values, "type")
     kind = str(values.type if is_arrow else type(values.dtype).__name__).lower()
     if kind.startswith("decimal"):
         values = values.cast("float64" if is_arrow else float)
+    elif kind == "array":  # of polars, which is a matrix to numpy
+        values = values.arr.to_list()
     elif kind in ("string", "large_string", "string_view"):
         text = _to_numpy(values)
         return pd.Series(text, dtype="string" if pd.isna(text).all() else object)
@@ -150,8 +174,14 @@ def _converted(values: Any) -> Any:
         return pd.Series(_to_numpy(values), dtype="boolean")
     elif kind == "null":
         return np.full(len(values), np.nan)
-    elif is_arrow and kind.rstrip("0123456789") in ("int", "uint", "float", "double"):
-        return _to_numpy(values)  # nulls are NaN
+    elif zone := None if is_arrow else getattr(values.dtype, "time_zone", None):
+        return pd.Series(values.to_numpy()).dt.tz_localize("UTC").dt.tz_convert(zone)
+    elif (number := kind.rstrip("0123456789")) in ("int", "uint", "float", "double"):
+        result = _to_numpy(values)  # nulls are NaN
+        if number in ("float", "double") or not _merges(result):
+            return result
+        whole = values.to_pylist() if is_arrow else values.to_list()
+        return pd.Series(whole, dtype="Int64" if number == "int" else "UInt64")
     return values.to_pandas(date_as_object=False) if is_arrow else values.to_numpy()
 
 
@@ -284,7 +314,7 @@ class Table:
         raw = self.raw(name)
         if isinstance(getattr(raw, "dtype", None), pd.CategoricalDtype):
             return np.asarray(raw, dtype=object)
-        return np.asarray(raw)
+        return _array_of(raw)
 
     def levels(self, name: Column) -> tuple[Any, ...] | None:
         """The levels of a categorical column in its own order; None where it states none."""
@@ -327,7 +357,7 @@ class Table:
         if isinstance(dtype, pd.StringDtype):  # without an object a row
             codes, values = pd.factorize(raw, use_na_sentinel=False)
             return Distinct(codes, np.asarray(values, dtype=object))
-        return named_distinct(np.asarray(raw), name)
+        return named_distinct(_array_of(raw), name)
 
     def missing(self, name: Column) -> AnyNDArray:
         """Mask of the missing values of a column, [N]."""
@@ -417,6 +447,8 @@ class Table:
 
     def _operand(self, name: str) -> AnyNDArray:
         values = self.values(name)
+        if values.dtype.kind == "O":
+            values = np.where(pd.isna(values), np.nan, values)  # pandas' NA compares with nothing
         kinds = set(map(type, values)) if values.dtype.kind == "O" else set()
         if values.dtype.kind in "biuf" or (kinds and not any(issubclass(k, str) for k in kinds)):
             return values.astype(np.float64)
@@ -455,8 +487,9 @@ class Table:
         """The number of values that a column has in each row; None where it has one."""
         if isinstance(name, Lags):
             return name.number
-        raw = self._columns.get(self.name(name))
-        if raw is None or isinstance(raw, Deferred) or getattr(raw, "dtype", "") != "O":
+        name = self.name(name)
+        raw: Any = self.raw(name) if name in self._columns else None
+        if getattr(raw, "dtype", "") != "O":
             return None
         first = next((v for v in raw if np.ndim(v) or not pd.isna(v)), None)
         return len(first) if isinstance(first, (np.ndarray, list, tuple)) else None
@@ -473,12 +506,9 @@ class Table:
 
     def positions(self, time: Column, group: Column | None) -> AnyNDArray:
         """Places [N] of rows in series: one further where times are a step apart, else two."""
-        if self.is_levels(time):
-            raise ValueError(f"ar1: column {time!r} must hold numbers or times; it holds levels.")
-        series: Any = pd.Series(self.values(time))
-        if not pd.api.types.is_numeric_dtype(series):
-            series = spans_of(series) / pd.Timedelta("1s")
-        times = series.to_numpy(np.float64)
+        series = self._ordering(time, "ar1")
+        spans = pd.api.types.is_timedelta64_dtype(series)
+        times = (series / pd.Timedelta("1s") if spans else series).to_numpy(np.float64)
         codes = self._series(group)
         missing = np.flatnonzero(~np.isfinite(times) | (codes < 0))
         if len(missing):
@@ -501,6 +531,41 @@ class Table:
         places = np.empty(len(times))
         places[order] = np.cumsum(np.concatenate([[0.0], np.where(follows, 1.0, 2.0)]))
         return places
+
+    def _steps(self, lags: Lags, codes: AnyNDArray) -> AnyNDArray:
+        """Numbers of steps from the first time to each row's, or of rows of a series; -1: none."""
+        if lags.time is None:
+            return np.asarray(pd.Series(codes).groupby(codes).cumcount())
+        series = self._ordering(lags.time, lags)
+        if pd.api.types.is_timedelta64_dtype(series):
+            step: Any = pd.Timedelta(lags.step or "1D")
+        else:
+            step = 1.0 if lags.step is None else lags.step
+        if isinstance(step, str) or not step > type(step)(0):
+            raise ValueError(
+                f"{lags}: step must be positive, in the unit of {lags.time!r}; got {step}."
+            )
+        away = np.asarray((series - series.min()) / step, dtype=np.float64)
+        whole = np.round(away)
+        days = kind_of_time(self, lags.time) == ZONED and not step % pd.Timedelta("1D")
+        # clocks change: midnights are 23 or 25 hours apart then
+        slack = pd.Timedelta("1h") / step if days else 0.0
+        if np.nanmax(np.abs(away - whole), initial=0.0) > slack + 1e-6:
+            row = int(np.nanargmax(np.abs(away - whole)))
+            raise ValueError(
+                f"{lags}: the time {lags.time!r} in row {row} is no whole number of steps of "
+                f"{step} from the first; say how far apart rows are, step=."
+            )
+        return np.nan_to_num(whole, nan=-1.0).astype(np.int64)
+
+    def _ordering(self, time: Column, use: object) -> Any:
+        """Times as spans since 1970, or what else orders rows as floats, [N]."""
+        if self.is_levels(time):
+            raise ValueError(f"{use}: column {time!r} must hold numbers or times; it holds levels.")
+        kind, values = kind_of_time(self, time), self.values(time)
+        if kind:
+            return spans_of(values, kind)
+        return pd.to_numeric(pd.Series(values)).astype(np.float64)
 
     def _series(self, group: Column | None) -> AnyNDArray:
         """Number of the series of each row, [N]; -1 for none."""
@@ -526,7 +591,7 @@ class Table:
         values = np.asarray(pd.to_numeric(pd.Series(self.values(lags.over)))).astype(np.float64)
         number = len(values)
         codes = self._series(lags.group)
-        steps = _steps(lags, codes, None if lags.time is None else self.values(lags.time))
+        steps = self._steps(lags, codes)
         here = np.flatnonzero((steps >= 0) & (codes >= 0))
         # so far apart that no lag of a series is in another one
         keys = codes[here] * (int(steps.max(initial=0)) + lags.last + 1) + steps[here]
@@ -547,37 +612,41 @@ class Table:
 _UNEVEN = 0.1  # share by which steps may differ, as months do
 
 
-def spans_of(times: Any) -> Any:
+TIMES, ZONED, SPANS = "times", "times with a time zone", "spans of time"
+
+
+def kind_of_time(table: Table, name: Column) -> str:
+    """Kind of times in a column, with or without a zone, or spans; empty for none."""
+    values = table.values(name)
+    if values.dtype.kind != "O":
+        return {"M": TIMES, "m": SPANS}.get(values.dtype.kind, "")
+    there = np.flatnonzero(~pd.isna(values))
+    kinds = [_kind_of_time(v) for v in values[there]]
+    kind = max((TIMES, ZONED, SPANS), key=kinds.count)
+    if kind not in kinds:
+        return ""
+    for row, other in zip(there, kinds):
+        if other != kind:
+            what = other or f"a value of type {type(values[row]).__name__}"
+            raise ValueError(
+                f"column {name!r} holds {kind}, and in row {table.place(row)} {what} "
+                f"({values[row]!r}); make all of it times, by pandas.to_datetime, or numbers."
+            )
+    return kind
+
+
+def _kind_of_time(value: Any) -> str:
+    if isinstance(value, (datetime.timedelta, np.timedelta64)):
+        return SPANS
+    zoned = isinstance(value, datetime.datetime) and value.tzinfo is not None
+    return (ZONED if zoned else TIMES) if isinstance(value, (datetime.date, np.datetime64)) else ""
+
+
+def spans_of(values: Any, kind: str) -> Any:
     """Times as spans since 1970, of those with a zone in UTC; spans as they are."""
-    series = pd.Series(times)
-    if pd.api.types.is_timedelta64_dtype(series):
-        return series
-    return pd.to_datetime(series, utc=True) - pd.Timestamp(0, tz="UTC")
-
-
-def _steps(lags: Lags, codes: AnyNDArray, times: AnyNDArray | None) -> AnyNDArray:
-    """The number of steps from the first time to each row's, or rows of a series; -1 for none."""
-    if times is None:
-        return np.asarray(pd.Series(codes).groupby(codes).cumcount())
-    series: Any = pd.Series(times)
-    if pd.api.types.is_numeric_dtype(series):
-        step: Any = 1.0 if lags.step is None else lags.step
-    else:
-        series = spans_of(series)
-        step = pd.Timedelta(lags.step or "1D")
-    if isinstance(step, str) or not step > type(step)(0):
-        raise ValueError(
-            f"{lags}: step must be positive, in the unit of {lags.time!r}; got {step}."
-        )
-    away = np.asarray((series - series.min()) / step, dtype=np.float64)
-    whole = np.round(away)
-    if np.nanmax(np.abs(away - whole), initial=0.0) > 1e-6:
-        row = int(np.nanargmax(np.abs(away - whole)))
-        raise ValueError(
-            f"{lags}: the time {lags.time!r} in row {row} is no whole number of steps of {step} "
-            "from the first; say how far apart rows are, step=."
-        )
-    return np.nan_to_num(whole, nan=-1.0).astype(np.int64)
+    if kind == SPANS:
+        return pd.to_timedelta(pd.Series(values))
+    return pd.to_datetime(pd.Series(values), utc=True) - pd.Timestamp(0, tz="UTC")
 
 
 def _stacked(values: Any, name: object, width: int) -> AnyNDArray:
@@ -700,15 +769,17 @@ def concatenated(tables: Sequence[Table]) -> Table:
     columns: dict[Any, Any] = {}
     for name in tables[0].names:
         parts = [t.raw(name) for t in tables]
+        kinds = {"n" if p.dtype.kind in "iuf" else p.dtype.kind for p in parts}
         if any(t.levels(name) is not None for t in tables):
             parts = [_categories(p) if t.levels(name) is None else p for t, p in zip(tables, parts)]
             dtype = merged_categories([p.dtype for p in parts], name)
             columns[name] = pd.concat([pd.Series(pd.Categorical(p, dtype=dtype)) for p in parts])
-        elif any(p.dtype.kind == "O" for p in parts):
-            # by way of pandas: numpy makes whole numbers of times
-            columns[name] = pd.concat([pd.Series(p, dtype=object) for p in parts])
-        else:
+        elif kinds in ({"n"}, {"b"}, {"m"}, {"M"}):
             columns[name] = np.concatenate([t.values(name) for t in tables])
+        else:
+            # by way of pandas: numpy makes whole numbers of times, and numbers of truth values
+            # where a part is all missing
+            columns[name] = pd.concat([pd.Series(p, dtype=object) for p in parts])
     return Table._of(columns, sum(t.num_rows for t in tables))
 
 

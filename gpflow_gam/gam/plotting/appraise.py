@@ -18,8 +18,8 @@ from ..fits import FittedGAM
 from ..fits.fitted import encoded
 from ..fits.prediction import Prediction
 from ..fits.reading import in_memory
-from ..frames.encoding import NumericColumn, kind_of_time, learn_levels
-from ..frames.table import Table
+from ..frames.encoding import NumericColumn, learn_levels
+from ..frames.table import Table, kind_of_time
 from ..summaries.checks import LARGEST, autocorrelations, quantile_residuals
 from ..terms.base import Column
 from .tables import clip_to, faintness, panels, put_labels, short

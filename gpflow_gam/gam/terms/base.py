@@ -758,7 +758,7 @@ class Surv:
         :return: as ``data``, with each life's parts one after the other, the labels repeated; the
             column of times has the end of each part, that of events 0 in all parts but the last.
         :raises ValueError: censoring that is not to the right, a column ``start`` that is taken,
-            or a life that ends before it begins.
+            a cut that is not finite, or a life that ends before it begins.
         """
         if self.type not in ("right", "counting"):
             raise ValueError(f"split takes Surv(time, event); got {self.type} censoring.")
@@ -768,6 +768,8 @@ class Surv:
         event = self.columns[-1]
         rows = data if self.third is not None else data.assign(**{start: 0.0})
         inner = np.unique(np.asarray(cuts, dtype=np.float64))
+        if len(strange := inner[~np.isfinite(inner)]):
+            raise ValueError(f"cuts must be finite; got {strange[0]}; leave it out.")
         low, high = (rows[c].to_numpy(np.float64)[:, None] for c in (begin, time))
         if not np.all(low < high):
             raise ValueError(f"data: {time!r} must be greater than {begin!r} in every row.")
@@ -778,7 +780,9 @@ class Surv:
         last = ends[row, part] == high[row, 0]
         result = rows.iloc[row].copy()
         result[begin], result[time] = starts[row, part], ends[row, part]
-        result[event] = result[event].where(last, 0).astype(result[event].dtype)
+        dtype = result[event].dtype
+        none = False if dtype.kind == "b" else 0
+        result[event] = result[event].where(last, none).astype(dtype)
         return result
 
     def __str__(self) -> str:

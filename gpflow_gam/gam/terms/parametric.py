@@ -178,7 +178,7 @@ _ALLOWED = (
     ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp,
     ast.Compare, ast.operator, ast.unaryop, ast.cmpop,
 )  # fmt: skip
-_CONSTANT = "Intercept"  # name of the intercept in formulaic
+_CONSTANT = ("Intercept", "1")  # names of the intercept in formulaic
 _FACTOR = re.compile(r"\bfactor\s*\(")
 _SPLINES = ("bs", "cr", "cc", "cs", "ns")
 
@@ -246,16 +246,16 @@ def variables_of(text: str) -> tuple[str, ...]:
             if factor.eval_method.value == "literal":
                 continue
             if factor.eval_method.value == "lookup":
+                if str(term) in _CONSTANT:
+                    raise ValueError(
+                        f"formula {text!r}: {str(term)!r} is what the constant is called there; "
+                        "rename the column."
+                    )
                 result[factor.expr] = None
                 continue
             names, own = _names(factor.expr, text)
             result |= dict.fromkeys(names)
             called |= own
-        if str(term) == _CONSTANT:
-            raise ValueError(
-                f"formula {text!r}: {_CONSTANT!r} is what the constant is called there; rename the "
-                "column."
-            )
     if not result:
         raise ValueError(f"formula {text!r} reads no column.")
     taken = [name for name in result if name in called]
@@ -267,20 +267,26 @@ def variables_of(text: str) -> tuple[str, ...]:
     return tuple(result)
 
 
-def levels_of(text: str) -> tuple[str, ...]:
-    """The columns of a formula's right-hand side that ``C()`` takes as levels."""
-    code = (f.expr for t in parsed(text) for f in t.factors if f.eval_method.value == "python")
-    called = (_names(expression, text) for expression in code)
-    return tuple(name for names, functions in called if "C" in functions for name in names)
+def levels_of(text: str) -> tuple[set[str], set[str]]:
+    """The columns of a right-hand side that ``C()`` takes as levels, and those read without it."""
+    levels: set[str] = set()
+    others = {f.expr for t in parsed(text) for f in t.factors if f.eval_method.value == "lookup"}
+    for factor in (f for t in parsed(text) for f in t.factors if f.eval_method.value == "python"):
+        names, functions = _names(factor.expr, text)
+        (levels if "C" in functions else others).update(names)
+    return levels, others
 
 
 def parsed(text: str, constant: bool = False) -> Any:
     """A formula's right-hand side as ``formulaic`` has it."""
     import formulaic
     from formulaic.errors import FormulaicError
+    from formulaic.parser import DefaultFormulaParser
 
     try:
-        result = formulaic.Formula(f"{text} + 1" if constant else f"{text} - 1")
+        # without "- 1", which would take away a column that is called 1
+        parser = DefaultFormulaParser(include_intercept=constant)
+        result = formulaic.Formula(text, _parser=parser)
     except (FormulaicError, SyntaxError):
         result = None
     if not isinstance(result, formulaic.SimpleFormula):
