@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import stat
+import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -97,6 +98,23 @@ def _bytes(array: Any) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, np.asarray(array), allow_pickle=False)
     return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def replacing_folder(target: Path) -> Iterator[Path]:
+    """Where to make a folder, which takes the place of ``target`` where all went well."""
+    # beside the target, so that the last step is a rename within one file system
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
+        new, old = Path(folder) / "new", Path(folder) / "old"
+        yield new
+        if target.exists():
+            os.rename(target, old)
+        try:
+            os.rename(new, target)
+        except BaseException:
+            if old.exists():
+                os.rename(old, target)
+            raise
 
 
 @contextlib.contextmanager

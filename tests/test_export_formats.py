@@ -26,11 +26,12 @@ from exported_files import (
     run,
     values_of,
 )
+from head_cases import additive, lively
 
 import gpflow_gam as gg
 from gpflow_gam.gam.tables import TablePosterior
 from gpflow_gam.layers import AdditiveGP
-from gpflow_gam.serving.portable import FORMULAS, check_litert, litert_bytes
+from gpflow_gam.serving.portable import FORMULAS, check, litert_bytes, litert_runner
 from gpflow_gam.serving.servable import Answers, Input, Rows, servable
 
 pytestmark = pytest.mark.filterwarnings("ignore::gpflow_gam.ExtrapolationWarning")
@@ -186,11 +187,11 @@ def test_files_that_say_something_else_are_refused():
         return call.get_concrete_function(**spec)
 
     content = litert_bytes(function(2.0, single), "")
-    check_litert(content, function(2.0, single), inputs)
+    check(litert_runner(content), function(2.0, single), inputs)
     with pytest.raises(ValueError, match="its twice is 0.05 of its size"):
-        check_litert(content, function(2.1, single), inputs)
+        check(litert_runner(content), function(2.1, single), inputs)
     with pytest.raises(ValueError, match="its twice is inf of its size"):
-        check_litert(content, function(np.nan, single), inputs)
+        check(litert_runner(content), function(np.nan, single), inputs)
     bessel = tf.function(lambda x: {"y": tf.math.bessel_i0e(x)}, autograph=False)
     wrong = bessel.get_concrete_function(**single)
     with pytest.raises(ValueError, match=r"BesselI0e, which LiteRT does not have; export it as O"):
@@ -296,6 +297,73 @@ def test_operations_and_checks_that_onnx_lacks(tmp_path):
         with pytest.raises(ValueError, match=match):
             gg.serving.export(model, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_loops_are_refused(tmp_path):
+    """Of which only the first state was written, whatever came in."""
+    inputs = keras.Input((7, 3))
+    for layer in (keras.layers.LSTM(2), keras.layers.Bidirectional(keras.layers.GRU(1))):
+        model = keras.Model(inputs, lively()(layer(inputs)))
+        with pytest.raises(ValueError, match="predicts by a loop .*give recurrent.*unroll=True"):
+            gg.serving.export(model, tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_sequences_of_any_length(runtime, tmp_path):
+    """Sizes that halve, and windows longer than a short sequence, follow those of a request."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((None, 3), name="inputs")
+    hidden = keras.layers.MaxPooling1D(2)(keras.layers.Conv1D(4, 5)(inputs))
+    hidden = keras.layers.Dense(2, activation="tanh")(hidden)
+    model = keras.Model(inputs, lively()(keras.layers.GlobalAveragePooling1D()(hidden)))
+    rng = np.random.default_rng(0)
+    for shape in ((5, 11, 3), (1, 40, 3)):
+        X = rng.normal(size=shape)
+        wanted = model(X).numpy()[:, 0]
+        for result, rtol in zip(exported(model, tmp_path, X, f"m{shape[0]}"), (1e-5, 1e-3)):
+            found = np.stack([result["mean"], result["variance"]], axis=-1)
+            np.testing.assert_allclose(found, wanted, rtol=rtol, atol=rtol)
+
+
+def test_lite_is_compared_where_the_data_are(tmp_path):
+    """Little of the prior is left there; in [0, 1), far away, nearly all of it."""
+    X = np.random.default_rng(0).uniform(50.0, 100.0, size=(2000, 1))
+    y = np.sin(X / 8.0)
+    inducing = gg.inducing_variables.AdditiveInducingVariables(
+        {"a": np.linspace(50, 100, 20)[:, None]}
+    )
+    kernel = gg.kernels.AdditiveKernel({"a": gpflow.kernels.Matern52(1.0, 10.0, active_dims=[0])})
+    matrix = gg.models.AdditiveSGPR((X, y), kernel, inducing)
+    matrix.likelihood.variance.assign(1e-4)
+    own = {"num_data": 2000, "num_inducing": 20, "normalization": "adapt", "scale": 0.7}
+    head = additive(gg.s(0), **own)
+    head.adapt(X, y)
+    head.parameters["likelihood.variance"].assign(1e-4)
+    head.loss(y, head(X, training=True))
+    inputs = keras.Input((1,))
+    behind = head(keras.layers.Rescaling(10.0)(inputs))
+    for model in (matrix, keras.Model(inputs, head(inputs)), keras.Model(inputs, behind)):
+        with pytest.raises(ValueError, match="its variance is .* of its size away"):
+            gg.serving.export(model, tmp_path / "m.tflite")
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize(
+    "terms", [gg.s(0, by=gg.factor(1)), gg.factor(1), gg.factor(1) + gg.s(2, 3, bs="sos")]
+)
+def test_heads_that_read_levels_and_degrees(runtime, tmp_path, terms):
+    """Rows with others are NaN, alone."""
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.normal(size=9), np.arange(9) % 3, rng.uniform(-90, 90, (9, 2))])
+    head = lively(terms, normalization=None, num_levels={1: 3})
+    inputs = keras.Input((4,), name="inputs", dtype="float64")
+    wanted = head(X).numpy()[:, 0]
+    X[4, 1:3] = 3.0, 91.0
+    for result, rtol in zip(exported(keras.Model(inputs, head(inputs)), tmp_path, X), (1e-7, 1e-3)):
+        found = np.stack([result["mean"], result["variance"]], axis=-1)
+        np.testing.assert_allclose(np.delete(found, 4, 0), np.delete(wanted, 4, 0), rtol, rtol)
+        assert np.all(np.isnan(found[4]))
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Heads in all that Keras does with layers: batches, dtypes, weights, copies, ways to run."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,17 @@ def test_one_place_for_flags() -> None:
     assert parameters["likelihood.variance"].trainable
     with pytest.raises(ValueError, match="no parameter's path begins with 'kernels'"):
         head.frozen = ("kernels",)
+
+
+def test_flags_that_training_would_not_heed() -> None:
+    head = small(frozen=(), normalization=None)
+    for name in ("likelihood.variance", "inducing_variable.components['s(0)']"):
+        match = f"{re.escape(name)} is not trainable for GPflow.*head.frozen"
+        gpflow.set_trainable(head.parameters[name], False)
+        with pytest.raises(ValueError, match=match):
+            head.loss(RESPONSE, head(FEATURES, training=True))
+        head.frozen = (*head.frozen, name)
+    head.loss(RESPONSE, head(FEATURES, training=True))
 
 
 @pytest.mark.slow

@@ -115,6 +115,25 @@ def test_classes_of_iterncgp_are_those_of_the_model(tmp_path: Path) -> None:
     assert learner.parameters[path].numpy() != head.parameters[path].numpy()
 
 
+def test_metrics_of_other_responses_are_refused() -> None:
+    """And those of labels are given labels."""
+    counts = np.column_stack([CODES, CODES + 1])
+    for likelihood, y, name in (("gaussian", CODES, "accuracy"), ("binomial", counts, "mae")):
+        head = additive(gg.s(0), likelihood)
+        metric = head.metric(name)
+        for rows in (2, len(X)):
+            with pytest.raises(ValueError, match="metric: .* is not for .* predicts one number"):
+                metric.update_state(y[:rows], head(X[:rows]))
+    head = additive(gg.s(0) + gg.s(1), "softmax", num_classes=3)
+    plain = keras.metrics.MeanIoU(num_classes=3)
+    plain.update_state(CODES, np.argmax(head(X, output="response"), axis=-1))
+    metric = head.metric(keras.metrics.MeanIoU(num_classes=3))
+    for y in (CODES, np.eye(3)[CODES]):
+        metric.reset_state()
+        metric.update_state(y, head(X))
+        assert float(metric.result()) == float(plain.result())
+
+
 def test_classes_in_single_precision_have_all_metrics() -> None:
     names, results = ["accuracy", "nlpd", "categorical_crossentropy"], []
     for dtype in ("float32", "float64"):

@@ -63,6 +63,18 @@ def test_the_kl_counts_once(times: int) -> None:
     assert len(total.losses) == 1
 
 
+def test_penalties_of_a_step_are_equal() -> None:
+    """However often they are asked for after the loss has moved q, until the next call."""
+    head = additive(normalization=None)
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, head(inputs))
+    before = float(head.penalty())
+    head.loss(Y, model(X, training=True))
+    assert [float(model.losses[0]), float(model.losses[0]), float(head.penalty())] == [before] * 3
+    model(X)
+    assert float(model.losses[0]) > before
+
+
 @pytest.mark.slow
 def test_validation_split_and_keras_callbacks(tmp_path: Path) -> None:
     head = small(name="watched", num_data=60)
@@ -461,6 +473,18 @@ def test_a_fit_leaves_alone_what_is_frozen() -> None:
     assert "mean_function.constant" in moved
     assert any(path.startswith("kernel.components['s(0)']") for path in moved)
     assert not [p for p in moved if p.startswith(head.frozen) and p.endswith("variance")]
+
+
+def test_iterncgp_is_not_trained_whatever_its_model_is() -> None:
+    """Its hyperparameters would move under a posterior that stays."""
+    head = IterNCGP(gg.s(0), normalization=None)
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, head(keras.layers.Dense(3)(inputs)))
+    model.trainable = False
+    model.trainable = True
+    assert len(model.trainable_weights) == 2
+    assert head.trainable_weights == []
+    assert not any(p.trainable for p in head.parameters.values())
 
 
 def test_a_posterior_at_features_that_are_all_zero() -> None:

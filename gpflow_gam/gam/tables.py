@@ -102,6 +102,20 @@ def check_levels(column: Column, levels: Iterable[Any]) -> None:
         )
 
 
+def input_dtype(column: Column, levels: Sequence[Any]) -> tf.DType:
+    """The type of a column of levels."""
+    kinds = {type(v) for v in levels}
+    if kinds == {str}:
+        return tf.string
+    if str in kinds:
+        raise ValueError(
+            f"column {column!r} has levels of several types "
+            f"({', '.join(sorted(k.__name__ for k in kinds))}), which no input can take; convert "
+            "it to text before the fit."
+        )
+    return tf.bool if kinds == {bool} else tf.float64 if float in kinds else tf.int64
+
+
 def increasing(option: str, column: Column, points: Any, infinite: bool) -> AnyNDArray:
     """Places on an axis as an array; ValueError if they are none."""
     given, own = np.asarray(points), f"{option}: those of {column!r} must be"

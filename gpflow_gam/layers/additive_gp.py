@@ -437,6 +437,7 @@ class AdditiveGP(GPHead):
         # about two epochs.
         if not self.trainable:  # there is no KL, which num_data scales
             return super()._observe(forward, y, moments, weight)
+        self._adopted.check_flags(self.frozen)
         eagerly = tf.executing_eagerly()
         here = _kept_kl().get(self, self) if eagerly else tf.compat.v1.get_default_graph()
         self._learnt_in = weakref.ref(here)
@@ -688,9 +689,7 @@ class AdditiveGP(GPHead):
             return
         trained = self._trained_in() if self.has_trained_here() else None
         if tf.executing_eagerly():
-            if self._untrained_in() is not None:  # the last call: one before was of no step
-                _kept_kl().pop(self, None)
-            trained = _kept_kl().get(self)
+            trained = self._kl_of_call()
         if trained is not None and self._learnt_in() is not trained:
             raise ValueError(
                 f"{self.name} learns in head.loss, and this training step has another loss or none "
@@ -723,15 +722,20 @@ class AdditiveGP(GPHead):
         return self.trainable and not is_below("variational.site_shift", self.frozen)
 
     def penalty(self) -> tf.Tensor:
-        """``(kl_weight KL - log prior) / num_data`` times the layer's weight, a scalar."""
+        """``(kl_weight KL - log prior) / num_data``, weighted; in a step as at its call."""
         with self._precision():
-            kept = _kept_kl()
-            kl = kept.pop(self, None) if tf.executing_eagerly() else kept.get(self)
+            kl = self._kl_of_call()
             if kl is None:
                 kl = tf.stop_gradient(self._gp.prior_kl())
             kl = tf.cast(kl, self.compute_dtype)
             penalty = self.kl_weight * kl - self._gp.log_prior_density()
             return tf.cast(self.loss_weight / self.num_data * penalty, keras.config.floatx())
+
+    def _kl_of_call(self) -> tf.Tensor | None:
+        """The KL divergence that the last call was with, if it was for training."""
+        if tf.executing_eagerly() and self._untrained_in() is not None:
+            _kept_kl().pop(self, None)  # one before was of no step
+        return _kept_kl().get(self)
 
     def _set_flags(self) -> None:
         super()._set_flags()

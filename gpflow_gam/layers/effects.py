@@ -130,11 +130,7 @@ def _axis(head: GPHead, place: int, period: float | None, number: int) -> AnyNDA
 def head_summary(head: GPHead) -> pd.DataFrame:
     """See :meth:`GPHead.summary`."""
     structure = head.structure
-    X = structure.reference(_NUM_ROWS)
-    features: AnyNDArray = np.zeros((len(X), max(structure.features) + 1))
-    # of a feature that multiplies, and is read as a number too, the number stays
-    places = sorted(range(structure.width), key=lambda i: structure.kinds[i] != "multiplier")
-    features[:, [structure.features[i] for i in places]] = head.unscaled(X)[:, places]
+    features = head.like_seen(_NUM_ROWS)
     moments = np.asarray(head(tf.constant(features), output="components"))
     with head._precision():
         at = head.scaled(tf.constant(features))

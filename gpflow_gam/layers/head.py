@@ -210,6 +210,15 @@ class Adopted:
                     "and what is within them."
                 )
 
+    def check_flags(self, frozen: Sequence[str]) -> None:
+        """Raises ValueError for a flag of GPflow's that training by Keras would not heed."""
+        for name in self._free:
+            if not (is_below(name, frozen) or self.parameters[name].trainable):
+                raise ValueError(
+                    f"{name} is not trainable for GPflow, which is nothing to Keras: write "
+                    f"head.frozen = (*head.frozen, {name!r}), or set that flag back."
+                )
+
 
 def is_moved(parameter: Parameter) -> bool:
     """True if optimizers of Keras move another variable in its place."""
@@ -423,9 +432,23 @@ class GPHead(MomentReader, keras.Layer):
         message = f"{self.name} does not know its features yet: call {self._first} first"
         return self.scaling(asserted(X, self._known(), [message]))
 
+    def scaled_unchecked(self, features: tf.Tensor) -> tf.Tensor:
+        """The same of rows that are :meth:`readable`, for formats without assertions."""
+        X = self._read(features)
+        return X if self.normalization is None else self.scaling(X)
+
     def unscaled(self, X: AnyNDArray) -> AnyNDArray:
         """The features [N, D] that components read, of what :meth:`scaled` makes of them."""
         return X if self.normalization is None else self.scaling.inverse(X)
+
+    def like_seen(self, number: int) -> AnyNDArray:
+        """Features [number, F] with the location and spread of those seen, but independent."""
+        structure, X = self.structure, self.structure.reference(number)
+        features: AnyNDArray = np.zeros((number, max(structure.features) + 1))
+        # of a feature that multiplies, and is read as a number too, the number stays
+        places = sorted(range(structure.width), key=lambda i: structure.kinds[i] != "multiplier")
+        features[:, [structure.features[i] for i in places]] = self.unscaled(X)[:, places]
+        return features
 
     def readable(self, features: tf.Tensor) -> tf.Tensor:
         """Rows of features [N, F] that are finite and within their domains, truth values [N]."""

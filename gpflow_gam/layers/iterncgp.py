@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from gpflow.base import Module
-from gpflow.functions import MeanFunction
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
@@ -20,7 +19,6 @@ from ..gam.components.plan import shaped_term
 from ..gam.families import Family
 from ..gam.terms import Terms
 from ..gam.terms.base import Term
-from ..kernels import AdditiveKernel
 from ..newton.operators import LatentKernels
 from ..optimizers import FitResult
 from ..posteriors import ActionPosterior
@@ -28,18 +26,6 @@ from .head import GPHead, Normalization, Output, asserted, constant_weight
 from .structure import HeadSpecification
 
 _SIZES = ("num_rows", "num_actions", "num_prior_actions")
-
-
-class _Prior(Module):
-    """Kernel, likelihood and mean function: what :class:`GPHead` calls its model."""
-
-    def __init__(
-        self, kernel: AdditiveKernel, likelihood: Likelihood, mean_function: MeanFunction
-    ) -> None:
-        super().__init__()
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.mean_function = mean_function
 
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
@@ -85,14 +71,13 @@ class IterNCGP(GPHead):
             terms, likelihood, num_classes, num_levels, None, scale
         )
         super().__init__(specification, normalization, output, level, (), **options)
-        self.trainable = False
         self._sizes: dict[str, int] | None = None
         self._data: dict[str, keras.Variable] = {}
         self._share: keras.Variable | None = None
         if sizes is not None:
             self._allocate({name: int(sizes[name]) for name in _SIZES})
 
-    def _build_model(self) -> _Prior:
+    def _build_model(self) -> Any:
         spec = self.specification
         shaped = shaped_term(self.structure.components)
         if shaped:
@@ -100,7 +85,14 @@ class IterNCGP(GPHead):
                 f"{shaped} has a shape, which IterNCGP does not hold to; leave shape out, or take "
                 "AdditiveGP."
             )
-        return _Prior(spec.build_kernel(self.structure), spec.build_likelihood(), spec.build_mean())
+        prior: Any = Module()
+        prior.kernel, prior.likelihood = spec.build_kernel(self.structure), spec.build_likelihood()
+        prior.mean_function = spec.build_mean()
+        return prior
+
+    def _set_flags(self) -> None:
+        self._trainable = False  # whatever a model's own flag says: it has one posterior
+        self._adopted.freeze((), trainable=False)
 
     def _allocate(self, sizes: dict[str, int]) -> None:
         if self._sizes is not None:
@@ -166,7 +158,7 @@ class IterNCGP(GPHead):
             try:
                 result = optimizers.fit(model, hyperparameters=hyperparameters, **options)
             finally:
-                self._adopted.freeze((), trainable=False)
+                self._set_flags()
             if model.likelihood is not gp.likelihood:  # a smooth equivalent took its place
                 learnt = gpflow.utilities.parameter_dict(model.likelihood)
                 for path, parameter in gpflow.utilities.parameter_dict(gp.likelihood).items():

@@ -422,10 +422,18 @@ class ResponseMetric(_ReadsHead, keras.metrics.Metric):
         leading = len(y_pred.shape) - 2
         Y = as_leading(head.response_matrix(y_true, y_pred), y_pred, 2)
         if len(response.shape) > leading:  # class probabilities
-            if isinstance(self.metric, _OF_CODES):
+            if getattr(self.metric, "sparse_y_pred", False):  # of intersections over unions
+                response = tf.argmax(response, axis=-1)
+            if isinstance(self.metric, _OF_CODES) or getattr(self.metric, "sparse_y_true", False):
                 y_true = Y
             elif _is_of_keras(self.metric):  # all others of its own take as many y as probabilities
                 y_true = tf.one_hot(tf.cast(Y[..., 0], tf.int32), response.shape[-1])
+        elif isinstance(self.metric, _OF_CODES) or (Y.shape[-1] > 1 and _is_of_keras(self.metric)):
+            raise ValueError(
+                f"metric: {self.name} is not for {head.name}, whose likelihood "
+                f"{type(unwrapped(head.likelihood)).__name__} predicts one number a row, of y with "
+                f'{Y.shape[-1]} column(s); take "nlpd", or a function of (y, response).'
+            )
         elif Y.shape[-1] == 1:  # Keras's metrics average over a last dimension, and weigh the rest
             response, y_true = response[..., None], Y
         response = tf.cast(response, self.metric.dtype)

@@ -234,6 +234,19 @@ class AdditiveModel(GPModel, abc.ABC):
         """The dtype of the data it is fitted to, and of inputs to predict at."""
         return self.data[0].dtype
 
+    def input_ends(self) -> tuple[list[float], list[float]]:
+        """Least and greatest value of each column of X: of the data, or of inducing inputs."""
+        seen: dict[int, AnyNDArray] = {}
+        if (data := getattr(self, "data", None)) is not None:
+            return np.min(data[0], axis=0).tolist(), np.max(data[0], axis=0).tolist()
+        for Z, columns in zip(self.inducing_variable.inputs, self.kernel.columns):
+            values = np.transpose(tf.convert_to_tensor(Z))
+            for column, z in zip(range(len(values)) if columns is None else columns, values):
+                seen[column] = np.append(z, seen.get(column, z))
+        read = range(max([1, self.kernel.num_columns, *(c + 1 for c in seen)]))
+        every = [seen.get(c, np.array([0.0, 1.0])) for c in read]
+        return [float(z.min()) for z in every], [float(z.max()) for z in every]
+
     def _numbers(self, Xnew: InputData) -> tf.Tensor:
         return as_numbers(Xnew, "Xnew", self.kernel, self.precision)
 

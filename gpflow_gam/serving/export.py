@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -14,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-from ..archive import replacing
+from ..archive import replacing, replacing_folder
 from ..errors import check_choice, check_count, check_level
 from ..gam.editing import EditedGAM
 from ..gam.frames.encoding import Encoder, days
@@ -292,9 +290,7 @@ def export(
 def _write_folder(source: Servable, path: Path, options: Mapping[str, Any]) -> None:
     """Write a SavedModel, which appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # beside the target, so that the last step is a rename within one file system
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        new, old = Path(folder) / "new", Path(folder) / "old"
+    with replacing_folder(path) as new:
         functions = _signatures(source, **options)
         module = tf.Module()
         module.state = [v for f in functions.values() for v in f.graph.variables]
@@ -303,14 +299,6 @@ def _write_folder(source: Servable, path: Path, options: Mapping[str, Any]) -> N
         description = source.described(source.inputs, tensorflow=tf.__version__, **options)
         (new / DESCRIPTION).parent.mkdir()
         (new / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
-        if path.exists():
-            os.rename(path, old)
-        try:
-            os.rename(new, path)
-        except BaseException:
-            if old.exists():
-                os.rename(old, path)
-            raise
 
 
 def _signatures(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import functools
 import keyword
 import re
@@ -20,7 +21,7 @@ from scipy.stats import norm
 from ..gam import GAM
 from ..gam.fits.prediction import OFFSET
 from ..gam.frames.encoding import LevelColumn, NumericColumn
-from ..gam.tables import TablePosterior, check_columns, check_levels
+from ..gam.tables import TablePosterior, check_columns, check_levels, input_dtype
 from ..gam.terms.base import Column, Expression, variables_of
 from ..layers import GPHead
 from ..layers.head import HeadInput, trace_heads
@@ -180,6 +181,7 @@ class Servable(abc.ABC):
     inputs: tuple[Input, ...]  # the arguments, in order
     heads: dict[str, Answers]  # by what their outputs' names begin with; "" of a single one
     about: dict[str, Any]  # facts for readers, as JSON can hold them
+    heads_alone: Any = None  # makes what is behind a network, with examples of features as levels
     resources: Sequence[Any] = ()  # lookup tables and the like, which the file has to hold
 
     @abc.abstractmethod
@@ -287,9 +289,9 @@ class ModelServable(Servable):
     def __init__(self, model: AdditiveModel) -> None:
         share = model.predictive_share() if isinstance(model, IterNCGP) else 1.0
         self.heads = {"": Answers(model.posterior(), model.likelihood, share=share)}
-        name, width = type(unwrapped(model.likelihood)).__name__, _width(model)
+        name, ends = type(unwrapped(model.likelihood)).__name__, model.input_ends()
         self.about = {"kind": "model", "model": type(model).__name__, "likelihood": name}
-        self.inputs = (Input("inputs", tf.float64, (None, width)),)
+        self.inputs = (Input("inputs", tf.float64, (None, len(ends[0])), range=ends),)
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
         what = "inputs must be finite; drop or impute the rows; first,"
@@ -303,31 +305,7 @@ def _finite(values: tf.Tensor, what: str, rows: Rows) -> tf.Tensor:
     return rows.require(values, bad, [f"{what} row", tf.where(bad)[:1, 0]], 0.0)
 
 
-def _width(model: AdditiveModel) -> int:
-    """D: of the data where the model holds them, else what the kernel reads."""
-    data = getattr(model, "data", None)
-    if data is not None:
-        return int(data[0].shape[1])
-    inputs = [tf.convert_to_tensor(Z) for Z in model.inducing_variable.inputs]
-    whole = [int(Z.shape[1]) for Z, c in zip(inputs, model.kernel.columns) if c is None]
-    return max([1, model.kernel.num_columns, *whole])
-
-
 # --- GAMs: the encoding of columns inside a graph ------------------------------------------------
-
-
-def _input_dtype(column: Column, levels: Sequence[Any]) -> tf.DType:
-    """The type of a column of levels."""
-    kinds = {type(v) for v in levels}
-    if kinds == {str}:
-        return tf.string
-    if str in kinds:
-        raise ValueError(
-            f"column {column!r} has levels of several types "
-            f"({', '.join(sorted(k.__name__ for k in kinds))}), which no input can take; convert "
-            "it to text before the fit."
-        )
-    return tf.bool if kinds == {bool} else tf.float64 if float in kinds else tf.int64
 
 
 def _within_range(values: tf.Tensor, column: NumericColumn, rows: Rows) -> tf.Tensor:
@@ -461,7 +439,7 @@ class GAMServable(Servable):
         levels, number = (self._readers.get((column, kind)) for kind in ("level", "number"))
         known = tuple(levels.levels) if isinstance(levels, LevelColumn) else ()
         check_levels(column, known)
-        dtype = _input_dtype(column, known) if known and number is None else tf.float64
+        dtype = input_dtype(column, known) if known and number is None else tf.float64
         time = number.time if isinstance(number, NumericColumn) else ""
         fill, ends = self._fills.get(column), self._ends.get(column)
         return Input(name, dtype, (None,), column, fill, known, time, ends)
@@ -526,6 +504,7 @@ class NetworkServable(Servable):
             names[t.head.name] if len(traced) > 1 else "": _answers_of(t.head, 1_000_003 * i)
             for i, t in enumerate(traced)
         }
+        self._layers, self._before = [t.head for t in traced], self._traced
         kinds = {n: type(unwrapped(h.likelihood)).__name__ for n, h in self.heads.items()}
         self.about = {"kind": "keras", "model": model.name, "likelihood": kinds.get("", kinds)}
         self.about |= {} if "" in kinds else {"heads": list(kinds)}
@@ -544,17 +523,22 @@ class NetworkServable(Servable):
         )
 
     def features(self, inputs: Mapping[str, tf.Tensor], rows: Rows) -> list[tf.Tensor]:
-        tensors = self._tensors.values()
-        result = []
-        for traced in self._traced(
-            [tf.cast(inputs[i.name], t.dtype) for i, t in zip(self.inputs, tensors)]
-        ):
-            head, features = traced.head, traced.features
+        pairs, result = zip(self.inputs, self._tensors.values()), []
+        for traced in self._before([tf.cast(inputs[i.name], t.dtype) for i, t in pairs]):
+            head, features, scaled = traced.head, traced.features, traced.head.scaled
             if rows.invalid == "nan":  # the head itself would fail
                 features = rows.require(features, ~head.readable(features), [], 0.0)
+                scaled = head.scaled_unchecked
             what = f"the features of {head.name} must be finite; look at the inputs of"
-            result.append(_finite(head.scaled(features), what, rows))
+            result.append(_finite(scaled(features), what, rows))
         return result
+
+    def heads_alone(self) -> Servable:
+        part, seen = copy.copy(self), enumerate(head.like_seen(64) for head in self._layers)
+        new = [Input(f"x{i}", tf.float32, (None, len(x.T)), levels=tuple(x)) for i, x in seen]
+        part.inputs, part._tensors = tuple(new), {i.name: i for i in new}
+        part._before = lambda values: list(map(HeadInput, self._layers, values))
+        return part
 
     def _traced(self, values: Sequence[tf.Tensor]) -> list[HeadInput]:
         """What each head is given, in the order of the outputs; values of the inputs in order."""
