@@ -13,7 +13,7 @@ from scipy.special import expit, logsumexp, softmax
 import gpflow_gam as gg
 from gpflow_gam import families as fam
 from gpflow_gam import likelihoods as lk
-from gpflow_gam.likelihoods.continuous import Intervals
+from gpflow_gam.likelihoods.times import Intervals
 
 INCREMENTS = np.array([0.4, 1.3])
 CUTPOINTS = np.array([0.0, 0.4, 1.7])

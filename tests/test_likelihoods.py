@@ -34,9 +34,9 @@ from gpflow_gam.likelihoods import (
     Weighted,
     ZeroInflated,
 )
-from gpflow_gam.likelihoods.continuous import EXACT, RIGHT
 from gpflow_gam.likelihoods.expectations import constant_predictor, expectations
 from gpflow_gam.likelihoods.predictive import predictive_log_density
+from gpflow_gam.likelihoods.times import EXACT, RIGHT
 
 # --- densities ---------------------------------------------------------------------------------
 

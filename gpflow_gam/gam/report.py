@@ -16,7 +16,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ..archive import replacing, writable
-from ..likelihoods.continuous import EXACT, entry
+from ..likelihoods.times import EXACT, entry
 from ..version import __version__
 from .comparison import compare
 from .families import Levels

@@ -3,17 +3,12 @@
 from .base import Quasi, Weighted
 from .continuous import (
     Autoregressive,
-    Censored,
-    CensoredGaussian,
-    Cox,
     Heteroskedastic,
     LogitBeta,
-    LogNormal,
     MeanGamma,
     Quantile,
     StudentT,
     Tweedie,
-    Weibull,
 )
 from .discrete import (
     Bernoulli,
@@ -26,6 +21,7 @@ from .discrete import (
 )
 from .linked import MeanLink
 from .predictive import conditional_distribution
+from .times import Censored, CensoredGaussian, Cox, LogNormal, Weibull
 
 __all__ = [
     "Autoregressive",

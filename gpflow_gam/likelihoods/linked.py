@@ -12,8 +12,9 @@ from gpflow.likelihoods import Exponential, Likelihood, Poisson, ScalarLikelihoo
 
 from ..errors import check_positive
 from .base import NODES, GaussHermite, GaussHermitePlane, checked_link, fixed_unit
-from .continuous import Cox, Heteroskedastic, MeanGamma, StudentT, Tweedie, Weibull
+from .continuous import Heteroskedastic, MeanGamma, StudentT, Tweedie
 from .discrete import NegativeBinomial
+from .times import Cox, Weibull
 
 MEAN_LINKS = ("log", "identity", "inverse", "sqrt")
 POWERS = {"identity": 1.0, "inverse": -1.0, "sqrt": 0.5}

@@ -20,16 +20,8 @@ from ... import likelihoods
 from ...bijectors import exponential
 from ...errors import check_count, check_positive
 from ...likelihoods.base import AMOUNTS, POSITIVE, GaussHermite
-from ...likelihoods.continuous import (
-    EXACT,
-    INTERVAL,
-    LEFT,
-    RIGHT,
-    SMOOTHING,
-    Intervals,
-    Loss,
-    entry,
-)
+from ...likelihoods.continuous import SMOOTHING, Loss
+from ...likelihoods.times import EXACT, INTERVAL, LEFT, RIGHT, Intervals, entry
 from ..terms import Surv
 from . import encoding
 from .base import (

@@ -13,7 +13,7 @@ import pandas as pd
 from gpflow.base import AnyNDArray
 
 from ...errors import plain_number
-from ...likelihoods.continuous import EXACT, INTERVAL, LEFT, RIGHT
+from ...likelihoods.times import EXACT, INTERVAL, LEFT, RIGHT
 from ...storage import RowArray, Stored
 from ..frames.table import listed, named_distinct
 from ..terms import Surv

@@ -11,7 +11,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ...kernels import AdditiveKernel
-from ...likelihoods.continuous import starts
+from ...likelihoods.times import starts
 from ...models import AdditiveModel
 from ...optimizers.binned.bins import (
     NUM_BINS,

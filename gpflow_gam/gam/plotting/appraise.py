@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import beta
 
 from ...errors import check_count
-from ...likelihoods.continuous import EXACT, entry
+from ...likelihoods.times import EXACT, entry
 from ..families import Cox, Quantile
 from ..fits import FittedGAM
 from ..fits.fitted import encoded

@@ -34,7 +34,8 @@ from ...errors import (
 )
 from ...likelihoods import Autoregressive, Quasi
 from ...likelihoods.base import unwrapped
-from ...likelihoods.continuous import SMOOTHING, predecessors, tied
+from ...likelihoods.continuous import SMOOTHING, predecessors
+from ...likelihoods.times import tied
 from ...optimizers import TimeBudget
 from ...posteriors.inducing import ShapedMoments
 from ...threads import one_blas_thread
