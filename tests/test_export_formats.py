@@ -333,7 +333,7 @@ def test_lite_is_compared_where_the_data_are(tmp_path):
     inducing = gg.inducing_variables.AdditiveInducingVariables(
         {"a": np.linspace(50, 100, 20)[:, None]}
     )
-    kernel = gg.kernels.AdditiveKernel({"a": gpflow.kernels.Matern52(1.0, 10.0, active_dims=[0])})
+    kernel = gg.kernels.AdditiveKernel({"a": gpflow.kernels.Matern52(1.0, 30.0, active_dims=[0])})
     matrix = gg.models.AdditiveSGPR((X, y), kernel, inducing)
     matrix.likelihood.variance.assign(1e-4)
     own = {"num_data": 2000, "num_inducing": 20, "normalization": "adapt", "scale": 0.7}
