@@ -21,21 +21,18 @@ from gpflow.utilities import parameter_dict
 class _Bounded(tfp.bijectors.Bijector):  # type: ignore[misc]
     """A function onto positive numbers, plus a lower bound."""
 
+    _onto: Callable[[TensorType], tf.Tensor]
+    _back: Callable[[TensorType], tf.Tensor]
+
     def __init__(self, lower: float = 0.0) -> None:
         super().__init__()
         self.lower = lower
 
-    def _positive(self, x: TensorType) -> tf.Tensor:
-        raise NotImplementedError
-
-    def _variable(self, excess: TensorType) -> tf.Tensor:
-        raise NotImplementedError
-
     def forward(self, x: TensorType, name: str = "forward", **kwargs: Any) -> tf.Tensor:
-        return self._positive(x) + self.lower if self.lower else self._positive(x)
+        return self._onto(x) + self.lower if self.lower else self._onto(x)
 
     def inverse(self, y: TensorType, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
-        return self._variable(y - self.lower if self.lower else y)
+        return self._back(y - self.lower if self.lower else y)
 
     def _inverse_log_det_jacobian(self, y: tf.Tensor) -> tf.Tensor:
         return -self._forward_log_det_jacobian(self.inverse(y))
@@ -48,21 +45,14 @@ class _Bounded(tfp.bijectors.Bijector):  # type: ignore[misc]
 class Exponential(_Bounded, tfp.bijectors.Exp):  # type: ignore[misc]
     """The exponential function, plus a lower bound."""
 
-    def _positive(self, x: TensorType) -> tf.Tensor:
-        return tf.exp(x)
-
-    def _variable(self, excess: TensorType) -> tf.Tensor:
-        return tf.math.log(excess)
+    _onto, _back = staticmethod(tf.exp), staticmethod(tf.math.log)
 
 
 class Softplus(_Bounded, tfp.bijectors.Softplus):  # type: ignore[misc]
     """log(1 + exp(x)), GPflow's default transform, plus a lower bound."""
 
-    def _positive(self, x: TensorType) -> tf.Tensor:
-        return tf.math.softplus(x)
-
-    def _variable(self, excess: TensorType) -> tf.Tensor:
-        return excess + tf.math.log(-tf.math.expm1(-excess))
+    _onto = staticmethod(tf.math.softplus)
+    _back = staticmethod(lambda y: y + tf.math.log(-tf.math.expm1(-y)))
 
 
 class Identity(tfp.bijectors.Identity):  # type: ignore[misc]

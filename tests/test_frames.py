@@ -148,6 +148,22 @@ def test_crossed_levels_are_the_same_in_every_type(own, others):
             np.testing.assert_array_equal(column.encode(other), [0, 1])
 
 
+def test_text_that_numbers_could_be_is_crossed_as_it_is_written():
+    """Versions and doses kept as text; a value that is a level's in another type finds it."""
+    crossed = Expression.crossed(["v", "g"])
+    table = Table({"v": ["1", "1.0", "2.00", "True"], "g": ["a"] * 4})
+    column = learn_levels(table, crossed, "prior")
+    np.testing.assert_array_equal(np.sort(column.encode(table)), [0, 1, 2, 3])
+    assert column.shown(column.encode(Table({"v": [2], "g": ["a"]}))).tolist() == ["2.00:a"]
+
+
+@pytest.mark.parametrize("level", [1.0 / 4096.0, 2.0**-20, 0.1, float(np.float32(1 / 3))])
+def test_levels_are_called_what_they_are(level):
+    """A fraction that single precision holds exactly is not its shorter text."""
+    (got,) = learn_levels(Table({"x": [level, level]}), "x", "prior").levels
+    assert got == (level if level != np.float32(1 / 3) else 0.33333334)
+
+
 def test_levels_that_hold_colons_are_crossed_as_others():
     rows = {"a": ["1:2", "1", "'1", "1:2", "1"], "b": ["3", "2:3", "2':3", "3", "2"]}
     got = Table(rows).values(Expression.crossed(["a", "b"]))
@@ -458,6 +474,8 @@ def test_large_codes_with_gaps_stay_apart(make, kind):
     both = concatenated([table, there])
     assert learn_levels(both, "id").levels == column.levels
     assert both.counted(["id"]).num_rows == both.num_rows
+    floats = Table({"id": np.array([1.0, np.nan])})
+    assert learn_levels(concatenated([floats, there]), "id").levels == (1, *column.levels)
 
 
 def test_polars_categories_are_the_columns_own():

@@ -460,6 +460,16 @@ def test_expectations_without_tensorflow_are_those_with_it(case, weighted, rng):
     np.testing.assert_allclose(result.across, wanted.across, rtol=1e-3, atol=1e-4)
 
 
+def test_a_users_own_density_has_no_terms_of_another():
+    class Laplace(lk.StudentT):
+        def _log_density(self, f, g, y):
+            return -tf.abs(y - f) / g - tf.math.log(2.0 * g)
+
+    Y, mean = np.array([[0.0], [5.0]]), np.zeros((2, 1))
+    result = expectations(Laplace(), Y, mean, np.full_like(mean, 1e-12), Y, [])
+    assert result.total == pytest.approx(st.laplace(0.0, 1.0).logpdf(Y).sum(), abs=1e-5)
+
+
 @pytest.mark.parametrize("var", [0.0, 1e-24])
 def test_a_predictor_that_is_known_has_the_second_derivative_for_a_precision(var, rng):
     mean, Y = rng.standard_normal((N, 1)), rng.integers(0, 2, (N, 1)) * 1.0

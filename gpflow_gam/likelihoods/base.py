@@ -752,8 +752,8 @@ def _log(g: AnyNDArray) -> tuple[Log, Log]:
 
 # Expected log-densities and their derivatives: TensorFlow's first use takes longer than many passes
 # over rows. A likelihood that needs none has a method ``row_terms(batch) -> Terms | None``; None of
-# rows that are an error elsewhere, and where it takes TensorFlow after all. A subclass with another
-# density overrides it.
+# rows that are an error elsewhere, and where it takes TensorFlow after all. A subclass of others
+# with another density goes without, unless it has its own.
 
 
 _CHUNK = 4096  # rows whose quadrature nodes stay in a core's cache

@@ -20,6 +20,8 @@ from .linked import MeanLink
 
 _DIFFERENCE = 1e-5
 """Step of finite differences in a likelihood's (unconstrained) parameter, and in predictors."""
+_DENSITIES = {"_log_density", "_scalar_log_prob", "_log_prob", "_variational_expectations"}
+"""The methods that say what a likelihood is."""
 _NEWTON, _FLAT = 5, 1e-6
 """Steps of Newton's method, and curvature, against the largest, that is none."""
 
@@ -101,10 +103,8 @@ def _in_numpy(
     with np.errstate(over="ignore", invalid="ignore"):  # the caller judges what comes of it
         if type(base) is Poisson:
             terms = _poisson_terms(base, rows)
-        elif getattr(base, "row_terms", None) is not None and mean.shape[1] == (
-            base.latent_dim or 1
-        ):
-            terms = base.row_terms(rows)
+        elif (own := _row_terms(base)) is not None and mean.shape[1] == (base.latent_dim or 1):
+            terms = own(rows)
         else:
             terms = None
         if terms is None:
@@ -120,6 +120,17 @@ def _in_numpy(
         in_parameters, curvature, across = terms.parameters
         across = [wide(values) for values in across]
         return Expectations(total, slope, precision, in_parameters, curvature, across)
+
+
+def _row_terms(likelihood: Likelihood) -> Callable[[Batch], Terms | None] | None:
+    """Its ``row_terms``, unless a class of others has another density and keeps them."""
+    kinds = type(likelihood).__mro__
+    for i, kind in enumerate(kinds):
+        if "row_terms" in vars(kind):
+            others = (k for k in kinds[:i] if k.__module__ != kind.__module__)
+            changed = any(not _DENSITIES.isdisjoint(vars(k)) for k in others)
+            return None if changed else likelihood.row_terms
+    return None
 
 
 def _poisson_terms(likelihood: Poisson, rows: Batch) -> Terms | None:

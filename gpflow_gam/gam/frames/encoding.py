@@ -9,6 +9,7 @@ import datetime
 import decimal
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Number
 from typing import Any, ClassVar
@@ -264,15 +265,15 @@ class LevelColumn:
     def encode(self, table: Table) -> AnyNDArray:
         """The codes as floats [N]; levels that were not there get codes of their own."""
         column = table.distinct(self.name)
-        codes = {self._key(level): i for i, level in enumerate(self.levels)}
-        labels = [self._key(v) for v in column.values]
+        codes = {plain(level): i for i, level in enumerate(self.levels)}
+        labels = self._labels(column.values)
         place = np.array([codes.get(v, -1) for v in labels], dtype=np.float64)
         encoded: AnyNDArray = place[column.codes]
         strange = encoded < 0
         if not strange.any():
             return encoded
         others = Distinct(column.codes[strange], column.values).occurring()
-        new = list(dict.fromkeys(self._key(v) for v in others))
+        new = list(dict.fromkeys(self._labels(others)))
         if self.unseen == "error":
             raise ValueError(
                 f"column {self.name!r} has the level {new[0]!r} in row "
@@ -286,11 +287,15 @@ class LevelColumn:
         place = np.array([codes.get(v, -1) for v in labels], dtype=np.float64)
         return np.asarray(place[column.codes])
 
-    def _key(self, value: Any) -> Any:
-        """What equal levels have in common: crossed ones are text."""
-        if isinstance(self.name, Expression) and self.name.parts:
-            return _SAME.sub(_same, str(value))
-        return plain(value)
+    def _labels(self, values: Iterable[Any]) -> list[Any]:
+        """Values as the fit has them: crossed ones are text, which types spell in other ways."""
+        labels = [plain(value) for value in values]
+        if not (isinstance(self.name, Expression) and self.name.parts):
+            return labels
+        keys = [_SAME.sub(_same, level) for level in self.levels]
+        times, known = Counter(keys), set(self.levels)
+        once = {key: level for key, level in zip(keys, self.levels) if times[key] == 1}
+        return [v if v in known else once.get(_SAME.sub(_same, v), v) for v in labels]
 
     def shown(self, codes: AnyNDArray) -> AnyNDArray:
         labels = np.empty(len(codes), dtype=object)

@@ -94,8 +94,10 @@ def plain(value: Any) -> Any:
         return value
     if value.is_integer():
         return int(value)
-    single = np.float32(value)  # 0.1 in single precision, too, is the level 0.1
-    return float(str(single)) if float(single) == value else value
+    # 0.1 in single precision, too, is the level 0.1; what few digits are exact for stays
+    single = np.float32(value)
+    rounded = float(single) == value != float(f"{value:.14g}")
+    return float(str(single)) if rounded else value
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,6 +152,12 @@ def _cuttable(values: Any) -> Deferred:
 def _merges(values: AnyNDArray) -> bool:
     """True if floats are so large that they do not tell all whole numbers."""
     return values.dtype.kind == "f" and np.nanmax(np.abs(values), initial=0.0) >= 2.0**53
+
+
+def _merge(parts: Sequence[Any]) -> bool:
+    """True if floats among columns would merge whole numbers of others."""
+    mixed = {p.dtype.kind == "f" for p in parts} == {True, False}
+    return mixed and any(_merges(np.asarray(p).astype(np.float64)) for p in parts)
 
 
 def _array_of(raw: Any) -> AnyNDArray:
@@ -774,11 +782,11 @@ def concatenated(tables: Sequence[Table]) -> Table:
             parts = [_categories(p) if t.levels(name) is None else p for t, p in zip(tables, parts)]
             dtype = merged_categories([p.dtype for p in parts], name)
             columns[name] = pd.concat([pd.Series(pd.Categorical(p, dtype=dtype)) for p in parts])
-        elif kinds in ({"n"}, {"b"}, {"m"}, {"M"}):
+        elif kinds in ({"n"}, {"b"}, {"m"}, {"M"}) and not _merge(parts):
             columns[name] = np.concatenate([t.values(name) for t in tables])
         else:
-            # by way of pandas: numpy makes whole numbers of times, and numbers of truth values
-            # where a part is all missing
+            # by way of pandas: numpy makes whole numbers of times, numbers of truth values where a
+            # part is all missing, and floats of whole numbers where one has gaps
             columns[name] = pd.concat([pd.Series(p, dtype=object) for p in parts])
     return Table._of(columns, sum(t.num_rows for t in tables))
 
