@@ -226,9 +226,9 @@ def by_javascript(folder: Path, new: pd.DataFrame) -> list[dict[str, Any]]:
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node runs the scorer in JavaScript")
 def test_javascript(folder: Path, answer: dict[str, Any], new: pd.DataFrame) -> None:
-    rows = by_javascript(folder, new.head(60))
+    rows = by_javascript(folder, new)
     for name in ("predictor", "se", "median", "response", "lower", "upper"):
-        np.testing.assert_allclose([row[name] for row in rows], answer[name][:60], rtol=1e-7)
+        np.testing.assert_allclose([row[name] for row in rows], answer[name], rtol=1e-7)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node runs the scorer in JavaScript")
@@ -353,7 +353,7 @@ def written(folder: Path, gam: gg.GAM, new: pd.DataFrame) -> Exported:
 @pytest.fixture(scope="module")
 def various(gam: gg.GAM, tmp_path_factory: pytest.TempPathFactory) -> list[Exported]:
     """All kinds of columns and terms; the ends of ranges, and rows beyond; responses of 0 and 1."""
-    data, new, rng = table(200, 0), table(60, 5, beyond=3.0), np.random.default_rng(1)
+    data, new, rng = table(200, 0), table(10_000, 5, beyond=3.0), np.random.default_rng(1)
     ends = data["x"].agg(["min", "max"]).tolist()
     new.loc[:3, "x"] = [*ends, *np.nextafter(ends, [-9.0, 9.0])]
     new.loc[:3, "hour of day"] = [0.0, 24.0, -24.0, 48.0]
@@ -383,7 +383,7 @@ def various(gam: gg.GAM, tmp_path_factory: pytest.TempPathFactory) -> list[Expor
         "sure": (gg.GAM("sure ~ linear(far) + factor(g)", gg.families.Bernoulli("cloglog")), new),
     }
     folder = tmp_path_factory.mktemp("various")
-    result = [written(folder / "counts", gam, table(60, 6, beyond=3.0))]
+    result = [written(folder / "counts", gam, table(10_000, 6, beyond=3.0))]
     for name, (model, rows) in models.items():
         fit = model.fit(data, max_iterations=5)
         result.append(written(folder / name, fit, rows))
@@ -553,8 +553,9 @@ def test_excel(various: list[Exported], tmp_path: Path) -> None:
         gg.serving.export(case.gam, case.folder / "m.xlsx")
         book = openpyxl.load_workbook(case.folder / "m.xlsx")
         columns, sheet = scorer.load(case.folder / "m.json")["columns"], book["score"]
+        rows = case.rows.head(60)
         for j, name in enumerate(columns, start=1):
-            given = case.rows[name] if name in case.rows else np.log(case.rows[name[4:-1]])
+            given = rows[name] if name in rows else np.log(rows[name[4:-1]])
             if columns[name]["time"]:
                 given = pd.Timestamp(0) + pd.to_timedelta(given, "D")
             for i, value in enumerate(given.astype(object), start=2):
@@ -569,10 +570,11 @@ def test_excel(various: list[Exported], tmp_path: Path) -> None:
         path = tmp_path / "computed" / f"{case.folder.name}.xlsx"
         whole = pd.read_excel(path, "score", keep_default_na=False)
         found = whole.loc[:, [str(c).startswith(("predictor", "response")) for c in whole]]
-        case.check(found.head(len(case.rows)).assign(row=case.rows["row"].to_numpy()))
+        first = {name: case.answer[name][:60] for name in ("predictor", "median")}
+        case._replace(answer=first).check(found.head(60).assign(row=range(60)))
         filled = case.folder.name == "filled"  # the others have an error there
         assert found.iloc[100].isna().all() != filled
-        assert set(found.iloc[len(case.rows) : 100].to_numpy().ravel()) == {""}
+        assert set(found.iloc[60:100].to_numpy().ravel()) == {""}
         assert len(found) == 101
 
 

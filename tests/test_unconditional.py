@@ -112,6 +112,22 @@ def test_standard_errors_where_a_variance_has_vanished():
     np.testing.assert_allclose(gam.predict(some, "link", se=True)[1], want, rtol=0.01)
 
 
+@pytest.mark.parametrize("seed", [11, 12])
+def test_negative_weights_leave_hyperparameters_where_they_are(seed):
+    """As of zero-inflated counts, whose evidence at held sites grows without end far away."""
+    rng, n = np.random.default_rng(seed), 100
+    x, z = rng.uniform(size=(2, n))
+    data = pd.DataFrame({"x": x, "z": z, "g": rng.choice(list("abcd"), n)})
+    weights = rng.integers(1, 5, n) / 2.0
+    mean = np.exp(0.7 + 0.6 * np.sin(6.0 * x) + 0.3 * (data["g"] == "b"))
+    data["y"] = np.where(rng.uniform(size=n) < 0.3, 0, rng.poisson(mean))
+    gam = gg.GAM("y ~ s(x) + s(z, by=g) + factor(g)", "zero_inflated_poisson", weights="w")
+    gam.fit(data.assign(w=weights))
+    held, se = (gam.coefficients(unconditional=u)["se"] for u in (False, True))
+    assert np.max(se / held) < 5.0  # as where q is fitted anew at every draw
+    assert gam.variance_components()["upper"].max() < 10.0
+
+
 def test_predictions_of_terms_and_effects_are_the_same(gam, data):
     some = data.head(40)
     terms, errors = gam.predict(some, "terms", se=True)

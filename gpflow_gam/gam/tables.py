@@ -244,7 +244,8 @@ class Tables:
                 break
         return axes
 
-    def _axis(self, component: Component, margin: Margin) -> Axis:
+    def _axis(self, component: Component, margin: Margin, away: float = 1.0) -> Axis:
+        """Knots to begin with, up to ``away`` ranges beyond the data."""
         reader = self.readers[margin.column]
         if isinstance(reader, LevelColumn):
             number = len(reader.levels) + (reader.unseen != "error")
@@ -263,8 +264,7 @@ class Tables:
         if component.form == "line":
             return Axis(reader, np.array([low, low + span]))
         # a trend is left where the data are far away
-        away = span if len(component.margins) == 1 else 0.25 * span
-        least, most = low - away, high + away
+        least, most = low - away * span, high + away * span
         if reader.valid_range is not None:
             least, most = max(least, reader.valid_range[0]), min(most, reader.valid_range[1])
         inner = np.linspace(low, low + span, _START)
@@ -319,7 +319,8 @@ class Tables:
 
     def _root_axes(self, component: Component, most: int) -> list[Axis]:
         """So many points at most, between which straight lines give the standard errors."""
-        axes = [self._axis(component, m) for m in component.margins]
+        away = 1.0 if len(component.margins) == 1 else 0.25  # as surfaces have few points
+        axes = [self._axis(component, m, away) for m in component.margins]
         free = [i for i, axis in enumerate(axes) if axis.levels is None]
         if component.form == "line":
             return axes
@@ -769,7 +770,8 @@ def _refined(
     share = np.tile(shares, len(steps)).reshape(-1, *[1] * (moved.ndim - 1))
     off = np.abs(low + share * (high - low) - true).reshape(len(steps), -1).max(axis=1)
     allowed = np.where(_beyond(knots, ends), 10.0, 1.0) * tolerance
-    split = np.flatnonzero(off > allowed)[: most - len(knots)]
+    worst = np.argsort(-off / allowed, kind="stable")[: most - len(knots)]
+    split = worst[off[worst] > allowed[worst]]
     return np.sort(np.concatenate([knots, knots[split] + 0.5 * steps[split]]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -19,9 +20,11 @@ from scipy.stats import norm, qmc
 
 from ..bijectors import frozen_copy
 from ..errors import NotPositiveDefinite
+from ..kernels.correlation import Values
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors.inducing import InducingMoments
 from ..threads import SMALL, one_blas_thread
+from .binned.evidence import GaussianPosterior, factorised
 from .binned.hyperparameters import Hyperparameters
 from .binned.solution import Chains, ShapeCriterion, Solution
 from .minimizers import Loss, VectorLoss, descend, differenced
@@ -32,6 +35,7 @@ Further = Callable[[AnyNDArray], AnyNDArray]
 _NUM_DRAWS, _FROM_CHAINS = 32, 64
 _MAX_SD = 1.0  # deviation of a (logarithmic) hyperparameter up to which there is a parabola
 _TRIED = 2.0  # how far from the optimum it is looked at where it is flatter
+_LEAST_PRECISION = 0.5  # of a posterior with negative weights, beside the prior's
 _FARTHEST_SD = 4.0  # where it is flat there, too, the draws go no further
 
 
@@ -177,7 +181,9 @@ def draw_solutions(
         if solution.chains is not None:
             return target.draw_from(solution.chains.coordinates)
         if solution.unshaped is not None and solution.hessian is None:
-            target.criterion = ShapeCriterion(model, solution)
+            target.criterion = ShapeCriterion(
+                model, dataclasses.replace(solution, data=target.data)
+            )
         elif solution.hessian is None:
             target.recentre()
         hessian = target.hessian() if solution.hessian is None else solution.hessian
@@ -193,7 +199,8 @@ class Target:
     def __init__(self, model: AdditiveSVGP | AdditiveSGPR, solution: Solution) -> None:
         self._model, self._solution, self.optimum = model, solution, solution.optimum
         self.criterion: ShapeCriterion | None = None  # what shapes add to the evidence
-        bound, rounds, data = solution.bound, solution.rounds, solution.data
+        bound, rounds = solution.bound, solution.rounds
+        self.data = data = solution.trusted(model.likelihood)
         parameters = *rounds.hyperparameters.parameters, *rounds.family.parameters
         self.learnt = Hyperparameters(parameters)
         self._slopes = np.zeros(len(self.optimum))
@@ -209,6 +216,18 @@ class Target:
             self._value = functools.partial(rounds.value, data)
             self._metric = functools.partial(rounds.metric, data)
             self._second = functools.partial(rounds.hessian, data)
+
+    def at(self, u: AnyNDArray) -> tuple[GaussianPosterior, Values]:
+        """The posterior at coordinates, without negative weights where these leave little of it."""
+        values, data, scale = self._solution.parameters(u)
+        if data is not self.data and self._solution.bound is None:
+            with contextlib.suppress(NotPositiveDefinite):
+                q = self._solution.rounds.evidence.posterior(data, values, scale)
+                for precision in q.precision:
+                    factorised(precision - _LEAST_PRECISION * np.eye(len(precision)))
+                return q, values
+            data = self.data
+        return self._solution.rounds.evidence.posterior(data, values, scale), values
 
     def recentre(self) -> None:
         """Move to where the density of the coordinates is highest."""
@@ -236,7 +255,7 @@ class Target:
             return solution.bound.hessian(self.optimum)
         result = np.zeros((len(self.optimum), len(self.optimum)))
         if n:
-            result[:n, :n] = solution.rounds.hessian(solution.data, self.optimum[:n])
+            result[:n, :n] = solution.rounds.hessian(self.data, self.optimum[:n])
         if n < len(result):
             known = solution.curvature
             if known is None:
@@ -269,7 +288,7 @@ class Target:
 
     def draw(self, further: Further, step: AnyNDArray) -> HyperparameterDraw:
         n, m = self._kernels, self.number
-        u, (q, values) = _towards(self._solution.at, further, step)
+        u, (q, values) = _towards(self.at, further, step)
         u = np.concatenate([u[:m], further(step)[m:]])
 
         def likelihood() -> Likelihood:

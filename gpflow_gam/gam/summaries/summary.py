@@ -393,7 +393,7 @@ def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, f
     solution = fit.solution
     if solution is None or solution.hessian is not None:
         return lambda _: (np.nan, np.nan)
-    bound, rounds, data = solution.bound, solution.rounds, solution.data
+    bound, rounds, data = solution.bound, solution.rounds, solution.trusted(fit.likelihood)
     optimum = solution.optimum if solution.unshaped is None else solution.unshaped
     learnt = list(rounds.hyperparameters.parameters)
     loss: Loss
@@ -428,7 +428,7 @@ _LENGTHS = norm.ppf([1.0 / 6.0, 0.5, 5.0 / 6.0])  # of standardised lengthscales
 
 
 def _hypotheses(
-    solution: Solution, parts: Sequence[Part], length: Parameter, scale: float
+    fit: FittedGAM, solution: Solution, parts: Sequence[Part], length: Parameter
 ) -> AnyNDArray:
     """Log evidence [3] without a smooth, with its straight part, and with both."""
     # Standard deviations of both parts are half-Cauchy, of scale one in the predictor's unit, and
@@ -436,14 +436,15 @@ def _hypotheses(
     bound, kernels = solution.bound, solution.rounds.hyperparameters
     keys = [id(p) for p, _ in kernels.moved(np.zeros(len(kernels)), 0.0)]
     line, bend, at = (keys.index(id(p)) for p in (*(part.variance for part in parts), length))
-    units = [2.0 * np.log(scale) - np.log(part.unit) for part in parts]
+    units = [2.0 * np.log(fit.spec.scale) - np.log(part.unit) for part in parts]
+    data = solution.trusted(fit.likelihood)
     prior: Any = length.prior
 
     def evidence(first: float, second: float, z: float) -> float:
         u = np.array(solution.optimum if bound is not None else solution.optimum[: len(kernels)])
         u[line], u[bend] = units[0] + 2.0 * first, units[1] + 2.0 * second
         u[at] = float(prior.loc + z * prior.scale)
-        loss = bound.value(u) if bound is not None else solution.rounds.value(solution.data, u)
+        loss = bound.value(u) if bound is not None else solution.rounds.value(data, u)
         return -loss - kernels.log_prior(u[: len(kernels)])[0]
 
     weights = np.exp(_SIZES) / (1.0 + np.exp(2.0 * _SIZES))
@@ -793,7 +794,7 @@ class Summaries(Inspected):
                 component.shape or shared
             ):
                 (length,) = lengthscales_of(fit.model.kernel[component.name])
-                evidence = _hypotheses(fit.solution, parts, length, fit.spec.scale)
+                evidence = _hypotheses(fit, fit.solution, parts, length)
                 rows[component.name] = np.exp(evidence - logsumexp(evidence))
         return pd.DataFrame.from_dict(
             rows, orient="index", columns=["absent", "straight", "curved"]

@@ -37,6 +37,7 @@ from .evidence import (
     EvidenceEvaluation,
     GaussianPosterior,
     PseudoData,
+    factorised,
     inverse,
     posterior_of,
     slices,
@@ -347,6 +348,15 @@ class Solution:
         u, noise = self.bound.split(x)
         return self.rounds.values(u), self.bound.data(x), 1.0 / noise
 
+    def trusted(self, likelihood: Likelihood) -> PseudoData:
+        """Sums whose evidence means something at other coordinates; q is given the likelihood."""
+        # away from the optimum that of sites with negative weights has no upper bound; that of the
+        # others is much as the ELBO, and their mean the same. One process may ask, and others not
+        signed = self.bound is None and any(_is_negative(A) for A in self.data.precision)
+        if not (signed and self.rows.communicator.alone):
+            return self.data
+        return self.rows.sweep(likelihood, self.values, self.q, tune=False).data
+
     def refitted(
         self, model: AdditiveSGPR | AdditiveSVGP, x: AnyNDArray, tolerance: float
     ) -> tuple[Solution, float] | None:
@@ -411,6 +421,16 @@ class Solution:
         (self.rounds if self.bound is None else self.bound).set(self.optimum)
         if isinstance(model, AdditiveSVGP):
             assign_posterior(model, self.q)
+
+
+def _is_negative(matrix: AnyNDArray) -> bool:
+    """Whether a symmetric matrix has negative eigenvalues, beyond rounding."""
+    size = float(np.max(np.abs(matrix.diagonal()), initial=1e-300))
+    try:
+        factorised(matrix / (1e-9 * size))
+    except NotPositiveDefinite:
+        return True
+    return False
 
 
 def assign_posterior(model: AdditiveSVGP, q: GaussianPosterior) -> None:
