@@ -1,5 +1,7 @@
 """The front door: fits, predictions, and what has to be equal by two routes."""
 
+import datetime
+
 import numpy as np
 import pandas as pd
 import problems
@@ -255,8 +257,8 @@ def test_imputing_is_filling_in_by_hand(tmp_path):
     holes = DATA.copy()
     holes.loc[[3, 50], "x"] = np.nan
     holes.loc[[7], "g"] = None
-    x, g = np.sort(holes["x"].dropna())[58], holes["g"].value_counts().idxmax()  # 118 are left
-    assert len(holes["x"].dropna()) == 118
+    x, g = holes["x"].median(), holes["g"].value_counts().idxmax()
+    assert x not in set(holes["x"])  # but midway between two
     by_hand = holes.fillna({"x": x, "g": g})
     gam = gg.GAM(TERMS, missing="impute").fit(holes, y="y", **QUICK)
     expected = gg.GAM(TERMS).fit(by_hand, y="y", **QUICK)
@@ -278,6 +280,21 @@ def test_imputing_is_filling_in_by_hand(tmp_path):
     holes.loc[5, "y"] = np.nan
     with pytest.raises(ValueError, match="not the response.*1 missing in 'y'"):
         gg.GAM(TERMS, missing="impute").fit(holes, y="y")
+
+
+@pytest.mark.parametrize(
+    ("values", "middle"),
+    [
+        (np.array([-100, 101], np.int8), 0.5),  # their difference is no int8
+        (pd.array([1, 2], dtype="Int64"), 1.5),
+        (pd.to_datetime(["2024-01-01", "2024-01-04"]), pd.Timestamp("2024-01-02 12:00")),
+        ([datetime.date(2024, 1, 1), datetime.date(2024, 1, 4)], datetime.date(2024, 1, 2)),
+    ],
+)
+def test_an_even_number_of_values_is_filled_with_the_middle_of_two(values, middle):
+    data = pd.DataFrame({"x": pd.Series(values).repeat(20), "y": np.arange(40.0)})
+    gam = gg.GAM(linear("x"), missing="impute").fit(data, y="y", **QUICK)
+    np.testing.assert_array_equal(gam.predict({"x": [None]}), gam.predict({"x": [middle]}))
 
 
 def test_varying_coefficient_is_the_function_times_the_number():

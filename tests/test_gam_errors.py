@@ -112,6 +112,7 @@ def intervals(data):
 
 
 TWICE = pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
+MIXED = [pd.Timestamp("2024-01-01"), 3] * 15
 LISTS = r"column 'lists' holds values that are no levels \(list"
 WRONG = [
     ("data has 1 row", lambda d, _: fit(d.head(1))),
@@ -121,6 +122,7 @@ WRONG = [
     (r"one value a row of data, 30; got shape \(3,\)", lambda d, _: fit(d, y=[1.0, 2.0, 3.0])),
     ("y is missing", lambda d, _: fit(d, y=None)),
     ("missing must be 'error', 'drop' or 'impute'", lambda d, _: fit(d, missing="ignore")),
+    ("'temp' holds times, and in row 1", lambda d, _: fit(d.assign(temp=MIXED), missing="impute")),
     ("engine must be 'variational' or 'iterncgp'; got", lambda d, _: fit(d, engine="mcmc")),
     ("variational must be 'exact', ", lambda d, _: fit(d, variational="full")),
     ("data must be a DataFrame, a dict of columns or a matrix", lambda *_: fit([1.0, 2.0])),

@@ -712,6 +712,8 @@ def test_shares_of_trials_are_successes():
     for g in (of_trials, of_shares):
         with pytest.raises(ValueError, match="'quasibinomial' is no distribution, and no resp"):
             g.predict(table, "observation", interval=0.9)
+        with pytest.raises(ValueError, match="is no distribution.*no loo"):
+            g.log_density(table.assign(m=0))  # whatever else is wrong
 
 
 def test_what_no_quasi_likelihood_has_is_said(gam):

@@ -312,6 +312,19 @@ def test_pages_of_edited_tables_and_of_names_that_are_markup(tmp_path: Path) -> 
     assert page.count("<polyline") == 1
 
 
+@pytest.mark.parametrize("link", ["logit", "cloglog"])
+def test_far_away_probabilities_are_quiet_and_small_ones_exact(link: str, tmp_path: Path) -> None:
+    data = pd.DataFrame({"x": np.linspace(-2.0, 2.0, 60)})
+    data["y"] = data["x"] + np.sin(99.0 * data["x"]) > 0.0
+    gam = gg.GAM(linear("x"), gg.families.Bernoulli(link)).fit(data, "y")
+    gg.serving.export(gam, tmp_path / "m.json")
+    with np.errstate(over="raise"):
+        answer = scorer.predict(scorer.load(tmp_path / "m.json"), {"x": [-4000.0, -40.0, 4000.0]})
+    assert answer["predictor"][1] < -35.0
+    want = [0.0, np.exp(answer["predictor"][1]), 1.0]
+    np.testing.assert_allclose(answer["median"], want, rtol=1e-12, atol=1e-300)
+
+
 # --- databases and spreadsheets ------------------------------------------------------------------
 
 
@@ -1303,6 +1316,30 @@ def test_lift_charts_weigh_the_other_model_as_this_one(claims: Claims) -> None:
                 np.testing.assert_allclose(line.get_xydata(), other.get_xydata())
 
 
+@pytest.mark.parametrize("family", ["binomial", "quasibinomial"])
+def test_lift_charts_of_shares_have_trials_as_exposure(family: str) -> None:
+    """As of a row a trial."""
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(size=60), "n": rng.integers(1, 9, 60)})
+    data["k"] = rng.binomial(data["n"], data["x"])
+    data["p"] = data["k"] / data["n"]
+    trials = data.loc[data.index.repeat(data["n"])]
+    trials["hit"] = trials.groupby(level=0).cumcount() < trials["k"]
+    rows = (
+        (gg.GAM("hit ~ linear(x)", "bernoulli"), trials),
+        (gg.GAM("p ~ linear(x)", family, weights="n"), data),
+        (gg.GAM("cbind(k, n - k) ~ linear(x)", family), data),
+        (gg.GAM("p ~ linear(x)", "quasibinomial"), trials),
+    )
+    figures = [gam.fit(own).draw_lift(own, groups=5) for gam, own in rows]
+    lines = [[line.get_xydata() for ax in figure.axes for line in ax.lines] for figure in figures]
+    for line, *others in zip(*lines):
+        for other in others:
+            np.testing.assert_allclose(line, other, rtol=0.01)  # dispersions differ
+    with pytest.raises(ValueError, match="rows of weight zero"):
+        rows[1][0].draw_lift(data.assign(n=0))
+
+
 def test_lift_charts_do_not_depend_on_the_order_of_rows(claims: Claims) -> None:
     """Rows of one score are in one group, and a step of the Lorenz curve."""
     _, data = claims
@@ -1358,6 +1395,9 @@ def test_lift_charts_refuse_what_has_no_order(claims: Claims) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             gam.draw_lift(data, **options)
+    classes = gg.GAM("g ~ linear(x)", "categorical").fit(data, max_iterations=1)
+    with pytest.raises(ValueError, match="'categorical' is no amount or share"):
+        classes.draw_lift(data)
     other = gg.GAM(s("x", k=4)).fit(data.assign(y=data["y"] - 9.0), "y", max_iterations=1)
     with pytest.raises(ValueError, match="must not be negative"):
         other.draw_lift(data.assign(y=data["y"] - 9.0))

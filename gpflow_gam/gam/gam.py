@@ -77,9 +77,9 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         group. Rows are neighbours where times are a step apart, the median difference, to within a
         tenth; others are independent. Predictions and their intervals are of rows by themselves.
     :param missing: what to do with rows that lack a value: ``"error"``, ``"drop"``, or
-        ``"impute"``: the median of a column of numbers and the most frequent level of others stand
-        in for what terms lack, also in new data. The response, offsets and weights are never
-        imputed.
+        ``"impute"``: the median of a column of numbers or times and the most frequent level of
+        others stand in for what terms lack, also in new data. The response, offsets and weights
+        are never imputed.
     :param engine: the inference engine: ``"variational"``, or ``"iterncgp"``, Laplace's posterior
         by :class:`~gpflow_gam.models.IterNCGP`, for likelihoods that are log-concave.
     :param variational: the family of q(U): ``"exact"`` (Gaussian data), ``"sites"``, ``"block"``,
@@ -505,9 +505,11 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         :param seed: makes draws reproducible; the GAM's own by default.
         :param unconditional: whether hyperparameters are drawn as well, as standard errors of
             :meth:`predict` have it, or are the fitted ones, as of ``engine="iterncgp"`` always.
-            Means of draws may then lie a third of a standard error beside estimates, which are at
-            the fitted ones. Of several predictors each is as uncertain as in :meth:`predict`, where
-            ``type="link"``; how their errors go together is not in the draws.
+            In small data (a hundred rows, several terms) means of draws may then lie up to .8 of
+            their standard deviations beside estimates, which are at the fitted ones, and deviations
+            be .8 of :meth:`predict`'s standard errors, which contain that shift. Of several
+            predictors each is as uncertain as in :meth:`predict`, where ``type="link"``; how their
+            errors go together is not in the draws.
         :param terms: the terms that count, as in :meth:`predict`.
         :param exclude: terms that do not.
         :param intercept: whether the intercept does.
@@ -640,7 +642,7 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
         Actual and expected responses by groups of about equal exposure, from the lowest prediction
         to the highest, equal ones together; the Lorenz curve of this order, with its Gini
         coefficient; and, beside another model, both in groups of the ratio of their predictions
-        (double lift). Exposure is ``exp(offset)`` under a log link, times prior weights.
+        (double lift). Exposure is ``exp(offset)`` under a log link, times prior weights and trials.
 
         :param data: rows with the response's column, best ones that the fit has not seen.
         :param other: another fitted GAM, or its N expected responses.

@@ -29,9 +29,9 @@ _NODES, _WEIGHTS = _hermegauss(40)
 LINKS: dict[str, Any] = {
     "identity": lambda f: f,
     "log": np.exp,
-    "logit": lambda f: 1.0 / (1.0 + np.exp(-f)),
+    "logit": lambda f: 1.0 / (1.0 + np.exp(np.minimum(-f, 700.0))),  # no overflow
     "probit": lambda f: 0.5 * np.vectorize(math.erfc, otypes=[float])(-f / math.sqrt(2.0)),
-    "cloglog": lambda f: -np.expm1(-np.exp(f)),
+    "cloglog": lambda f: -np.expm1(-np.exp(np.minimum(f, 700.0))),
     "cauchit": lambda f: 0.5 + np.arctan(f) / math.pi,
     "inverse": lambda f: 1.0 / f,
     "sqrt": np.square,

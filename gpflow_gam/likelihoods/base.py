@@ -326,6 +326,13 @@ class Weighted(_Wrapper):
         return self._times(self.base.predict_log_density, X, [Fmu, Fvar], Y)
 
 
+NO_DENSITIES = (
+    "a quasi-likelihood (how a variance goes with a mean, or the loss of a quantile) is no "
+    "distribution: there are no densities, and so no loo(), log_density(), AIC or compare(); take "
+    "a family that is one, such as 'negative_binomial' for counts."
+)
+
+
 class Quasi(_Wrapper):
     """
     ``log p(y | f) / dispersion`` of ``base``: no density (Wedderburn 1974).
@@ -359,11 +366,7 @@ class Quasi(_Wrapper):
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> NoReturn:
-        raise ValueError(
-            "a quasi-likelihood (how a variance goes with a mean, or the loss of a quantile) is no "
-            "distribution: there are no densities, and so no loo(), log_density(), AIC or "
-            "compare(); take a family that is one, such as 'negative_binomial' for counts."
-        )
+        raise ValueError(NO_DENSITIES)
 
 
 def unwrapped(likelihood: Likelihood) -> Likelihood:

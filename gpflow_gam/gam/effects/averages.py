@@ -535,9 +535,10 @@ class Averager(Inspected):
         :param grid: values of the column, a dict of columns or a DataFrame; by default all levels,
             or an even grid over the data of the fit, of a column that all terms take for cyclic
             over a period of them.
-        :param data: rows to average over; the columns need not be in them. By default those of
-            the fit that count; at most 100 000 over the square of the number of settings, drawn at
-            random, and no fewer than 2000.
+        :param data: rows to average over; the columns need not be in them. Rows count by the GAM's
+            weights where they have them, but not by trials, which weights of binomial families are.
+            By default those of the fit that count; at most 100 000 over the square of the number of
+            settings, drawn at random, and no fewer than 2000.
         :param scale: ``"response"``, or ``"link"`` for the predictor.
         :param level: probability of the credible interval.
         :param num_points: of the default grid on each axis.

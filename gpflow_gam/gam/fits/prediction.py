@@ -18,7 +18,7 @@ from scipy.linalg import block_diag
 from scipy.stats import norm
 
 from ...errors import check_choice, check_level
-from ...likelihoods.base import checked_observations
+from ...likelihoods.base import NO_DENSITIES, checked_observations
 from ...likelihoods.predictive import (
     predictive_log_density,
     roots,
@@ -714,6 +714,8 @@ def log_density(
 ) -> AnyNDArray:
     """Log predictive density of each row's response, [N]."""
     spec, parts = fit.spec, []
+    if spec.family.calibrated:  # before rows, which may be wrong as well
+        raise ValueError(NO_DENSITIES)
     columns = variables_of([*spec.inputs, *spec.response_columns])
     needed = variables_of([*spec.inputs, *spec.complete_columns])
 

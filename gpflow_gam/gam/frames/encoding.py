@@ -582,7 +582,7 @@ class Fill:
 def learn_fills(
     table: Table, columns: Iterable[Column], levels: Collection[Column] = ()
 ) -> tuple[Fill, ...]:
-    """The (lower) median of numbers, the most frequent level of others: values that occur."""
+    """The median of numbers and times, the most frequent level of others."""
     fills = []
     for name in dict.fromkeys(table.name(c) for c in columns):
         holes = table.missing(name)
@@ -592,7 +592,12 @@ def learn_fills(
             value = _most_frequent(table.distinct(name), table.levels(name) is None)
         else:
             values = pd.Series(table.values(name)[~holes])
-            value = values.sort_values().iloc[(len(values) - 1) // 2]
+            try:
+                ordered, n = values.sort_values(), len(values)
+                low, high = plain(ordered.iloc[(n - 1) // 2]), plain(ordered.iloc[n // 2])
+                value = low + (high - low) / 2  # which times have, too; a date stays one
+            except TypeError:
+                value = values.iloc[0]  # no number: who reads the column says so
         fills.append(Fill(name, plain(value), int(holes.sum())))
     return tuple(fills)
 

@@ -382,32 +382,29 @@ def lift(
 
 def _responses(fit: FittedGAM, table: Table) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     """Actual and expected responses and exposures, [N] each."""
-    spec = fit.spec
-    Y = spec.encoded(table, spec.levels).Y
+    spec, weights = fit.spec, _weights(fit, table)
+    if not np.all(weights > 0.0):
+        raise ValueError("draw_lift: rows of weight zero have no exposure; leave them out of data.")
+    actual = spec.family.observed(spec.encoded(table, spec.levels).Y)
     expected = np.asarray(Prediction(fit, seed=0).predict(table))
-    if expected.ndim > 1 or Y.shape[1] != 1:
+    if expected.ndim > 1 or np.isnan(actual).any():
         raise ValueError(
             f"draw_lift: a response of family {spec.family.name!r} is no amount or share; take a "
             "family of counts, amounts or two classes."
         )
-    exposure = np.ones(len(Y))
+    exposure = np.ones(len(actual))
     if spec.family.log_link and spec.offset:
         X = encoded(fit, table)
         exposure = np.exp(X[:, [spec.place(c) for c in spec.offset]].sum(axis=1))
-    weights = _weights(fit, table)
-    if not np.all(expected > 0.0) or np.any(Y < 0.0) or not np.sum(weights * Y[:, 0]) > 0.0:
+    if not np.all(expected > 0.0) or np.any(actual < 0.0) or not np.sum(weights * actual) > 0.0:
         raise ValueError("draw_lift: responses must not be negative, and expected ones positive.")
-    if not np.all(weights > 0.0):
-        raise ValueError("draw_lift: rows of weight zero have no exposure; leave them out of data.")
-    return weights * Y[:, 0], weights * expected, weights * exposure
+    return weights * actual, weights * expected, weights * exposure
 
 
 def _weights(fit: FittedGAM, table: Table) -> AnyNDArray:
-    """Prior weights of the rows, [N]; ones where the table has none."""
-    column = fit.spec.weights
-    if column is None or column not in table:
-        return np.ones(table.num_rows)
-    return np.asarray(table.values(column), dtype=np.float64)
+    """Prior weights and trials of the rows, [N]; ones where the table has none."""
+    columns = [table.values(c) for c in fit.spec.counting if c in table]
+    return np.prod([np.ones(table.num_rows), *columns], axis=0, dtype=np.float64)
 
 
 def _other(other: Any, table: Table, exposure: AnyNDArray, fit: FittedGAM) -> AnyNDArray:
