@@ -1,5 +1,7 @@
 """Fits of IterNCGP: budgets, interruptions, searches on some rows, posteriors on the way."""
 
+import copy
+
 import gpflow
 import laplace
 import numpy as np
@@ -351,6 +353,7 @@ def test_parts_that_were_replaced(what, rng):
     """Nothing is predicted before the next fit, and that is one to the new parts."""
     model = fitted("counts", rng)
     X, snapshot, before = model.data[0], model.posterior(), model.predict_f(model.data[0])
+    variable, following = model.posterior("variable"), model.posterior("nocache")
     REPLACED[what](model)
     part = what if hasattr(model, what) else "kernel"
     for use in (model.predict_f, model.predict_components, lambda _: model.elbo(),
@@ -365,6 +368,22 @@ def test_parts_that_were_replaced(what, rng):
         assert np.abs(a - old).max() > 0.05
     # a snapshot is of the fit before
     assert_close(snapshot.predict_f(X), before, atol=1e-12)
+    # and what follows the model has other parts than that: it had kept to the fit before, silently
+    for use in (variable.update_cache, lambda: following.fused_predict_f(X),
+                lambda: snapshot.fused_predict_f(X)):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{part}: not that of this posterior"):
+            use()
+
+
+def test_copies_of_posteriors_are_whole(rng):
+    """The copy's own kernel is what it follows: it had taken the model's beside old weights."""
+    model = fitted("counts", rng)
+    X, before = model.data[0], model.predict_f(model.data[0])
+    copied = copy.deepcopy(model.posterior("variable"))
+    model.kernel.lengthscales.assign(5.0 * model.kernel.lengthscales)
+    copied.update_cache()
+    for moments in (copied.predict_f(X), copied.fused_predict_f(X)):
+        assert_close(moments, before, atol=1e-9)
 
 
 # compiled by XLA they are traced as without

@@ -12,7 +12,7 @@ from gpflow_gam import factor, s, ti
 from gpflow_gam.gam.effects.sobol import functional_anova as functional_anova_of_fit
 from gpflow_gam.gam.plotting import draw_cumulative_sobol, draw_sobol
 from gpflow_gam.inducing_variables import AdditiveInducingVariables
-from gpflow_gam.kernels import AdditiveKernel, ZeroMean
+from gpflow_gam.kernels import AdditiveKernel, Warped, ZeroMean
 from gpflow_gam.kernels.additive import OffsetMean
 from gpflow_gam.measures import Discrete, Empirical, Gaussian, Uniform
 from gpflow_gam.posteriors.inducing import InducingMoments
@@ -404,6 +404,35 @@ def test_indices_of_models_in_single_precision(engine):
             measures = {0: UNIFORM, 1: UNIFORM, 2: Discrete([0.0, 1.0])}
             tables.append(functional_anova(model, measures).sobol(num_samples=200))
     np.testing.assert_allclose(tables[1]["estimate"], tables[0]["estimate"], atol=1e-3)
+
+
+def test_quick_functions_are_read_off_where_they_turn(rng):
+    """At 32 fixed points half of the waves had been missed, and the prior taken for them."""
+    X = np.linspace(0.0, 1.0, 200)[:, None]
+    Y = np.sin(60.0 * X) + 0.01 * rng.standard_normal(X.shape)
+    kernel = AdditiveKernel({"f": SquaredExponential(1.0, 0.03, active_dims=[0])})
+    model = gg.models.IterNCGP((X, Y), kernel, gpflow.likelihoods.Gaussian(1e-4))
+    gg.optimizers.fit(model, hyperparameters=False)
+    of = functional_anova(model, {0: UNIFORM})
+    exact = 0.5 - np.sin(120.0) / 240.0 - ((1.0 - np.cos(60.0)) / 60.0) ** 2
+    np.testing.assert_allclose(of.sobol()["variance"], exact, atol=0.005)
+    mean, var = (np.asarray(t) for t in model.predict_f(X))
+    own = of.effect(0, X)
+    np.testing.assert_allclose(own[0], mean - mean.mean(), atol=0.02)
+    np.testing.assert_allclose(own[1], var, atol=0.01)
+
+
+def test_warped_kernels_of_any_base(rng):
+    """One without a form in numpy had ended in a KeyError."""
+    X, Y = observations(40)
+    base = gpflow.kernels.RationalQuadratic(lengthscales=0.4, active_dims=[0])
+    kernel = AdditiveKernel({"f": Warped(base, [0.0, 0.5, 1.0], [1.0, 2.0, 0.5])})
+    inducing = AdditiveInducingVariables([np.linspace(0.0, 1.0, 12)[:, None]])
+    model = gg.models.AdditiveSGPR((X, Y), kernel, inducing, 0.1)
+    nodes = np.linspace(0.0, 1.0, 400)[:, None]
+    mean = np.asarray(model.predict_f(nodes)[0])
+    own, _ = functional_anova(model, {0: UNIFORM}).effect(0, nodes)
+    np.testing.assert_allclose(own, mean - mean.mean(), atol=1e-2)
 
 
 @pytest.mark.slow

@@ -306,6 +306,30 @@ def test_bad_arguments_are_refused(problem):
             AdditiveSGPR(data, kernel, inducing, noise)
 
 
+def test_data_that_are_assigned_are_checked_as_those_given(problem):
+    """A column Y [N] had been spread out to [N, N], and its bound was of no model."""
+    model, (X, Y) = problem.sgpr(), problem.data
+    bound, bad = float(model.elbo()), np.where(np.arange(len(Y))[:, None] == 3, np.nan, Y)
+    for data, match in (
+        ((X, Y[:, 0]), r"Y must be a matrix \[N, K\]"),
+        ((X, np.hstack([Y, Y])), r"Y must be \[N, 1\]"),
+        ((X, bad), "Y must be finite"),
+        ((X.astype(np.float32), Y.astype(np.float32)), "X is float32, but parameters of kernel"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            model.data = data
+    assert float(model.elbo()) == bound
+    model.data = X[:40], Y[:40]
+    some = float(model.elbo())
+    model.data, model.weights = (X, Y), np.arange(60) < 40
+    assert float(model.elbo()) == pytest.approx(some, abs=1e-9)
+    model.data = X[:40], Y[:40]
+    with pytest.raises(ValueError, match="weights must be 40 finite numbers"):
+        model.elbo()
+    model.weights = None
+    assert float(model.elbo()) == pytest.approx(some, abs=1e-9)
+
+
 def parameters() -> list[Parameter]:
     """Every kind of prior, of scalars and vectors, and none."""
     f64, tfd, positive = np.float64, tfp.distributions, exponential()

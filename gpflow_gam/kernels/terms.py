@@ -35,6 +35,7 @@ from .correlation import (
     Dual,
     Fixed,
     Pairs,
+    UnknownKernel,
     Values,
     correlation_of,
     kernel_columns,
@@ -539,6 +540,8 @@ class Warped(OnColumns):
         return tf.linalg.matvec(_integrals(X, self.knots), speeds)[..., None]
 
     def pair_correlation(self, pairs: Pairs) -> Correlation:
+        if type(self.base) not in PROFILES:
+            raise UnknownKernel
         return _WarpedCorrelation(self, pairs)
 
 

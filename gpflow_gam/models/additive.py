@@ -183,23 +183,11 @@ def check_outputs(kernel: AdditiveKernel, num_latent_gps: int) -> None:
         )
 
 
-def check_precision(X: tf.Tensor, **parts: tf.Module) -> None:
-    """Shapes: X [N, D]."""
-    for name, part in parts.items():
-        others = {v.dtype.name for v in part.variables if v.dtype.is_floating} - {X.dtype.name}
-        if others:
-            raise ValueError(
-                f"X is {X.dtype.name}, but parameters of {name} are {others.pop()}. Pass data of "
-                "their precision; or make all parts of the model after "
-                f"gpflow.config.set_default_float(np.{X.dtype.name})."
-            )
-
-
 class AdditiveModel(GPModel, abc.ABC):
     """A :class:`gpflow.models.GPModel` whose posterior has components."""
 
     kernel: AdditiveKernel
-    data: tuple[tf.Tensor, tf.Tensor]  # X [N, D] and Y [N, K], where the model holds them
+    data: tuple[tf.Tensor, tf.Tensor]  # where the model holds them
     elbo: Callable[..., tf.Tensor]
     """A lower bound of the evidence, []; of data where the model holds none."""
 
@@ -247,11 +235,28 @@ class AdditiveModel(GPModel, abc.ABC):
         every = [seen.get(c, np.array([0.0, 1.0])) for c in read]
         return [float(z.min()) for z in every], [float(z.max()) for z in every]
 
+    @property
+    def _reader(self) -> AdditiveKernel:
+        """The kernel that knows which columns of inputs are read."""
+        return self.kernel
+
+    def check_precision(self, X: tf.Tensor) -> None:
+        """Raise ValueError if X [N, D] is of another precision than the parameters."""
+        for name in ("kernel", "likelihood", "mean_function"):
+            variables = getattr(self, name).variables
+            others = {v.dtype.name for v in variables if v.dtype.is_floating} - {X.dtype.name}
+            if others:
+                raise ValueError(
+                    f"X is {X.dtype.name}, but parameters of {name} are {others.pop()}. Pass data "
+                    "of their precision; or make all parts of the model after "
+                    f"gpflow.config.set_default_float(np.{X.dtype.name})."
+                )
+
     def _numbers(self, Xnew: InputData) -> tf.Tensor:
         return as_numbers(Xnew, "Xnew", self.kernel, self.precision)
 
     def _checked_inputs(self, Xnew: InputData) -> tf.Tensor:
-        return checked_inputs(self._numbers(Xnew), self.kernel, "Xnew")
+        return checked_inputs(self._numbers(Xnew), self._reader, "Xnew")
 
     @inherit_check_shapes
     @as_written
@@ -340,6 +345,37 @@ class AdditiveModel(GPModel, abc.ABC):
         """
         Xnew = self._checked_inputs(Xnew)
         return self.fused_posterior().predict_components(Xnew, full_cov=full_cov)
+
+
+class DataModel(AdditiveModel, InternalDataTrainingLossMixin):
+    """An additive model that holds its data."""
+
+    @property
+    def data(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        X [N, D] and Y [N, K], tensors. Others may be assigned; the next fit is to them.
+
+        :raises ValueError: they do not fit together, Y cannot come of the likelihood, or X is of
+            another precision than the parameters.
+        """
+        return self._data
+
+    @data.setter
+    def data(self, data: RegressionData) -> None:
+        X, Y = checked_data(data, self._reader, self.likelihood, self.num_latent_gps)
+        if X.dtype not in (tf.float32, tf.float64):
+            raise ValueError(f"X must be float32 or float64; got {X.dtype.name}.")
+        if X.shape[0] == 0:
+            raise ValueError("X has no rows; there is nothing to fit.")
+        self.check_precision(X)
+        self._data = X, Y
+
+
+def columns_of(data: RegressionData) -> int:
+    """The columns of Y, for what is made before data are checked."""
+    if isinstance(data, (tuple, list)) and len(data) == 2 and np.ndim(data[1]) == 2:
+        return int(np.shape(data[1])[1])
+    return 1  # checked_data says what is wrong
 
 
 class SparseAdditiveModel(AdditiveModel):
@@ -464,7 +500,7 @@ class AdditiveSVGP(SparseAdditiveModel, ExternalDataTrainingLossMixin):
     ) -> tf.Tensor:
         """``sum_n E_q[log p(y_n | rho(x_n))]`` in double precision; memory does not grow with N."""
         X, Y = checked_data(data, self.kernel, self.likelihood, self.num_latent_gps)
-        check_precision(X, kernel=self.kernel, likelihood=self.likelihood)
+        self.check_precision(X)
         form, number = q.form(), len(cholesky)
 
         def part(inputs: tuple[tf.Tensor, ...], X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor]:
@@ -499,7 +535,7 @@ class SufficientStatistics(NamedTuple):
     number: tf.Tensor  # sum_n w_n, []
 
 
-class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
+class AdditiveSGPR(DataModel, SparseAdditiveModel):
     """
     Sparse additive GP regression: q(U) optimal in closed form, every coupling exact.
 
@@ -516,7 +552,8 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
     :param noise_variance: where the noise variance starts. It is learnt in logarithms, without
         GPflow's lower bound of 1e-6: what is small depends on the unit of Y.
     :param mean_function: m(x); zero by default.
-    :param weights: how often each row counts, [N]; once by default.
+    :param weights: how often each row counts, [N]; once by default. Data of another number of rows
+        need others, by assignment to ``weights``.
     :raises TypeError: an argument of the wrong kind.
     :raises ValueError: bad data or arguments that do not fit together, with what to change.
     """
@@ -535,12 +572,10 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
         check_positive("noise_variance", noise_variance)
         likelihood = Gaussian()
         likelihood.variance = Parameter(noise_variance, transform=exponential())
-        X, Y = checked_data(data, kernel, likelihood)
-        check_precision(X, kernel=kernel, likelihood=likelihood)
-        check_outputs(kernel, int(Y.shape[1]))
-        super().__init__(kernel, likelihood, mean_function, num_latent_gps=int(Y.shape[1]))
-        self.data = X, Y
-        self.weights = _checked_weights(weights, X)
+        super().__init__(kernel, likelihood, mean_function, num_latent_gps=columns_of(data))
+        self.data = data
+        check_outputs(kernel, self.num_latent_gps)
+        self.weights = None if weights is None else _checked_weights(weights, self.data[0])
         self.inducing_variable = inducing_variable
         InducingBlocks(self.inducing_variable, kernel)  # raises where the two do not fit together
 
@@ -567,7 +602,7 @@ class AdditiveSGPR(SparseAdditiveModel, InternalDataTrainingLossMixin):
                 tf.reduce_sum(w),
             )
 
-        rows = (*self.data, self.weights)
+        rows = (*self.data, _checked_weights(self.weights, self.data[0]))
         return SufficientStatistics(*sum_over_rows(part, rows, cholesky))
 
     def _sites(self, statistics: SufficientStatistics) -> tuple[tf.Tensor, tf.Tensor]:
@@ -621,4 +656,4 @@ def _checked_weights(weights: TensorType | None, X: tf.Tensor) -> tf.Tensor:
             f"weights must be {int(X.shape[0])} finite numbers, none negative; got shape {w.shape}"
             + (f", smallest {np.min(w):g}." if w.size else ".")
         )
-    return tf.constant(w)
+    return tf.cast(weights, X.dtype)  # a tensor stays what it is: no constant of a graph

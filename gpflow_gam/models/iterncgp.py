@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -15,13 +16,12 @@ from gpflow.likelihoods import Bernoulli as GPflowBernoulli
 from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.likelihoods.utils import inv_probit
 from gpflow.mean_functions import MeanFunction
-from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import PrecomputeCacheType
 
 from ..bijectors import as_written
 from ..kernels import AdditiveKernel
 from ..likelihoods import Bernoulli
-from ..likelihoods.base import checked_data, checked_inputs, unwrapped
+from ..likelihoods.base import unwrapped
 from ..likelihoods.predictive import is_joint
 from ..newton.operators import KernelOperator, KernelProduct, LatentKernels
 from ..newton.problem import ActionPosteriorState, LaplaceProblem, Run, Solver, mean_at_data
@@ -36,7 +36,7 @@ from ..newton.weights import (
     values_of,
 )
 from ..posteriors import ActionPosterior
-from .additive import AdditiveModel, check_precision
+from .additive import DataModel, columns_of
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ _FEW = 10_000
 """Rows up to which the nearest Gaussian is the default."""
 
 
-class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
+class IterNCGP(DataModel):
     """
     A GP with any log-concave likelihood, by matrix-free Newton steps (Tatzel et al. 2025).
 
@@ -93,7 +93,7 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         solver: str | Solver | None = None,
     ) -> None:
         likelihood = _smooth(likelihood)
-        outputs = likelihood.latent_dim or _columns(data)
+        outputs = likelihood.latent_dim or columns_of(data)
         LatentKernels.of(kernel, outputs)
         super().__init__(kernel, likelihood, mean_function, outputs)
         self.data = data
@@ -132,33 +132,13 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
         return result
 
     @property
-    def data(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        X [N, D] and Y [N, K], tensors. Others may be assigned; the next fit is to them.
-
-        :raises ValueError: they do not fit together, Y cannot come of the likelihood, or X is of
-            another precision than the parameters.
-        """
-        return self._data
-
-    @data.setter
-    def data(self, data: RegressionData) -> None:
-        X, Y = checked_data(data, self.latents.kernels[0], self.likelihood, self.num_latent_gps)
-        if X.dtype not in (tf.float32, tf.float64):
-            raise ValueError(f"X must be float32 or float64; got {X.dtype.name}.")
-        if X.shape[0] == 0:
-            raise ValueError("X has no rows; there is nothing to fit.")
-        self._check_precision(X)
-        self._data = X, Y
-
-    def _check_precision(self, X: tf.Tensor) -> None:
-        parts = {"likelihood": self.likelihood, "mean_function": self.mean_function}
-        check_precision(X, kernel=self.kernel, **parts)
-
-    @property
     def latents(self) -> LatentKernels:
         """The independent latent functions."""
         return LatentKernels.of(self.kernel, self.num_latent_gps)
+
+    @property
+    def _reader(self) -> AdditiveKernel:
+        return self.latents.kernels[0]
 
     def operator(self) -> KernelOperator:
         """The prior covariance at the data; what is compiled of it is so once a kernel."""
@@ -182,13 +162,13 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             raise ValueError(
                 f"Xnew has {Xnew.shape[1]} columns, but the data of the fit have {X.shape[1]}."
             )
-        return checked_inputs(Xnew, self.latents.kernels[0], "Xnew")
+        return super()._checked_inputs(Xnew)
 
     # --- the mode ------------------------------------------------------------------------------
 
     def problem(self) -> LaplaceProblem:
         """The problem that a solver works on, at the present parameters."""
-        self._check_precision(self.data[0])
+        self.check_precision(self.data[0])
         return LaplaceProblem(self.operator(), self.likelihood, self.data[1], self.mean_function)
 
     def run(self, before: ActionPosteriorState | None = None) -> Run:
@@ -309,16 +289,28 @@ class IterNCGP(AdditiveModel, InternalDataTrainingLossMixin):
             it stays what it is whatever becomes of the model, and is differentiable in the inputs;
             ``VARIABLE``: a snapshot that ``update_cache()`` brings up to date, also inside compiled
             functions; ``NOCACHE``: follows the model, and is differentiable in all parameters.
+            Both raise ValueError once a part was replaced: make another posterior then.
         :raises ValueError: as :attr:`state` does.
         """
-        actions = self._actions()  # raises before a half-made posterior would
+        # a method, which copies of the posterior have of a copy of the model
+        weights = functools.partial(self._weights, self._checked_fit().at.parts)
         return ActionPosterior(
             self.latents,
             self.data[0],
-            actions,
+            weights,
             self.mean_function,
             precompute_cache=precompute_cache,
         )
+
+    def _weights(self, parts: dict[str, list[Any]]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """v, E and E0 at the present parameters, for a posterior of these parts."""
+        replaced = self._checked_fit().at.replaced(parts)
+        if replaced is not None:
+            raise ValueError(
+                f"{replaced}: not that of this posterior; it, or a parameter in it, was replaced. "
+                "Make another one, model.posterior()."
+            )
+        return self._actions()()
 
     def left_out_log_probabilities(self) -> dict[float, float]:
         """
@@ -471,12 +463,6 @@ class _Cache:
 def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
     """True if these are the same objects."""
     return len(some) == len(others) and all(a is b for a, b in zip(some, others))
-
-
-def _columns(data: RegressionData) -> int:
-    if isinstance(data, (tuple, list)) and len(data) == 2 and np.ndim(data[1]) == 2:
-        return int(np.shape(data[1])[1])
-    return 1  # checked_data says what is wrong
 
 
 def _smooth(likelihood: Likelihood) -> Likelihood:

@@ -23,7 +23,6 @@ from ..kernels.shaped import shaped_part
 from ..likelihoods.base import checked_data
 from ..likelihoods.expectations import constant_predictor
 from ..models import AdditiveSGPR, AdditiveSVGP, IterNCGP
-from ..models.additive import check_precision
 from ..threads import SMALL, check_process, one_blas_thread
 from ..variational import OptimalPrecision, VariationalFamily
 from .binned.checkpoint import Checkpoint, Snapshot, fingerprint
@@ -226,7 +225,7 @@ def fit(
             "own optimisers train."
         )
     data = checked_data(data, model.kernel, model.likelihood)
-    check_precision(data[0], kernel=model.kernel, likelihood=model.likelihood)
+    model.check_precision(data[0])
     rows = int(data[0].shape[0])
     if rows == 0:
         raise ValueError("data has no rows.")

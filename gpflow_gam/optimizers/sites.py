@@ -212,7 +212,9 @@ class NaturalGradient:
         check_sites(model)
         data = checked_data(data, model.kernel, model.likelihood)
         step_size = tf.constant(self.rho, dtype=data[0].dtype)
-        key, parts = (model, self.signed), (model.kernel, model.likelihood, model.mean_function)
+        # compiled functions keep to what they have read
+        parts = model.kernel, model.likelihood, model.mean_function, *model.variables
+        key = model, self.signed
         kept, number, compiled = self._compiled.get(key, ((), None, None))
         if list(map(id, kept)) != list(map(id, parts)) or number != model.num_data:
             step = functools.partial(_site_step, model, signed=self.signed)
@@ -476,9 +478,11 @@ def _epochs(
     model: AdditiveSVGP, data: RegressionData, tracker: Tracker, options: Options
 ) -> Trend | None:
     """The trend at the end, None at the limit of epochs."""
-    steps = (
-        NaturalGradient(options.rho) if isinstance(model.variational, OptimalPrecision) else None
-    )
+    steps = None
+    if isinstance(model.variational, OptimalPrecision):
+        # not NaturalGradient, which looks for replaced parts at each step: half of its time
+        steps = [Traced(functools.partial(_site_step, model, signed=s)) for s in (False, True)]
+    rho, signed = options.rho, False
     variables = list(model.trainable_variables)
     adam = keras.optimizers.Adam(options.learning_rate)
     adam.build(variables)
@@ -493,9 +497,9 @@ def _epochs(
             batch = tf.gather(X, rows), tf.gather(Y, rows)
             sizes.append(len(rows))
             if steps is not None:
-                seen = steps.step(model, batch)
-                values.append(seen.elbo)
-                negative += seen.num_negative
+                value, count = steps[signed](*batch, tf.constant(rho, X.dtype))
+                values.append(float(value))
+                negative += int(count)
                 if variables:
                     gradient_step(*batch)
             else:
@@ -505,22 +509,21 @@ def _epochs(
         if not np.isfinite(mean):
             raise StopFit("the ELBO became NaN or infinite; lower learning_rate or rho")
         tracker.record(mean)
-        if mean < least and steps is not None and steps.signed:
-            steps.signed, means = False, []
+        if mean < least and signed:
+            signed, means = False, []
         means.append(mean)
         now = trend(means, options.patience)
         if now is None or now.gain > max(options.tolerance, now.error):
             continue
-        if negative and unsigned and steps is not None:
-            steps.signed, unsigned, means = True, False, []
+        if negative and unsigned:
+            signed, unsigned, means = True, False, []
             least = mean - max(1.0, _FALLEN * now.error)
             continue
         if lowered:
             return now
         lowered, means = True, []
         adam.learning_rate.assign(0.1 * options.learning_rate)
-        if steps is not None:
-            steps.rho = 0.1 * options.rho
+        rho = 0.1 * options.rho
     return None
 
 

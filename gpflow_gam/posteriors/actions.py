@@ -61,9 +61,12 @@ class ActionPosterior(AdditivePosterior):
         self.num_latent_gps = latents.num_latents
         self.couples_outputs = latents.num_latents > 1
         self._weights = weights
-        # out of sight: its parameters are none of the snapshot's
-        self._live: Callable[[], ActionPosterior] | None = None if live is None else lambda: live
+        # out of sight, as its parameters are none of the snapshot's; copies have one of their own
+        self._live: Callable[[], ActionPosterior] | None = None if live is None else live._itself
         self._keep(kind)
+
+    def _itself(self) -> ActionPosterior:
+        return self
 
     @property
     def _followed(self) -> list[tf.Variable]:

@@ -390,7 +390,7 @@ def functional_anova(
         drawn = bootstrapped_nodes(grid.margins, X, np.ones(len(X)), REPLICATES, seed)
         replicates = [grid.reweighted(weights) for weights in drawn]
     sparse = isinstance(posterior, SparseAdditivePosterior)
-    moments = InducingMoments.of(posterior, None if sparse else spread_inputs(kernel, known))
+    moments = InducingMoments.of(posterior, None if sparse else spread_inputs(kernel, known, grid))
     if names is not None and not isinstance(names, Mapping):
         if isinstance(names, str) or len(names) < kernel.num_columns:
             raise ValueError(
@@ -427,12 +427,13 @@ def _measures(
 
 
 _SPREAD = {1: 32, 2: 100}  # points at which components are read off, by dimension; 200 beyond
+_TURNS = 10  # in which at most a hundred more are added to a component, where it varies quickly
 
 
 def spread_inputs(
-    kernel: AdditiveKernel, measures: Mapping[int, Measure]
+    kernel: AdditiveKernel, measures: Mapping[int, Measure], grid: ProductGrid
 ) -> AdditiveInducingVariables:
-    """Inputs that pin components down where the measures have their mass."""
+    """Inputs that pin components down where the measures have their mass, as many as it takes."""
     inputs = {}
     for name, columns in zip(kernel.names, kernel.columns):
         assert columns is not None  # in the kernel's order, as inducing inputs are
@@ -450,4 +451,11 @@ def spread_inputs(
                 [measures[c].transport(u[:, [i]]) for i, c in enumerate(columns)], axis=1
             )
         inputs[name] = np.unique(points, axis=0)
-    return AdditiveInducingVariables(inputs)
+    result = AdditiveInducingVariables(inputs)
+    for _ in range(_TURNS):
+        P = sum(result.sizes)
+        prior = InducingMoments(kernel, result, np.zeros((P, 1)), np.eye(P)[None])
+        before, result = result, augmented(prior, grid)[0].inducing_variable
+        if result is before:
+            break
+    return result

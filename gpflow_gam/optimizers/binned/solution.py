@@ -153,7 +153,7 @@ class CollapsedBound:
         """Weights of rows, [n, 1], and Y without the mean function, [n, L]."""
         e: AnyNDArray = self.rows.Y[at] - self.rows.mean[at]
         likelihood = self.model.likelihood
-        if isinstance(self.model, AdditiveSGPR):
+        if isinstance(self.model, AdditiveSGPR) and self.model.weights is not None:
             return np.asarray(self.model.weights[at])[:, None], e
         if isinstance(likelihood, Weighted):
             return self.rows.X[at][:, likelihood.column, None], e
