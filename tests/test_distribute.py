@@ -257,7 +257,7 @@ def bad_row() -> np.ndarray:
 REPORTED = {"build": script.reporting, "data": TRAINING, **REPORTS, "learning_rate": None}
 
 
-def weighted(weights: np.ndarray) -> dict[str, Any]:
+def weighted(weights: Any) -> dict[str, Any]:
     return {**REPORTED, "data": (*TRAINING[:2], weights)}
 
 
@@ -286,6 +286,7 @@ ONLY = "one X and one Y, without sample_weight; got X"
         ({"build": with_sites}, "OptimalPrecision"),
         (weighted(NAN), "sample_weight must be finite and not negative; entry 3"),
         (weighted(-TRAINING[2]), "not negative; entry 1"),
+        (weighted({"mean": TRAINING[2], "side": NAN}), r"sample_weight\['side'\] must be.*entry 3"),
         (weighted(TRAINING[2][1:]), r"X\['deep'\] has 120.*sample_weight has 119"),
         (validated((VALIDATION[0], SHORT)), r"validation_data: .*Y\['mean'\] has 79"),
         (validated(training()), r"validation_data must be arrays \(X, Y\).*Dataset"),
@@ -446,6 +447,22 @@ def test_reports_are_those_of_keras(of_keras, reported):
     assert len(reported.history) == 12  # two epochs of five, and two steps
     again = fit(script.reporting, **{**EPOCHS, "num_steps": 10})
     assert_close(again.model.get_weights(), weights, rtol=1e-10, atol=1e-12)
+
+
+def test_outputs_have_weights_of_their_own() -> None:
+    weights = {"mean": TRAINING[2], "side": TRAINING[2][::-1]}
+    one, options = (*TRAINING[:2], weights), {"epochs": 1, "batch_size": 120, "verbose": 0}
+    model = script.reporting()
+    history = model.fit(*TRAINING[:2], sample_weight=weights, **options).history
+    changed = {"batch_size": 120, "num_steps": 1, "validation_data": None}
+    result = fit(script.reporting, one, **{**REPORTS, **changed})
+    assert_close(result.model.get_weights(), model.get_weights(), rtol=1e-10, atol=1e-12)
+    assert_close(
+        [result.epochs[name] for name in sorted(history)],
+        [history[name] for name in sorted(history)],
+        rtol=1e-10,
+        atol=1e-12,
+    )
 
 
 @pytest.mark.slow

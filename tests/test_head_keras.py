@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.utilities import parameter_dict
 from head_cases import X as FEATURES
 from head_cases import Y as RESPONSE
@@ -129,6 +130,33 @@ def test_files_of_several_heads_go_on_training(tmp_path: Path) -> None:
         np.testing.assert_allclose(histories[1][name], values, rtol=1e-6, err_msg=name)
     for left, right in zip(model.weights, again.weights, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-12, err_msg=left.path)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class MakesItsHead(keras.Model):
+    """A head by another automatic name each time."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.head = head()
+
+    def call(self, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        return self.head(x, training=training)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_files_of_heads_that_a_model_makes_go_on_training(tmp_path: Path) -> None:
+    model = MakesItsHead()
+    metrics = [model.head.metric("mae"), model.head.metric("nlpd")]
+    model.compile(keras.optimizers.SGD(0.01), loss=model.head.loss, metrics=metrics)
+    model.fit(X, Y, verbose=0)
+    model.save(tmp_path / "m.keras")
+    again = keras.models.load_model(tmp_path / "m.keras")
+    assert again.head.name != model.head.name
+    for way in ("evaluate", "fit", "evaluate"):
+        results = [getattr(m, way)(X, Y, batch_size=N, verbose=0) for m in (model, again)]
+        if way == "evaluate":
+            np.testing.assert_allclose(results[1], results[0], rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -253,6 +281,31 @@ def test_gpflow_trains_what_has_entries() -> None:
     variables = head.model.trainable_variables
     gpflow.optimizers.Scipy().minimize(closure, variables, options={"maxiter": 3})
     assert float(closure()) < before
+
+
+def test_gpflow_samples_where_keras_has_moved_to() -> None:
+    """By slopes of transforms, and by a prior on the unconstrained value, that are those there."""
+    normal = tfp.distributions.Normal(np.float64(0.0), np.float64(0.1))
+    options = {"prior": normal, "prior_on": "unconstrained"}
+    options["transform"] = gpflow.utilities.positive()
+    kernel = gpflow.kernels.SquaredExponential()
+    kernel.lengthscales = gpflow.Parameter(0.7, **options)
+    head = small(gg.s(0, kernel=kernel))
+    scramble(head)
+    named = {n: p for n, p in head.parameters.items() if n.startswith(("kernel", "likelihood"))}
+    for p in named.values():
+        x = tf.convert_to_tensor(p.unconstrained_variable)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = p.transform.forward(x)
+        want = tf.reduce_sum(tf.math.log(tape.gradient(y, x)))
+        rank = x.shape.ndims
+        np.testing.assert_allclose(p.transform.forward_log_det_jacobian(x, rank), want, rtol=1e-6)
+        np.testing.assert_allclose(p.transform.inverse_log_det_jacobian(y, rank), -want, rtol=1e-6)
+    (own,) = (p for name, p in named.items() if name.endswith("lengthscales"))
+    want = gpflow.Parameter(own.numpy(), **options).log_prior_density()
+    for p in (own, gpflow.utilities.deepcopy(own)):
+        np.testing.assert_allclose(p.log_prior_density(), want, rtol=1e-6)
 
 
 def test_one_place_for_flags() -> None:

@@ -116,21 +116,43 @@ def test_classes_of_iterncgp_are_those_of_the_model(tmp_path: Path) -> None:
 
 
 def test_metrics_of_other_responses_are_refused() -> None:
-    """And those of labels are given labels."""
-    counts = np.column_stack([CODES, CODES + 1])
-    for likelihood, y, name in (("gaussian", CODES, "accuracy"), ("binomial", counts, "mae")):
+    counts, classes = np.column_stack([CODES, CODES + 1]), keras.metrics.MeanIoU(2)
+    cases = ("gaussian", CODES, "accuracy"), ("binomial", counts, "mae")
+    for likelihood, y, name in (*cases, ("bernoulli", CODES // 2, classes)):
         head = additive(gg.s(0), likelihood)
         metric = head.metric(name)
         for rows in (2, len(X)):
             with pytest.raises(ValueError, match="metric: .* is not for .* predicts one number"):
                 metric.update_state(y[:rows], head(X[:rows]))
-    head = additive(gg.s(0) + gg.s(1), "softmax", num_classes=3)
-    plain = keras.metrics.MeanIoU(num_classes=3)
-    plain.update_state(CODES, np.argmax(head(X, output="response"), axis=-1))
-    metric = head.metric(keras.metrics.MeanIoU(num_classes=3))
-    for y in (CODES, np.eye(3)[CODES]):
+
+
+@pytest.mark.parametrize(
+    ("make", "likelihood", "one_hot"),
+    [
+        (lambda: keras.metrics.MeanIoU(3), "softmax", False),
+        (lambda: keras.metrics.MeanIoU(3, sparse_y_pred=False), "softmax", False),
+        (lambda: keras.metrics.OneHotMeanIoU(3), "softmax", True),
+        (lambda: keras.metrics.OneHotIoU(3, [2], dtype="float32"), "softmax", True),
+        (lambda: keras.metrics.BinaryIoU([1], threshold=0.5), "bernoulli", False),
+    ],
+)
+def test_intersections_over_unions_are_those_of_keras(
+    make: Any, likelihood: str, one_hot: bool, rng: np.random.Generator
+) -> None:
+    """Whose own numbers are whole, which probabilities are not."""
+    classes = 3 if likelihood == "softmax" else None
+    head, plain = additive(None, likelihood, num_classes=classes), make()
+    y = CODES if classes else CODES // 2
+    moments = np.exp(rng.normal(size=(N, head.num_predictors, 2)))
+    moments[..., 0] -= 2.0
+    p = head.response(moments)
+    codes = getattr(plain, "sparse_y_pred", False) and classes
+    plain.update_state(np.eye(3)[y] if one_hot else y, np.argmax(p, axis=-1) if codes else p)
+    assert 0.0 < float(plain.result()) < 1.0
+    metric = head.metric(make())
+    for labels in (y, np.eye(3)[y]) if classes else (y,):
         metric.reset_state()
-        metric.update_state(y, head(X))
+        metric.update_state(labels, moments)
         assert float(metric.result()) == float(plain.result())
 
 

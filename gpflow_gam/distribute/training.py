@@ -62,12 +62,13 @@ def arrays_of(data: Any, name: str = "data") -> Share:
         raise ValueError(f"{name}: {counted or 'no array'}; X and Y must have equally many rows.")
     if 0 in sizes.values():
         raise ValueError(f"{name} holds no rows.")
-    if len(arrays) == 3:
-        bad = np.flatnonzero(~(np.isfinite(arrays[2]) & (arrays[2] >= 0)))
-        if len(bad):
-            raise ValueError(
-                f"{name}: sample_weight must be finite and not negative; entry {bad[0]} is not."
-            )
+    for part, weights in named(arrays).items():
+        if part.startswith("sample_weight"):  # one of all outputs, or one of each
+            bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+            if len(bad):
+                raise ValueError(
+                    f"{name}: {part} must be finite and not negative; entry {bad[0]} is not."
+                )
     return arrays
 
 
@@ -689,8 +690,9 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
         ``tf.distribute.InputContext`` to them. Of a model one of
 
         - X [N, ...] and Y [N, ...], all of them on every worker, shuffled anew each epoch. For a
-          Keras model X and Y may be dicts, lists or tuples of arrays, and sample weights [N] may
-          come third: the loss is the sum of weighted rows over their number, as in Keras's ``fit``;
+          Keras model X and Y may be dicts, lists or tuples of arrays, and sample weights [N], those
+          of all outputs or of each, may come third: the loss is the sum of weighted rows over their
+          number, as in Keras's ``fit``;
         - a function from a ``tf.distribute.InputContext`` to a ``tf.data.Dataset`` of batches (x,
           y) or (x, y, sample_weight) of ``batch_size / replicas`` rows: each worker's own share of
           the data, read over and over. To be resumed it must come in the same order each time.

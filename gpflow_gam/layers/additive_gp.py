@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, PriorOn
 from gpflow.likelihoods import Gaussian, Likelihood
 
 from ..covariances import Features
@@ -869,6 +869,17 @@ class _Moved(tfp.bijectors.Identity):
         x = self.base.inverse(y)
         return x - self._change(self.places, x.shape)
 
+    def forward_log_det_jacobian(self, x: tf.Tensor, *args: Any, **kwargs: Any) -> tf.Tensor:
+        change = self._change(self.places, x.shape)
+        return self.base.forward_log_det_jacobian(x + change, *args, **kwargs)
+
+    def inverse_log_det_jacobian(self, y: tf.Tensor, *args: Any, **kwargs: Any) -> tf.Tensor:
+        return self.base.inverse_log_det_jacobian(y, *args, **kwargs)
+
+
+class _OfConstrained(tfp.distributions.TransformedDistribution):
+    """A prior on the unconstrained value as one on the other; TFP's own class has no copies."""
+
 
 def _moved_by_keras(
     factors: Mapping[gpflow.Module, float], weight: Callable[[int], keras.Variable]
@@ -879,6 +890,9 @@ def _moved_by_keras(
     moves = _Moves(weight(int(ends.max(initial=0))))
     for (p, factor), end in zip(found, ends):
         places = np.arange(end - p.shape.num_elements(), end)
+        if p.prior is not None and p.prior_on is PriorOn.UNCONSTRAINED:  # which no move is of
+            p.prior = _OfConstrained(p.prior, p.transform)
+            p.prior_on = PriorOn.CONSTRAINED
         p._bijector = p._transform_fn = _Moved(p.transform, factor, moves, places)
     return moves
 

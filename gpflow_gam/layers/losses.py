@@ -287,17 +287,16 @@ class _ReadsHead:
         self._head_name = head_name if head is None else head.name
 
     def _head(self, y_pred: Any = None) -> MomentReader:
-        """The head; where only its name is known, the one of that name that made ``y_pred``."""
-        head = None if self._reference is None else self._reference()
+        """The head; where only its name is known, the one that made ``y_pred``."""
+        # which has another name where a loaded model makes its head anew
+        maker = _maker(y_pred)
+        head = maker if self._reference is None else self._reference()
         if head is None and self._reference is not None:
             raise ValueError("the layer of this loss or metric is gone; compile the model again.")
-        maker = _maker(y_pred)
-        if head is None and maker is not None and maker.name == self._head_name:
-            head = maker
         if head is None:
             raise ValueError(
                 f"this loss or metric of layer {self._head_name!r} is from a file, and what it is "
-                "given is not that layer's output: compile its model again with head.loss and "
+                "given is not a head's output: compile its model again with head.loss and "
                 "head.metric(...)."
             )
         if maker is not None and maker is not head:
@@ -428,7 +427,10 @@ class ResponseMetric(_ReadsHead, keras.metrics.Metric):
                 y_true = Y
             elif _is_of_keras(self.metric):  # all others of its own take as many y as probabilities
                 y_true = tf.one_hot(tf.cast(Y[..., 0], tf.int32), response.shape[-1])
-        elif isinstance(self.metric, _OF_CODES) or (Y.shape[-1] > 1 and _is_of_keras(self.metric)):
+        elif (
+            isinstance(self.metric, (*_OF_CODES, keras.metrics.IoU))
+            and not isinstance(self.metric, keras.metrics.BinaryIoU)
+        ) or (Y.shape[-1] > 1 and _is_of_keras(self.metric)):
             raise ValueError(
                 f"metric: {self.name} is not for {head.name}, whose likelihood "
                 f"{type(unwrapped(head.likelihood)).__name__} predicts one number a row, of y with "
@@ -436,7 +438,8 @@ class ResponseMetric(_ReadsHead, keras.metrics.Metric):
             )
         elif Y.shape[-1] == 1:  # Keras's metrics average over a last dimension, and weigh the rest
             response, y_true = response[..., None], Y
-        response = tf.cast(response, self.metric.dtype)
+        if tf.as_dtype(self.metric.dtype).is_floating:  # counts of hits are whole, no probabilities
+            response = tf.cast(response, self.metric.dtype)
         return self.metric.update_state(y_true, response, sample_weight=sample_weight)
 
     def result(self) -> tf.Tensor:
