@@ -244,8 +244,8 @@ class Tables:
                 break
         return axes
 
-    def _axis(self, component: Component, margin: Margin, away: float = 1.0) -> Axis:
-        """Knots to begin with, up to ``away`` ranges beyond the data."""
+    def _axis(self, component: Component, margin: Margin, few: bool = False) -> Axis:
+        """Knots to begin with, up to one range beyond the data, a quarter where there are few."""
         reader = self.readers[margin.column]
         if isinstance(reader, LevelColumn):
             number = len(reader.levels) + (reader.unseen != "error")
@@ -264,7 +264,9 @@ class Tables:
         if component.form == "line":
             return Axis(reader, np.array([low, low + span]))
         # a trend is left where the data are far away
-        least, most = low - away * span, high + away * span
+        numeric = sum(m.kind != "levels" for m in component.margins)
+        away = 0.25 * span if few or numeric > 1 else span
+        least, most = low - away, high + away
         if reader.valid_range is not None:
             least, most = max(least, reader.valid_range[0]), min(most, reader.valid_range[1])
         inner = np.linspace(low, low + span, _START)
@@ -319,8 +321,7 @@ class Tables:
 
     def _root_axes(self, component: Component, most: int) -> list[Axis]:
         """So many points at most, between which straight lines give the standard errors."""
-        away = 1.0 if len(component.margins) == 1 else 0.25  # as surfaces have few points
-        axes = [self._axis(component, m, away) for m in component.margins]
+        axes = [self._axis(component, m, len(component.margins) > 1) for m in component.margins]
         free = [i for i, axis in enumerate(axes) if axis.levels is None]
         if component.form == "line":
             return axes

@@ -579,6 +579,13 @@ class AdditiveSGPR(DataModel, SparseAdditiveModel):
         self.inducing_variable = inducing_variable
         InducingBlocks(self.inducing_variable, kernel)  # raises where the two do not fit together
 
+    def row_weights(self) -> tf.Tensor:
+        """How often each row counts, [N]."""
+        X = self.data[0]
+        if self.weights is None:
+            return tf.ones(tf.shape(X)[:1], dtype=X.dtype)
+        return _checked_weights(self.weights, X)
+
     def statistics(self, cholesky: list[tf.Tensor]) -> SufficientStatistics:
         """The data's sufficient statistics, by the prior's factors at the present parameters."""
 
@@ -602,7 +609,7 @@ class AdditiveSGPR(DataModel, SparseAdditiveModel):
                 tf.reduce_sum(w),
             )
 
-        rows = (*self.data, _checked_weights(self.weights, self.data[0]))
+        rows = (*self.data, self.row_weights())
         return SufficientStatistics(*sum_over_rows(part, rows, cholesky))
 
     def _sites(self, statistics: SufficientStatistics) -> tuple[tf.Tensor, tf.Tensor]:
@@ -647,9 +654,9 @@ class AdditiveSGPR(DataModel, SparseAdditiveModel):
         return self._optimum(*self._sites(self.statistics(list(cholesky))))[0]
 
 
-def _checked_weights(weights: TensorType | None, X: tf.Tensor) -> tf.Tensor:
-    if weights is None:
-        return tf.ones(tf.shape(X)[:1], dtype=X.dtype)
+def _checked_weights(weights: TensorType, X: tf.Tensor) -> tf.Tensor:
+    if not tf.executing_eagerly() and tf.is_tensor(weights):  # a variable has no value there
+        return tf.cast(weights, X.dtype)
     w = np.asarray(weights, dtype=X.dtype.as_numpy_dtype)
     if w.shape != (int(X.shape[0]),) or not np.all(np.isfinite(w) & (w >= 0.0)):
         raise ValueError(

@@ -292,8 +292,9 @@ class IterNCGP(DataModel):
             Both raise ValueError once a part was replaced: make another posterior then.
         :raises ValueError: as :attr:`state` does.
         """
+        self._checked_fit()
         # a method, which copies of the posterior have of a copy of the model
-        weights = functools.partial(self._weights, self._checked_fit().at.parts)
+        weights = functools.partial(self._weights, parts_of(self))
         return ActionPosterior(
             self.latents,
             self.data[0],

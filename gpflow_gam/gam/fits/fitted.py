@@ -587,13 +587,15 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
         solution = dataclasses.replace(solution, curvature=sweep.curvature)
     q, sums = solution.q, solution.data
     arrays = {f"q {name}": getattr(q, name) for name in _Q}
-    arrays |= {
-        "sums precision": sums.precision,
-        "sums shift": sums.shift,
-        "found": solution.optimum,
-    }
+    arrays["found"] = solution.optimum
     arrays |= {f"q root {i}": root for i, root in enumerate(q.roots)}
-    arrays |= {f"sums mass {i}": mass for i, mass in enumerate(sums.masses)}
+    unsigned = solution.trusted(model.likelihood)
+    for name, data in {
+        "sums": sums,
+        **({} if unsigned is sums else {"unsigned": unsigned}),
+    }.items():
+        arrays |= {f"{name} {k}": getattr(data, k) for k in ("precision", "shift")}
+        arrays |= {f"{name} mass {i}": mass for i, mass in enumerate(data.masses)}
     arrays |= {f"sums at {i}": c.places.points for i, c in enumerate(solution.rows.components)}
     if solution.chains is not None:
         arrays |= {f"chains {k}": v for k, v in vars(solution.chains).items()}
@@ -640,6 +642,8 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
         result = present_solution(model, rows, header["error"] is not None)
         return dataclasses.replace(result, q=q, **rest)
     result = solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
+    if "unsigned precision" in arrays:
+        rest["unsigned"] = sums_of("unsigned")
     return dataclasses.replace(result, **rest)
 
 

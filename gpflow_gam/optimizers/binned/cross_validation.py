@@ -78,7 +78,7 @@ class LeftOutDensity:
         checked_observations(tf.constant(self._Y), likelihood)
         self._counts = np.ones(rows.number)
         if isinstance(model, AdditiveSGPR):
-            self._counts = np.asarray(model.weights)
+            self._counts = np.asarray(model.row_weights())
         elif isinstance(likelihood, Weighted):
             self._counts = np.asarray(likelihood.weights(self._X))
         L = rows.num_outputs

@@ -153,8 +153,8 @@ class CollapsedBound:
         """Weights of rows, [n, 1], and Y without the mean function, [n, L]."""
         e: AnyNDArray = self.rows.Y[at] - self.rows.mean[at]
         likelihood = self.model.likelihood
-        if isinstance(self.model, AdditiveSGPR) and self.model.weights is not None:
-            return np.asarray(self.model.weights[at])[:, None], e
+        if isinstance(self.model, AdditiveSGPR):
+            return np.asarray(self.model.row_weights()[at])[:, None], e
         if isinstance(likelihood, Weighted):
             return self.rows.X[at][:, likelihood.column, None], e
         return np.ones((len(e), 1)), e
@@ -322,6 +322,7 @@ class Solution:
     unshaped: AnyNDArray | None = None  # the optimum without shapes, if a term has one
     between: AnyNDArray | None = None  # beyond q, as a file has it, [L, P, P]
     chains: Chains | None = None  # draws of what was learnt
+    unsigned: PseudoData | None = None  # sums without negative weights, as a file has them
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
@@ -352,8 +353,11 @@ class Solution:
         """Sums whose evidence means something at other coordinates; q is given the likelihood."""
         # away from the optimum that of sites with negative weights has no upper bound; that of the
         # others is much as the ELBO, and their mean the same. One process may ask, and others not
+        if self.unsigned is not None:
+            return self.unsigned
         signed = self.bound is None and any(_is_negative(A) for A in self.data.precision)
-        if not (signed and self.rows.communicator.alone):
+        here = getattr(self.rows, "communicator", None)  # of rows that are gone there is none
+        if not signed or here is None or not here.alone:
             return self.data
         return self.rows.sweep(likelihood, self.values, self.q, tune=False).data
 
@@ -377,7 +381,12 @@ class Solution:
                 sweep = rounds.rows.sweep(model.likelihood, rounds.values(u), now.q)
                 curvature = sweep.curvature
             new = dataclasses.replace(
-                self, data=now.point.data, q=now.q, optimum=x, curvature=curvature
+                self,
+                data=now.point.data,
+                q=now.q,
+                optimum=x,
+                curvature=curvature,
+                unsigned=None,
             )
             elbo = now.elbo + rounds.log_prior(u, phi)
         if isinstance(model, AdditiveSVGP):
