@@ -112,6 +112,7 @@ def test_standard_errors_where_a_variance_has_vanished():
     np.testing.assert_allclose(gam.predict(some, "link", se=True)[1], want, rtol=0.01)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("seed", [11, 12])
 def test_negative_weights_leave_hyperparameters_where_they_are(seed):
     """As of zero-inflated counts, whose evidence at held sites grows without end far away."""
