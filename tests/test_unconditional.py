@@ -129,6 +129,19 @@ def test_negative_weights_leave_hyperparameters_where_they_are(seed):
     assert gam.variance_components()["upper"].max() < 10.0
 
 
+def test_slopes_without_weights_pull_hyperparameters_nowhere():
+    """As of few rows with many zeros, most of whose sites have a negative weight."""
+    rng, n = np.random.default_rng(105), 40
+    x = rng.uniform(size=n)
+    data = pd.DataFrame({"x": x, "z": 0.8 * x + 0.2 * rng.uniform(size=n)})
+    data["g"] = rng.choice(list("abc"), n)
+    f = np.sin(6.0 * x) + 0.4 * (data["g"] == "b")
+    data["y"] = rng.poisson(np.exp(f)) * (rng.uniform(size=n) < 0.65)
+    gam = gg.GAM("y ~ s(x) + s(z, by=g) + factor(g)", "zero_inflated_poisson").fit(data)
+    held, se = (gam.predict(data, "link", se=True, unconditional=u)[1] for u in (False, True))
+    assert np.max(se / held) < 10.0
+
+
 def test_predictions_of_terms_and_effects_are_the_same(gam, data):
     some = data.head(40)
     terms, errors = gam.predict(some, "terms", se=True)

@@ -30,12 +30,14 @@ from .binned.solution import Chains, ShapeCriterion, Solution
 from .minimizers import Loss, VectorLoss, descend, differenced
 
 Posterior = TypeVar("Posterior")
+T = TypeVar("T")
 Further = Callable[[AnyNDArray], AnyNDArray]
 
 _NUM_DRAWS, _FROM_CHAINS = 32, 64
 _MAX_SD = 1.0  # deviation of a (logarithmic) hyperparameter up to which there is a parabola
 _TRIED = 2.0  # how far from the optimum it is looked at where it is flatter
 _LEAST_PRECISION = 0.5  # of a posterior with negative weights, beside the prior's
+_MOST_GAIN = 1.0  # nats beyond the fit, whose ELBO is the highest, that such evidence is believed
 _FARTHEST_SD = 4.0  # where it is flat there, too, the draws go no further
 
 
@@ -206,6 +208,7 @@ class Target:
         self._slopes = np.zeros(len(self.optimum))
         self._kernels = len(rounds.hyperparameters)
         self.loss: Loss
+        self._value: Callable[[AnyNDArray], float]
         if bound is not None:
             self.number = len(self.optimum)
             self.loss, self._value, self._metric = bound.loss, bound.value, bound.metric
@@ -214,6 +217,9 @@ class Target:
             self.number = self._kernels
             self.loss = rounds.loss(data)
             self._value = functools.partial(rounds.value, data)
+            if data is not solution.data:  # slopes without weights pull without end, too
+                least = self._value(self.optimum[: self.number]) - _MOST_GAIN
+                self.loss, self._value = _held(self.loss, least), _held(self._value, least)
             self._metric = functools.partial(rounds.metric, data)
             self._second = functools.partial(rounds.hessian, data)
 
@@ -299,6 +305,18 @@ class Target:
         given = self._model.kernel, self._model.inducing_variable, q.mean, q.covariance
         moments = InducingMoments(*given, values=values, roots=q.roots)
         return HyperparameterDraw(moments, likelihood)
+
+
+def _held(function: Callable[[AnyNDArray], T], least: float) -> Callable[[AnyNDArray], T]:
+    """A loss where it is not below ``least``; NotPositiveDefinite elsewhere."""
+
+    def held(u: AnyNDArray) -> T:
+        result = function(u)
+        if (result[0] if isinstance(result, tuple) else result) < least:  # type: ignore[operator]
+            raise NotPositiveDefinite
+        return result
+
+    return held
 
 
 def movable_likelihood(
