@@ -112,7 +112,7 @@ def test_standard_errors_where_a_variance_has_vanished():
     np.testing.assert_allclose(gam.predict(some, "link", se=True)[1], want, rtol=0.01)
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [11, 12])
 def test_negative_weights_leave_hyperparameters_where_they_are(seed):
     """As of zero-inflated counts, whose evidence at held sites grows without end far away."""
@@ -129,17 +129,24 @@ def test_negative_weights_leave_hyperparameters_where_they_are(seed):
     assert gam.variance_components()["upper"].max() < 10.0
 
 
-def test_slopes_without_weights_pull_hyperparameters_nowhere():
-    """As of few rows with many zeros, most of whose sites have a negative weight."""
-    rng, n = np.random.default_rng(105), 40
+@pytest.mark.parametrize(("family", "seed"), [("zero_inflated_poisson", 105), ("student_t", 102)])
+def test_few_rows_of_negative_weights(family, seed):
+    """Whose slopes pull hyperparameters of held sites without end, and means at draws, too."""
+    rng, n = np.random.default_rng(seed), 40
     x = rng.uniform(size=n)
     data = pd.DataFrame({"x": x, "z": 0.8 * x + 0.2 * rng.uniform(size=n)})
     data["g"] = rng.choice(list("abc"), n)
     f = np.sin(6.0 * x) + 0.4 * (data["g"] == "b")
-    data["y"] = rng.poisson(np.exp(f)) * (rng.uniform(size=n) < 0.65)
-    gam = gg.GAM("y ~ s(x) + s(z, by=g) + factor(g)", "zero_inflated_poisson").fit(data)
+    if family == "student_t":
+        data["y"] = f + 0.3 * rng.standard_t(2, n)
+    else:
+        data["y"] = rng.poisson(np.exp(f)) * (rng.uniform(size=n) < 0.65)
+    gam = gg.GAM("y ~ s(x) + s(z, by=g) + factor(g)", family).fit(data)
     held, se = (gam.predict(data, "link", se=True, unconditional=u)[1] for u in (False, True))
-    assert np.max(se / held) < 10.0
+    # of draws from the profile of the ELBO, with q fitted anew at each: 2.4 and 1.9
+    assert 1.5 < np.max(se / held) < 3.5
+    # ends of that profile itself: 9 and 4.4
+    assert gam.variance_components()["upper"].max() < 10.0
 
 
 def test_predictions_of_terms_and_effects_are_the_same(gam, data):

@@ -159,7 +159,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
     arrays |= own
     if fit.solution is not None:
         assert not isinstance(fit.model, IterNCGP)
-        header["solution"], own = solution_to_parts(fit.solution, fit.model)
+        header["solution"], own = solution_to_parts(fit.solution, fit.model, alone=not data)
         arrays |= own
     header["held"], held = [], _held(fit)
     for path, variable in by_path(fit.model).items():

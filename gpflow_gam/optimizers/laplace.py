@@ -24,20 +24,20 @@ from ..kernels.correlation import Values
 from ..models import AdditiveSGPR, AdditiveSVGP
 from ..posteriors.inducing import InducingMoments
 from ..threads import SMALL, one_blas_thread
-from .binned.evidence import GaussianPosterior, factorised
+from .binned.evidence import GaussianPosterior, PseudoData
 from .binned.hyperparameters import Hyperparameters
 from .binned.solution import Chains, ShapeCriterion, Solution
 from .minimizers import Loss, VectorLoss, descend, differenced
 
 Posterior = TypeVar("Posterior")
-T = TypeVar("T")
 Further = Callable[[AnyNDArray], AnyNDArray]
 
 _NUM_DRAWS, _FROM_CHAINS = 32, 64
+_SETTLED, _FINE = 1.0, 0.01  # tolerances in nats: of one step, which leads far closer; of ELBOs
+_FEW_ROWS, _MOST_APART = 500, 0.05  # nats between posteriors with and without negative weights
 _MAX_SD = 1.0  # deviation of a (logarithmic) hyperparameter up to which there is a parabola
 _TRIED = 2.0  # how far from the optimum it is looked at where it is flatter
-_LEAST_PRECISION = 0.5  # of a posterior with negative weights, beside the prior's
-_MOST_GAIN = 1.0  # nats beyond the fit, whose ELBO is the highest, that such evidence is believed
+_MOST_CENTRES, _CENTRED = 3, 0.1  # of draws, one from the sites at another, and how near they end
 _FARTHEST_SD = 4.0  # where it is flat there, too, the draws go no further
 
 
@@ -121,6 +121,7 @@ class HyperparameterDraw:
 
     moments: InducingMoments
     make: Likelihood | Callable[[], Likelihood]
+    coordinates: AnyNDArray | None = None  # of a solution's, [K]
 
     @functools.cached_property
     def likelihood(self) -> Likelihood:
@@ -180,6 +181,8 @@ def draw_solutions(
         target = Target(model, solution)
         if not len(target.optimum):
             return []
+        if solution.drawn:
+            return [target.drawn(*drawn) for drawn in solution.drawn]
         if solution.chains is not None:
             return target.draw_from(solution.chains.coordinates)
         if solution.unshaped is not None and solution.hessian is None:
@@ -202,7 +205,10 @@ class Target:
         self._model, self._solution, self.optimum = model, solution, solution.optimum
         self.criterion: ShapeCriterion | None = None  # what shapes add to the evidence
         bound, rounds = solution.bound, solution.rounds
-        self.data = data = solution.trusted(model.likelihood)
+        self.data = solution.trusted(model.likelihood)
+        gone = solution.unsigned is not None
+        self.settles = not gone and self.data is not solution.data  # as some are negative
+        self._signed = solution.data
         parameters = *rounds.hyperparameters.parameters, *rounds.family.parameters
         self.learnt = Hyperparameters(parameters)
         self._slopes = np.zeros(len(self.optimum))
@@ -215,28 +221,54 @@ class Target:
             self._second = bound.hessian
         else:
             self.number = self._kernels
-            self.loss = rounds.loss(data)
-            self._value = functools.partial(rounds.value, data)
-            if data is not solution.data:  # slopes without weights pull without end, too
-                least = self._value(self.optimum[: self.number]) - _MOST_GAIN
-                self.loss, self._value = _held(self.loss, least), _held(self._value, least)
-            self._metric = functools.partial(rounds.metric, data)
-            self._second = functools.partial(rounds.hessian, data)
+            self._hold(self.data)
+
+    def _hold(self, data: PseudoData) -> None:
+        """Take the evidence of other sums."""
+        self.data, rounds = data, self._solution.rounds
+        self.loss = rounds.loss(data)
+        self._value = functools.partial(rounds.value, data)
+        self._metric = functools.partial(rounds.metric, data)
+        self._second = functools.partial(rounds.hessian, data)
 
     def at(self, u: AnyNDArray) -> tuple[GaussianPosterior, Values]:
-        """The posterior at coordinates, without negative weights where these leave little of it."""
+        """The posterior at coordinates."""
+        # Sites are held. If some have negative weights they are found anew where rows are few, or
+        # where signs make a difference.
         values, data, scale = self._solution.parameters(u)
-        if data is not self.data and self._solution.bound is None:
-            with contextlib.suppress(NotPositiveDefinite):
-                q = self._solution.rounds.evidence.posterior(data, values, scale)
-                for precision in q.precision:
-                    factorised(precision - _LEAST_PRECISION * np.eye(len(precision)))
-                return q, values
-            data = self.data
-        return self._solution.rounds.evidence.posterior(data, values, scale), values
+        rounds = self._solution.rounds
+        if self.settles:
+            if rounds.rows.number > _FEW_ROWS:
+                with contextlib.suppress(NotPositiveDefinite):
+                    q = rounds.evidence.posterior(self._signed, values)
+                    if rounds.evidence.posterior(self.data, values).kl_to(q) < _MOST_APART:
+                        return q, values
+            return rounds.settled_at(u[: self.number], self.data, _SETTLED).q, values
+        data = data if self._solution.bound is not None else self.data
+        return rounds.evidence.posterior(data, values, scale), values
+
+    def exact(self, u: AnyNDArray) -> float:
+        """Minus the ELBO, of sites found anew, and the log-densities of priors at coordinates."""
+        rounds = self._solution.rounds
+        now = rounds.settled_at(u, self.data, _FINE)
+        return -(now.elbo + rounds.hyperparameters.log_prior(u)[0])
 
     def recentre(self) -> None:
         """Move to where the density of the coordinates is highest."""
+        self._climb()
+        rounds, n = self._solution.rounds, self._kernels
+        for _ in range(_MOST_CENTRES if self.settles else 0):
+            before = self.optimum
+            with contextlib.suppress(NotPositiveDefinite):
+                q, values = self.at(before)
+                given = rounds.likelihood, values, q, False, None
+                self._signed = rounds.rows.sweep(*given, negative=1.0).data
+                self._hold(rounds.rows.sweep(*given, negative=-1.0).data)
+                self._climb()
+            if np.max(np.abs(self.optimum - before)[:n], initial=0.0) < _CENTRED:
+                break
+
+    def _climb(self) -> None:
         hyperparameters, n, m = self._solution.rounds.hyperparameters, self._kernels, self.number
         self._slopes[:n] = hyperparameters.to_uniform_sd()
         start = np.concatenate([hyperparameters.off_zero(self.optimum[:n]), self.optimum[n:]])
@@ -293,30 +325,25 @@ class Target:
         return [self.draw(self.optimum.__add__, u - self.optimum) for u in draws]
 
     def draw(self, further: Further, step: AnyNDArray) -> HyperparameterDraw:
-        n, m = self._kernels, self.number
         u, (q, values) = _towards(self.at, further, step)
-        u = np.concatenate([u[:m], further(step)[m:]])
+        kernels, held = u[: self.number], further(step)[self.number :]
+        return self._made(np.concatenate([kernels, held]), q, values)
 
+    def drawn(self, u: AnyNDArray, mean: AnyNDArray, covariance: AnyNDArray) -> HyperparameterDraw:
+        """The draw that a file has."""
+        values = self._solution.parameters(u)[0]
+        q = self._solution.rounds.evidence.posterior(self.data, values)
+        return self._made(u, dataclasses.replace(q, mean=mean, covariance=covariance), values)
+
+    def _made(self, u: AnyNDArray, q: GaussianPosterior, values: Values) -> HyperparameterDraw:
         def likelihood() -> Likelihood:
             copied, learnt = movable_likelihood(self._model, self._solution)
-            learnt.set(u[n:])
+            learnt.set(u[self._kernels :])
             return copied
 
         given = self._model.kernel, self._model.inducing_variable, q.mean, q.covariance
         moments = InducingMoments(*given, values=values, roots=q.roots)
-        return HyperparameterDraw(moments, likelihood)
-
-
-def _held(function: Callable[[AnyNDArray], T], least: float) -> Callable[[AnyNDArray], T]:
-    """A loss where it is not below ``least``; NotPositiveDefinite elsewhere."""
-
-    def held(u: AnyNDArray) -> T:
-        result = function(u)
-        if (result[0] if isinstance(result, tuple) else result) < least:  # type: ignore[operator]
-            raise NotPositiveDefinite
-        return result
-
-    return held
+        return HyperparameterDraw(moments, likelihood, u)
 
 
 def movable_likelihood(

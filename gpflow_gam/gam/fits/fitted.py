@@ -34,7 +34,8 @@ from ...optimizers import (
 from ...optimizers.binned.cavities import between_predictors
 from ...optimizers.binned.evidence import GaussianPosterior, PseudoData
 from ...optimizers.binned.passes import Rows
-from ...optimizers.binned.solution import Chains, GaussianSums
+from ...optimizers.binned.solution import Chains, Drawn, GaussianSums
+from ...optimizers.laplace import draw_solutions
 from ...posteriors import ActionPosterior
 from ...posteriors.base import SparseAdditivePosterior
 from ...posteriors.inducing import InducingMoments, ShapedMoments, ShapedPosterior, shaped_values
@@ -580,8 +581,8 @@ def _summed(
 # --- files ---------------------------------------------------------------------------------------
 
 
-def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) -> Parts:
-    """The posterior and the sums over rows, but no row."""
+def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP, alone: bool) -> Parts:
+    """The posterior and the sums over rows, but no row; ``alone``: nor will there be any."""
     if solution.bound is None and solution.curvature is None:
         sweep = solution.rows.sweep(model.likelihood, solution.values, solution.q)
         solution = dataclasses.replace(solution, curvature=sweep.curvature)
@@ -589,11 +590,13 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP) ->
     arrays = {f"q {name}": getattr(q, name) for name in _Q}
     arrays["found"] = solution.optimum
     arrays |= {f"q root {i}": root for i, root in enumerate(q.roots)}
-    unsigned = solution.trusted(model.likelihood)
-    for name, data in {
-        "sums": sums,
-        **({} if unsigned is sums else {"unsigned": unsigned}),
-    }.items():
+    named = {"sums": sums}
+    if alone and (unsigned := solution.trusted(model.likelihood)) is not sums:
+        named["unsigned"] = unsigned
+        for i, draw in enumerate(draw_solutions(model, solution)):
+            given = draw.coordinates, draw.moments.mean, draw.moments.covariance
+            arrays |= {f"drawn {i} {k}": array for k, array in zip(Drawn._fields, given)}
+    for name, data in named.items():
         arrays |= {f"{name} {k}": getattr(data, k) for k in ("precision", "shift")}
         arrays |= {f"{name} mass {i}": mass for i, mass in enumerate(data.masses)}
     arrays |= {f"sums at {i}": c.places.points for i, c in enumerate(solution.rows.components)}
@@ -644,6 +647,10 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
     result = solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
     if "unsigned precision" in arrays:
         rest["unsigned"] = sums_of("unsigned")
+        draws: list[Drawn] = []
+        rest["drawn"] = draws
+        while f"drawn {len(draws)} mean" in arrays:
+            draws.append(Drawn(*(arrays[f"drawn {len(draws)} {k}"] for k in Drawn._fields)))
     return dataclasses.replace(result, **rest)
 
 

@@ -25,6 +25,7 @@ from ...kernels.correlation import leaves_of, lengthscales_of
 from ...measures import NUM_NODES
 from ...newton.curvatures import curvature
 from ...optimizers import Solution
+from ...optimizers.laplace import Target
 from ...optimizers.minimizers import Loss, descend
 from ...posteriors.inducing import InducingMoments
 from ...threads import one_blas_thread
@@ -310,6 +311,7 @@ _FARTHEST = 32.0  # distance, in (logarithmic) coordinates, at which an end is l
 _PROFILE_STEPS, _PROFILE_TOLERANCE = 30, 0.1
 """Iterations, and nats of which a hundredth counts, of the search over the other coordinates."""
 _ACCURACY = 0.003  # relative, of the distance of an end of the interval
+_CLOSE_END = 0.1  # relative error of a deviate at which an end is one
 
 
 @dataclasses.dataclass
@@ -320,6 +322,7 @@ class _Profile:
     optimum: AnyNDArray
     place: int
     metric: Callable[[AnyNDArray], AnyNDArray | None]
+    exact: Callable[[AnyNDArray], float] | None = None  # what the loss approximates
 
     def __post_init__(self) -> None:
         self._others = np.arange(len(self.optimum)) != self.place
@@ -355,6 +358,24 @@ class _Profile:
             known[distance] = min(float(root), 2.0 * z) - z, at
             return known[distance][0]
 
+        end = self._root(excess, z)
+        if self.exact is None:
+            return end
+        exact, least = self.exact, self.exact(self.optimum)
+
+        def true(distance: float) -> float:
+            """The same of the exact loss, where the other is least."""
+            if excess(distance) >= z:  # as far as numbers go
+                return z
+            try:
+                rise = exact(known[distance][1]) - least
+            except NotPositiveDefinite:
+                return z
+            return float(np.sqrt(2.0 * max(rise, 0.0))) - z
+
+        return end if np.isfinite(end) and abs(true(end)) < _CLOSE_END * z else self._root(true, z)
+
+    def _root(self, excess: Callable[[float], float], z: float) -> float:
         near, far = 0.0, min(z * self._sd, 2.0)
         while excess(far) < 0.0:
             if far >= _FARTHEST:
@@ -393,16 +414,22 @@ def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, f
     solution = fit.solution
     if solution is None or solution.hessian is not None:
         return lambda _: (np.nan, np.nan)
-    bound, rounds, data = solution.bound, solution.rounds, solution.trusted(fit.likelihood)
+    bound, rounds = solution.bound, solution.rounds
     optimum = solution.optimum if solution.unshaped is None else solution.unshaped
     learnt = list(rounds.hyperparameters.parameters)
     loss: Loss
     metric: Callable[[AnyNDArray], AnyNDArray | None]
+    exact: Callable[[AnyNDArray], float] | None = None
     if bound is not None:
         loss, metric = bound.loss, bound.metric
         learnt += bound.noise.parameters
     else:
-        optimum, loss = optimum[: len(rounds.hyperparameters)], rounds.loss(data)
+        optimum, target = optimum[: len(rounds.hyperparameters)], Target(fit.model, solution)
+        if target.settles:
+            target.recentre()
+            exact = target.exact
+        data = target.data
+        loss = rounds.loss(data)
 
         def metric(u: AnyNDArray) -> AnyNDArray | None:
             return rounds.metric(data, u)
@@ -411,7 +438,7 @@ def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, f
 
     def interval(parameter: Parameter) -> tuple[float, float]:
         at = [p is parameter for p in learnt].index(True)
-        ends = _Profile(loss, optimum, int(starts[at]), metric).interval(z)
+        ends = _Profile(loss, optimum, int(starts[at]), metric, exact).interval(z)
         assert parameter.transform is not None  # a variance is positive
         lower, upper = np.asarray(parameter.transform.forward(np.array(ends)))
         return float(lower), float(upper)

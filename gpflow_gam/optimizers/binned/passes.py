@@ -478,17 +478,18 @@ class Rows:
         at: slice,
         mean: AnyNDArray,
         var: AnyNDArray,
-        signed: bool = False,
+        negative: float = 0.0,
         variables: Sequence[Any] = (),
     ) -> tuple[Expectations, AnyNDArray, AnyNDArray]:
         """Expectations over a block of rows with moments [n, L], and its sites."""
         # If a likelihood is not log-concave, rows far from their predictions have negative weights.
-        # Only with these is q optimal, but far from the optimum they lead astray: they count last,
-        # with signed.
+        # Only with these is q optimal, but far from the optimum they lead astray: they count last.
+        # Their factor, negative, is one then, zero before, and minus one for their absolute values,
+        # of which the evidence is bounded; all of them leave the optimal mean where it is.
         terms = expectations(
             likelihood, self.X[at], mean + self.mean[at], var, self.Y[at], variables
         )
-        weight = terms.precision if signed else np.maximum(terms.precision, 0.0)
+        weight = np.where(terms.precision < 0.0, negative * terms.precision, terms.precision)
         return terms, weight, terms.slope + weight * mean
 
     def sweep(
@@ -498,10 +499,10 @@ class Rows:
         q: GaussianPosterior,
         tune: bool = True,
         watch: Watch | None = None,
-        signed: bool = False,
+        negative: float = 0.0,
     ) -> Sweep:
         """Sums of all rows' sites at q; ``tune``: derivatives in the likelihood's parameters."""
-        return self._swept(likelihood, self.marginals(values, q), tune, watch, signed)
+        return self._swept(likelihood, self.marginals(values, q), tune, watch, negative)
 
     def sweep_at(self, likelihood: Likelihood, mean: AnyNDArray, var: AnyNDArray) -> Sweep:
         """Sums of the sites of a predictor with moments [n, L] or [L], without m(x)."""
@@ -524,19 +525,19 @@ class Rows:
         marginals: Iterable[tuple[slice, AnyNDArray, AnyNDArray]],
         tune: bool,
         watch: Watch | None = None,
-        signed: bool = False,
+        negative: float = 0.0,
     ) -> Sweep:
         variables = list(likelihood.trainable_variables) if tune else []
         sums = self._sums()
-        expected, negative = 0.0, 0
+        expected, count = 0.0, 0
         data: PseudoData | None = None
         K = sum(int(np.size(v)) for v in variables)
         slope, curvature = np.zeros(K), np.zeros((K, K))
         across: Any = 0.0
         for at, mean, var in marginals:
-            terms, weight, shift = self.sites(likelihood, at, mean, var, signed, variables)
+            terms, weight, shift = self.sites(likelihood, at, mean, var, negative, variables)
             expected += terms.total
-            negative += int(np.sum(terms.precision < 0.0))
+            count += int(np.sum(terms.precision < 0.0))
             rows = self.encoded(at)
             part = sums.of(rows, weight, shift)
             data = part if data is None else data + part
@@ -548,9 +549,9 @@ class Rows:
         if data is None:  # other processes hold all rows of a subset
             data = sums.zero()
             across = np.zeros((K, *data.shift.shape) if K else 0)
-        parts = expected, negative, slope, curvature, across
-        (expected, negative, slope, curvature, across), data = self._reduced(data, *parts)
-        return Sweep(float(expected), data, int(negative), slope, curvature, np.asarray(across))
+        parts = expected, count, slope, curvature, across
+        (expected, count, slope, curvature, across), data = self._reduced(data, *parts)
+        return Sweep(float(expected), data, int(count), slope, curvature, np.asarray(across))
 
     def gather(
         self,

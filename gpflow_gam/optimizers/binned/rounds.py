@@ -374,6 +374,14 @@ class Rounds:
         self.set(x)
         return converged(self.kernel, self.likelihood, self.rows, data, 0.1 * tolerance)
 
+    def settled_at(self, u: AnyNDArray, data: PseudoData, tolerance: float) -> Evaluation:
+        """The evaluation at hyperparameters' coordinates, without priors; nothing is set."""
+        values = {**self._fixed, **self.hyperparameters.values(u)}
+        try:
+            return converged(self.kernel, self.likelihood, self.rows, data, tolerance, values)
+        except StartError:
+            raise NotPositiveDefinite from None
+
     def _ended(
         self, now: Evaluation, at: FitState, tolerance: float, away: AnyNDArray | None
     ) -> bool:
@@ -769,9 +777,16 @@ class Rounds:
 
 
 def converged(
-    kernel: Kernel, likelihood: Likelihood, rows: Rows, data: PseudoData, tolerance: float
+    kernel: Kernel,
+    likelihood: Likelihood,
+    rows: Rows,
+    data: PseudoData,
+    tolerance: float,
+    values: Mapping[int, AnyNDArray] | None = None,
 ) -> Evaluation:
     """The evaluation at the sites of some rows at fixed parameters, from other sums on."""
     rounds = Rounds(kernel, likelihood, rows, None, learns=False)
-    begin = FitState(Point(data, np.zeros(0), np.zeros(0)), settled=True)
+    rounds._fixed |= values or {}  # of the kernel's parameters, in place of the present ones
+    signed = values is not None  # from near sites on
+    begin = FitState(Point(data, np.zeros(0), np.zeros(0)), settled=True, signed=signed)
     return rounds.run(begin, tolerance, _PASSES)[0]

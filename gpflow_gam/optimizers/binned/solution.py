@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -306,6 +306,14 @@ class Chains:
         return float(np.sqrt(np.max((S // 2 - 1) / (S // 2) + ratio, initial=1.0)))
 
 
+class Drawn(NamedTuple):
+    """The posterior at a draw of hyperparameters."""
+
+    coordinates: AnyNDArray  # unconstrained, [K]
+    mean: AnyNDArray  # [P, L]
+    covariance: AnyNDArray  # [L, P, P]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
     """Sums over rows, hyperparameters, and their posterior: the outcome of a fit."""
@@ -322,7 +330,9 @@ class Solution:
     unshaped: AnyNDArray | None = None  # the optimum without shapes, if a term has one
     between: AnyNDArray | None = None  # beyond q, as a file has it, [L, P, P]
     chains: Chains | None = None  # draws of what was learnt
-    unsigned: PseudoData | None = None  # sums without negative weights, as a file has them
+    # of negative weights, as a file without rows has them:
+    unsigned: PseudoData | None = None  # sums of absolute weights
+    drawn: Sequence[Drawn] = ()
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
@@ -351,15 +361,15 @@ class Solution:
 
     def trusted(self, likelihood: Likelihood) -> PseudoData:
         """Sums whose evidence means something at other coordinates; q is given the likelihood."""
-        # away from the optimum that of sites with negative weights has no upper bound; that of the
-        # others is much as the ELBO, and their mean the same. One process may ask, and others not
+        # away from the optimum that of sites with negative weights has no upper bound, nor that of
+        # slopes alone; of absolute weights it has one. One process may ask, and others not
         if self.unsigned is not None:
             return self.unsigned
         signed = self.bound is None and any(_is_negative(A) for A in self.data.precision)
         here = getattr(self.rows, "communicator", None)  # of rows that are gone there is none
         if not signed or here is None or not here.alone:
             return self.data
-        return self.rows.sweep(likelihood, self.values, self.q, tune=False).data
+        return self.rows.sweep(likelihood, self.values, self.q, False, negative=-1.0).data
 
     def refitted(
         self, model: AdditiveSGPR | AdditiveSVGP, x: AnyNDArray, tolerance: float
@@ -387,6 +397,7 @@ class Solution:
                 optimum=x,
                 curvature=curvature,
                 unsigned=None,
+                drawn=(),
             )
             elbo = now.elbo + rounds.log_prior(u, phi)
         if isinstance(model, AdditiveSVGP):
@@ -489,7 +500,7 @@ def present_solution(
         rounds = Rounds(model.kernel, model.likelihood, rows, None)
         values = rounds.values(rounds.hyperparameters.get())
         q = present_posterior(model)
-        data = rows.sweep(model.likelihood, values, q, tune=False, signed=True).data
+        data = rows.sweep(model.likelihood, values, q, tune=False, negative=1.0).data
         return Solution(data, q, rounds.coordinates(), rounds)
 
 
