@@ -68,6 +68,10 @@ def test_simultaneous_limits_hold_whole_draws():
     pointwise, c = critical_values(np.ones((7, 7)), 0.95, seed=0)
     assert c == pytest.approx(pointwise, abs=0.08)
     assert len(max_deviations(np.zeros((3, 3)), seed=0)) == 0
+    grid = np.linspace(0.0, 1.0, 100)
+    S = 2.0 * np.exp(-12.0 * np.square(grid[:, None] - grid)) + 0.1  # whose points are alike
+    rounded = S * (1.0 + 1e-15 * np.random.default_rng(0).standard_normal(S.shape))
+    np.testing.assert_allclose(max_deviations(rounded, 0), max_deviations(S, 0), rtol=1e-5)
 
 
 def test_several_predictors_have_effects_each(data):

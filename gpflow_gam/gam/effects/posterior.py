@@ -666,10 +666,12 @@ def pivoted_root(covariance: AnyNDArray, tolerance: float = 1e-12) -> AnyNDArray
     if largest == 0.0:
         return np.zeros((len(covariance), 0))
     # a pivoted Cholesky decomposition stops at the rank, of which smooth functions have little
-    factor, pivots, rank, _ = lapack.dpstrf(covariance, tol=tolerance * largest, lower=1)
+    scale = 1.0 - 1e-6 * np.linspace(0.0, 1.0, len(covariance))  # or rounding chooses among equals
+    scaled = covariance * np.outer(scale, scale)
+    factor, pivots, rank, _ = lapack.dpstrf(scaled, tol=tolerance * largest, lower=1)
     root = np.zeros((len(covariance), rank))
     root[pivots - 1] = np.tril(factor)[:, :rank]
-    return root
+    return root / scale[:, None]
 
 
 def _standard_normal(rank: int, num_samples: int, seed: int | np.random.Generator) -> AnyNDArray:
