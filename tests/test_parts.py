@@ -193,6 +193,7 @@ def test_bad_terms_are_refused(poisson, arguments, error, message):
         poisson.predict(DATA, **arguments)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("family", "terms", "asked"),
     [

@@ -228,7 +228,7 @@ def test_smooths_that_nobody_named_are_searched_over():
     rng = np.random.default_rng(3)
     X = pd.DataFrame(rng.uniform(-1.0, 1.0, (150, 3)), columns=["a", "b", "c"])
     y = X["a"] + 2.0 * X["a"] * X["b"] + 0.2 * rng.standard_normal(150)
-    grid = {"k": [6, 8], "bs": ["se", "matern52"], "interactions": [0, 1]}
+    grid = {"k": [6], "bs": ["se", "matern52"], "interactions": [0, 1]}
     search = GridSearchCV(GAMRegressor(), grid, cv=2).fit(X, y)
     assert search.best_params_["interactions"] == 1
     assert search.best_score_ > 0.9

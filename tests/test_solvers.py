@@ -106,6 +106,7 @@ def test_default_solver_finds_the_dense_laplace_posterior(name, rng):
     assert reports[-1].residual < 1e-5
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
