@@ -31,6 +31,11 @@ class Communicator:
         return self._reduce is None
 
     @property
+    def open(self) -> bool:
+        """True if sums over all rows can be had."""
+        return not self._closed
+
+    @property
     def first(self) -> bool:
         """True if the values of this process count for all."""
         return self.place == 0

@@ -8,6 +8,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+import shared_rows
 import tensorflow_probability as tfp
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax
@@ -141,10 +142,16 @@ def test_few_rows_of_negative_weights(family, seed):
         data["y"] = f + 0.3 * rng.standard_t(2, n)
     else:
         data["y"] = rng.poisson(np.exp(f)) * (rng.uniform(size=n) < 0.65)
-    gam = gg.GAM("y ~ s(x) + s(z, by=g) + factor(g)", family).fit(data)
+    formula = "y ~ s(x) + s(z, by=g) + factor(g)"
+    gam = gg.GAM(formula, family).fit(data)
     held, se = (gam.predict(data, "link", se=True, unconditional=u)[1] for u in (False, True))
     # of draws from the profile of the ELBO, with q fitted anew at each: 2.4 and 1.9
     assert 1.5 < np.max(se / held) < 3.5
+    shares = [data[:15], data[15:].reset_index(drop=True)]
+    two = shared_rows.fits(lambda: gg.GAM(formula, family), shares)
+    # workers cannot read all rows any more, and leave out what predictors add to each other
+    for worker in two if family == "student_t" else []:
+        np.testing.assert_allclose(worker.predict(data, "link", se=True)[1], se, rtol=0.02)
     # ends of that profile itself: 9 and 4.4
     assert gam.variance_components()["upper"].max() < 10.0
 

@@ -17,6 +17,7 @@ from ..gam import GAM
 from ..gam.fits import FittedGAM
 from ..gam.fits.data import CodedData, Communication
 from ..gam.fits.fit import BY_SUMS, fit_from_null_model, specify, with_chains
+from ..gam.fits.fitted import between_of
 from ..gam.fits.reading import (
     EncodedRows,
     Encoding,
@@ -44,8 +45,10 @@ from ..gam.fits.specification import (
 )
 from ..gam.frames.blocks import Blocks
 from ..gam.frames.encoding import Holes
+from ..models import IterNCGP
 from ..optimizers import TimeBudget
 from ..optimizers.binned.bins import CodedColumns
+from ..optimizers.laplace import with_centre
 from ..optimizers.minimizers import INTERRUPTED, Callback, FitProgress, OnInterrupt
 from ..storage import Communicator, Stored
 from .workers import Workers, check_alike
@@ -237,10 +240,15 @@ def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
     assert isinstance(data, CodedData)
     offset = fit.mean_offset()
     discrepancies = fit.discrepancies()
+    solution, model = fit.solution, fit.model
+    assert solution is not None
+    assert not isinstance(model, IterNCGP)
+    solution = with_centre(model, solution.with_curvature(model.likelihood))
+    solution = dataclasses.replace(solution, between=between_of(solution, model))
     told = Communication(communicator.number, communicator.reductions, communicator.bytes)
     communicator.close(_CLOSED)
     data = dataclasses.replace(data, offset=offset, discrepancies=discrepancies, communication=told)
-    return dataclasses.replace(fit, data=data)
+    return dataclasses.replace(fit, data=data, _solution=solution)
 
 
 # --- shares -----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..posteriors.inducing import InducingMoments
 from ..threads import SMALL, one_blas_thread
 from .binned.evidence import GaussianPosterior, PseudoData
 from .binned.hyperparameters import Hyperparameters
-from .binned.solution import Chains, ShapeCriterion, Solution
+from .binned.solution import Centre, Chains, Drawn, ShapeCriterion, Solution
 from .minimizers import Loss, VectorLoss, descend, differenced
 
 Posterior = TypeVar("Posterior")
@@ -121,7 +121,7 @@ class HyperparameterDraw:
 
     moments: InducingMoments
     make: Likelihood | Callable[[], Likelihood]
-    coordinates: AnyNDArray | None = None  # of a solution's, [K]
+    coordinates: AnyNDArray = dataclasses.field(default_factory=lambda: np.zeros(0))  # [K]
 
     @functools.cached_property
     def likelihood(self) -> Likelihood:
@@ -181,8 +181,8 @@ def draw_solutions(
         target = Target(model, solution)
         if not len(target.optimum):
             return []
-        if solution.drawn:
-            return [target.drawn(*drawn) for drawn in solution.drawn]
+        if solution.centre is not None and solution.centre.draws:
+            return [target.drawn(*drawn) for drawn in solution.centre.draws]
         if solution.chains is not None:
             return target.draw_from(solution.chains.coordinates)
         if solution.unshaped is not None and solution.hessian is None:
@@ -198,6 +198,18 @@ def draw_solutions(
         return [target.draw(target.further, steps(point)) for point in standard_normal(len(unit))]
 
 
+def with_centre(model: AdditiveSVGP | AdditiveSGPR, solution: Solution) -> Solution:
+    """With all that draws of hyperparameters ask of rows."""
+    with one_blas_thread(sum(model.inducing_variable.sizes) <= SMALL):
+        target = Target(model, solution)
+        if not target.reads:
+            return solution
+        optimum = target.data
+        target.recentre()
+        draws = draw_solutions(model, solution) if target.settles else []
+        return dataclasses.replace(solution, centre=target.kept(optimum, draws))
+
+
 class Target:
     """The collapsed bound, or evidence of sites, at which the likelihood's parameters are held."""
 
@@ -206,9 +218,9 @@ class Target:
         self.criterion: ShapeCriterion | None = None  # what shapes add to the evidence
         bound, rounds = solution.bound, solution.rounds
         self.data = solution.trusted(model.likelihood)
-        gone = solution.unsigned is not None
-        self.settles = not gone and self.data is not solution.data  # as some are negative
-        self._signed = solution.data
+        self._signed = None if self.data is solution.data else solution.data
+        self.reads = self._signed is not None and solution.centre is None  # rows, for new sites
+        self.settles = self.reads and rounds.rows.number <= _FEW_ROWS  # at every draw
         parameters = *rounds.hyperparameters.parameters, *rounds.family.parameters
         self.learnt = Hyperparameters(parameters)
         self._slopes = np.zeros(len(self.optimum))
@@ -233,19 +245,19 @@ class Target:
 
     def at(self, u: AnyNDArray) -> tuple[GaussianPosterior, Values]:
         """The posterior at coordinates."""
-        # Sites are held. If some have negative weights they are found anew where rows are few, or
-        # where signs make a difference.
+        # Sites are held. If some have negative weights they are found anew where rows are few, and
+        # else the signs are, where they make no difference.
         values, data, scale = self._solution.parameters(u)
         rounds = self._solution.rounds
         if self.settles:
-            if rounds.rows.number > _FEW_ROWS:
-                with contextlib.suppress(NotPositiveDefinite):
-                    q = rounds.evidence.posterior(self._signed, values)
-                    if rounds.evidence.posterior(self.data, values).kl_to(q) < _MOST_APART:
-                        return q, values
             return rounds.settled_at(u[: self.number], self.data, _SETTLED).q, values
         data = data if self._solution.bound is not None else self.data
-        return rounds.evidence.posterior(data, values, scale), values
+        q = rounds.evidence.posterior(data, values, scale)
+        if self._signed is not None:
+            with contextlib.suppress(NotPositiveDefinite):
+                signed = rounds.evidence.posterior(self._signed, values)
+                q = signed if q.kl_to(signed) < _MOST_APART else q
+        return q, values
 
     def exact(self, u: AnyNDArray) -> float:
         """Minus the ELBO, of sites found anew, and the log-densities of priors at coordinates."""
@@ -255,9 +267,14 @@ class Target:
 
     def recentre(self) -> None:
         """Move to where the density of the coordinates is highest."""
+        rounds, n, known = self._solution.rounds, self._kernels, self._solution.centre
+        self._slopes[:n] = rounds.hyperparameters.to_uniform_sd()
+        if known is not None:
+            self.optimum, self._signed = known.coordinates, known.signed
+            self._hold(known.absolute)
+            return
         self._climb()
-        rounds, n = self._solution.rounds, self._kernels
-        for _ in range(_MOST_CENTRES if self.settles else 0):
+        for _ in range(_MOST_CENTRES if self.reads else 0):
             before = self.optimum
             with contextlib.suppress(NotPositiveDefinite):
                 q, values = self.at(before)
@@ -270,7 +287,6 @@ class Target:
 
     def _climb(self) -> None:
         hyperparameters, n, m = self._solution.rounds.hyperparameters, self._kernels, self.number
-        self._slopes[:n] = hyperparameters.to_uniform_sd()
         start = np.concatenate([hyperparameters.off_zero(self.optimum[:n]), self.optimum[n:]])
         centre = centre_of_draws(self.loss, start[:m], self._slopes[:m], self._metric, self._second)
         self.optimum = np.concatenate([centre, start[m:]])
@@ -334,6 +350,12 @@ class Target:
         values = self._solution.parameters(u)[0]
         q = self._solution.rounds.evidence.posterior(self.data, values)
         return self._made(u, dataclasses.replace(q, mean=mean, covariance=covariance), values)
+
+    def kept(self, optimum: PseudoData, draws: Sequence[HyperparameterDraw]) -> Centre:
+        """The centre where this is, beside sums at the optimum."""
+        assert self._signed is not None
+        kept = [Drawn(d.coordinates, d.moments.mean, d.moments.covariance) for d in draws]
+        return Centre(self.optimum, self.data, self._signed, optimum, kept)
 
     def _made(self, u: AnyNDArray, q: GaussianPosterior, values: Values) -> HyperparameterDraw:
         def likelihood() -> Likelihood:

@@ -34,8 +34,8 @@ from ...optimizers import (
 from ...optimizers.binned.cavities import between_predictors
 from ...optimizers.binned.evidence import GaussianPosterior, PseudoData
 from ...optimizers.binned.passes import Rows
-from ...optimizers.binned.solution import Chains, Drawn, GaussianSums
-from ...optimizers.laplace import draw_solutions
+from ...optimizers.binned.solution import Centre, Chains, Drawn, GaussianSums
+from ...optimizers.laplace import with_centre
 from ...posteriors import ActionPosterior
 from ...posteriors.base import SparseAdditivePosterior
 from ...posteriors.inducing import InducingMoments, ShapedMoments, ShapedPosterior, shaped_values
@@ -60,6 +60,7 @@ Newton's method for the constant, at the family's initial parameters: most steps
 step, and the nats that a further one has to promise.
 """
 _Q = ("mean", "covariance", "log_det", "precision", "shift")
+_CENTRE = ("absolute", "signed", "optimum")
 
 
 def _snapshot(model: Model) -> Model:
@@ -583,19 +584,18 @@ def _summed(
 
 def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP, alone: bool) -> Parts:
     """The posterior and the sums over rows, but no row; ``alone``: nor will there be any."""
-    if solution.bound is None and solution.curvature is None:
-        sweep = solution.rows.sweep(model.likelihood, solution.values, solution.q)
-        solution = dataclasses.replace(solution, curvature=sweep.curvature)
+    solution = solution.with_curvature(model.likelihood)
+    solution = with_centre(model, solution) if alone else solution
     q, sums = solution.q, solution.data
     arrays = {f"q {name}": getattr(q, name) for name in _Q}
     arrays["found"] = solution.optimum
     arrays |= {f"q root {i}": root for i, root in enumerate(q.roots)}
     named = {"sums": sums}
-    if alone and (unsigned := solution.trusted(model.likelihood)) is not sums:
-        named["unsigned"] = unsigned
-        for i, draw in enumerate(draw_solutions(model, solution)):
-            given = draw.coordinates, draw.moments.mean, draw.moments.covariance
-            arrays |= {f"drawn {i} {k}": array for k, array in zip(Drawn._fields, given)}
+    if (centre := solution.centre) is not None:
+        arrays["centre"] = centre.coordinates
+        named |= {f"centre {k}": getattr(centre, k) for k in _CENTRE}
+        for i, draw in enumerate(centre.draws):
+            arrays |= {f"drawn {i} {k}": array for k, array in draw._asdict().items()}
     for name, data in named.items():
         arrays |= {f"{name} {k}": getattr(data, k) for k in ("precision", "shift")}
         arrays |= {f"{name} mass {i}": mass for i, mass in enumerate(data.masses)}
@@ -645,12 +645,12 @@ def solution_from_parts(parts: Parts, model: AdditiveSGPR | AdditiveSVGP, rows: 
         result = present_solution(model, rows, header["error"] is not None)
         return dataclasses.replace(result, q=q, **rest)
     result = solution_of_sums(model, rows, sums, q, arrays["found"], error, arrays.get("curvature"))
-    if "unsigned precision" in arrays:
-        rest["unsigned"] = sums_of("unsigned")
+    if "centre" in arrays:
         draws: list[Drawn] = []
-        rest["drawn"] = draws
         while f"drawn {len(draws)} mean" in arrays:
             draws.append(Drawn(*(arrays[f"drawn {len(draws)} {k}"] for k in Drawn._fields)))
+        known = {k: sums_of(f"centre {k}") for k in _CENTRE}
+        rest["centre"] = Centre(arrays["centre"], **known, draws=draws)
     return dataclasses.replace(result, **rest)
 
 

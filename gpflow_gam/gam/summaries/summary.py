@@ -328,6 +328,7 @@ class _Profile:
         self._others = np.arange(len(self.optimum)) != self.place
         self._least = self.loss(self.optimum)[0]
         around = self.metric(self.optimum)
+        self._exact_least = 0.0 if self.exact is None else self.exact(self.optimum)
         along = np.eye(len(self.optimum))[self.place]
         if around is not None:
             along = np.linalg.solve(around, along)
@@ -361,7 +362,7 @@ class _Profile:
         end = self._root(excess, z)
         if self.exact is None:
             return end
-        exact, least = self.exact, self.exact(self.optimum)
+        exact, least = self.exact, self._exact_least
 
         def true(distance: float) -> float:
             """The same of the exact loss, where the other is least."""
@@ -425,9 +426,9 @@ def _intervals(fit: FittedGAM, z: float) -> Callable[[Parameter], tuple[float, f
         learnt += bound.noise.parameters
     else:
         optimum, target = optimum[: len(rounds.hyperparameters)], Target(fit.model, solution)
-        if target.settles:
+        if target.reads or solution.centre is not None:
             target.recentre()
-            exact = target.exact
+            exact = target.exact if target.settles else None
         data = target.data
         loss = rounds.loss(data)
 

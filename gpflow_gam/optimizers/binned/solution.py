@@ -314,6 +314,16 @@ class Drawn(NamedTuple):
     covariance: AnyNDArray  # [L, P, P]
 
 
+class Centre(NamedTuple):
+    """Where draws of hyperparameters are centred, sums of the sites there, and draws."""
+
+    coordinates: AnyNDArray  # [K]
+    absolute: PseudoData  # of absolute weights
+    signed: PseudoData
+    optimum: PseudoData  # of absolute weights, at the optimum
+    draws: Sequence[Drawn]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
     """Sums over rows, hyperparameters, and their posterior: the outcome of a fit."""
@@ -330,9 +340,7 @@ class Solution:
     unshaped: AnyNDArray | None = None  # the optimum without shapes, if a term has one
     between: AnyNDArray | None = None  # beyond q, as a file has it, [L, P, P]
     chains: Chains | None = None  # draws of what was learnt
-    # of negative weights, as a file without rows has them:
-    unsigned: PseudoData | None = None  # sums of absolute weights
-    drawn: Sequence[Drawn] = ()
+    centre: Centre | None = None  # if some weights are negative, and rows cannot be read any more
 
     @classmethod
     def of_bound(cls, bound: CollapsedBound, u: AnyNDArray) -> Solution:
@@ -362,14 +370,20 @@ class Solution:
     def trusted(self, likelihood: Likelihood) -> PseudoData:
         """Sums whose evidence means something at other coordinates; q is given the likelihood."""
         # away from the optimum that of sites with negative weights has no upper bound, nor that of
-        # slopes alone; of absolute weights it has one. One process may ask, and others not
-        if self.unsigned is not None:
-            return self.unsigned
+        # slopes alone; of absolute weights it has one
+        if self.centre is not None:
+            return self.centre.optimum
         signed = self.bound is None and any(_is_negative(A) for A in self.data.precision)
-        here = getattr(self.rows, "communicator", None)  # of rows that are gone there is none
-        if not signed or here is None or not here.alone:
+        if not signed or not hasattr(self.rows, "communicator"):  # which rows that are gone lack
             return self.data
         return self.rows.sweep(likelihood, self.values, self.q, False, negative=-1.0).data
+
+    def with_curvature(self, likelihood: Likelihood) -> Solution:
+        """With that in the likelihood's parameters."""
+        if self.bound is not None or self.curvature is not None:
+            return self
+        sweep = self.rows.sweep(likelihood, self.values, self.q)
+        return dataclasses.replace(self, curvature=sweep.curvature)
 
     def refitted(
         self, model: AdditiveSGPR | AdditiveSVGP, x: AnyNDArray, tolerance: float
@@ -396,8 +410,7 @@ class Solution:
                 q=now.q,
                 optimum=x,
                 curvature=curvature,
-                unsigned=None,
-                drawn=(),
+                centre=None,
             )
             elbo = now.elbo + rounds.log_prior(u, phi)
         if isinstance(model, AdditiveSVGP):
@@ -418,8 +431,7 @@ class Solution:
         # parameters, theirs is D - B'S B, and the mean moves by S B: as in columns of time beside a
         # baseline.
         rounds, q = self.rounds, self.q
-        alone = self.rows.communicator.alone  # one process may ask, and the others not
-        if self.bound is not None or not len(rounds.family) or not alone:
+        if self.bound is not None or not len(rounds.family) or not self.rows.communicator.open:
             return None
         sweep = self.rows.sweep(likelihood, self.values, q)
         evidence, nodes = rounds.evidence, slices([p.nodes for p in rounds.evidence.places])
