@@ -403,6 +403,56 @@ def test_rows_that_enter_late_are_not_taken_for_survivors(family):
     assert st.kstest(quantile_residuals(fits[0].fitted, seed=0), "norm").pvalue > 0.01
 
 
+def ages(n=600, seed=0):
+    """Entries up to 20, then hazard ``0.02 exp(0.08 t + 0.5 x)`` of one death, and another."""
+    rng = np.random.default_rng(seed)
+    x, entry = rng.normal(size=n), rng.uniform(0.0, 20.0, n)
+    spent = 0.08 * rng.exponential(size=n) / (0.02 * np.exp(0.5 * x))
+    time = np.log(np.exp(0.08 * entry) + spent) / 0.08
+    other = entry + rng.exponential(30.0, n)
+    end = entry + rng.uniform(2.0, 15.0, n)
+    stop = np.minimum(np.minimum(time, other), end)
+    data = pd.DataFrame({"x": x, "start": entry - entry.min(), "stop": stop - entry.min()})
+    return data.assign(died=stop == time, left=stop == other)
+
+
+@pytest.mark.parametrize("term", ["", " + linear(start)"])
+def test_a_clock_may_begin_at_any_time(term):
+    """Ages and years: what lies before the first entry changes nothing, and curves begin there."""
+    since = ages()
+    t, new = np.array([0.0, 5.0, 10.0, 20.0, 25.0]), {"x": [0.0, 1.0]}
+    results = []
+    for shift in (0.0, 50.0, 2000.0):
+        data = since.assign(start=since["start"] + shift, stop=since["stop"] + shift)
+        gam = gg.GAM(f"Surv(start, stop, died) ~ x{term}", "cox").fit(data)
+        curves = gam.survival(new, t + shift)
+        assert np.all(curves.loc[curves["time"] == shift, ["estimate", "lower", "upper"]] == 1.0)
+        assert np.all(gam.survival(new, [0.0, 0.6 * shift])["estimate"] == 1.0)
+        areas = gam.restricted_mean(new, t + shift)[["estimate", "lower", "upper"]] - shift
+        assert gam.restricted_mean(new, 0.5 * shift)["estimate"][0] == pytest.approx(0.5 * shift)
+        grid = gam.survival(new)["time"]
+        ends = [grid.min() - shift, grid.max() - shift]
+        slope = gam.coefficients().loc[1, ["estimate", "se"]].to_numpy(float)
+        others = gam.appraise().axes[2].lines
+        pictures = [line.get_xydata() - [shift, 0.0] for line in others]
+        plt.close("all")
+        columns = ["estimate", "lower", "upper"]
+        results.append([curves[columns], areas, ends, slope, *pictures, gam.log_density(data)])
+        if not term:
+            other = gg.GAM("Surv(start, stop, left) ~ x", "cox").fit(data)
+            causes = {"died": gam, "left": other}
+            shares = gg.cumulative_incidence(causes, new, np.r_[0.0, t + shift])
+            assert np.all(shares.loc[shares["time"] <= shift, columns] == 0.0)
+            results[-1].append(shares.loc[shares["time"] > shift, columns])
+    for each in results[1:]:
+        for got, want in zip(each, results[0]):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    if not term:
+        estimate, lower, upper = (curves.loc[curves["row"] == 0, c] for c in columns)
+        truth = np.exp(-0.02 / 0.08 * np.expm1(0.08 * t))
+        assert np.all(np.abs(estimate - truth) <= upper - lower)
+
+
 @pytest.mark.parametrize("family", ["weibull", "lognormal", "gaussian"])
 def test_when_rows_enter_is_a_covariate_as_any_but_to_cox(family):
     data = lives(200)

@@ -139,6 +139,13 @@ class Lifetimes:
         """Whether no response is below zero."""
         return isinstance(self.family, Cox) or self.family.kind.logarithm
 
+    @property
+    def begin(self) -> float:
+        """Until when curves are one."""
+        if isinstance(self.family, Cox):
+            return self.family.ends(self.fit.likelihood)[0]
+        return 0.0 if self.positive else -np.inf
+
     def times(self, times: Any) -> AnyNDArray:
         """Times as users give them as numbers [T], or even ones; raises ValueError."""
         fit, family = self.fit, self.family
@@ -151,7 +158,7 @@ class Lifetimes:
                 what = "finite and not negative" if self.positive else "finite"
                 raise ValueError(f"times must be {what}; got {t[~good][0]:g}.")
         elif isinstance(family, Cox):
-            t = np.linspace(0.0, family.longest(fit.likelihood), _TIMES)
+            t = np.linspace(*family.ends(fit.likelihood), _TIMES)
         elif fit.data.available:
             # of a censored response both ends, and of what kind it is
             Y = np.asarray(fit.data.responses[: fit.number])[:, :2]
@@ -161,10 +168,10 @@ class Lifetimes:
                 "times: the GAM was saved without its data, whose largest response would be the "
                 "last time; give times, such as numpy.linspace(0, 10, 101)."
             )
-        if isinstance(family, Cox) and np.max(t) > family.longest(fit.likelihood):
+        if isinstance(family, Cox) and np.max(t) > (longest := family.ends(fit.likelihood)[1]):
             raise ValueError(
-                f"times must be at most {family.longest(fit.likelihood):g}, the longest time of "
-                f"the fit, beyond which family 'cox' knows nothing; got {np.max(t):g}."
+                f"times must be at most {longest:g}, the longest time of the fit, beyond which "
+                f"family 'cox' knows nothing; got {np.max(t):g}."
             )
         return t
 
@@ -174,8 +181,8 @@ class Lifetimes:
         return _Proportional() if isinstance(self.family, (Cox, Weibull)) else _Normal()
 
     def score(self, t: AnyNDArray) -> Score:
-        """Those of times ``t`` [T]; of a time of zero, whose score is infinite, any."""
-        known = np.where(t > 0.0, t, 1.0) if self.positive else t
+        """Those of times ``t`` [T]; of times until curves begin, which have none, any."""
+        known = np.where(t > self.begin, t, self.begin + 1.0)
         return lambda likelihood, F: self.family.score(likelihood, known, F[..., None, :])
 
     def expected(self, t: AnyNDArray, mean: AnyNDArray, var: AnyNDArray) -> AnyNDArray:
@@ -199,8 +206,12 @@ class Lifetimes:
         if self.moving:
             return self._drawn(data, t, means, level, unconditional, seed)
         parts, z = [], float(norm.ppf(0.5 + 0.5 * level))
-        over, weights = _over(t) if means else (t, np.ones(1))
-        unit = t if means else 1.0
+        over, weights, before, unit = t, np.ones(1), 0.0, 1.0
+        if means:
+            before = np.minimum(t, self.begin)
+            unit = t - before
+            over, weights = _over(unit)
+            over = self.begin + over
 
         def averaged(shares: AnyNDArray) -> AnyNDArray:
             """Restricted means as a share of times: averages of the curve up to each."""
@@ -225,9 +236,8 @@ class Lifetimes:
                 scores = [score(self.fit.likelihood, mean + d) for d in (-away, away)]
             ends = [scale.survived(each) for each in scores]
             three = [estimate, np.minimum(*ends), np.maximum(*ends)]
-            if self.positive:
-                three = [np.where(t > 0.0, v, 1.0) for v in three]
-            parts.append(_lines(start, t, *(unit * v for v in three)))
+            three = [before + unit * np.where(t > self.begin, v, 1.0) for v in three]
+            parts.append(_lines(start, t, *three))
         return joined(parts)
 
     def _drawn(
@@ -238,7 +248,7 @@ class Lifetimes:
         assert isinstance(family, Cox)
         edges = base_of(fit.likelihood).edges.numpy()
         last = max(np.max(t), edges[1])
-        grid = np.linspace(0.0, last, _OVER_TIME + 1)
+        grid = np.linspace(edges[0], last, _OVER_TIME + 1)
         # the fit took hazards relative to the baseline as constant from one start to the next
         starts = fit.data.starts
         if starts is None:
@@ -255,7 +265,7 @@ class Lifetimes:
         for start, table in blocks(data, others, most):
             columns = {name: table.values(name) for name in others}
             with located(start, table.num_rows):  # whose errors count rows as they were given
-                encoded(fit, Table({**columns, self.moving: np.zeros(table.num_rows)}))
+                encoded(fit, Table({**columns, self.moving: np.full(table.num_rows, starts[0])}))
             columns = {name: np.repeat(values, J, axis=0) for name, values in columns.items()}
             X = fit.encode(Table({**columns, self.moving: np.tile(since, table.num_rows)}))
             none = [(fit.likelihood, np.zeros((1, 0)))]
@@ -352,14 +362,18 @@ class SurvivalCurves(Inspected):
         """
         Probabilities that responses exceed given times: survival curves of new rows.
 
+        Of family ``"cox"`` they are given being alive when the first row of the fit entered, as
+        nobody was at risk before; until then they are 1.
+
         Where a term has ``start`` of ``Surv("start", "stop", "event")``, hazards change along each
-        curve, which begins at time 0 whatever ``start`` is in ``data``. Estimates and
+        curve, which begins there whatever ``start`` is in ``data``. Estimates and
         intervals are then those of a thousand draws, which allow for an uncertain baseline (where
         the GAM has its data) and have kernels' hyperparameters at the fitted ones.
 
         :param data: as in :meth:`predict`.
-        :param times: [T], in the response's unit, or one time; by default 101 even ones from 0 to
-            the largest response of the fit (of responses that may be negative, from the least).
+        :param times: [T], in the response's unit, or one time; by default 101 even ones from 0 (of
+            family ``"cox"`` the first entry, of responses that may be negative the least one) to
+            the largest response of the fit.
         :param level: probability of the credible interval at each time.
         :param unconditional: whether intervals allow for uncertain hyperparameters, as those of
             :meth:`predict`, and for the family's own: scale, or baseline hazard.
@@ -377,8 +391,8 @@ class SurvivalCurves(Inspected):
         """
         Mean times up to given ones: areas under the survival curves of new rows.
 
-        The mean time lived up to a given time, in the response's unit; comparing it needs no
-        proportional hazards (Royston & Parmar 2013). ``data``, ``times``, ``level``
+        The mean time lived up to a given time, from time 0, in the response's unit; comparing it
+        needs no proportional hazards (Royston & Parmar 2013). ``data``, ``times``, ``level``
         and ``unconditional`` are as of :meth:`survival`.
 
         :return: as :meth:`survival`; ``time`` is the restriction.
@@ -414,12 +428,14 @@ def cumulative_incidence(
 
     (Kalbfleisch & Prentice 2002, section 8.2). One minus a cause's own survival curve would be
     larger: it is the probability in a world without the other causes. The fits must not depend on
-    each other given the columns: their posteriors are taken as independent.
+    each other given the columns: their posteriors are taken as independent. Where rows enter late,
+    probabilities are given being alive at the first entry, as curves of family ``"cox"`` are.
 
     :param gams: a fitted GAM for each cause, of family ``"cox"``, ``"weibull"`` or
         ``"lognormal"``.
     :param data: rows with the columns of all of them.
-    :param times: [T], or one time; by default 101 even ones from 0 to the longest that all know.
+    :param times: [T], or one time; by default 101 even ones from 0, or the first entry, to the
+        longest that all know.
     :param level: probability of the credible interval at each time.
     :param unconditional: whether draws allow for uncertain hyperparameters and baselines.
     :param num_samples: posterior draws.
@@ -449,14 +465,16 @@ def cumulative_incidence(
                 f"gams: {lives[-1].moving!r}, when a row enters, is in a term, so that hazards "
                 "change along a curve; leave such terms out."
             )
+    begin = max(each.begin for each in lives)
     if times is None:
-        times = np.linspace(0.0, min(each.times(None)[-1] for each in lives), _TIMES)
+        times = np.linspace(begin, min(each.times(None)[-1] for each in lives), _TIMES)
     t = lives[0].times(times)
     for each in lives[1:]:
         each.times(t)
     # lives may be over long before the last time
     grid = np.linspace(0.0, 1.0, _STEPS + 1), np.geomspace(_SHORT, 1.0, _STEPS)
-    steps = np.unique(np.concatenate([t, *(np.max(t) * ends for ends in grid)]))
+    span = max(np.max(t) - begin, 0.0)
+    steps = np.unique(np.concatenate([t, *(begin + span * ends for ends in grid)]))
     at, rng = np.searchsorted(steps, t), np.random.default_rng(seed)
     parts: list[pd.DataFrame] = []
     inputs = list(dict.fromkeys(name for each in lives for name in each.fit.spec.inputs))
@@ -493,9 +511,12 @@ def _shares(
             likelihood, (mean, var) = at[0], (moment[part] for moment in at[1:])
             z = rng.standard_normal((len(group), *mean.shape))
             F = mean + np.sqrt(np.maximum(var, 0.0)) * z
-            H[group] = np.where(t > 0.0, each.scale.hazard(each.score(t)(likelihood, F)), 0.0)
+            hazard = each.scale.hazard(each.score(t)(likelihood, F))
+            H[group] = np.where(t > each.begin, hazard, 0.0)
         causes.append(H)
-    risk = np.diff(np.stack(causes, axis=1), axis=-1)
+    # given alive when the curves of all causes have begun
+    since = t[1:] > max(each.begin for each in lives)
+    risk = np.diff(np.stack(causes, axis=1), axis=-1) * since
     total = risk.sum(axis=1, keepdims=True)
     # of those alive at a step's start, by the cause's share of the step's hazard
     before = total.cumsum(axis=-1) - total

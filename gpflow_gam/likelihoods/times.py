@@ -346,7 +346,7 @@ class Weibull(Censored):
 class Intervals:
     """J pieces of time in which the baseline hazard is constant."""
 
-    edges: AnyNDArray  # from zero to the longest time, [J + 1]; later ones are in the last interval
+    edges: AnyNDArray  # from the first entry to the longest time, [J + 1]; beyond, hazards stay
     shares: AnyNDArray  # shares of all time at risk, [J]
     hazard: float  # events over time at risk, of all rows
     sd: float = 1.0  # of the prior of steps of the log hazard between neighbouring intervals
@@ -367,7 +367,7 @@ def starts(Y: AnyNDArray) -> AnyNDArray:
     if len(result) <= _MOST_STARTS:
         return result
     # even in time, so that none stands for a much later one, and in rows, so that common ones stay
-    place = times / times[-1] + np.arange(len(times)) / len(times)
+    place = (times - times[0]) / np.ptp(times) + np.arange(len(times)) / len(times)
     cells = np.floor(0.5 * _MOST_STARTS * place)
     return np.unique(times[np.unique(cells, return_index=True)[1]])
 
@@ -381,10 +381,9 @@ def tied(Y: AnyNDArray) -> float:
 
 
 def _spent(time: AnyNDArray, edges: AnyNDArray) -> AnyNDArray:
-    """Times before each time [N] in intervals, the last of which has no end, [N, J]."""
-    spent = np.maximum(time[:, None] - edges[:-1], 0.0)
-    spent[:, :-1] = np.minimum(spent[:, :-1], np.diff(edges)[:-1])
-    return spent
+    """Times from the first edge to each time [N] in intervals, below zero before it, [N, J]."""
+    inner = edges[1:-1]
+    return np.clip(time[:, None], np.r_[-np.inf, inner], np.r_[inner, np.inf]) - edges[:-1]
 
 
 class Cox(QuadratureLikelihood):
@@ -436,13 +435,12 @@ class Cox(QuadratureLikelihood):
         return level - mean + tf.math.log(self.unit.unconstrained_variable)
 
     def hazards(self, t: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """``log h0`` and ``H0`` at times since the start, [...] each."""
+        """``log h0``, and ``H0`` since the first edge (below zero before it), at times [...]."""
         edges, level = self.edges.unconstrained_variable, self.log_baseline()
-        lower, upper = edges[:-1], edges[1:]
-        at = t[..., None]
-        place = tf.reduce_sum(tf.cast(at > upper[:-1], tf.int32), axis=-1)
-        spent = tf.maximum(at - lower, tf.zeros([], at.dtype))
-        spent = tf.concat([tf.minimum(spent[..., :-1], (upper - lower)[:-1]), spent[..., -1:]], -1)
+        inner, at, none = edges[1:-1], t[..., None], tf.constant([np.inf], edges.dtype)
+        place = tf.reduce_sum(tf.cast(at > inner, tf.int32), axis=-1)
+        lower, upper = tf.concat([-none, inner], 0), tf.concat([inner, none], 0)
+        spent = tf.minimum(tf.maximum(at, lower), upper) - edges[:-1]
         return tf.gather(level, place), tf.linalg.matvec(spent, tf.exp(level))
 
     def at_risk(self, Y: AnyNDArray) -> AnyNDArray:

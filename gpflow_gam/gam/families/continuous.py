@@ -41,7 +41,7 @@ from .base import (
 from .encoding import Described, Observed, Sample
 
 _CELLS = 4096  # number of cells of log time, at whose ends intervals of a baseline may begin
-_SHORT = 1e-6  # the shortest time that they tell from zero, against the longest
+_SHORT = 1e-6  # the shortest time after the first entry that they tell from it, against the longest
 _SDS = np.geomspace(5e-3, 3.0, 60)  # candidate standard deviations of the steps of a log baseline
 _LOST = 1.0
 """Nats by which the evidence may be below the best: too smooth a baseline takes from slopes what
@@ -187,7 +187,8 @@ class Cox(Family):
     times of events, and a random walk from one to the next; how far its steps go is learnt from
     the events, too, so that more intervals tell much the same. The predictor is the logarithm of
     the hazard relative to that of all rows. Under
-    ``"response"`` are relative hazards, under ``survival`` the curves.
+    ``"response"`` are relative hazards, under ``survival`` the curves. Of time before the first row
+    enters nothing is known: curves are given being alive then.
 
     :param intervals: how many.
     :raises ValueError: fewer than two.
@@ -240,7 +241,7 @@ class Cox(Family):
         return np.full(len(Y), np.nan)
 
     def _cumulative(self, likelihood: Likelihood, t: AnyNDArray) -> AnyNDArray:
-        """H0 at times, [...]."""
+        """H0 at times, [...], from the first entry on."""
         hazards = base_of(likelihood).hazards(tf.constant(t, tf.float64))
         return np.asarray(hazards[1], dtype=np.float64)
 
@@ -260,16 +261,21 @@ class Cox(Family):
         below = -np.expm1(-self._risk(likelihood, Y) * np.exp(first(F)))
         return below, np.where(Y[..., 2] == 1.0, below, 1.0)
 
-    def longest(self, likelihood: Likelihood) -> float:
-        """The longest time of the fit of a ``likelihood``, beyond which nothing is known."""
-        return float(base_of(likelihood).edges.numpy()[-1])
+    def ends(self, likelihood: Likelihood) -> tuple[float, float]:
+        """First entry and longest time of the fit of a ``likelihood``: no more is known."""
+        edges = base_of(likelihood).edges.numpy()
+        return float(edges[0]), float(edges[-1])
 
     def survival(self, likelihood: Likelihood, times: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """P(y > t | F) at ``times`` t [...], ``F`` [..., 1] and a ``likelihood``, broadcast."""
-        return np.exp(-self._cumulative(likelihood, np.asarray(times)) * np.exp(first(F)))
+        """
+        P(y > t | F), given y beyond the first entry, at ``times`` t [...], ``F`` [..., 1] and a
+        ``likelihood``, broadcast.
+        """
+        H = np.maximum(self._cumulative(likelihood, np.asarray(times)), 0.0)
+        return np.exp(-H * np.exp(first(F)))
 
     def score(self, likelihood: Likelihood, times: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """Log of the hazard up to ``times`` t > 0 [...], ``F`` [..., 1] and a ``likelihood``."""
+        """Log of the hazard up to ``times`` [...] beyond the first, of ``F`` [..., 1] and a fit."""
         return np.log(self._cumulative(likelihood, np.asarray(times))) + first(F)
 
     def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
@@ -281,8 +287,11 @@ class Cox(Family):
 
 def _intervals(y: Sample, number: int) -> Intervals:
     """Intervals with about as many events each."""
-    longest = y.moments[2]
-    cells = longest * np.concatenate([[0.0], np.geomspace(_SHORT, 1.0, _CELLS)])
+    # a baseline from time 0 would carry the first hazards back to where nobody is at risk, and have
+    # few cells where all times are far from 0
+    begin = min(np.min(entry(rows)[w > 0.0], initial=np.inf) for rows, w in y.blocks())
+    begin, longest = np.min(y.gathered(np.array([begin]))), y.moments[2]
+    cells = begin + (longest - begin) * np.r_[0.0, np.geomspace(_SHORT, 1.0, _CELLS)]
     cells[-1] = longest
 
     count = np.zeros(len(cells))
@@ -293,7 +302,7 @@ def _intervals(y: Sample, number: int) -> Intervals:
     reached = np.cumsum(y.summed(count))
     wanted = reached[-1] * np.arange(1, number) / number
     inner = cells[np.searchsorted(reached, wanted)]
-    edges = np.concatenate([[0.0], inner, [longest]])
+    edges = np.concatenate([[begin], inner, [longest]])
     risk = np.zeros(number)
     for rows, w in y.blocks():
         start = entry(rows)[:, None]

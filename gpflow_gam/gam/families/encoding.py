@@ -137,8 +137,7 @@ class Sample:
             # around each block's own mean: values far from zero keep their digits
             squares = float(np.sum(w * (y - centre) ** 2))
             part = _added(part, np.array([total, centre, squares, np.max(np.abs(y))]))
-        shares = self.Y.gathered(part) if isinstance(self.Y, Stored) else part[None]
-        total, mean, squares, largest = functools.reduce(_added, shares).tolist()
+        total, mean, squares, largest = functools.reduce(_added, self.gathered(part)).tolist()
         return mean, squares / total, largest
 
     def spread(self, logarithm: bool = False) -> float:
@@ -183,9 +182,13 @@ class Sample:
             y, w = np.asarray(self.Y[at], dtype=np.float64), self._weights
             yield y, np.ones(len(y)) if w is None else np.asarray(w[at], np.float64)
 
+    def gathered(self, part: AnyNDArray) -> AnyNDArray:
+        """What comes of the rows of Y that are here, beside that of all who hold some, [W, ...]."""
+        return self.Y.gathered(part) if isinstance(self.Y, Stored) else part[None]
+
     def summed(self, sums: AnyNDArray) -> AnyNDArray:
         """Sums over the rows of Y that are here, over the rows of all who hold some."""
-        return self.Y.gathered(sums).sum(axis=0) if isinstance(self.Y, Stored) else sums
+        return self.gathered(sums).sum(axis=0)
 
 
 @dataclasses.dataclass(frozen=True)

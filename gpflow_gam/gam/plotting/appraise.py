@@ -174,7 +174,7 @@ def draw_hazards(ax: Axes, fit: FittedGAM, F: AnyNDArray) -> None:
     Y, family = fit.Y, fit.spec.family
     assert isinstance(family, Cox)
     start, stop, event = entry(Y), Y[:, 0], Y[:, 2] == EXACT
-    times = np.unique([0.0, *np.quantile(stop[event], np.linspace(0.0, 1.0, 101))])
+    times = np.unique([start.min(), *np.quantile(stop[event], np.linspace(0.0, 1.0, 101))])
     spent = np.minimum(stop[:, None], times[1:]) - np.maximum(start[:, None], times[:-1])
     at_risk = np.clip(spent / np.diff(times), 0.0, 1.0)
     S = family.survival(fit.likelihood, times, F[:, None, :])
