@@ -584,6 +584,23 @@ def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
     assert result[0].fitted.data.columns.bins((0,)).number > 300
 
 
+@pytest.mark.parametrize(("family", "term"), [("cox", "s(start, k=5)"), ("weibull", "1")])
+def test_survival_curves_and_their_times_are_of_all_rows(few: None, family: str, term: str) -> None:
+    rng = np.random.default_rng(0)
+    x, time, end = rng.normal(size=400), rng.exponential(size=400), rng.exponential(3.0, 400)
+    time = time * np.exp(-0.6 * x)
+    data = pd.DataFrame({"x": x, "time": np.minimum(time, end), "died": time <= end})
+    rows = gg.Surv("time", "died").split(data, [0.25, 0.5, 1.0, 2.0]).sort_values("time")
+
+    def make() -> gg.GAM:
+        return gg.GAM(f"Surv(start, time, died) ~ x + {term}", family)
+
+    one, new = make().fit(rows, tolerance=1e-5), pd.DataFrame({"x": [0.0, 1.0]})
+    for gam in fits(make, shares(rows, 2), tolerance=1e-5):
+        curves = [each.survival(new, unconditional=False) for each in (gam, one)]
+        pd.testing.assert_frame_equal(*curves, atol=1e-3)
+
+
 @pytest.mark.slow
 def test_a_fit_that_begins_on_a_part_of_the_rows(few, monkeypatch):
     import gpflow_gam.optimizers.fits as module

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..gam import GAM
+from ..gam.families import Cox, Survival
 from ..gam.fits import FittedGAM
 from ..gam.fits.data import CodedData, Communication
 from ..gam.fits.fit import BY_SUMS, fit_from_null_model, specify, with_chains
@@ -238,8 +239,11 @@ def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
     """With what would need all rows, while all workers are there."""
     data = fit.data
     assert isinstance(data, CodedData)
-    offset = fit.mean_offset()
-    discrepancies = fit.discrepancies()
+    known: dict[str, Any] = {"offset": fit.mean_offset(), "discrepancies": fit.discrepancies()}
+    if isinstance(fit.spec.family, Cox):
+        known["starts"] = fit.starts()
+    elif isinstance(fit.spec.family, Survival):
+        known["reach"] = fit.reach()
     solution, model = fit.solution, fit.model
     assert solution is not None
     assert not isinstance(model, IterNCGP)
@@ -247,7 +251,7 @@ def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
     solution = dataclasses.replace(solution, between=between_of(solution, model))
     told = Communication(communicator.number, communicator.reductions, communicator.bytes)
     communicator.close(_CLOSED)
-    data = dataclasses.replace(data, offset=offset, discrepancies=discrepancies, communication=told)
+    data = dataclasses.replace(data, **known, communication=told)
     return dataclasses.replace(fit, data=data, _solution=solution)
 
 

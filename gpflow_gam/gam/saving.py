@@ -255,8 +255,8 @@ def _without_data(fit: FittedGAM) -> Parts:
         "response": dataclasses.asdict(described),
     }
     arrays = {}
-    if isinstance(fit.spec.family, Cox) and fit.data.starts is not None:
-        arrays["starts"] = fit.data.starts
+    if isinstance(fit.spec.family, Cox) and (starts := fit.starts()) is not None:
+        arrays["starts"] = starts
     if fit.solution is not None:
         places = [c.places for c in fit.solution.rows.components]
         header["nodes"] = [p.nodes for p in places]

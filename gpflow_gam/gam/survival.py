@@ -160,9 +160,8 @@ class Lifetimes:
         elif isinstance(family, Cox):
             t = np.linspace(*family.ends(fit.likelihood), _TIMES)
         elif fit.data.available:
-            # of a censored response both ends, and of what kind it is
-            Y = np.asarray(fit.data.responses[: fit.number])[:, :2]
-            t = np.linspace(0.0 if self.positive else float(np.min(Y)), float(np.max(Y)), _TIMES)
+            least, greatest = fit.reach()
+            t = np.linspace(0.0 if self.positive else least, greatest, _TIMES)
         else:
             raise ValueError(
                 "times: the GAM was saved without its data, whose largest response would be the "
@@ -250,7 +249,7 @@ class Lifetimes:
         last = max(np.max(t), edges[1])
         grid = np.linspace(edges[0], last, _OVER_TIME + 1)
         # the fit took hazards relative to the baseline as constant from one start to the next
-        starts = fit.data.starts
+        starts = fit.starts()
         if starts is None:
             raise ValueError(
                 f"survival: the GAM's file has neither its data nor values of {self.moving!r}, "

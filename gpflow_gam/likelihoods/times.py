@@ -360,16 +360,17 @@ def entry(Y: AnyNDArray) -> AnyNDArray:
     return np.where(Y[..., 1] < Y[..., 0], Y[..., 1], 0.0)
 
 
-def starts(Y: AnyNDArray) -> AnyNDArray:
-    """The times at which rows Y [N, 3] enter, sorted and distinct; some of very many."""
-    times = np.sort(entry(Y))
-    result: AnyNDArray = np.unique(times)
-    if len(result) <= _MOST_STARTS:
-        return result
+def starts(times: AnyNDArray, counts: AnyNDArray | None = None) -> tuple[AnyNDArray, AnyNDArray]:
+    """Distinct times of entry, sorted, and how many rows each stands for; some of very many."""
+    times, place = np.unique(times, return_inverse=True)
+    counts = np.bincount(place, counts)
+    if len(times) <= _MOST_STARTS:
+        return times, counts
     # even in time, so that none stands for a much later one, and in rows, so that common ones stay
-    place = (times - times[0]) / np.ptp(times) + np.arange(len(times)) / len(times)
-    cells = np.floor(0.5 * _MOST_STARTS * place)
-    return np.unique(times[np.unique(cells, return_index=True)[1]])
+    last = (times - times[0]) / np.ptp(times) + (np.cumsum(counts) - 1.0) / np.sum(counts)
+    cells = np.floor(0.5 * _MOST_STARTS * last)
+    kept = np.flatnonzero(np.diff(cells, prepend=-1.0))
+    return times[kept], np.add.reduceat(counts, kept)
 
 
 def tied(Y: AnyNDArray) -> float:

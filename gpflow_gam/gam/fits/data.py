@@ -11,7 +11,6 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ...kernels import AdditiveKernel
-from ...likelihoods.times import starts
 from ...models import AdditiveModel
 from ...optimizers.binned.bins import (
     NUM_BINS,
@@ -79,19 +78,16 @@ class Data:
     complete: bool = False  # whether X and Y are all rows
     available: bool = True  # whether there are any rows
     shared: bool = False  # whether other processes have rows of it, too
-    # where rows cannot be asked: the known part of the predictor, offsets at their mean, [L], and
-    # deviances and Pearson's statistic
+    # where rows cannot be asked: the known part of the predictor, offsets at their mean, [L],
+    # deviances and Pearson's statistic, when rows of "cox" enter, and the ends of the response, [2]
     offset: AnyNDArray | None = None
     discrepancies: Discrepancies | None = None
+    starts: AnyNDArray | None = None
+    reach: AnyNDArray | None = None
     communication: Communication | None = None  # messages between the workers of a fit
     rows: Callable[..., Rows]  # the rows as a fit by sums reads them
     # values of a column of X, or what stands for them, and the weight of rows at each
     marginal: Callable[[int], Marginal]
-
-    @property
-    def starts(self) -> AnyNDArray | None:
-        """When rows of family ``"cox"`` enter; None in files that lack it."""
-        return starts(np.asarray(self.responses[: self.number]))
 
     def weights(self) -> Iterator[tuple[slice, AnyNDArray]]:
         """Blocks of rows (of this process) and how often they count, [n]."""
@@ -152,6 +148,8 @@ class CodedData(Data):
     # what needs all rows, once a fit to shares of them has ended; and so are the others
     offset: AnyNDArray | None = None
     discrepancies: Discrepancies | None = None
+    starts: AnyNDArray | None = None
+    reach: AnyNDArray | None = None
     communication: Communication | None = None
 
     @property

@@ -24,6 +24,7 @@ from ...likelihoods import Weighted
 from ...likelihoods.base import checked_observations, unwrapped
 from ...likelihoods.expectations import constant_predictor
 from ...likelihoods.predictive import summarised_response
+from ...likelihoods.times import entry, starts
 from ...models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from ...optimizers import (
     FitResult,
@@ -259,6 +260,23 @@ class FittedGAM:
         mass = sum(float(w.sum()) for _, w in data.weights())
         total, mass = data.columns.communicator.total([sums, mass])
         return total / mass
+
+    def starts(self) -> AnyNDArray | None:
+        """When rows of family ``"cox"`` enter; None in files that lack it."""
+        data = self.data
+        if data.starts is not None or not data.available:
+            return data.starts
+        parts = data.columns.communicator.gathered(starts(entry(data.responses[:])))
+        return starts(*map(np.concatenate, zip(*parts)))[0]
+
+    def reach(self) -> AnyNDArray:
+        """The least and the greatest response, of a censored one both ends counted."""
+        data = self.data
+        if data.reach is not None:
+            return data.reach
+        Y = data.responses[:][:, :2]
+        parts = data.columns.communicator.gathered((np.min(Y), np.max(Y)))
+        return np.array([np.min(parts), np.max(parts)])
 
     @property
     def weights(self) -> AnyNDArray:
