@@ -91,6 +91,19 @@ def test_after_a_break_fits_that_forget_are_better():
     np.testing.assert_allclose(early["log_density"], expected, atol=0.02)
 
 
+def test_origins_without_new_rows_forget_too():
+    """Of rows before a gap of four origins each counts ``forget ** 5`` after it."""
+    data = made(3, 120)
+    data = data[(data["day"] < 10) | (data["day"] >= 20)]
+    gam, given = gg.GAM("y ~ x"), {"time": "day", "horizon": 3}
+    got = gg.backtest(gam, data, origins=[9, 11, 13, 15, 17, 21], forget=0.5, **given)
+    got = got[got["origin"] == 21]
+    past = data[data["day"] <= 21].assign(w=lambda t: np.where(t["day"] <= 9, 0.5**5, 1.0))
+    alone = gg.GAM("y ~ x", weights="w").fit(past)
+    expected = alone.log_density(data.iloc[got["row"]], unconditional=True)
+    np.testing.assert_allclose(got["log_density"], expected, atol=1e-3)
+
+
 def test_rows_that_lack_a_value_have_no_scores(data):
     there = {"x": data["day"] != 27, "y": data["day"] != 26}
     holes = data.assign(**{name: data[name].where(keep) for name, keep in there.items()})

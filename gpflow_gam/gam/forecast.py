@@ -111,6 +111,7 @@ def backtest(
         y = gam.fitted.spec.response_spec
     frames: list[pd.DataFrame] = []
     seen: pd.Series | None = None
+    last = 0
     for number, origin in enumerate(begins):
         past = until(origin)
         future = until(origin + ahead) & ~past
@@ -121,7 +122,9 @@ def backtest(
         if seen is not None and forget != 1.0:
             new = past & ~seen
             if new.any():
-                model.update(table.rows(new.to_numpy()), y, forget=forget, **options)
+                passed = number - last  # some may have brought no rows
+                model.update(table.rows(new.to_numpy()), y, forget=forget**passed, **options)
+                last = number
         else:
             fit = model.fit if seen is None else model.refit
             fit(table.rows(past.to_numpy()), y, **options)
