@@ -273,6 +273,22 @@ def test_rows_in_blocks_are_the_rows(table, gam, monkeypatch):
     np.testing.assert_allclose(other.predict(table, "link"), gam.predict(table, "link"), atol=0.03)
 
 
+@pytest.mark.parametrize("events", [1, 2])
+def test_ends_of_bands_fall_as_curves_do_however_few_the_events(events):
+    rng = np.random.default_rng(0)
+    x, time = rng.normal(size=200), np.sort(rng.exponential(size=200))
+    end = min(1.2 * time[events - 1], 0.999 * time[events])
+    data = pd.DataFrame({"x": x, "time": np.minimum(time, end), "died": time <= end})
+    gam = gg.GAM("Surv(time, died) ~ x", "cox").fit(data)
+    t, new = rng.permutation(np.linspace(0.0, end, 41)), {"x": [0.0, 1.0]}
+    for ask, sign in ((gam.survival, -1.0), (gam.restricted_mean, 1.0)):
+        got = ask(new, t)
+        np.testing.assert_array_equal(got["time"], np.tile(t, 2))
+        for _, curve in got.sort_values("time").groupby("row"):
+            assert np.all(sign * np.diff(curve[["estimate", "lower", "upper"]], axis=0) > -1e-9)
+            assert curve["estimate"].between(curve["lower"], curve["upper"]).all()
+
+
 def test_what_no_hazard_has_is_said(table, gam):
     few = table.iloc[:2]
     with pytest.raises(ValueError, match="needs times and whether the event was seen: y=Surv"):

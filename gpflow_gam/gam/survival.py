@@ -205,6 +205,7 @@ class Lifetimes:
         if self.moving:
             return self._drawn(data, t, means, level, unconditional, seed)
         parts, z = [], float(norm.ppf(0.5 + 0.5 * level))
+        falling = np.argsort(-t if means else t)  # the order of times in which values fall
         over, weights, before, unit = t, np.ones(1), 0.0, 1.0
         if means:
             before = np.minimum(t, self.begin)
@@ -235,8 +236,11 @@ class Lifetimes:
                 scores = [score(self.fit.likelihood, mean + d) for d in (-away, away)]
             ends = [scale.survived(each) for each in scores]
             three = [estimate, np.minimum(*ends), np.maximum(*ends)]
-            three = [before + unit * np.where(t > self.begin, v, 1.0) for v in three]
-            parts.append(_lines(start, t, *three))
+            mean, low, high = (before + unit * np.where(t > self.begin, v, 1.0) for v in three)
+            # ends are of each time by itself, and of few events could turn: what falls, falls
+            low[:, falling] = np.maximum.accumulate(low[:, falling[::-1]], axis=1)[:, ::-1]
+            high[:, falling] = np.minimum.accumulate(high[:, falling], axis=1)
+            parts.append(_lines(start, t, mean, low, high))
         return joined(parts)
 
     def _drawn(
