@@ -197,7 +197,12 @@ def test_columns_say_what_is_known():
         ([1.0, 2.0], ["yes", "no"], "right", "b must be numbers.*got 'yes' in row 0"),
         ([1.0, 3.0], [1, 2], "interval", "a must be at most 'b' of its row.*3.0 in row 1"),
         ([1.0, -3.0], [1, 2], "interval", "a must be not negative"),
-        ([1.0, np.nan], [1, np.inf], "interval", "a must be given in a row that lacks 'b'"),
+        (
+            [1.0, np.nan],
+            [1, np.inf],
+            "interval",
+            "a must be given .* lacks 'b'.* got nan in row 1",
+        ),
         ([1.0, np.inf], [1, np.inf], "interval", "a must be less than inf"),
         ([1.0, "x"], [1, 2], "interval", "a must hold numbers"),
         (pd.to_timedelta([1, 2], "D"), [1, 0], "right", "a holds spans of time.*divide it by the"),
@@ -303,6 +308,20 @@ def test_densities_draws_and_residuals_are_those_of_what_is_known(table, weibull
     assert "scale" in str(weibull.summary())
     weibull.appraise()
     weibull.draw("s(x)", residuals=True)
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_rows_without_either_end_lack_the_response(table, blocks):
+    holes = table.iloc[:80].copy()
+    holes.loc[3, ["lower", "upper"]] = np.nan
+    holes.loc[5, "upper"] = np.nan
+    y = Surv("lower", "upper", type="interval")
+    given = [holes[:40], holes[40:]] if blocks else holes
+    gam = gg.GAM("linear(x)", family="lognormal", missing="drop").fit(given, y)
+    assert gam.fitted.dropped == 1
+    assert np.flatnonzero(np.isnan(gam.log_density(holes))).tolist() == [3]
+    with pytest.raises(ValueError, match="missing values: 1 in Surv.*'lower'.*missing='drop'"):
+        gg.GAM("linear(x)", family="lognormal").fit(given, y)
 
 
 @pytest.mark.slow

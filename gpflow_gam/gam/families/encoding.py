@@ -293,10 +293,9 @@ def _intervals(
     ordered = lower <= upper
     require(lower, ordered, f"at most {names[1]!r} of its row", names[0], family)
     left, right = np.isinf(lower), np.isinf(upper)
-    require(
-        lower, ~(left & right), f"given in a row that lacks {names[1]!r}", names[0], family,
-        "drop the rows, of which nothing is known",
-    )  # fmt: skip
+    known, what = ~(left & right), f"given in a row that lacks {names[1]!r}"
+    remedy = "drop the rows, of which nothing is known"
+    require(np.asarray(first), known, what, names[0], family, remedy)
     kind = np.select([left, right, lower == upper], [LEFT, RIGHT, EXACT], INTERVAL)
     one = np.where(left, upper, lower)  # of a row with one end
     return np.stack([one, np.where(right, one, upper), kind], axis=1)

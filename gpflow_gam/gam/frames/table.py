@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 
-from ..terms.base import Column, Expression, Lags, as_column, variables_of
+from ..terms.base import Column, Expression, Lags, Surv, as_column, variables_of
 
 
 class Distinct(NamedTuple):
@@ -367,8 +367,11 @@ class Table:
             return Distinct(codes, np.asarray(values, dtype=object))
         return named_distinct(_array_of(raw), name)
 
-    def missing(self, name: Column) -> AnyNDArray:
-        """Mask of the missing values of a column, [N]."""
+    def missing(self, name: Any) -> AnyNDArray:
+        """Mask of the missing values of a column, or of all columns of a ``Surv``, [N]."""
+        if isinstance(name, Surv):
+            ends: AnyNDArray = np.all([self.missing(end) for end in name.columns], axis=0)
+            return ends
         name = self.name(name)
         if self.width(name) is not None:
             return np.asarray(np.isnan(self.array(name)).any(axis=1))

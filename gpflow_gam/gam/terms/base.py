@@ -686,7 +686,7 @@ class Surv:
     - ``Surv("time", "event", type="left")``: where event is 0 it is less;
     - ``Surv("lower", "upper", type="interval")``: it is between the two. Where they are equal it is
       known; where lower is missing, -inf or, of times, 0, it is below upper, and where upper is
-      missing or inf it is above lower;
+      missing or inf it is above lower; a row that lacks both lacks the response;
     - ``Surv("start", "stop", "event")``: at risk from start, when the row enters, to stop, at which
       event is as in the first. A subject may have several such rows, one after the other, as
       columns that change in time need.
@@ -738,9 +738,9 @@ class Surv:
         return self.first, self.second
 
     @property
-    def complete(self) -> tuple[Column, ...]:
-        """Those that no row may lack."""
-        return () if self.type == "interval" else self.columns
+    def complete(self) -> tuple[Any, ...]:
+        """Those that no row may lack; of an interval itself, which has one end at least."""
+        return (self,) if self.type == "interval" else self.columns
 
     def split(
         self, data: pd.DataFrame, cuts: Sequence[float], start: str = "start"
