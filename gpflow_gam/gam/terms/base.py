@@ -750,7 +750,8 @@ class Surv:
 
         As R's ``survSplit``: a row for each part of a life between two cuts, in which columns made
         of ``start`` and of the column of times may enter terms. Fit the result with
-        ``Surv(start, time, event)``: cuts alone change nothing.
+        ``Surv(start, time, event)``: cuts alone change no estimates, but ``deviance_explained``,
+        as the deviance of an event depends on how long its last part is.
 
         :param data: rows of ``Surv("time", "event")`` or ``Surv("start", "stop", "event")``.
         :param cuts: times, in any order.
