@@ -275,7 +275,7 @@ class Cox(Family):
         return np.exp(-H * np.exp(first(F)))
 
     def score(self, likelihood: Likelihood, times: AnyNDArray, F: AnyNDArray) -> AnyNDArray:
-        """Log of the hazard up to ``times`` [...] beyond the first, of ``F`` [..., 1] and a fit."""
+        """Log of H from the first entry to ``times`` [...], ``F`` [..., 1] and a ``likelihood``."""
         return np.log(self._cumulative(likelihood, np.asarray(times))) + first(F)
 
     def _draw(self, likelihood: Likelihood, F: AnyNDArray, rng: Generator) -> AnyNDArray:
