@@ -585,7 +585,9 @@ def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
 
 
 @pytest.mark.parametrize(("family", "term"), [("cox", "s(start, k=5)"), ("weibull", "1")])
-def test_survival_curves_and_their_times_are_of_all_rows(few: None, family: str, term: str) -> None:
+def test_survival_curves_and_their_times_are_of_all_rows(
+    few: None, tmp_path: Path, family: str, term: str
+) -> None:
     rng = np.random.default_rng(0)
     x, time, end = rng.normal(size=400), rng.exponential(size=400), rng.exponential(3.0, 400)
     time = time * np.exp(-0.6 * x)
@@ -599,6 +601,10 @@ def test_survival_curves_and_their_times_are_of_all_rows(few: None, family: str,
     for gam in fits(make, shares(rows, 2), tolerance=1e-5):
         curves = [each.survival(new, unconditional=False) for each in (gam, one)]
         pd.testing.assert_frame_equal(*curves, atol=1e-3)
+        gam.save(tmp_path / "gam", data=False, overwrite=True)
+        times = curves[0]["time"].unique()
+        again = gg.GAM.load(tmp_path / "gam").survival(new, times, unconditional=False)
+        pd.testing.assert_frame_equal(again, curves[0])
 
 
 @pytest.mark.slow

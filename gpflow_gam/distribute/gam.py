@@ -15,6 +15,7 @@ import numpy as np
 
 from ..gam import GAM
 from ..gam.families import Cox, Survival
+from ..gam.families.encoding import Described
 from ..gam.fits import FittedGAM
 from ..gam.fits.data import CodedData, Communication
 from ..gam.fits.fit import BY_SUMS, fit_from_null_model, specify, with_chains
@@ -240,6 +241,7 @@ def _finished(fit: FittedGAM, communicator: Communicator) -> FittedGAM:
     data = fit.data
     assert isinstance(data, CodedData)
     known: dict[str, Any] = {"offset": fit.mean_offset(), "discrepancies": fit.discrepancies()}
+    known["response"] = Described.of(data.responses, fit.spec.levels)
     if isinstance(fit.spec.family, Cox):
         known["starts"] = fit.starts()
     elif isinstance(fit.spec.family, Survival):

@@ -244,10 +244,7 @@ def _without_data(fit: FittedGAM) -> Parts:
             "data=False: the posterior of engine='iterncgp' is a function of the training rows; "
             "leave the argument out, or fit with engine='variational'."
         )
-    if isinstance(fit.data, MissingData):
-        described = fit.data.response
-    else:
-        described = Described.of(fit.data.responses, fit.spec.levels)
+    described = fit.data.response or Described.of(fit.data.responses, fit.spec.levels)
     header = {
         "count": fit.number,
         "offset": fit.mean_offset().tolist(),

@@ -79,11 +79,13 @@ class Data:
     available: bool = True  # whether there are any rows
     shared: bool = False  # whether other processes have rows of it, too
     # where rows cannot be asked: the known part of the predictor, offsets at their mean, [L],
-    # deviances and Pearson's statistic, when rows of "cox" enter, and the ends of the response, [2]
+    # deviances and Pearson's statistic, when rows of "cox" enter, the ends of the response, [2],
+    # and what families ask of it
     offset: AnyNDArray | None = None
     discrepancies: Discrepancies | None = None
     starts: AnyNDArray | None = None
     reach: AnyNDArray | None = None
+    response: Described | None = None
     communication: Communication | None = None  # messages between the workers of a fit
     rows: Callable[..., Rows]  # the rows as a fit by sums reads them
     # values of a column of X, or what stands for them, and the weight of rows at each
@@ -150,6 +152,7 @@ class CodedData(Data):
     discrepancies: Discrepancies | None = None
     starts: AnyNDArray | None = None
     reach: AnyNDArray | None = None
+    response: Described | None = None
     communication: Communication | None = None
 
     @property
@@ -252,7 +255,7 @@ class MissingData(Data):
 
     number: int  # how many there were
     deviances: tuple[float, float] | None  # the deviance at the posterior mean and the null model's
-    response: Described  # what families ask of a response
+    response: Described
     offset: AnyNDArray | None = None  # the known part of the predictor, offsets at their mean, [L]
     starts: AnyNDArray | None = None
     available = False
