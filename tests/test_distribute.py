@@ -607,6 +607,17 @@ def test_survival_curves_and_their_times_are_of_all_rows(
         pd.testing.assert_frame_equal(again, curves[0])
 
 
+def test_areas_of_one_row_are_told_from_noise(few: None) -> None:
+    names = [str(i) for i in range(30)]
+    near = {a: [b for b in names if abs(int(a) - int(b)) == 1] for a in names}
+    y = np.sin(np.arange(30) / 4.0) + 0.3 * np.random.default_rng(0).normal(size=30)
+    data = pd.DataFrame({"area": names, "y": y})
+    make = lambda: gg.GAM(s("area", bs="mrf", neighbours=near))
+    one = make().fit(data, "y", max_iterations=5)
+    for gam in fits(make, shares(data, 2), "y", max_iterations=5):
+        np.testing.assert_allclose(gam.predict(data), one.predict(data), atol=1e-4)
+
+
 @pytest.mark.slow
 def test_a_fit_that_begins_on_a_part_of_the_rows(few, monkeypatch):
     import gpflow_gam.optimizers.fits as module
@@ -636,6 +647,7 @@ def test_one_worker_is_the_fit_of_a_gam() -> None:
         (lambda d: d.iloc[:0], {}, "worker 1 has no row"),
         (lambda d: d.assign(g=1.5), {}, "column 'g' is read as numbers by worker 1 and as levels"),
         (lambda d: d.assign(z=np.nan), {}, "'z'"),
+        (lambda d: d.assign(g=d["g"].astype("category")), {}, "'g' is read as categories by wor"),
         (lambda d: d.assign(count=-1), {}, "count must be"),
         (lambda d: iter([d]), {}, "read only once"),
         (lambda d: d, {"engine": "iterncgp"}, "engine='iterncgp' needs all rows in one memory"),
@@ -643,14 +655,16 @@ def test_one_worker_is_the_fit_of_a_gam() -> None:
         (lambda d: d, {"family": "quasipoisson"}, "family 'quasipoisson' needs all rows"),
         (lambda d: d, {"family": "quantile"}, "family 'quantile' needs all rows"),
         (lambda d: d, {"edf": 2.0}, "edf= of s(x) needs all rows"),
+        (lambda d: d, {"checkpoint": "here"}, "checkpoint= needs all rows"),
     ],
 )
 def test_what_cannot_be_fitted_is_an_error_on_all(change: Any, options: Any, message: str) -> None:
     first, second = shares(distributed_gam.table(400), 2)
     options = {"family": "poisson", **options}
     terms = s("x", k=5, edf=options.pop("edf", None)) + s("z", k=5) + s("w", k=3, by="g")
+    of_fit = {k: options.pop(k) for k in ("checkpoint",) if k in options}
     gam = lambda: gg.GAM(terms, **options)
-    for error in fits(gam, [first, change(second)], "count"):
+    for error in fits(gam, [first, change(second)], "count", **of_fit):
         assert isinstance(error, (ValueError, TypeError)), error
         assert message in str(error)
 

@@ -177,6 +177,8 @@ def fit_share(
             needs = "ar1"
         if asked.family.calibrated:  # by several fits, and so are stated degrees of freedom
             needs = f"family {asked.family.name!r}"
+        if options.get("checkpoint") is not None:
+            needs = "checkpoint="
         if stated := next((t.label for t in asked.terms if t.edf is not None), None):
             needs = f"edf= of {stated}"
         if needs_table(asked.terms):
@@ -279,8 +281,8 @@ def _shares(communicator: Communicator, request: Request, blocks: Blocks) -> lis
     if empty:
         complete = " without missing values" * (request.missing == "drop")
         raise ValueError(
-            f"data: worker {empty[0]} has no row{complete}; give each worker a share of the rows, "
-            "or start fewer."
+            f"data: worker {empty[0]} has no row of a weight above zero{complete}; give each worker "
+            "a share of the rows, or start fewer."
         )
     starts = np.cumsum([0, *(number for number, _ in counts)]).tolist()
     return [Share(number, start, gone) for (number, gone), start in zip(counts, starts)]

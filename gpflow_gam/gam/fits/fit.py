@@ -504,12 +504,13 @@ def specify(reading: Reading, start: FittedGAM | None = None) -> Specification:
     known = same_components(start, request, encoder, data, names)
     if known is None:
         planned = plan_columns(terms, reading.table, encoder, data.columns, request.seed)
-        if data.complete and family.name not in WITHOUT_NOISE:
+        areas = [c for c in planned if c.form == "areas"]
+        if areas and len(data.X) == data.number and family.name not in WITHOUT_NOISE:
+            most = max(float(w.max()) for _, w in data.weights())
+            most = max(data.columns.communicator.gathered(most))
+            single = [c for c in areas if has_single_rows(c, data.X, most)]
             planned = [
-                dataclasses.replace(c, independent=False)
-                if c.form == "areas" and has_single_rows(c, data.X, data.columns.weights)
-                else c
-                for c in planned
+                dataclasses.replace(c, independent=False) if c in single else c for c in planned
             ]
         components = entering(planned, terms, names, family.of_first)
     else:
@@ -527,13 +528,13 @@ def specify(reading: Reading, start: FittedGAM | None = None) -> Specification:
     )
 
 
-def has_single_rows(component: Component, X: AnyNDArray, weights: AnyNDArray | None) -> bool:
-    """True if each level or area of a component has one row only, with a weight of at most one."""
+def has_single_rows(component: Component, X: AnyNDArray, most: float) -> bool:
+    """True if each level or area has one row only; ``most``: the largest weight, which counts."""
     places = [m.column for m in component.margins if m.kind == "levels"]
     if len(places) != 1 or component.by is not None:
         return False
     codes = X[:, places[0]].astype(np.intp)
-    return bool(np.bincount(codes).max() == 1 and (weights is None or weights.max() <= 1.0))
+    return bool(np.bincount(codes).max() == 1 and most <= 1.0)
 
 
 def _check_varies(data: Data, response: Column) -> None:

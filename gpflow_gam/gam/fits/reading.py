@@ -603,7 +603,8 @@ class PartialSummary:
     def kinds(self) -> dict[Column, tuple[str, ...]]:
         """As what each column is read."""
         result: dict[Column, tuple[str, ...]] = {}
-        for name, kind in [*((name, "level") for name in self._levels), *self.numbers]:
+        levels = ((n, "categorie" if c.stated else "level") for n, c in self._levels.items())
+        for name, kind in [*levels, *self.numbers]:
             result[name] = (*result.get(name, ()), f"{kind}s")
         return result
 

@@ -167,6 +167,11 @@ class Occurring:
         self._values: list[AnyNDArray] = []
         self._dtypes: dict[tuple[Any, ...], pd.CategoricalDtype] = {}
 
+    @property
+    def stated(self) -> bool:
+        """True if the column says what its levels are."""
+        return bool(self._dtypes)
+
     def add(self, table: Table) -> None:
         if table.levels(self.name) is not None:
             dtype = table.raw(self.name).dtype

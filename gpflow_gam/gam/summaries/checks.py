@@ -661,7 +661,7 @@ def _of_single_rows(fit: FittedGAM) -> Warned:
     for c in fit.spec.components:
         if c.form not in (*LEVELS, "curves", "deviations", "areas"):
             continue
-        if not has_single_rows(c, X, weights):
+        if not has_single_rows(c, X, float(weights.max())):
             continue
         if c.form != "areas":
             yield (
