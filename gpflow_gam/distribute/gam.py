@@ -281,8 +281,8 @@ def _shares(communicator: Communicator, request: Request, blocks: Blocks) -> lis
     if empty:
         complete = " without missing values" * (request.missing == "drop")
         raise ValueError(
-            f"data: worker {empty[0]} has no row of a weight above zero{complete}; give each worker "
-            "a share of the rows, or start fewer."
+            f"data: worker {empty[0]} has no row of a weight above zero{complete}; give each "
+            "worker a share of the rows, or start fewer."
         )
     starts = np.cumsum([0, *(number for number, _ in counts)]).tolist()
     return [Share(number, start, gone) for (number, gone), start in zip(counts, starts)]
