@@ -432,6 +432,7 @@ def ages(n=600, seed=0):
     return data.assign(died=stop == time, left=stop == other)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("term", ["", " + linear(start)"])
 def test_a_clock_may_begin_at_any_time(term):
     """Ages and years: what lies before the first entry changes nothing, and curves begin there."""
@@ -469,6 +470,7 @@ def test_a_clock_may_begin_at_any_time(term):
         assert np.all(np.abs(estimate - truth) <= upper - lower)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("family", ["weibull", "lognormal", "gaussian"])
 def test_when_rows_enter_is_a_covariate_as_any_but_to_cox(family):
     data = lives(200)

@@ -126,6 +126,7 @@ def test_metrics_of_other_responses_are_refused() -> None:
                 metric.update_state(y[:rows], head(X[:rows]))
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("make", "likelihood", "one_hot"),
     [
@@ -768,6 +769,7 @@ def test_a_distance_aware_head_is_unsure_away_from_its_data(
     assert np.median(away[..., 1]) > 9.9  # the prior, and what is not known of the intercept
 
 
+@pytest.mark.slow
 def test_inducing_inputs_of_many_features_follow_these(rng: np.random.Generator) -> None:
     x = rows_of_classes(rng, 210)[0][:, :3]
     x[::7] = np.nan  # rows that a mask leaves out

@@ -392,7 +392,7 @@ def test_training_starts_at_the_null_model(likelihood: str, make: Any) -> None:
     assert float(first) < 0.05 - want
 
 
-@pytest.mark.parametrize("first", [1, 2, 32])
+@pytest.mark.parametrize("first", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 32))])
 @pytest.mark.parametrize(
     "likelihood", ["gaussian", "student_t", "heteroskedastic", "gamma", "negative_binomial"]
 )

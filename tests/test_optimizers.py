@@ -282,7 +282,9 @@ def test_the_level_is_learnt_by_the_mean_function(route, name, rng):
     assert abs(float(mean.c.numpy()) - np.mean(Y if name == "normal" else np.log(Y + 0.5))) < 0.5
 
 
-@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(
+    "unit", [*(pytest.param(u, marks=pytest.mark.slow) for u in (1e-3, 1.0)), 1e3]
+)
 @pytest.mark.parametrize("route", ["sites", "actions", "collapsed", "GPR"])
 def test_a_line_is_learnt_in_any_unit(route, unit, rng):
     """GPR begins at the line by least squares, in units of one."""

@@ -167,7 +167,7 @@ def test_walks_go_on_from_where_they_are(fits):
     assert 0.6 < 2.0 * variance / spread < 1.6
 
 
-@pytest.mark.slow_but_first
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_trend_and_what_lasts_are_told_apart(seed):
     """Evidence for both, where a search can go past the variance of one of them to nothing."""
