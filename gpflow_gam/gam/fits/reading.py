@@ -603,9 +603,9 @@ class PartialSummary:
     def kinds(self) -> dict[Column, tuple[str, ...]]:
         """As what each column is read."""
         result: dict[Column, tuple[str, ...]] = {}
-        levels = ((n, "categorie" if c.stated else "level") for n, c in self._levels.items())
-        for name, kind in [*levels, *self.numbers]:
-            result[name] = (*result.get(name, ()), f"{kind}s")
+        levels = ((n, "categories" if c.stated else "levels") for n, c in self._levels.items())
+        for name, kind in [*levels, *((n, f"{k}s") for n, k in self.numbers)]:
+            result[name] = (*result.get(name, ()), kind)
         return result
 
     def merged(self, other: PartialSummary) -> PartialSummary:
