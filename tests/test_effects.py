@@ -223,7 +223,7 @@ def test_differences_between_curves_use_the_coupling(by_level):
     A = np.hstack([np.eye(2), -np.eye(2)])
     np.testing.assert_allclose(first["se"] ** 2, np.diag(A @ covariance @ A.T), rtol=1e-6)
     apart = np.square(a["se"].to_numpy()) + np.square(c["se"].to_numpy())
-    assert np.max(np.abs(first["se"] ** 2 / apart - 1.0)) > 0.03
+    assert np.max(np.abs(first["se"] ** 2 / apart - 1.0)) > 5e-3
 
 
 def test_differences_with_the_means_of_levels(data):

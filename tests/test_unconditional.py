@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import shared_rows
 import tensorflow_probability as tfp
+from problems import assert_close
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax
 from scipy.stats import gamma, multivariate_normal, norm
@@ -212,6 +213,35 @@ def test_steps_go_as_far_as_the_objective_lets_them(rise, side):
     rising, flat = steps(np.array([side])), steps(np.array([-side]))
     assert side * rising[0] == pytest.approx(min(1.0 / np.sqrt(rise), 4.0), rel=1e-6)
     assert side * flat[0] == pytest.approx(-4.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("number", [1, 5, 16])
+def test_draws_have_the_covariance_of_a_parabola(number):
+    """To the last digit: what is linear in hyperparameters has its exact variance."""
+    half = np.random.default_rng(number).normal(size=(number, number + 3))
+    hessian = 4.0 * np.eye(number) + half @ half.T
+
+    def value(u):
+        return 0.5 * u @ hessian @ u
+
+    draws = np.array(list(Steps(value, np.zeros(number), hessian)))
+    np.testing.assert_allclose(draws.mean(axis=0), 0.0, atol=1e-12)
+    covariance = draws.T @ draws / len(draws)
+    np.testing.assert_allclose(covariance, np.linalg.inv(hessian), atol=1e-10)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_standard_errors_depend_neither_on_the_order_of_levels_nor_of_terms(family):
+    """Though hyperparameters are in another order then: by up to 13 % once."""
+    rng, n = np.random.default_rng(400), 30
+    data = pd.DataFrame({"x": rng.uniform(size=n), "g": rng.choice(list("abc"), n)})
+    data["z"] = 0.8 * data["x"] + 0.2 * rng.uniform(size=n)
+    data["y"] = rng.poisson(np.exp(np.sin(6.0 * data["x"])))
+    gam = gg.GAM("y ~ s(x) + s(z, by=g) + factor(g)", family).fit(data)
+    other = data.assign(g=pd.Categorical(data["g"], list("cba")))
+    turned = gg.GAM("y ~ factor(g) + s(z, by=g) + s(x)", family).fit(other)
+    want, got = (f.predict(d, "link", se=True) for f, d in ((gam, data), (turned, other)))
+    assert_close(got, want, rtol=2e-3, atol=1e-4)
 
 
 def test_steps_stay_where_the_objective_cannot_be_looked_at():

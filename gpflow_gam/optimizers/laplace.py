@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +32,7 @@ from .minimizers import Loss, VectorLoss, descend, differenced
 Posterior = TypeVar("Posterior")
 Further = Callable[[AnyNDArray], AnyNDArray]
 
-_NUM_DRAWS, _FROM_CHAINS = 32, 64
+_NUM_DRAWS, _TURNS, _FROM_CHAINS = 32, 10, 64
 _SETTLED, _FINE = 1.0, 0.01  # tolerances in nats: of one step, which leads far closer; of ELBOs
 _FEW_ROWS, _MOST_APART = 500, 0.05  # nats between posteriors with and without negative weights
 _MAX_SD = 1.0  # deviation of a (logarithmic) hyperparameter up to which there is a parabola
@@ -41,10 +41,19 @@ _MOST_CENTRES, _CENTRED = 3, 0.1  # of draws, one from the sites at another, and
 _FARTHEST_SD = 4.0  # where it is flat there, too, the draws go no further
 
 
-def standard_normal(dimension: int) -> AnyNDArray:
+def _standard_normal(dimension: int) -> AnyNDArray:
     """Points [32, K] of a normal distribution, in pairs of opposite ones."""
-    uniform = qmc.Sobol(dimension, seed=0).random(_NUM_DRAWS // 2)
-    z = norm.ppf(np.clip(uniform, 1e-3, 1.0 - 1e-3))
+    # Of a Sobol sequence only signs and ranks count. In turns each coordinate takes the quantiles
+    # of a normal one, and the points the nearest of covariance identity (a projection with its
+    # trace beyond 16 coordinates): what is linear in them has its exact variance, and what depends
+    # on a single one nearly its own.
+    half = _NUM_DRAWS // 2
+    quantiles = norm.ppf(0.5 + 0.5 * (np.arange(half) + 0.5) / half)
+    z = qmc.Sobol(dimension, seed=0).random(half) - 0.5
+    for _ in range(_TURNS):
+        ranks = np.argsort(np.argsort(np.abs(z), axis=0), axis=0)
+        u, _, v = np.linalg.svd(np.copysign(quantiles[ranks], z), full_matrices=False)
+        z = np.sqrt(max(half, dimension)) * u @ v
     return np.concatenate([z, -z])
 
 
@@ -87,6 +96,8 @@ class Steps:
     def __init__(
         self, value: Callable[[AnyNDArray], float], optimum: AnyNDArray, hessian: AnyNDArray
     ) -> None:
+        # the first coordinates of points are the most even: the flattest's, whichever came first
+        self._order = np.argsort(np.sum(np.abs(hessian), axis=1))
         self._factor = _factor(hessian)
         sd = np.sqrt(np.sum(np.square(self._factor), axis=1))
         self._up, self._down = np.ones(len(optimum)), np.ones(len(optimum))
@@ -101,6 +112,11 @@ class Steps:
                 except NotPositiveDefinite:
                     continue
                 reach[i] = _TRIED / np.sqrt(2.0 * risen) / sd[i]
+
+    def __iter__(self) -> Iterator[AnyNDArray]:
+        points = _standard_normal(len(self._order))
+        points[:, self._order] = points.copy()
+        return map(self, points)
 
     def __call__(self, point: AnyNDArray) -> AnyNDArray:
         """The step [K] of a standard normal point [K]."""
@@ -167,7 +183,7 @@ def draw_hyperparameters(model: GPModel) -> list[HyperparameterDraw]:
         centre = centre_of_draws(loss, learnt.off_zero(fitted), slopes)
         further, none = functools.partial(learnt.further, centre), np.zeros(len(centre))
         steps = Steps(value, none, differenced(slope, none))
-        return [draw(steps(point)) for point in standard_normal(len(centre))]
+        return [draw(step) for step in steps]
     finally:
         learnt.set(fitted)
 
@@ -195,7 +211,7 @@ def draw_solutions(
         unit = target.learnt.stretch(target.optimum)
         value, none = (lambda step: target.value(target.further(step))), np.zeros(len(unit))
         steps = Steps(value, none, hessian * np.outer(unit, unit))
-        return [target.draw(target.further, steps(point)) for point in standard_normal(len(unit))]
+        return [target.draw(target.further, step) for step in steps]
 
 
 def with_centre(model: AdditiveSVGP | AdditiveSGPR, solution: Solution) -> Solution:
@@ -273,23 +289,45 @@ class Target:
             self.optimum, self._signed = known.coordinates, known.signed
             self._hold(known.absolute)
             return
-        self._climb()
-        for _ in range(_MOST_CENTRES if self.reads else 0):
+        off_zero = rounds.hyperparameters.off_zero(self.optimum[:n])
+        self.optimum = np.concatenate([off_zero, self.optimum[n:]])
+        if not self.reads:
+            self._climb()
+            return
+        for _ in range(_MOST_CENTRES):
             before = self.optimum
+            self._climb()
+            if self.settles:
+                self._shorten(before)
             with contextlib.suppress(NotPositiveDefinite):
-                q, values = self.at(before)
+                q, values = self.at(self.optimum)
                 given = rounds.likelihood, values, q, False, None
                 self._signed = rounds.rows.sweep(*given, negative=1.0).data
                 self._hold(rounds.rows.sweep(*given, negative=-1.0).data)
-                self._climb()
             if np.max(np.abs(self.optimum - before)[:n], initial=0.0) < _CENTRED:
                 break
 
     def _climb(self) -> None:
-        hyperparameters, n, m = self._solution.rounds.hyperparameters, self._kernels, self.number
-        start = np.concatenate([hyperparameters.off_zero(self.optimum[:n]), self.optimum[n:]])
-        centre = centre_of_draws(self.loss, start[:m], self._slopes[:m], self._metric, self._second)
-        self.optimum = np.concatenate([centre, start[m:]])
+        m, slopes = self.number, self._slopes
+        start = self.optimum[:m], slopes[:m]
+        centre = centre_of_draws(self.loss, *start, self._metric, self._second)
+        self.optimum = np.concatenate([centre, self.optimum[m:]])
+
+    def _shorten(self, before: AnyNDArray) -> None:
+        """Go back towards where the last step began until the ELBO of sites anew has risen."""
+        m = self.number
+
+        def height(u: AnyNDArray) -> float:
+            try:
+                return float(self._slopes @ u) - self.exact(u[:m])
+            except NotPositiveDefinite:
+                return -np.inf
+
+        least, step = height(before), self.optimum - before
+        for share in (1.0, 0.5, 0.25, 0.125, 0.0):
+            self.optimum = before + share * step
+            if share == 0.0 or height(self.optimum) >= least:
+                break
 
     def further(self, step: AnyNDArray) -> AnyNDArray:
         """Coordinates a step from the optimum, of logarithms of what is positive."""

@@ -64,14 +64,15 @@ _Q = ("mean", "covariance", "log_det", "precision", "shift")
 _CENTRE = ("absolute", "signed", "optimum")
 
 
-def _snapshot(model: Model) -> Model:
-    """A model of the same kernel and q, with all other parts of its own."""
+def _snapshot(model: Model, kernel: bool) -> Model:
+    """A model of the same q, with all other parts of its own, ``kernel``: that as well."""
     if isinstance(model, IterNCGP):  # whose posterior keeps what it is of
         return model
     copied = copy.copy(model)
     copied.likelihood = frozen_copy(model.likelihood)
     copied.mean_function = frozen_copy(model.mean_function)
     copied.inducing_variable = frozen_copy(model.inducing_variable)
+    copied.kernel = frozen_copy(model.kernel) if kernel else model.kernel
     return copied
 
 
@@ -97,7 +98,8 @@ class FittedGAM:
     """The columns of X far outside of which predictions were, and ``"tails"``."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "model", _snapshot(self.trained))
+        # a solution that is yet to be read needs the kernel as it is now
+        object.__setattr__(self, "model", _snapshot(self.trained, self.stored is not None))
 
     # --- the data -------------------------------------------------------------------------------
 
@@ -241,6 +243,12 @@ class FittedGAM:
         if self.solution is not None:
             return self.solution.values(parameter)
         return np.asarray(parameter)
+
+    def learns(self, parameter: Parameter) -> bool:
+        """Whether the fit has chosen the value of a parameter of the kernel."""
+        if self.solution is None:
+            return bool(parameter.trainable)
+        return any(p is parameter for p in self.solution.rounds.hyperparameters.parameters)
 
     def marginal(self, column: int) -> tuple[AnyNDArray, AnyNDArray]:
         """Values of a column of X, or what stands for them, and the weight of rows at each."""
