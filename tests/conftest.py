@@ -58,6 +58,7 @@ def _defaults() -> Iterator[None]:
     _as_gpflow_comes()
     yield
     _as_gpflow_comes()
+    gc.collect(1)  # a few graphs at a time: what many of them hold took a minute to end at once
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from scipy.linalg import cholesky, lapack, solve_triangular
 from ...kernels.correlation import Values
 from ...likelihoods.expectations import mean_curvature
 from ...posteriors.inducing import covariance_root
-from ...storage import blocks
+from ...storage import ALONE, Communicator, blocks
 from .evidence import GaussianPosterior, features_at_bins, slices, times
 from .passes import Rows
 
@@ -213,9 +213,10 @@ class CoupledMeans:
                 if i != j:
                     self._H[j, :, i, :] += part.T
 
-    def factorise(self) -> bool:
+    def factorise(self, communicator: Communicator = ALONE) -> bool:
         """Factorise H, after all rows; whether it is positive definite, as at the optimum."""
         size = self._L * self._P
+        (self._H,) = communicator.total([self._H])
         H = self._H.reshape(size, size)
         try:
             self._root = cholesky(H + np.eye(size), lower=True)
@@ -517,27 +518,29 @@ def between_predictors(
     # it is the linear response of all means (Giordano, Broderick & Jordan 2018). Where only
     # differences of predictors matter, as under a softmax, nothing is added to components that
     # enter all of them.
-    L = q.mean.shape[1]
-    if L == 1 or not rows.communicator.alone or L * len(q.mean) > _MAX_BETWEEN:
+    L, communicator = q.mean.shape[1], rows.communicator
+    if L == 1 or not communicator.open or L * len(q.mean) > _MAX_BETWEEN:
         return None
     some = rows.known(_ROWS)
     parts = [
         mean_curvature(likelihood, some.X[at], mean + some.mean[at], var, some.Y[at])
         for at, mean, var in some.marginals(values, q)
     ]
-    curvature = np.concatenate(parts) * (rows.number / some.number)
-    least = _NOTHING * np.max(np.abs(curvature))
-    if not np.max(np.abs(curvature * (1.0 - np.eye(L)))) > least:
+    curvature = np.concatenate([np.zeros((0, L, L)), *parts]) * (rows.number / some.number)
+    parts = [curvature, curvature * (1.0 - np.eye(L)), curvature.sum(axis=2)]
+    sizes = [np.max(np.abs(part), initial=0.0) for part in parts]
+    largest, coupling, common = np.max(communicator.gathered(sizes), axis=0)
+    if not coupling > _NOTHING * largest:
         return None
     posterior = RowPosterior.of_rows(some, values, q)
-    differences_alone = np.max(np.abs(curvature.sum(axis=2))) <= least
+    differences_alone = common <= _NOTHING * largest
     shared = np.all(posterior.enters, axis=1) & differences_alone
     if np.all(shared):
         return None
-    means = CoupledMeans(posterior.enters, np.zeros((some.number, L)), curvature)
-    for at in blocks(some.number, _BLOCK):
+    means = CoupledMeans(posterior.enters, np.zeros((len(curvature), L)), curvature)
+    for at in blocks(len(curvature), _BLOCK):
         means.add(np.r_[at], posterior.features(np.r_[at])[0])
-    if not means.factorise():
+    if not means.factorise(communicator):
         return None
     excess = means.excess_covariance()
     excess[:, shared] = 0.0
