@@ -402,7 +402,7 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
 
     @property
     def model(self) -> Model:
-        """The GPflow model inside."""
+        """A copy of the GPflow model inside: changes count in later fits, and in no answer."""
         return self.fitted.trained
 
     @property

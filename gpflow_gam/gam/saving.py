@@ -161,7 +161,7 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         assert not isinstance(fit.model, IterNCGP)
         header["solution"], own = solution_to_parts(fit.solution, fit.model, alone=not data)
         arrays |= own
-    header["held"], held = [], _held(fit)
+    header["held"], held = [], _held(fit.model)
     for path, variable in by_path(fit.model).items():
         name = path
         if not data and spec.weights is not None and isinstance(fit.model, AdditiveSGPR):
@@ -170,6 +170,13 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         arrays[f"variable {name}"] = variable.numpy()
         if path in held:
             header["held"].append(name)
+    if fit.users is not None:
+        known = {path: v.numpy() for path, v in by_path(fit.model).items()}
+        users = {path: v.numpy() for path, v in by_path(fit.users).items()}
+        moved = [k for k in known if k in users and np.any(known[k] != users[k])]
+        if moved or held != _held(fit.users):
+            header["user's"] = {"held": sorted(_held(fit.users)), "moved": moved}
+            arrays |= {f"user's {path}": users[path] for path in moved}
     if isinstance(fit.model, IterNCGP):
         state = fit.model.state
         arrays |= {
@@ -220,7 +227,16 @@ def from_parts(
             solution = solution_from_parts(stored, model, MissingRows(places))
             if spec.variational == "exact":
                 assign_posterior(model, solution.q)
-    return FittedGAM(spec, model, data, result, dropped, solution, None if gone else stored)
+    fit = FittedGAM(spec, model, data, result, dropped, solution, None if gone else stored)
+    if "user's" in header:
+        with _lacking(where):
+            variables, changed = by_path(fit.trained), header["user's"]
+            for path in changed["moved"]:
+                variables[path].assign(arrays[f"user's {path}"])
+            for path, parameter in parameter_dict(fit.trained).items():
+                if path.startswith(_PARTS):
+                    set_trainable(parameter, path not in changed["held"])
+    return fit
 
 
 def _data_from_parts(spec: Specification, header: dict[str, Any], arrays: dict[str, Any]) -> Data:
@@ -314,13 +330,10 @@ def _assign(
         variable.assign(arrays[key])
 
 
-def _held(fit: FittedGAM) -> set[str]:
-    """Paths of the parameters of kernel and likelihood that the fit did not learn."""
-    result = parameter_dict(fit.model)
-    learnt = {id(p) for p in result.values() if p.trainable}
-    if fit.solution is not None:
-        kernel = {id(p) for p in fit.model.kernel.parameters}
-        own = {id(p) for p in fit.solution.rounds.hyperparameters.parameters}
-        learnt = (learnt - kernel) | own
-    parts = (".kernel", ".likelihood")
-    return {k for k, p in result.items() if k.startswith(parts) and id(p) not in learnt}
+_PARTS = (".kernel", ".likelihood")
+
+
+def _held(model: tf.Module) -> set[str]:
+    """Paths of the parameters of kernel and likelihood that are not learnt."""
+    every = parameter_dict(model).items()
+    return {path for path, p in every if path.startswith(_PARTS) and not p.trainable}

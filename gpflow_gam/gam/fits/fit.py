@@ -181,19 +181,18 @@ Marginals = tuple[AnyNDArray, AnyNDArray]
 def carry_over(start: FittedGAM, model: Model) -> None:
     """Give a model the parameters of an earlier fit, where it has the same."""
     # Components are known by their names; those that are new stay where they start. What
-    # gpflow.set_trainable holds in the fit's trained is held, at the value that it has
-    # there.
-    old, trained = start.model.kernel, start.trained
+    # gpflow.set_trainable holds in the user's model is held, at the value that it has there.
+    old, changed = start.model.kernel, start.model if start.users is None else start.users
+    users, own = changed.kernel, {c.name for c in start.spec.components if c.form == "own"}
     for name in set(old.names) & set(model.kernel.names):
         known = {k: start.value(p) for k, p in parameter_dict(old[name]).items()}
-        users = trained.kernel
         there = isinstance(users, AdditiveKernel) and name in users.names
-        _carry(known, users[name] if there else None, model.kernel[name])
-    new, old = unwrapped(model.likelihood), start.likelihood
-    if isinstance(new, Quasi) and isinstance(old, Quasi):  # learnt, though not by the bound
-        new.dispersion.assign(old.dispersion)
+        _carry(known, users[name] if there else None, model.kernel[name], name in own)
+    new, last = unwrapped(model.likelihood), unwrapped(changed.likelihood)
+    if isinstance(new, Quasi) and isinstance(last, Quasi):  # learnt, though not by the bound
+        new.dispersion.assign(last.dispersion)
     known = {k: np.asarray(p) for k, p in parameter_dict(start.likelihood).items()}
-    _carry(known, unwrapped(trained.likelihood), new)
+    _carry(known, last, new)
 
 
 def same_components(
@@ -244,13 +243,16 @@ def marginals_at(
     return mean - np.asarray(model.mean_function(X)), var * np.square(factor / new_factor)
 
 
-def _carry(known: dict[str, AnyNDArray], trained: tf.Module | None, new: tf.Module) -> None:
-    users = {} if trained is None else parameter_dict(trained)
+def _carry(
+    known: dict[str, AnyNDArray], changed: tf.Module | None, new: tf.Module, own: bool = False
+) -> None:
+    users = {} if changed is None else parameter_dict(changed)
     for path, parameter in parameter_dict(new).items():
-        if not parameter.trainable or path not in known:
+        # what is held from the start is of the data, but for kernels of the user's own
+        if path not in known or not (parameter.trainable or own):
             continue
         user, value = users.get(path), known[path]
-        held = user is not None and not user.trainable
+        held = not (parameter if user is None else user).trainable
         if user is not None and held:
             value = user.numpy()
         if value.shape == tuple(parameter.shape):
@@ -555,8 +557,10 @@ def refit(last: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     check_same_criterion(last, options, "refit()")
     spec = last.spec
     options = {k: v for k, v in options.items() if k != "criterion"}
-    if isinstance(last.trained, IterNCGP):  # itself: it resumes its last fit
-        return dataclasses.replace(last, result=_fit_newton(last.trained, options))
+    model = last.model if last.users is None else last.users
+    if isinstance(model, IterNCGP):  # which resumes its last fit
+        result = _fit_newton(model, options)
+        return dataclasses.replace(last, model=model, users=None, result=result)
     encode = None
     if last.data.complete:
         encode = functools.partial(HeldData.of, last.X, last.Y, spec.encoder, spec.weights)

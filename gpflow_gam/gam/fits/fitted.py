@@ -64,15 +64,14 @@ _Q = ("mean", "covariance", "log_det", "precision", "shift")
 _CENTRE = ("absolute", "signed", "optimum")
 
 
-def _snapshot(model: Model, kernel: bool) -> Model:
-    """A model of the same q, with all other parts of its own, ``kernel``: that as well."""
+def _snapshot(model: Model) -> Model:
+    """A model of the same kernel and q, with all other parts as threads may read them."""
     if isinstance(model, IterNCGP):  # whose posterior keeps what it is of
         return model
     copied = copy.copy(model)
     copied.likelihood = frozen_copy(model.likelihood)
     copied.mean_function = frozen_copy(model.mean_function)
     copied.inducing_variable = frozen_copy(model.inducing_variable)
-    copied.kernel = frozen_copy(model.kernel) if kernel else model.kernel
     return copied
 
 
@@ -81,25 +80,33 @@ class FittedGAM:
     """The outcome of a fit, for effects, summaries and plots to read."""
 
     spec: Specification  # what was fitted
-    # the GPflow model, which is the user's to change. The fit keeps its kernel's values
-    # (:attr:`solution`) and copies of its other parts, so that who changes or replaces parts of it
-    # later changes no prediction.
-    trained: Model
+    model: Model  # as it was fitted: nobody changes it
     data: Data  # the rows
     result: FitResult  # how the optimisation ended
     dropped: int = 0  # rows left out for missing values
     _solution: Solution | None = None
     stored: Parts | None = None  # the solution as a file holds it
-
-    model: Model = dataclasses.field(init=False)
-    """The model as it was fitted."""
+    users: Model | None = None  # a copy that its user may have changed
 
     warned: set[Any] = dataclasses.field(default_factory=set, init=False)
     """The columns of X far outside of which predictions were, and ``"tails"``."""
 
     def __post_init__(self) -> None:
-        # a solution that is yet to be read needs the kernel as it is now
-        object.__setattr__(self, "model", _snapshot(self.trained, self.stored is not None))
+        object.__setattr__(self, "model", _snapshot(self.model))
+
+    @property
+    def trained(self) -> Model:
+        """The user's copy of the model: what becomes of it changes no answer, but later fits."""
+        if self.users is not None:
+            return self.users
+        users, model = frozen_copy(self.model), self.model
+        if isinstance(model, IterNCGP):  # whose copies cannot resume its fit
+            users, model = model, users
+            for name in set(vars(self)) - {field.name for field in dataclasses.fields(self)}:
+                del vars(self)[name]  # read off what is the user's from now on
+        object.__setattr__(self, "model", model)
+        object.__setattr__(self, "users", users)
+        return users
 
     # --- the data -------------------------------------------------------------------------------
 
@@ -243,12 +250,6 @@ class FittedGAM:
         if self.solution is not None:
             return self.solution.values(parameter)
         return np.asarray(parameter)
-
-    def learns(self, parameter: Parameter) -> bool:
-        """Whether the fit has chosen the value of a parameter of the kernel."""
-        if self.solution is None:
-            return bool(parameter.trainable)
-        return any(p is parameter for p in self.solution.rounds.hyperparameters.parameters)
 
     def marginal(self, column: int) -> tuple[AnyNDArray, AnyNDArray]:
         """Values of a column of X, or what stands for them, and the weight of rows at each."""

@@ -438,7 +438,7 @@ def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
         likelihood.dispersion.assign(np.clip(dispersion * ratio, *_ENDS))
         if time is not None:
             settings["max_seconds"] = time - spent
-        fit = refit(dataclasses.replace(fit), seed, settings)
+        fit = refit(fit, seed, settings)
         result = dataclasses.replace(fit.result, seconds=spent + fit.result.seconds)
         fit = dataclasses.replace(fit, result=result)
     return fit

@@ -262,7 +262,7 @@ def parts_of(fit: FittedGAM, component: Component) -> list[Part]:
         learnt = [
             leaf.variance
             for leaf in leaves
-            if isinstance(getattr(leaf, "variance", None), Parameter) and fit.learns(leaf.variance)
+            if isinstance(getattr(leaf, "variance", None), Parameter) and leaf.variance.trainable
         ]
         if learnt:  # not the intercept's, in means of levels
             (variance,) = learnt
