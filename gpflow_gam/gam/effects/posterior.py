@@ -20,6 +20,7 @@ from ...likelihoods.predictive import predictive_log_density
 from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_solutions
 from ...posteriors.inducing import Block, InducingMoments, ShapedMoments
+from ...storage import blocks
 from ...threads import SMALL, each, one_blas_thread
 from ..components.plan import Component
 from ..fits import FittedGAM
@@ -355,7 +356,7 @@ class Averaged:
                     always = self._lost or (alone and len(self._components[c].margins) > 1)
                     asked[rows, g] |= always | self._beyond(c, X[rows], part)
 
-        each(evaluate, _parts(len(X)))
+        each(evaluate, list(blocks(len(X), _ROWS)))
         rows_of = [np.flatnonzero(column) for column in asked.T]
 
         def ask(task: tuple[int, slice]) -> None:
@@ -364,7 +365,7 @@ class Averaged:
             uncertain[at, g] = self._drawn(names[g], X[at], mean[at, g])
 
         # rows from all over at once: every draw has its price, however few they are
-        each(ask, [(g, part) for g, at in enumerate(rows_of) for part in _parts(len(at))])
+        each(ask, [(g, part) for g, at in enumerate(rows_of) for part in blocks(len(at), _ROWS)])
         return mean, known, uncertain + beside
 
     def _features(
@@ -440,10 +441,6 @@ def averaged(fit: FittedGAM) -> Averaged | None:
     if not draws and between_moments(fit) is not None:  # nothing is learnt of the kernels
         draws = [HyperparameterDraw(fit.moments, lambda: fit.likelihood)]
     return Averaged(fit, draws) if draws else None
-
-
-def _parts(number: int) -> list[slice]:
-    return [slice(start, start + _ROWS) for start in range(0, number, _ROWS)]
 
 
 def _least_squares(phi: AnyNDArray) -> AnyNDArray:
@@ -598,8 +595,6 @@ def draws_at(
 
 
 _NUM_DRAWS = 4000
-_FEW_DIRECTIONS = 40
-"""Directions whose draws are cached from one band to the next: smooth functions have no more."""
 
 
 def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[float, float]:
@@ -645,9 +640,8 @@ def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
     correlation = covariance[np.ix_(alive, alive)] / np.outer(sd[alive], sd[alive])
     with one_blas_thread():
         root = pivoted_root(correlation)
-        rank = root.shape[1]
-        z = _directions(max(rank, _FEW_DIRECTIONS), seed)[:rank]
         # a simulated quantile has no more digits than single precision
+        z = _standard_normal(root.shape[1], _NUM_DRAWS, seed).astype(np.float32)
         draws = root.astype(np.float32) @ z
     return np.maximum(draws.max(axis=0), -draws.min(axis=0)).astype(float)
 
@@ -677,8 +671,3 @@ def pivoted_root(covariance: AnyNDArray, tolerance: float = 1e-12) -> AnyNDArray
 def _standard_normal(rank: int, num_samples: int, seed: int | np.random.Generator) -> AnyNDArray:
     """Direction by direction, so that one more at the end, where rounding decides, changes none."""
     return np.random.default_rng(seed).standard_normal((rank, num_samples))
-
-
-@functools.lru_cache(maxsize=2)
-def _directions(rank: int, seed: int) -> AnyNDArray:
-    return _standard_normal(rank, _NUM_DRAWS, seed).astype(np.float32)

@@ -23,7 +23,7 @@ from ...optimizers.binned.bins import (
 )
 from ...optimizers.binned.evidence import Places, RowComponent, row_component
 from ...optimizers.binned.passes import BLOCK, Rows
-from ...storage import ByBlock, Inputs, RowArray, Stored
+from ...storage import ByBlock, Inputs, RowArray, Stored, blocks
 from ...threads import one_blas_thread
 from ..components.plan import Component
 from ..families.encoding import Described
@@ -93,9 +93,8 @@ class Data:
 
     def weights(self) -> Iterator[tuple[slice, AnyNDArray]]:
         """Blocks of rows (of this process) and how often they count, [n]."""
-        number, weights = len(self.responses), self.columns.weights
-        for start in range(0, number, BLOCK):
-            at = slice(start, min(start + BLOCK, number))
+        weights = self.columns.weights
+        for at in blocks(len(self.responses), BLOCK):
             yield at, np.ones(at.stop - at.start) if weights is None else weights[at]
 
 

@@ -622,6 +622,13 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP, al
         named |= {f"centre {k}": getattr(centre, k) for k in _CENTRE}
         for i, draw in enumerate(centre.draws):
             arrays |= {f"drawn {i} {k}": array for k, array in draw._asdict().items()}
+    header: dict[str, Any] = {"components": len(q.roots), "error": None}
+    if solution.bound is not None:
+        known = solution.bound.sums
+        header["error"] = [known.squares[0], known.number]
+        if len(known.parts) > 1:
+            header |= {"squares": list(known.squares), "pairs": known.pairs}
+            named |= {f"sums {i}": part for i, part in enumerate(known.parts)}
     for name, data in named.items():
         arrays |= {f"{name} {k}": getattr(data, k) for k in ("precision", "shift")}
         arrays |= {f"{name} mass {i}": mass for i, mass in enumerate(data.masses)}
@@ -631,15 +638,6 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP, al
     rest = {name: getattr(solution, name) for name in ("curvature", "hessian", "unshaped")}
     rest["between"] = between_of(solution, model)
     arrays |= {name: array for name, array in rest.items() if array is not None}
-    header: dict[str, Any] = {"components": len(q.roots), "error": None}
-    if solution.bound is not None:
-        known = solution.bound.sums
-        header["error"] = [known.squares[0], known.number]
-        if len(known.parts) > 1:
-            header |= {"squares": list(known.squares), "pairs": known.pairs}
-            for i, part in enumerate(known.parts):
-                arrays |= {f"sums {i} {k}": getattr(part, k) for k in ("precision", "shift")}
-                arrays |= {f"sums {i} mass {c}": mass for c, mass in enumerate(part.masses)}
     return header, arrays
 
 

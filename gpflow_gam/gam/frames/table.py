@@ -426,10 +426,6 @@ class Table:
         result._whole = self._whole
         return result
 
-    def columns(self) -> dict[Any, Any]:
-        """The columns by name, of which another table can be made; those not yet read are not."""
-        return dict(self._columns)
-
     def beside(self, columns: Mapping[Any, Any]) -> Table:
         """The same rows, with further columns of theirs, or others in the place of these."""
         result = Table._of({**self._columns, **columns}, self.num_rows)
