@@ -22,7 +22,7 @@ from .fits.fitted import fit_of
 from .fits.prediction import PredictionType, framed
 from .fits.reading import in_memory
 from .leave_one_out import LeaveOneOut, check_same, leave_one_out, observed_of, total
-from .summaries.summary import as_html_columns, features, free_moments, joint_test
+from .summaries.summary import as_html_columns, free_moments, joint_test
 
 __all__ = ["Comparison", "LeaveOneOut", "Stack", "anova_test", "compare", "leave_one_out", "stack"]
 
@@ -184,8 +184,10 @@ def anova_test(a: Any, b: Any) -> pd.DataFrame:
         )
         number, basis = number + sum(len(c.inducing) for c in more), None
         if lost and tested:
-            null = features(free_moments(small), lost, small.X[rows]).T
-            spanned = features(free_moments(large), more, large.X[rows]).T
+            null, spanned = (
+                free_moments(fit).all_features(fit.X[rows], names=[c.name for c in some])[0].T
+                for fit, some in ((small, lost), (large, more))
+            )
             values = np.linalg.lstsq(spanned, null, rcond=_RCOND)[0]
             left = null - spanned @ values
             if np.sum(np.square(left)) > (1.0 - _NESTED) * np.sum(np.square(null)):

@@ -335,21 +335,15 @@ class FittedGAM:
         for start in range(0, max(len(X), 1), BLOCK):
             yield X[start : start + BLOCK]
 
-    def predict_link(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance of the predictors, [N, L] each."""
+    def predict_link(self, X: AnyNDArray, joint: bool = False) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean and variance of the predictors, [N, L]; ``joint``: [N, L, L] if correlated."""
         moments = self.known_moments
         if moments is None:
-            return self._in_blocks(X, self.posterior.predict_f)
+            posterior = self.posterior
+            joint = joint and posterior.couples_outputs
+            return self._in_blocks(X, lambda x: posterior.predict_f(x, full_output_cov=joint))
         mean, var = self._by_rows(X, moments.total)
         return mean + np.asarray(self.model.mean_function(X)), np.maximum(var, 0.0)  # rounding
-
-    def predict_joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance of the predictors, [N, L]; covariances [N, L, L] if correlated."""
-        if self.known_moments is not None:
-            return self.predict_link(X)
-        posterior = self.posterior
-        joint = posterior.couples_outputs
-        return self._in_blocks(X, lambda x: posterior.predict_f(x, full_output_cov=joint))
 
     @functools.cached_property
     def predictive_share(self) -> float:
@@ -358,23 +352,22 @@ class FittedGAM:
         return model.predictive_share() if isinstance(model, IterNCGP) else 1.0
 
     def predictive(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """As :meth:`predict_joint`, as far as predictions of responses count variances."""
-        mean, var = self.predict_joint(X)
+        """As :meth:`predict_link`, jointly, as far as predictions of responses count variances."""
+        mean, var = self.predict_link(X, joint=True)
         return mean, self.predictive_share * var
 
     def predict_components(
         self, X: AnyNDArray, names: Sequence[str]
     ) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and variance of some components, [N, C, L] each."""
-        moments = self.known_moments
-        if moments is None:
+        if self.known_moments is None:
             chosen = [self.spec.names.index(name) for name in names]
             mean, var = self._in_blocks(X, self.posterior.predict_components)
             if self.num_predictors == 1:
                 mean, var = mean[..., None], var[..., None]
             return mean[:, chosen], var[:, chosen]
-        parts = self._by_rows(X, lambda rows: moments.components(rows, names))
-        return parts[0], np.maximum(parts[1], 0.0)  # rounding
+        mean, var = zip(*(self.predict_sum(X, [name]) for name in names))
+        return np.stack(mean, axis=1), np.stack(var, axis=1)
 
     def component_means(self, X: AnyNDArray, names: Sequence[str]) -> tuple[AnyNDArray]:
         """Means alone of some components, [N, C, L], for far less than with their variances."""
@@ -391,15 +384,13 @@ class FittedGAM:
         return (self._by_rows(X, means)[0],)
 
     def predict_sum(self, X: AnyNDArray, names: Collection[str]) -> tuple[AnyNDArray, AnyNDArray]:
-        """As :meth:`predict_joint`, of the sum of some components; m(x) is left out."""
+        """As :meth:`predict_link`, jointly, of the sum of some components; m(x) is left out."""
         chosen = [name for name in self.spec.names if name in names]
         posterior = self.posterior if self.known_moments is None else None
         if isinstance(posterior, ActionPosterior):
             places = [self.spec.names.index(name) for name in chosen]
             mean, cov = self._in_blocks(X, lambda x: posterior.predict_sum(x, places))
             return mean, cov if posterior.couples_outputs else cov[:, 0]
-        if not chosen:
-            return np.zeros((len(X), self.num_predictors)), np.zeros((len(X), self.num_predictors))
         mean, var = self._by_rows(X, lambda rows: self.moments.total(rows, names=chosen))
         return mean, np.maximum(var, 0.0)  # rounding
 

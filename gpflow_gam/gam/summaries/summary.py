@@ -162,15 +162,6 @@ def _forms(
     return forms
 
 
-def features(
-    moments: InducingMoments, components: Sequence[Component], X: AnyNDArray
-) -> AnyNDArray:
-    """Features of several components, or none, [P, N]."""
-    return np.concatenate(
-        [np.zeros((0, len(X))), *(moments.features(c.name, X) for c in components)]
-    )
-
-
 def _mode(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
     """The mode of the inducing values, [P, L], and the inverse of -Hessian there, [L, P, P]."""
     moments = free_moments(fit)
@@ -181,7 +172,7 @@ def _mode(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
     sites = fit.spec.variational == "sites" and fit.free_moments is not None
     if not (few and sites and fit.spec.family.discrete and fit.num_predictors == 1):
         return moments.mean, moments.covariance
-    phi = features(moments, fit.spec.components, fit.X)
+    phi = moments.all_features(fit.X)[0]
     offset = np.asarray(fit.model.mean_function(fit.X))[:, 0]
 
     def expanded(v: AnyNDArray) -> tuple[float, AnyNDArray, AnyNDArray]:
