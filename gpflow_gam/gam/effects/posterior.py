@@ -174,17 +174,24 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
     for rows in fit.blocks(np.concatenate([X, Y], axis=1)):
         x, y = rows[:, : X.shape[1]], rows[:, X.shape[1] :]
         labels = checked_observations(y, fit.likelihood)
-        shift = np.asarray(fit.model.mean_function(x))
-        result = []
-        tangents = [fit.moments.tangents(name, x) for name in fit.spec.names]
-        for draw in draws:
-            with one_blas_thread(len(draw.moments.mean) <= SMALL):
-                mean, var = draw.moments.total(x, tangents)
-            likelihood = unwrapped(draw.likelihood)
-            given = mean + shift, np.maximum(var, 0.0), labels
-            result.append(np.asarray(predictive_log_density(likelihood, x, *given)))
+        result = [
+            np.asarray(predictive_log_density(likelihood, x, mean, var, labels))
+            for likelihood, mean, var in predictors_of_draws(fit, draws, x)
+        ]
         parts.append(logsumexp(result, axis=0) - np.log(len(result)))
     return np.concatenate(parts)
+
+
+def predictors_of_draws(
+    fit: FittedGAM, draws: Sequence[HyperparameterDraw], X: AnyNDArray
+) -> Iterator[tuple[Likelihood, AnyNDArray, AnyNDArray]]:
+    """Likelihood, and means and variances [N, L] of predictors at rows, at each draw."""
+    shift = np.asarray(fit.model.mean_function(X))
+    tangents = [fit.moments.tangents(name, X) for name in fit.spec.names] if draws else []
+    for draw in draws:
+        with one_blas_thread(len(draw.moments.mean) <= SMALL):
+            mean, var = draw.moments.total(X, tangents)
+        yield unwrapped(draw.likelihood), mean + shift, np.maximum(var, 0.0)
 
 
 def _shaped(draw: HyperparameterDraw) -> HyperparameterDraw:

@@ -49,7 +49,7 @@ from ..frames.encoding import Key, NumericColumn, check_complete, filled
 from ..frames.table import Table
 from ..terms.base import variables_of
 from ..terms.smooth import KINDS, has_line
-from .data import CodedData, Communication, Data, Discrepancies, MissingData, MissingRows, Pearson
+from .data import CodedData, Communication, Data, Discrepancies, MissingRows, Pearson
 from .specification import Model, Specification
 
 BLOCK = 10_000  # rows predicted at a time
@@ -438,8 +438,6 @@ class FittedGAM:
 
     def deviance(self) -> tuple[float, float] | None:
         """Deviance at the posterior mean and the null model's; None where the family has none."""
-        if isinstance(self.data, MissingData):
-            return self.data.deviances
         return self.discrepancies().deviance
 
     def sample_pearson(self, number: int) -> Pearson | None:
