@@ -17,7 +17,6 @@ from tabulate import tabulate
 from ..errors import check_choice, check_count, check_level
 from .effects.effect import NUMBERS, beside
 from .effects.posterior import equal_tailed
-from .fits import FittedGAM
 from .fits.fitted import fit_of
 from .fits.prediction import PredictionType, framed
 from .fits.reading import in_memory
@@ -163,10 +162,7 @@ def anova_test(a: Any, b: Any) -> pd.DataFrame:
     :raises ValueError: ``a`` is not nested in ``b``; families, rows, responses or weights differ.
     :raises TypeError: what is no fitted GAM.
     """
-    for which, gam in (("a", a), ("b", b)):
-        if not isinstance(getattr(gam, "fitted", None), FittedGAM):
-            raise TypeError(f"anova_test: {which} must be a fitted GAM; got {type(gam).__name__}.")
-    small, large = a.fitted, b.fitted
+    small, large = fit_of(a, "anova_test"), fit_of(b, "anova_test")
     families = [repr(fit.spec.family) for fit in (small, large)]
     if families[0] != families[1]:
         raise ValueError(f"anova_test: a has family {families[0]}, and b has {families[1]}.")

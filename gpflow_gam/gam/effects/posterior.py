@@ -661,7 +661,7 @@ def normal_draws(covariance: AnyNDArray, num_samples: int, rng: np.random.Genera
     return draws
 
 
-def pivoted_root(covariance: AnyNDArray, tolerance: float = 1e-12) -> AnyNDArray:
+def pivoted_root(covariance: AnyNDArray) -> AnyNDArray:
     """``R`` [N, rank] with ``R R'`` the covariance, but for a share of its largest variance."""
     largest = float(np.max(np.diag(covariance), initial=0.0))
     if largest == 0.0:
@@ -669,7 +669,7 @@ def pivoted_root(covariance: AnyNDArray, tolerance: float = 1e-12) -> AnyNDArray
     # a pivoted Cholesky decomposition stops at the rank, of which smooth functions have little
     scale = 1.0 - 1e-6 * np.linspace(0.0, 1.0, len(covariance))  # or rounding chooses among equals
     scaled = covariance * np.outer(scale, scale)
-    factor, pivots, rank, _ = lapack.dpstrf(scaled, tol=tolerance * largest, lower=1)
+    factor, pivots, rank, _ = lapack.dpstrf(scaled, tol=1e-12 * largest, lower=1)
     root = np.zeros((len(covariance), rank))
     root[pivots - 1] = np.tril(factor)[:, :rank]
     return root / scale[:, None]

@@ -55,11 +55,7 @@ from .specification import Model, Specification
 BLOCK = 10_000  # rows predicted at a time
 _CACHED = 5000  # rows whose features a thread holds: they stay in its core's cache
 Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]  # A header that JSON can hold, and arrays
-_STEPS, _HALVINGS, _GAIN = 50, 40, 1e-6
-"""
-Newton's method for the constant, at the family's initial parameters: most steps, halvings of a
-step, and the nats that a further one has to promise.
-"""
+_STEPS, _HALVINGS, _GAIN = 50, 40, 1e-6  # of Newton's method; nats a step must promise
 _Q = ("mean", "covariance", "log_det", "precision", "shift")
 _CENTRE = ("absolute", "signed", "optimum")
 
@@ -299,8 +295,9 @@ class FittedGAM:
 
     @functools.cached_property
     def units(self) -> tuple[AnyNDArray, AnyNDArray]:
-        """Factors and shifts, [L] or [1]: the model's predictors in the response's unit."""
-        return self.spec.family.units(self.model.likelihood)
+        """Factors and shifts, [L]: the model's predictors in the response's unit."""
+        pair, L = self.spec.family.units(self.model.likelihood), self.num_predictors
+        return np.broadcast_to(pair[0], L), np.broadcast_to(pair[1], L)
 
     def constant_of(self, component: Component) -> AnyNDArray:
         """Constant that a component carries, in the response's unit, [L]; zero for most."""
@@ -759,7 +756,7 @@ def warn_of_tails(fit: FittedGAM, mean: AnyNDArray, var: AnyNDArray, estimate: A
     """Warn, once a fit, where next to nothing is known of a predictor behind a log link."""
     if not fit.spec.family.log_link or "tails" in fit.warned:
         return
-    units, shifts = fit.spec.family.units(fit.likelihood)
+    units, shifts = fit.units
     sd = units[0] * np.sqrt(var[:, 0])
     wide = sd > _WIDE
     if not np.any(wide):
