@@ -32,10 +32,6 @@ class Distinct(NamedTuple):
         """The values that occur, in order of their first rows; all missing ones are one."""
         return np.asarray(self.values[pd.unique(self.codes)])
 
-    def counts(self) -> AnyNDArray:
-        size = len(self.values)
-        return np.bincount(self.codes.astype(np.intp) % max(size, 1), minlength=size)
-
 
 def listed(values: Iterable[Any], most: int = 12) -> str:
     """Values in words, the first few of many."""
