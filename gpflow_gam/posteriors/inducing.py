@@ -306,7 +306,7 @@ class InducingMoments:
         tangents = [self.tangents(name, X) for name in names] if tangents is None else tangents
         result = [self.features_and_prior(n, t) for n, t in zip(names, tangents)]
         left = [_residual_variance(*pair) for pair in result]
-        phi = np.concatenate([np.zeros((0, len(X))), *(phi for phi, _ in result)])
+        phi = np.concatenate([phi for phi, _ in result] or [np.zeros((0, len(X)))])
         return phi, np.array(left).reshape(len(result), len(X))
 
 
