@@ -505,7 +505,7 @@ def test_nested_models_are_compared_in_what_one_has_beyond():
         gg.anova_test(gg.GAM("y ~ z", "student_t").fit(data), curves)
     with pytest.raises(ValueError, match="anova_test: .* 120 and 119 rows"):
         gg.anova_test(line, gg.GAM("y ~ s(x) + s(z)").fit(data[1:]))
-    with pytest.raises(TypeError, match="b must be a fitted GAM; got str"):
+    with pytest.raises(TypeError, match="anova_test takes fitted GAMs; got str"):
         gg.anova_test(line, "y ~ x")
 
 

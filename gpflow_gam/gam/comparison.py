@@ -17,12 +17,11 @@ from tabulate import tabulate
 from ..errors import check_choice, check_count, check_level
 from .effects.effect import NUMBERS, beside
 from .effects.posterior import equal_tailed
-from .fits import FittedGAM
 from .fits.fitted import fit_of
 from .fits.prediction import PredictionType, framed
 from .fits.reading import in_memory
 from .leave_one_out import LeaveOneOut, check_same, leave_one_out, observed_of, total
-from .summaries.summary import as_html_columns, features, free_moments, joint_test
+from .summaries.summary import as_html_columns, free_moments, joint_test
 
 __all__ = ["Comparison", "LeaveOneOut", "Stack", "anova_test", "compare", "leave_one_out", "stack"]
 
@@ -163,10 +162,7 @@ def anova_test(a: Any, b: Any) -> pd.DataFrame:
     :raises ValueError: ``a`` is not nested in ``b``; families, rows, responses or weights differ.
     :raises TypeError: what is no fitted GAM.
     """
-    for which, gam in (("a", a), ("b", b)):
-        if not isinstance(getattr(gam, "fitted", None), FittedGAM):
-            raise TypeError(f"anova_test: {which} must be a fitted GAM; got {type(gam).__name__}.")
-    small, large = a.fitted, b.fitted
+    small, large = fit_of(a, "anova_test"), fit_of(b, "anova_test")
     families = [repr(fit.spec.family) for fit in (small, large)]
     if families[0] != families[1]:
         raise ValueError(f"anova_test: a has family {families[0]}, and b has {families[1]}.")
@@ -184,8 +180,10 @@ def anova_test(a: Any, b: Any) -> pd.DataFrame:
         )
         number, basis = number + sum(len(c.inducing) for c in more), None
         if lost and tested:
-            null = features(free_moments(small), lost, small.X[rows]).T
-            spanned = features(free_moments(large), more, large.X[rows]).T
+            null, spanned = (
+                free_moments(fit).all_features(fit.X[rows], names=[c.name for c in some])[0].T
+                for fit, some in ((small, lost), (large, more))
+            )
             values = np.linalg.lstsq(spanned, null, rcond=_RCOND)[0]
             left = null - spanned @ values
             if np.sum(np.square(left)) > (1.0 - _NESTED) * np.sum(np.square(null)):

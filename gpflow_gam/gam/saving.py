@@ -28,7 +28,7 @@ from .components.plan import Component
 from .families import Cox, Custom, Family
 from .families.encoding import Described
 from .fits import FittedGAM, Specification
-from .fits.data import CodedData, Data, HeldData, MissingData, MissingRows
+from .fits.data import CodedData, Data, Discrepancies, HeldData, MissingData, MissingRows
 from .fits.fit import build_model
 from .fits.fitted import Parts, solution_from_parts, solution_to_parts
 from .fits.specification import Request
@@ -249,8 +249,13 @@ def _data_from_parts(spec: Specification, header: dict[str, Any], arrays: dict[s
         k: tuple(v) if isinstance(v, list) else v for k, v in bare["response"].items()
     }
     deviances = bare["deviances"] and tuple(bare["deviances"])
-    offset = np.array(bare["offset"])
-    return MissingData(bare["count"], deviances, Described(**given), offset, arrays.get("starts"))
+    return MissingData(
+        bare["count"],
+        offset=np.array(bare["offset"]),
+        discrepancies=Discrepancies(deviances, None),
+        starts=arrays.get("starts"),
+        response=Described(**given),
+    )
 
 
 def _without_data(fit: FittedGAM) -> Parts:

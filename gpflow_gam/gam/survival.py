@@ -18,7 +18,7 @@ from ..errors import check_count, check_level
 from ..likelihoods.base import unwrapped
 from ..optimizers.laplace import HyperparameterDraw, movable_likelihood
 from .effects import hyperparameter_draws
-from .effects.posterior import draws_at, equal_tailed
+from .effects.posterior import draws_at, equal_tailed, predictors_of_draws
 from .families import Cox, Survival, Weibull
 from .families.base import base_of
 from .fits import FittedGAM
@@ -321,19 +321,10 @@ class Lifetimes:
         mean, var = fit.predict_link(X)
         at = score(fit.likelihood, mean)
         total = np.zeros_like(at) if len(self.draws) else variance(fit.likelihood, mean, var)
-        for likelihood, mean, var in self.moments(X):
+        for likelihood, mean, var in predictors_of_draws(fit, self.draws, X):
             total += variance(likelihood, mean, var) + np.square(score(likelihood, mean) - at)
         half = z * np.sqrt(total / max(len(self.draws), 1))
         return [at - half, at + half]
-
-    def moments(self, X: AnyNDArray) -> list[tuple[Likelihood, AnyNDArray, AnyNDArray]]:
-        """Likelihood, and means and variances [N, L] of predictors, at each draw."""
-        shift = np.asarray(self.fit.model.mean_function(X))
-        result = []
-        for draw in self.draws:
-            mean, var = draw.moments.total(X)
-            result.append((unwrapped(draw.likelihood), mean + shift, var))
-        return result
 
 
 def _lines(
@@ -486,7 +477,8 @@ def cumulative_incidence(
         with located(start, table.num_rows):
             rows = [encoded(each.fit, table) for each in lives]
         moments = [
-            each.moments(X) or [(each.fit.likelihood, *each.fit.predict_link(X))]
+            list(predictors_of_draws(each.fit, each.draws, X))
+            or [(each.fit.likelihood, *each.fit.predict_link(X))]
             for each, X in zip(lives, rows)
         ]
         for first in range(0, max(table.num_rows, 1), most):

@@ -198,11 +198,6 @@ class InducingMoments:
         inner = np.sum(phi * (covariance @ phi), axis=1)
         return phi.T @ mean, inner.T + left.T @ self.entering(names)
 
-    def components(self, X: AnyNDArray, names: Sequence[str]) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance [N, C, L] of each of some components at X [N, D]."""
-        means, variances = zip(*(self.total(X, names=[name]) for name in names))
-        return np.stack(means, axis=1), np.stack(variances, axis=1)
-
     # --- features -----------------------------------------------------------------------------
 
     @functools.cached_property
@@ -311,7 +306,8 @@ class InducingMoments:
         tangents = [self.tangents(name, X) for name in names] if tangents is None else tangents
         result = [self.features_and_prior(n, t) for n, t in zip(names, tangents)]
         left = [_residual_variance(*pair) for pair in result]
-        return np.concatenate([phi for phi, _ in result]), np.stack(left)
+        phi = np.concatenate([phi for phi, _ in result] or [np.zeros((0, len(X)))])
+        return phi, np.array(left).reshape(len(result), len(X))
 
 
 class AugmentedMoments(InducingMoments):

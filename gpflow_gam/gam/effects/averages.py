@@ -29,11 +29,7 @@ from .grid import as_table
 from .posterior import equal_tailed, places_of, predictor_draws, simultaneous_bands
 
 _ROWS = 2000  # rows of the fit, at random, that tell how far posterior draws are apart
-_MOST_OWN = 10**5
-"""
-Rows of the fit that estimates look at; over the square of the number of settings, as differences
-between settings of the same rows vary less.
-"""
+_MOST_OWN = 10**5  # rows of the fit for estimates, over the square of the number of settings
 _MOST = 10**6  # the same of rows that are given
 _MOST_DRAWN = 2 * 10**7  # rows times draws, where each row is looked at by itself
 
@@ -189,9 +185,7 @@ def combined(lists: Mapping[Column, Sequence[Any]]) -> dict[Column, list[Any]]:
 
 def listed(values: Any) -> list[Any]:
     """One value, or several, as a list."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        return [values]
-    return list(values)
+    return list(values) if pd.api.types.is_list_like(values) else [values]
 
 
 def points_of(grid: Any, names: list[Column]) -> dict[Column, list[Any]]:

@@ -811,7 +811,7 @@ class Effects(Inspected):
         X = make_grid(fit, component, grid).X
         kernel = frozen_copy(fit.model.kernel[component.name])
         learnt: list[Any] = [p for p in kernel.parameters if p.prior is not None]
-        unit = np.broadcast_to(fit.units[0], fit.num_predictors)[predictors(fit, component)[0][0]]
+        unit = fit.units[0][predictors(fit, component)[0][0]]
         rng = np.random.default_rng([seed, fit.spec.names.index(component.name)])
         seeds = rng.integers(2**31, size=(len(learnt), 2))
         values = [p.prior.sample(num_samples, seed=own) for p, own in zip(learnt, seeds)]

@@ -20,6 +20,7 @@ from ...likelihoods.predictive import predictive_log_density
 from ...models import IterNCGP
 from ...optimizers.laplace import HyperparameterDraw, draw_solutions
 from ...posteriors.inducing import Block, InducingMoments, ShapedMoments
+from ...storage import blocks
 from ...threads import SMALL, each, one_blas_thread
 from ..components.plan import Component
 from ..fits import FittedGAM
@@ -173,17 +174,24 @@ def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDA
     for rows in fit.blocks(np.concatenate([X, Y], axis=1)):
         x, y = rows[:, : X.shape[1]], rows[:, X.shape[1] :]
         labels = checked_observations(y, fit.likelihood)
-        shift = np.asarray(fit.model.mean_function(x))
-        result = []
-        tangents = [fit.moments.tangents(name, x) for name in fit.spec.names]
-        for draw in draws:
-            with one_blas_thread(len(draw.moments.mean) <= SMALL):
-                mean, var = draw.moments.total(x, tangents)
-            likelihood = unwrapped(draw.likelihood)
-            given = mean + shift, np.maximum(var, 0.0), labels
-            result.append(np.asarray(predictive_log_density(likelihood, x, *given)))
+        result = [
+            np.asarray(predictive_log_density(likelihood, x, mean, var, labels))
+            for likelihood, mean, var in predictors_of_draws(fit, draws, x)
+        ]
         parts.append(logsumexp(result, axis=0) - np.log(len(result)))
     return np.concatenate(parts)
+
+
+def predictors_of_draws(
+    fit: FittedGAM, draws: Sequence[HyperparameterDraw], X: AnyNDArray
+) -> Iterator[tuple[Likelihood, AnyNDArray, AnyNDArray]]:
+    """Likelihood, and means and variances [N, L] of predictors at rows, at each draw."""
+    shift = np.asarray(fit.model.mean_function(X))
+    tangents = [fit.moments.tangents(name, X) for name in fit.spec.names] if draws else []
+    for draw in draws:
+        with one_blas_thread(len(draw.moments.mean) <= SMALL):
+            mean, var = draw.moments.total(X, tangents)
+        yield unwrapped(draw.likelihood), mean + shift, np.maximum(var, 0.0)
 
 
 def _shaped(draw: HyperparameterDraw) -> HyperparameterDraw:
@@ -355,7 +363,7 @@ class Averaged:
                     always = self._lost or (alone and len(self._components[c].margins) > 1)
                     asked[rows, g] |= always | self._beyond(c, X[rows], part)
 
-        each(evaluate, _parts(len(X)))
+        each(evaluate, list(blocks(len(X), _ROWS)))
         rows_of = [np.flatnonzero(column) for column in asked.T]
 
         def ask(task: tuple[int, slice]) -> None:
@@ -364,7 +372,7 @@ class Averaged:
             uncertain[at, g] = self._drawn(names[g], X[at], mean[at, g])
 
         # rows from all over at once: every draw has its price, however few they are
-        each(ask, [(g, part) for g, at in enumerate(rows_of) for part in _parts(len(at))])
+        each(ask, [(g, part) for g, at in enumerate(rows_of) for part in blocks(len(at), _ROWS)])
         return mean, known, uncertain + beside
 
     def _features(
@@ -440,10 +448,6 @@ def averaged(fit: FittedGAM) -> Averaged | None:
     if not draws and between_moments(fit) is not None:  # nothing is learnt of the kernels
         draws = [HyperparameterDraw(fit.moments, lambda: fit.likelihood)]
     return Averaged(fit, draws) if draws else None
-
-
-def _parts(number: int) -> list[slice]:
-    return [slice(start, start + _ROWS) for start in range(0, number, _ROWS)]
 
 
 def _least_squares(phi: AnyNDArray) -> AnyNDArray:
@@ -598,8 +602,6 @@ def draws_at(
 
 
 _NUM_DRAWS = 4000
-_FEW_DIRECTIONS = 40
-"""Directions whose draws are cached from one band to the next: smooth functions have no more."""
 
 
 def critical_values(covariance: AnyNDArray, level: float, seed: int) -> tuple[float, float]:
@@ -645,9 +647,8 @@ def max_deviations(covariance: AnyNDArray, seed: int) -> AnyNDArray:
     correlation = covariance[np.ix_(alive, alive)] / np.outer(sd[alive], sd[alive])
     with one_blas_thread():
         root = pivoted_root(correlation)
-        rank = root.shape[1]
-        z = _directions(max(rank, _FEW_DIRECTIONS), seed)[:rank]
         # a simulated quantile has no more digits than single precision
+        z = _standard_normal(root.shape[1], _NUM_DRAWS, seed).astype(np.float32)
         draws = root.astype(np.float32) @ z
     return np.maximum(draws.max(axis=0), -draws.min(axis=0)).astype(float)
 
@@ -660,7 +661,7 @@ def normal_draws(covariance: AnyNDArray, num_samples: int, rng: np.random.Genera
     return draws
 
 
-def pivoted_root(covariance: AnyNDArray, tolerance: float = 1e-12) -> AnyNDArray:
+def pivoted_root(covariance: AnyNDArray) -> AnyNDArray:
     """``R`` [N, rank] with ``R R'`` the covariance, but for a share of its largest variance."""
     largest = float(np.max(np.diag(covariance), initial=0.0))
     if largest == 0.0:
@@ -668,7 +669,7 @@ def pivoted_root(covariance: AnyNDArray, tolerance: float = 1e-12) -> AnyNDArray
     # a pivoted Cholesky decomposition stops at the rank, of which smooth functions have little
     scale = 1.0 - 1e-6 * np.linspace(0.0, 1.0, len(covariance))  # or rounding chooses among equals
     scaled = covariance * np.outer(scale, scale)
-    factor, pivots, rank, _ = lapack.dpstrf(scaled, tol=tolerance * largest, lower=1)
+    factor, pivots, rank, _ = lapack.dpstrf(scaled, tol=1e-12 * largest, lower=1)
     root = np.zeros((len(covariance), rank))
     root[pivots - 1] = np.tril(factor)[:, :rank]
     return root / scale[:, None]
@@ -677,8 +678,3 @@ def pivoted_root(covariance: AnyNDArray, tolerance: float = 1e-12) -> AnyNDArray
 def _standard_normal(rank: int, num_samples: int, seed: int | np.random.Generator) -> AnyNDArray:
     """Direction by direction, so that one more at the end, where rounding decides, changes none."""
     return np.random.default_rng(seed).standard_normal((rank, num_samples))
-
-
-@functools.lru_cache(maxsize=2)
-def _directions(rank: int, seed: int) -> AnyNDArray:
-    return _standard_normal(rank, _NUM_DRAWS, seed).astype(np.float32)

@@ -139,8 +139,7 @@ def _in_units(fit: FittedGAM, table: pd.DataFrame) -> pd.DataFrame:
         if fit.model.kernel.members is not None:  # of columns that a predictor does not read
             none = (table[["estimate", "lower", "upper"]] == 0.0).all(axis=1)
             table = table[~none].reset_index(drop=True)
-        factor = np.broadcast_to(fit.units[0], fit.num_predictors)
-        squares = dict(zip(fit.spec.predictor_names, factor**2))
+        squares = dict(zip(fit.spec.predictor_names, fit.units[0] ** 2))
         table["variance"] *= table["predictor"].map(squares)
     return table
 

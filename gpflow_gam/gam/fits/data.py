@@ -23,7 +23,7 @@ from ...optimizers.binned.bins import (
 )
 from ...optimizers.binned.evidence import Places, RowComponent, row_component
 from ...optimizers.binned.passes import BLOCK, Rows
-from ...storage import ByBlock, Inputs, RowArray, Stored
+from ...storage import ByBlock, Inputs, RowArray, Stored, blocks
 from ...threads import one_blas_thread
 from ..components.plan import Component
 from ..families.encoding import Described
@@ -66,7 +66,19 @@ class Communication:
     bytes: int  # what each contributed to them in all
 
 
-class Data:
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Known:
+    """What a fit knows where rows cannot be asked, all of them or those of other processes."""
+
+    offset: AnyNDArray | None = None  # the known part of the predictor, offsets at their mean, [L]
+    discrepancies: Discrepancies | None = None
+    starts: AnyNDArray | None = None  # when rows of "cox" enter
+    reach: AnyNDArray | None = None  # the ends of the response, [2]
+    response: Described | None = None  # what families ask of it
+    communication: Communication | None = None  # messages between the workers of a fit
+
+
+class Data(_Known):
     """The rows of a fit, as encoded."""
 
     X: AnyNDArray  # rows that are held as numbers, [n, D]: all of them, or an even sample
@@ -78,24 +90,14 @@ class Data:
     complete: bool = False  # whether X and Y are all rows
     available: bool = True  # whether there are any rows
     shared: bool = False  # whether other processes have rows of it, too
-    # where rows cannot be asked: the known part of the predictor, offsets at their mean, [L],
-    # deviances and Pearson's statistic, when rows of "cox" enter, the ends of the response, [2],
-    # and what families ask of it
-    offset: AnyNDArray | None = None
-    discrepancies: Discrepancies | None = None
-    starts: AnyNDArray | None = None
-    reach: AnyNDArray | None = None
-    response: Described | None = None
-    communication: Communication | None = None  # messages between the workers of a fit
     rows: Callable[..., Rows]  # the rows as a fit by sums reads them
     # values of a column of X, or what stands for them, and the weight of rows at each
     marginal: Callable[[int], Marginal]
 
     def weights(self) -> Iterator[tuple[slice, AnyNDArray]]:
         """Blocks of rows (of this process) and how often they count, [n]."""
-        number, weights = len(self.responses), self.columns.weights
-        for start in range(0, number, BLOCK):
-            at = slice(start, min(start + BLOCK, number))
+        weights = self.columns.weights
+        for at in blocks(len(self.responses), BLOCK):
             yield at, np.ones(at.stop - at.start) if weights is None else weights[at]
 
 
@@ -147,13 +149,6 @@ class CodedData(Data):
     indices: AnyNDArray
     start: int = 0  # the number of the first row here
     total: int | None = None  # N, over all processes; None where this one has all rows
-    # what needs all rows, once a fit to shares of them has ended; and so are the others
-    offset: AnyNDArray | None = None
-    discrepancies: Discrepancies | None = None
-    starts: AnyNDArray | None = None
-    reach: AnyNDArray | None = None
-    response: Described | None = None
-    communication: Communication | None = None
 
     @property
     def number(self) -> int:  # type: ignore[override]
@@ -254,13 +249,9 @@ class MissingData(Data):
     """Rows that a file left out: whatever asks for them raises an error that says so."""
 
     number: int  # how many there were
-    deviances: tuple[float, float] | None  # the deviance at the posterior mean and the null model's
-    response: Described
-    offset: AnyNDArray | None = None  # the known part of the predictor, offsets at their mean, [L]
-    starts: AnyNDArray | None = None
     available = False
     rows = marginal = weights = _refuse
-    X = Y = columns = responses = indices = discrepancies = property(_refuse)  # type: ignore
+    X = Y = columns = responses = indices = property(_refuse)  # type: ignore
 
 
 class MissingRows(Rows):

@@ -49,17 +49,13 @@ from ..frames.encoding import Key, NumericColumn, check_complete, filled
 from ..frames.table import Table
 from ..terms.base import variables_of
 from ..terms.smooth import KINDS, has_line
-from .data import CodedData, Communication, Data, Discrepancies, MissingData, MissingRows, Pearson
+from .data import CodedData, Communication, Data, Discrepancies, MissingRows, Pearson
 from .specification import Model, Specification
 
 BLOCK = 10_000  # rows predicted at a time
 _CACHED = 5000  # rows whose features a thread holds: they stay in its core's cache
 Parts = tuple[dict[str, Any], dict[str, AnyNDArray]]  # A header that JSON can hold, and arrays
-_STEPS, _HALVINGS, _GAIN = 50, 40, 1e-6
-"""
-Newton's method for the constant, at the family's initial parameters: most steps, halvings of a
-step, and the nats that a further one has to promise.
-"""
+_STEPS, _HALVINGS, _GAIN = 50, 40, 1e-6  # of Newton's method; nats a step must promise
 _Q = ("mean", "covariance", "log_det", "precision", "shift")
 _CENTRE = ("absolute", "signed", "optimum")
 
@@ -300,8 +296,9 @@ class FittedGAM:
 
     @functools.cached_property
     def units(self) -> tuple[AnyNDArray, AnyNDArray]:
-        """Factors and shifts, [L] or [1]: the model's predictors in the response's unit."""
-        return self.spec.family.units(self.model.likelihood)
+        """Factors and shifts, [L]: the model's predictors in the response's unit."""
+        pair, L = self.spec.family.units(self.model.likelihood), self.num_predictors
+        return np.broadcast_to(pair[0], L), np.broadcast_to(pair[1], L)
 
     def constant_of(self, component: Component) -> AnyNDArray:
         """Constant that a component carries, in the response's unit, [L]; zero for most."""
@@ -336,21 +333,15 @@ class FittedGAM:
         for start in range(0, max(len(X), 1), BLOCK):
             yield X[start : start + BLOCK]
 
-    def predict_link(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance of the predictors, [N, L] each."""
+    def predict_link(self, X: AnyNDArray, joint: bool = False) -> tuple[AnyNDArray, AnyNDArray]:
+        """Mean and variance of the predictors, [N, L]; ``joint``: [N, L, L] if correlated."""
         moments = self.known_moments
         if moments is None:
-            return self._in_blocks(X, self.posterior.predict_f)
+            posterior = self.posterior
+            joint = joint and posterior.couples_outputs
+            return self._in_blocks(X, lambda x: posterior.predict_f(x, full_output_cov=joint))
         mean, var = self._by_rows(X, moments.total)
         return mean + np.asarray(self.model.mean_function(X)), np.maximum(var, 0.0)  # rounding
-
-    def predict_joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Mean and variance of the predictors, [N, L]; covariances [N, L, L] if correlated."""
-        if self.known_moments is not None:
-            return self.predict_link(X)
-        posterior = self.posterior
-        joint = posterior.couples_outputs
-        return self._in_blocks(X, lambda x: posterior.predict_f(x, full_output_cov=joint))
 
     @functools.cached_property
     def predictive_share(self) -> float:
@@ -359,23 +350,22 @@ class FittedGAM:
         return model.predictive_share() if isinstance(model, IterNCGP) else 1.0
 
     def predictive(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """As :meth:`predict_joint`, as far as predictions of responses count variances."""
-        mean, var = self.predict_joint(X)
+        """As :meth:`predict_link`, jointly, as far as predictions of responses count variances."""
+        mean, var = self.predict_link(X, joint=True)
         return mean, self.predictive_share * var
 
     def predict_components(
         self, X: AnyNDArray, names: Sequence[str]
     ) -> tuple[AnyNDArray, AnyNDArray]:
         """Mean and variance of some components, [N, C, L] each."""
-        moments = self.known_moments
-        if moments is None:
+        if self.known_moments is None:
             chosen = [self.spec.names.index(name) for name in names]
             mean, var = self._in_blocks(X, self.posterior.predict_components)
             if self.num_predictors == 1:
                 mean, var = mean[..., None], var[..., None]
             return mean[:, chosen], var[:, chosen]
-        parts = self._by_rows(X, lambda rows: moments.components(rows, names))
-        return parts[0], np.maximum(parts[1], 0.0)  # rounding
+        mean, var = zip(*(self.predict_sum(X, [name]) for name in names))
+        return np.stack(mean, axis=1), np.stack(var, axis=1)
 
     def component_means(self, X: AnyNDArray, names: Sequence[str]) -> tuple[AnyNDArray]:
         """Means alone of some components, [N, C, L], for far less than with their variances."""
@@ -392,15 +382,13 @@ class FittedGAM:
         return (self._by_rows(X, means)[0],)
 
     def predict_sum(self, X: AnyNDArray, names: Collection[str]) -> tuple[AnyNDArray, AnyNDArray]:
-        """As :meth:`predict_joint`, of the sum of some components; m(x) is left out."""
+        """As :meth:`predict_link`, jointly, of the sum of some components; m(x) is left out."""
         chosen = [name for name in self.spec.names if name in names]
         posterior = self.posterior if self.known_moments is None else None
         if isinstance(posterior, ActionPosterior):
             places = [self.spec.names.index(name) for name in chosen]
             mean, cov = self._in_blocks(X, lambda x: posterior.predict_sum(x, places))
             return mean, cov if posterior.couples_outputs else cov[:, 0]
-        if not chosen:
-            return np.zeros((len(X), self.num_predictors)), np.zeros((len(X), self.num_predictors))
         mean, var = self._by_rows(X, lambda rows: self.moments.total(rows, names=chosen))
         return mean, np.maximum(var, 0.0)  # rounding
 
@@ -448,8 +436,6 @@ class FittedGAM:
 
     def deviance(self) -> tuple[float, float] | None:
         """Deviance at the posterior mean and the null model's; None where the family has none."""
-        if isinstance(self.data, MissingData):
-            return self.data.deviances
         return self.discrepancies().deviance
 
     def sample_pearson(self, number: int) -> Pearson | None:
@@ -623,6 +609,13 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP, al
         named |= {f"centre {k}": getattr(centre, k) for k in _CENTRE}
         for i, draw in enumerate(centre.draws):
             arrays |= {f"drawn {i} {k}": array for k, array in draw._asdict().items()}
+    header: dict[str, Any] = {"components": len(q.roots), "error": None}
+    if solution.bound is not None:
+        known = solution.bound.sums
+        header["error"] = [known.squares[0], known.number]
+        if len(known.parts) > 1:
+            header |= {"squares": list(known.squares), "pairs": known.pairs}
+            named |= {f"sums {i}": part for i, part in enumerate(known.parts)}
     for name, data in named.items():
         arrays |= {f"{name} {k}": getattr(data, k) for k in ("precision", "shift")}
         arrays |= {f"{name} mass {i}": mass for i, mass in enumerate(data.masses)}
@@ -632,15 +625,6 @@ def solution_to_parts(solution: Solution, model: AdditiveSGPR | AdditiveSVGP, al
     rest = {name: getattr(solution, name) for name in ("curvature", "hessian", "unshaped")}
     rest["between"] = between_of(solution, model)
     arrays |= {name: array for name, array in rest.items() if array is not None}
-    header: dict[str, Any] = {"components": len(q.roots), "error": None}
-    if solution.bound is not None:
-        known = solution.bound.sums
-        header["error"] = [known.squares[0], known.number]
-        if len(known.parts) > 1:
-            header |= {"squares": list(known.squares), "pairs": known.pairs}
-            for i, part in enumerate(known.parts):
-                arrays |= {f"sums {i} {k}": getattr(part, k) for k in ("precision", "shift")}
-                arrays |= {f"sums {i} mass {c}": mass for c, mass in enumerate(part.masses)}
     return header, arrays
 
 
@@ -773,7 +757,7 @@ def warn_of_tails(fit: FittedGAM, mean: AnyNDArray, var: AnyNDArray, estimate: A
     """Warn, once a fit, where next to nothing is known of a predictor behind a log link."""
     if not fit.spec.family.log_link or "tails" in fit.warned:
         return
-    units, shifts = fit.spec.family.units(fit.likelihood)
+    units, shifts = fit.units
     sd = units[0] * np.sqrt(var[:, 0])
     wide = sd > _WIDE
     if not np.any(wide):

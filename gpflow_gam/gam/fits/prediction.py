@@ -273,7 +273,7 @@ class Prediction:
         """Mean [N, L] of the predictor, and (co)variances, at the fitted hyperparameters."""
         fit, part = self.fit, self.part
         if part is None:
-            return fit.predict_joint(X)
+            return fit.predict_link(X, joint=True)
         mean, var = fit.predict_sum(X, self.names)
         return mean + known_part(fit, X, part), var
 

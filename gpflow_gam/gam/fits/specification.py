@@ -48,11 +48,7 @@ FADING = "(weight by update)"
 """Column of weights of a fit that forgets, where its GAM has none."""
 
 MAX_SITES = 5000
-"""
-Inducing values up to which q is kept dense, as sites: six minutes and five gigabytes at 4200.
-
-Blocks are far behind in the same time, in more memory, wherever both were measured.
-"""
+"""Inducing values up to which q is kept dense, as sites: six minutes and five gigabytes at 4200."""
 VARIATIONAL: dict[str, type[VariationalFamily]] = {
     "sites": OptimalPrecision,
     "block": BlockPrecision,

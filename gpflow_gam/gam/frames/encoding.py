@@ -589,7 +589,9 @@ def learn_fills(
         if holes.all():
             continue
         if name in levels or table.is_levels(name):
-            value = _most_frequent(table.distinct(name), table.levels(name) is None)
+            table.distinct(name)  # raises an error that names a column of no levels
+            # of several the first in the categories' order, or sorted
+            value = pd.Series(table.raw(name)).mode().iloc[0]
         else:
             values = pd.Series(table.values(name)[~holes])
             try:
@@ -600,13 +602,6 @@ def learn_fills(
                 value = values.iloc[0]  # no number: who reads the column says so
         fills.append(Fill(name, plain(value), int(holes.sum())))
     return tuple(fills)
-
-
-def _most_frequent(column: Distinct, sort: bool) -> Any:
-    """The most frequent level; of several the first in the categories' order, or sorted."""
-    counts = np.where(pd.isna(column.values), 0, column.counts())
-    result = column.values[counts == counts.max()]
-    return pd.Series(result).mode().iloc[0] if sort else result[0]
 
 
 def filled(table: Table, fills: Iterable[Fill]) -> Table:

@@ -32,10 +32,6 @@ class Distinct(NamedTuple):
         """The values that occur, in order of their first rows; all missing ones are one."""
         return np.asarray(self.values[pd.unique(self.codes)])
 
-    def counts(self) -> AnyNDArray:
-        size = len(self.values)
-        return np.bincount(self.codes.astype(np.intp) % max(size, 1), minlength=size)
-
 
 def listed(values: Iterable[Any], most: int = 12) -> str:
     """Values in words, the first few of many."""
@@ -425,10 +421,6 @@ class Table:
         result = Table._of({n: self._columns[n] for n in kept}, self.num_rows)
         result._whole = self._whole
         return result
-
-    def columns(self) -> dict[Any, Any]:
-        """The columns by name, of which another table can be made; those not yet read are not."""
-        return dict(self._columns)
 
     def beside(self, columns: Mapping[Any, Any]) -> Table:
         """The same rows, with further columns of theirs, or others in the place of these."""

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 from gpflow.utilities import parameter_dict, set_trainable
+from scipy.linalg import orth
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 from scipy.special import ndtr, ndtri
@@ -114,9 +115,7 @@ def _beside(fit: FittedGAM, first: str, second: str) -> bool:
 
 def _basis(root: AnyNDArray, *features: AnyNDArray, negligible: float = 1e-3) -> AnyNDArray:
     """Orthonormal columns that span a constant and features, but for directions of small size."""
-    columns = np.concatenate([root[:, None], *features], axis=1)
-    vectors, size, _ = np.linalg.svd(columns, full_matrices=False)
-    return vectors[:, size > negligible * size[0]]
+    return orth(np.concatenate([root[:, None], *features], axis=1), rcond=negligible)
 
 
 def _explained(basis: AnyNDArray, A: AnyNDArray) -> float:
@@ -149,10 +148,8 @@ def _alike(components: list[Component]) -> Iterator[tuple[str, list[Component]]]
 
 def _correlated(A: AnyNDArray) -> AnyNDArray:
     """Squared correlations [C, C] of columns."""
-    A = A - A.mean(axis=0)
-    norm = np.sqrt(np.sum(np.square(A), axis=0))
-    A = np.divide(A, norm, out=np.zeros_like(A), where=norm > 0.0)
-    return np.asarray(np.square(A.T @ A))
+    with np.errstate(invalid="ignore", divide="ignore"):  # of columns that do not vary
+        return np.square(np.nan_to_num(np.corrcoef(A, rowvar=False)))
 
 
 def _dependent(A: AnyNDArray) -> AnyNDArray:
@@ -685,7 +682,6 @@ def _undetermined(fit: FittedGAM, said: Collection[str]) -> Warned:
     # Where responses are all alike in a level, or are split by a line, the likelihood has no bound:
     # each of them is then predicted as good as surely.
     log_probabilities = functools.cache(lambda: _log_probabilities(fit))
-    units = np.broadcast_to(fit.units[0], fit.num_predictors)
     for component in fit.spec.components:
         if component.shrink or len(component.inducing) > _MOST_LEVELS:
             continue
@@ -694,7 +690,7 @@ def _undetermined(fit: FittedGAM, said: Collection[str]) -> Warned:
         X = component.full(points[:, None], fit.spec.encoder.width)
         phi, at = fit.moments.features(name, X), fit.moments.block(name)
         enters = component.predictors_of(fit.num_predictors)
-        squares = np.square(units[enters])[:, None]
+        squares = np.square(fit.units[0][enters])[:, None]
         prior = np.asarray(fit.model.kernel[name](X, full_cov=False)) * squares
         variances = np.sum(phi * (fit.moments.covariance[enters, at, at] @ phi), axis=1) * squares
         loose = np.any(variances > _LOOSE**2 * np.maximum(prior, 1e-300), axis=0)

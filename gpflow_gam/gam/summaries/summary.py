@@ -162,15 +162,6 @@ def _forms(
     return forms
 
 
-def features(
-    moments: InducingMoments, components: Sequence[Component], X: AnyNDArray
-) -> AnyNDArray:
-    """Features of several components, or none, [P, N]."""
-    return np.concatenate(
-        [np.zeros((0, len(X))), *(moments.features(c.name, X) for c in components)]
-    )
-
-
 def _mode(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
     """The mode of the inducing values, [P, L], and the inverse of -Hessian there, [L, P, P]."""
     moments = free_moments(fit)
@@ -181,7 +172,7 @@ def _mode(fit: FittedGAM) -> tuple[AnyNDArray, AnyNDArray]:
     sites = fit.spec.variational == "sites" and fit.free_moments is not None
     if not (few and sites and fit.spec.family.discrete and fit.num_predictors == 1):
         return moments.mean, moments.covariance
-    phi = features(moments, fit.spec.components, fit.X)
+    phi = moments.all_features(fit.X)[0]
     offset = np.asarray(fit.model.mean_function(fit.X))[:, 0]
 
     def expanded(v: AnyNDArray) -> tuple[float, AnyNDArray, AnyNDArray]:
@@ -291,14 +282,13 @@ def _named(fit: FittedGAM, component: Component, leaf: Kernel) -> tuple[str, flo
 def _rows(fit: FittedGAM, z: float) -> Iterator[tuple[object, ...]]:
     spec, interval = fit.spec, _intervals(fit, z)
     names = spec.predictor_names
-    units = np.broadcast_to(fit.units[0], len(names))
     for component in spec.effects:
         for name, parameter, unit in parts_of(fit, component):
             variance = np.array([fit.value(parameter), np.nan, np.nan])
             if not component.shape:  # whose data say more than the criterion knows
                 variance[1:] = interval(parameter)
             for i in component.predictors_of(len(names)):
-                sd = np.abs(units[i]) * np.sqrt(unit * variance)
+                sd = np.abs(fit.units[0][i]) * np.sqrt(unit * variance)
                 yield component.name, names[i], name, sd[0] ** 2, *sd
     noise = spec.family.parameters(fit.likelihood, spec.levels).get("variance")
     if noise is not None:
@@ -724,7 +714,6 @@ class Summaries(Inspected):
         components = spec.effects
         shares, tests = variance_shares(fit), self.anova()
         rows: list[dict[str, Any]] = []
-        units = np.broadcast_to(fit.units[0], fit.num_predictors)
         for c, component in enumerate(components):
             sd, lengths = _scales(fit, component)
             for i in component.predictors_of(fit.num_predictors):
@@ -734,7 +723,7 @@ class Summaries(Inspected):
                     "edf": edf,
                     "M": len(component.inducing),
                     "k_low": _k_low(component, edf),
-                    "prior_sd": sd * units[i],
+                    "prior_sd": sd * fit.units[0][i],
                     "lengthscale": lengths,
                     "share": shares[:, c, i].mean(),
                     "share_lower": lower,
