@@ -86,7 +86,7 @@ def test_an_error_leaves_the_model_unchanged(family, options, error):
 
 def test_an_error_in_a_fit_by_sums_over_rows_leaves_the_model_unchanged() -> None:
     gam = gg.GAM(s("x", k=4), family="negative_binomial").fit(table(), "count")
-    model, rows = gam.model, gam.fitted.solution.rows
+    model, rows = gam.fitted.model, gam.fitted.solution.rows
     model.likelihood.alpha.assign(3.0)  # away from the optimum
     before = [v.numpy() for v in model.variables]
     with pytest.raises(KeyboardInterrupt):

@@ -464,6 +464,7 @@ def test_what_becomes_of_the_model_changes_no_answer(original, change, copied):
     assert_close(answers(gam), before, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("fitted_by", [{}, {"engine": "iterncgp"}, {"variational": "mean_field"}])
 def test_what_is_changed_in_the_model_travels_and_counts_in_later_fits(fitted_by):
     """Not in answers: copies had answered with the values of parameters that were never learnt."""

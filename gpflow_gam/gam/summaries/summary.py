@@ -570,7 +570,7 @@ class Summary:
     noise is independent it is about zero, or a little below.
     """
     elbo: float
-    """The bound at the end, log-densities of priors included."""
+    """The bound at the end with log-densities of priors, which depend on units of columns."""
     converged: bool
     """False if a limit of iterations or time ended the fit."""
     message: str
