@@ -157,6 +157,22 @@ def test_few_rows_of_negative_weights(family, seed):
     assert gam.variance_components()["upper"].max() < 10.0
 
 
+@pytest.mark.slow
+def test_an_outlier_that_the_fit_leaves_out_is_left_out_at_other_hyperparameters():
+    """The search for where these are likely had gone to a worse optimum, with the outlier in."""
+    rng, n = np.random.default_rng(2), 40
+    x = rng.uniform(size=n)
+    data = pd.DataFrame({"x": x, "z": 0.8 * x + 0.2 * rng.uniform(size=n)})
+    data["g"] = rng.choice(list("abc"), n)
+    rng.normal(size=n)
+    mean = np.sin(6.0 * x) + 0.4 * (data["g"] == "b")
+    data["y"] = mean + 0.3 * rng.standard_t(2, n)
+    assert data["y"].min() < -5.0
+    gam = gg.GAM("y ~ s(x) + s(z, by=g) + factor(g)", "student_t").fit(data)
+    held, se = (gam.predict(data, "link", se=True, unconditional=u)[1] for u in (False, True))
+    assert np.max(se / held) < 2.0  # 17 once
+
+
 def test_predictions_of_terms_and_effects_are_the_same(gam, data):
     some = data.head(40)
     terms, errors = gam.predict(some, "terms", se=True)
