@@ -372,7 +372,7 @@ def test_terms_of_one_id_share_their_hyperparameters_at_the_optimum(response, fa
     assert all(other == first for other in others)
     assert not set(first) & {id(p) for p in free(gam, "s(z)").values()}
     # of the whole objective as GPflow has it
-    model = gam.fitted.trained
+    model = gam.fitted.users_model
     if family == "gaussian":
         with tf.GradientTape() as tape:
             loss = model.training_loss()

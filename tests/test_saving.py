@@ -218,7 +218,7 @@ def test_no_parameter_is_missed(saved, tmp_path):
     for variable in moved.model.variables:
         variable.assign(variable + 0.01)
     # a fit of what it is now
-    moved._fit = dataclasses.replace(moved.fitted, model=moved.model, users=None)
+    moved._fit = dataclasses.replace(moved.fitted, model=moved.model, users_copy=None)
     again = reloaded(moved, tmp_path / "moved.gam")
     for one, other, old in zip(
         moved.model.variables, again.model.variables, gam.model.variables, strict=True

@@ -403,7 +403,7 @@ class GAM(Editable, Averager, Effects, SobolIndices, Summaries, Checks, Survival
     @property
     def model(self) -> Model:
         """A copy of the GPflow model inside: changes count in later fits, and in no answer."""
-        return self.fitted.trained
+        return self.fitted.users_model
 
     @property
     def posterior(self) -> SparseAdditivePosterior:

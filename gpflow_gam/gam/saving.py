@@ -170,12 +170,12 @@ def parts(fit: FittedGAM, data: bool) -> Parts:
         arrays[f"variable {name}"] = variable.numpy()
         if path in held:
             header["held"].append(name)
-    if fit.users is not None:
+    if fit.users_copy is not None:
         known = {path: v.numpy() for path, v in by_path(fit.model).items()}
-        users = {path: v.numpy() for path, v in by_path(fit.users).items()}
+        users = {path: v.numpy() for path, v in by_path(fit.users_copy).items()}
         moved = [k for k in known if k in users and np.any(known[k] != users[k])]
-        if moved or held != _held(fit.users):
-            header["user's"] = {"held": sorted(_held(fit.users)), "moved": moved}
+        if moved or held != _held(fit.users_copy):
+            header["user's"] = {"held": sorted(_held(fit.users_copy)), "moved": moved}
             arrays |= {f"user's {path}": users[path] for path in moved}
     if isinstance(fit.model, IterNCGP):
         state = fit.model.state
@@ -230,10 +230,10 @@ def from_parts(
     fit = FittedGAM(spec, model, data, result, dropped, solution, None if gone else stored)
     if "user's" in header:
         with _lacking(where):
-            variables, changed = by_path(fit.trained), header["user's"]
+            variables, changed = by_path(fit.users_model), header["user's"]
             for path in changed["moved"]:
                 variables[path].assign(arrays[f"user's {path}"])
-            for path, parameter in parameter_dict(fit.trained).items():
+            for path, parameter in parameter_dict(fit.users_model).items():
                 if path.startswith(_PARTS):
                     set_trainable(parameter, path not in changed["held"])
     return fit

@@ -182,7 +182,7 @@ def carry_over(start: FittedGAM, model: Model) -> None:
     """Give a model the parameters of an earlier fit, where it has the same."""
     # Components are known by their names; those that are new stay where they start. What
     # gpflow.set_trainable holds in the user's model is held, at the value that it has there.
-    old, changed = start.model.kernel, start.model if start.users is None else start.users
+    old, changed = start.model.kernel, start.model if start.users_copy is None else start.users_copy
     users, own = changed.kernel, {c.name for c in start.spec.components if c.form == "own"}
     for name in set(old.names) & set(model.kernel.names):
         known = {k: start.value(p) for k, p in parameter_dict(old[name]).items()}
@@ -557,10 +557,10 @@ def refit(last: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     check_same_criterion(last, options, "refit()")
     spec = last.spec
     options = {k: v for k, v in options.items() if k != "criterion"}
-    model = last.model if last.users is None else last.users
+    model = last.model if last.users_copy is None else last.users_copy
     if isinstance(model, IterNCGP):  # which resumes its last fit
         result = _fit_newton(model, options)
-        return dataclasses.replace(last, model=model, users=None, result=result)
+        return dataclasses.replace(last, model=model, users_copy=None, result=result)
     encode = None
     if last.data.complete:
         encode = functools.partial(HeldData.of, last.X, last.Y, spec.encoder, spec.weights)

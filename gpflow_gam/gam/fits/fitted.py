@@ -82,7 +82,7 @@ class FittedGAM:
     dropped: int = 0  # rows left out for missing values
     _solution: Solution | None = None
     stored: Parts | None = None  # the solution as a file holds it
-    users: Model | None = None  # a copy that its user may have changed
+    users_copy: Model | None = None  # which may have been changed
 
     warned: set[Any] = dataclasses.field(default_factory=set, init=False)
     """The columns of X far outside of which predictions were, and ``"tails"``."""
@@ -91,17 +91,17 @@ class FittedGAM:
         object.__setattr__(self, "model", _snapshot(self.model))
 
     @property
-    def trained(self) -> Model:
+    def users_model(self) -> Model:
         """The user's copy of the model: what becomes of it changes no answer, but later fits."""
-        if self.users is not None:
-            return self.users
+        if self.users_copy is not None:
+            return self.users_copy
         users, model = frozen_copy(self.model), self.model
         if isinstance(model, IterNCGP):  # whose copies cannot resume its fit
             users, model = model, users
             for name in set(vars(self)) - {field.name for field in dataclasses.fields(self)}:
                 del vars(self)[name]  # read off what is the user's from now on
         object.__setattr__(self, "model", model)
-        object.__setattr__(self, "users", users)
+        object.__setattr__(self, "users_copy", users)
         return users
 
     # --- the data -------------------------------------------------------------------------------

@@ -418,7 +418,7 @@ def calibrated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> FittedGAM:
     settings = {name: options[name] for name in _KEPT if name in options}
     time = TimeBudget.of(options.get("max_seconds")).max_seconds
     for _ in range(_ROUNDS):
-        likelihood = unwrapped(fit.trained.likelihood)
+        likelihood = unwrapped(fit.users_model.likelihood)
         assert isinstance(likelihood, Quasi)
         pearson = fit.discrepancies().pearson
         assert pearson is not None
@@ -464,7 +464,7 @@ def smoothed_as_stated(fit: FittedGAM, seed: int, options: dict[str, Any]) -> Fi
         if abs(missing[worst]) < _REACHED:
             break
         for c in stated:
-            learnt = parameter_dict(fit.trained.kernel[c.name])
+            learnt = parameter_dict(fit.users_model.kernel[c.name])
             learnt = {path: p for path, p in learnt.items() if p.prior is not None}
             *_, variance = (p for path, p in learnt.items() if path.endswith(".variance"))
             for p in learnt.values():
