@@ -1,5 +1,7 @@
 """Data, and networks with heads on them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -58,6 +60,19 @@ def scramble(head: Any, seed: int = 0) -> None:
         if path.endswith("probabilities"):
             moved = np.abs(moved) / np.abs(moved).sum()
         variable.assign(moved)
+
+
+def numbers(head: Any) -> dict[str, np.ndarray]:
+    return {path: np.array(v) for path, v in head._state().items()}
+
+
+@contextmanager
+def unchanged(head: Any) -> Iterator[None]:
+    """Every number that the layer holds."""
+    before = numbers(head)
+    yield
+    for path, value in numbers(head).items():
+        np.testing.assert_array_equal(value, before[path], err_msg=path)
 
 
 def moved_model() -> tuple[keras.Model, AdditiveGP]:

@@ -20,8 +20,10 @@ from head_cases import (
     compiled,
     moved_model,
     network,
+    numbers,
     scramble,
     small,
+    unchanged,
 )
 
 import gpflow_gam as gg
@@ -35,18 +37,6 @@ def trained() -> tuple[keras.Model, AdditiveGP]:
 
 
 # --- the ELBO ----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_reported_loss_is_the_negative_elbo(trained: tuple[keras.Model, AdditiveGP]) -> None:
-    model, head = trained
-    features = model.get_layer("dense")(X.astype(np.float32))
-    scaled = head.scaled(features)
-    elbo = head.model.elbo((scaled, tf.constant(Y[:, None])))
-    want = -(elbo + head.model.log_prior_density()) / N
-    np.testing.assert_allclose(model.evaluate(X, Y, batch_size=N, verbose=0), want, rtol=1e-5)
-    # and in batches: Keras averages the KL with the rest
-    np.testing.assert_allclose(model.evaluate(X, Y, batch_size=30, verbose=0), want, rtol=1e-5)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -367,6 +357,7 @@ def test_effects_of_several_predictors_and_levels() -> None:
 @pytest.mark.parametrize(
     ("likelihood", "make"),
     [
+        ("gaussian", lambda rng: rng.normal(300.0, 77.0, 200)),  # of any level and spread
         ("gaussian", lambda rng: rng.normal(0.4, 1.5, 200)),
         ("poisson", lambda rng: rng.poisson(60.0, 200)),
         ("negative_binomial", lambda rng: rng.negative_binomial(2, 0.05, 200)),
@@ -389,7 +380,7 @@ def test_training_starts_at_the_null_model(likelihood: str, make: Any) -> None:
     first = head.loss(y, head(features, training=True))
     null = gg.GAM("y ~ 1", likelihood).fit(pd.DataFrame({"y": y}), progress=False)
     want = float(np.mean(null.log_density(pd.DataFrame({"y": y}))))
-    assert float(first) < 0.05 - want
+    assert float(first) < (2e-4 if likelihood == "gaussian" else 0.05) - want
 
 
 @pytest.mark.parametrize("first", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 32))])
@@ -420,15 +411,6 @@ def test_rows_that_do_not_count_are_no_start() -> None:
     np.testing.assert_allclose(head.model.mean_function.constant, [10.0 + Y.mean()], atol=0.01)
 
 
-def test_a_response_of_any_level_has_its_constant() -> None:
-    """Whatever its spread, of which scale says no more than the kernels' variances."""
-    head = small()
-    level = 300.0 + 77.0 * Y
-    head.loss(level, head(X, training=True))
-    assert float(head.model.mean_function.constant[0]) == pytest.approx(level.mean(), abs=1.0)
-    assert head.likelihood.variance.numpy() == pytest.approx(level.var(), rel=0.02)
-
-
 @pytest.mark.slow
 def test_counts_at_outlying_features_do_not_stall_adam() -> None:
     """A gradient of thousands in the first batches would hold its steps back for epochs."""
@@ -452,13 +434,11 @@ def test_a_second_fit_is_as_the_first_or_changes_nothing() -> None:
     for one in (head, fresh):
         one.fit(5.0 + 2.0 * X[:60], Y[60:30:-1].repeat(2), **options)
     np.testing.assert_allclose(head(X), fresh(X), atol=1e-8)
-    before = {path: np.array(v) for path, v in head._state().items()}
-    with pytest.raises(ValueError, match="has room for a posterior of .*'num_rows': 90.*new layer"):
+    room = "has room for a posterior of .*'num_rows': 90.*new layer"
+    with unchanged(head), pytest.raises(ValueError, match=room):
         head.fit(np.vstack([X, X]), np.tile(Y, 2), **options)
-    with pytest.raises(ValueError, match="max_sweeps"):
+    with unchanged(head), pytest.raises(ValueError, match="max_sweeps"):
         head.fit(100.0 * X, -Y, max_sweeps=-1, **options)
-    for path, variable in head._state().items():
-        np.testing.assert_array_equal(variable, before[path], err_msg=path)
 
 
 def test_a_fit_leaves_alone_what_is_frozen() -> None:
@@ -543,16 +523,6 @@ def test_bad_features() -> None:
         additive().adapt(X, 25.0 * (Y - Y.mean()) / Y.std())
 
 
-def test_gaps_in_features_are_no_rows_of_training() -> None:
-    head = small(gg.s(1) + gg.s(2), normalization=None)
-    gaps = np.where(np.arange(3) == 2, np.nan, 1.0) * X
-    before = {path: np.array(v) for path, v in head._state().items()}
-    with pytest.raises(tf.errors.InvalidArgumentError, match="(?s)must be finite.*so is.*2"):
-        head.loss(Y, head(gaps, training=True))
-    for path, variable in head._state().items():
-        np.testing.assert_array_equal(variable, before[path], err_msg=path)
-
-
 @pytest.mark.parametrize("learnt", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_bad_row_stops_a_fit_and_not_the_next(learnt: bool) -> None:
     """In a graph, which may assign before an assertion fails: the first batch and a later one."""
@@ -564,7 +534,7 @@ def test_a_bad_row_stops_a_fit_and_not_the_next(learnt: bool) -> None:
     compiled(model, head)
     counts = LABELS.astype(float)
     bad = [("y must be", 0, None, np.nan), ("y must be", 0, None, -1.0)]
-    bad += [("must be finite", 5, 0, np.nan), ("must be finite", 5, 0, np.inf)]
+    bad += [(r"(?s)must be finite.*so is\D*0", 5, 0, v) for v in (np.nan, np.inf)]
     bad += [] if learnt else [("must hold codes 0 to 2", 5, 2, 7.0)]
     options = {"epochs": 1, "batch_size": N, "verbose": 0}
     for _ in range(2):
@@ -574,10 +544,10 @@ def test_a_bad_row_stops_a_fit_and_not_the_next(learnt: bool) -> None:
                 y[row] = value
             else:
                 rows[row, column] = value
-            before = {path: np.array(v) for path, v in head._state().items()}
+            before = numbers(head)
             with pytest.raises(tf.errors.InvalidArgumentError, match=message):
                 model.fit(rows, y, **options)
-            for path, variable in head._state().items():
+            for path, variable in numbers(head).items():
                 assert np.all(np.isfinite(variable)), path
                 if "scaling" not in path and "reference" not in path:  # as q is at other features
                     np.testing.assert_allclose(variable, before[path], atol=1e-10, err_msg=path)
