@@ -64,20 +64,6 @@ def test_rows_are_split_tables_of_counts():
     np.testing.assert_allclose(got, expected, rtol=1e-12)
 
 
-def test_expectations_are_dense_quadratures():
-    likelihood, Y = hazards()
-    z = np.linspace(-9.0, 9.0, 4001)[:, None]
-    w = st.norm.pdf(z) / st.norm.pdf(z).sum()
-    mean, var = np.linspace(-1.0, 1.0, len(Y))[:, None], np.full((len(Y), 1), 0.3)
-    F = (mean[:, 0] + np.sqrt(0.3) * z)[..., None]
-    X = np.zeros((len(Y), 1))
-    logs = np.asarray(likelihood.log_prob(np.zeros(F.shape), F, Y + np.zeros((len(F), 1, 1))))
-    got = likelihood.variational_expectations(X, mean, var, Y)
-    np.testing.assert_allclose(got, (w * logs).sum(axis=0), rtol=1e-9)
-    got = likelihood.predict_log_density(X, mean, var, Y)
-    np.testing.assert_allclose(got, np.log((w * np.exp(logs)).sum(axis=0)), rtol=1e-5)
-
-
 def test_other_parameters_and_times_that_are_none_are_not_for_sums_without_tensorflow():
     base, Y = hazards()
     mean = np.linspace(-1.0, 1.0, len(Y))[:, None]

@@ -19,7 +19,7 @@ from response_cases import (
     svgp,
     weighted,
 )
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import expit, log_ndtr, logsumexp
 
 import gpflow_gam as gg
 from gpflow_gam import families as fam
@@ -205,6 +205,27 @@ def test_expectations_against_dense_quadrature(case: Case, rng):
     elif n > 1:  # of one trial
         np.testing.assert_allclose(v[:, 0], expected * (1 - expected), **tolerance)
         np.testing.assert_allclose((m[:, 1], v[:, 1]), np.array([[1.0], [0.0]]) * np.ones(8))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "Y", "mean", "var", "rtol"),
+    [
+        (*hazards(), np.linspace(-1.0, 1.0, 6), np.full(6, 0.3), (1e-9, 1e-5)),
+        (lk.Quantile(0.7, 0.5), [[0.5], [0.0]], [0.3, 2.0], [0.05, 0.02], (1e-4, 1e-4)),
+    ],
+    ids=["cox", "quantile"],
+)
+def test_expectations_of_no_distribution_are_dense_quadratures(likelihood, Y, mean, var, rtol):
+    z = np.linspace(-9.0, 9.0, 4001)[:, None]
+    w = st.norm.pdf(z[:, 0]) / st.norm.pdf(z).sum()
+    F = (mean + np.sqrt(var) * z)[..., None]
+    logs = likelihood.log_prob(np.zeros(F.shape), F, Y + np.zeros((len(z), 1, 1))).numpy()
+    X, moments = np.zeros((len(Y), 1)), (np.reshape(a, (-1, 1)) for a in (mean, var))
+    given = X, *moments, np.asarray(Y)
+    got = likelihood.variational_expectations(*given)
+    np.testing.assert_allclose(got, w @ logs, rtol=rtol[0])
+    got = likelihood.predict_log_density(*given)
+    np.testing.assert_allclose(got, np.log(w @ np.exp(logs)), rtol=rtol[1])
 
 
 @each
@@ -471,24 +492,19 @@ def test_a_users_own_density_has_no_terms_of_another():
 
 
 @pytest.mark.parametrize("var", [0.0, 1e-24])
-def test_a_predictor_that_is_known_has_the_second_derivative_for_a_precision(var, rng):
-    mean, Y = rng.standard_normal((N, 1)), rng.integers(0, 2, (N, 1)) * 1.0
-    result = expectations(Bernoulli(), np.ones((N, 1)), mean, np.full_like(mean, var), Y, [])
-    p = 1.0 / (1.0 + np.exp(-mean))
-    np.testing.assert_allclose(result.slope, Y - p, rtol=1e-12)
-    np.testing.assert_allclose(result.precision, p * (1.0 - p), rtol=1e-12)
-
-
-@pytest.mark.parametrize("var", [0.0, 1e-24])
-@pytest.mark.parametrize("case", ZEROS)
-def test_known_predictors_of_zeros_have_second_derivatives_for_precisions(case, var, rng):
+@pytest.mark.parametrize("case", [*ZEROS, "bernoulli_logit"])
+def test_known_predictors_have_second_derivatives_for_precisions(case, var, rng):
     make, draw = SUMMED[case]
-    likelihood = make()
-    mean, Y, X, step = rng.standard_normal((N, 2)), draw(rng), np.ones((N, 1)), 1e-5
+    likelihood, L = make(), 2 if case in ZEROS else 1
+    mean, Y, X, step = rng.standard_normal((N, L)), draw(rng), np.ones((N, 1)), 1e-5
     result = expectations(likelihood, X, mean, np.full_like(mean, var), Y, [])
     assert result.total == pytest.approx(float(np.sum(likelihood.log_prob(X, mean, Y))), rel=1e-12)
-    for i in (0, 1):
-        moved = step * np.eye(2)[i]
+    if L == 1:
+        p = expit(mean)
+        np.testing.assert_allclose(result.slope, Y - p, rtol=1e-12)
+        np.testing.assert_allclose(result.precision, p * (1.0 - p), rtol=1e-12)
+    for i in range(L):
+        moved = step * np.eye(L)[i]
         up, down = (
             expectations(likelihood, X, mean + sign * moved, 0.0 * mean, Y, []).slope[:, i]
             for sign in (1.0, -1.0)

@@ -311,35 +311,33 @@ def test_densities_draws_and_residuals_are_those_of_what_is_known(table, weibull
 
 
 @pytest.mark.parametrize("blocks", [False, True])
-def test_rows_without_either_end_lack_the_response(table, blocks):
-    holes = table.iloc[:80].copy()
-    holes.loc[3, ["lower", "upper"]] = np.nan
-    holes.loc[5, "upper"] = np.nan
-    y = Surv("lower", "upper", type="interval")
+@pytest.mark.parametrize(
+    ("formula", "y", "hole", "message"),
+    [
+        (
+            "linear(x)",
+            Surv("lower", "upper", type="interval"),
+            ["lower", "upper"],
+            "missing values: 1 in Surv.*'lower'.*missing='drop'",
+        ),
+        pytest.param(
+            "Surv(time, event) ~ linear(x)", None, "event", "1 in 'event'", marks=pytest.mark.slow
+        ),
+    ],
+    ids=["ends", "event"],
+)
+def test_rows_without_a_response_are_dropped(table, formula, y, hole, message, blocks):
+    holes = table.iloc[:80].astype({"event": float})
+    holes.loc[3, hole] = np.nan
+    holes.loc[5, "upper"] = np.nan  # one end of an interval may be missing
     given = [holes[:40], holes[40:]] if blocks else holes
-    gam = gg.GAM("linear(x)", family="lognormal", missing="drop").fit(given, y)
+    gam = gg.GAM(formula, family="lognormal", missing="drop").fit(given, y)
     assert gam.fitted.dropped == 1
     assert np.flatnonzero(np.isnan(gam.log_density(holes))).tolist() == [3]
-    with pytest.raises(ValueError, match="missing values: 1 in Surv.*'lower'.*missing='drop'"):
-        gg.GAM("linear(x)", family="lognormal").fit(given, y)
-
-
-@pytest.mark.slow
-def test_rows_without_a_column_of_the_response_are_dropped(table):
-    holes = table.iloc[:80].copy()
-    holes["event"] = holes["event"].astype(float)
-    holes.loc[3, "event"] = np.nan
-    gam = gg.GAM("Surv(time, event) ~ linear(x)", family="lognormal")
-    with pytest.raises(ValueError, match="1 in 'event'"):
-        gam.fit(holes)
-    gam = gg.GAM("Surv(time, event) ~ linear(x)", family="lognormal", missing="drop")
-    assert gam.fit(holes).fitted.dropped == 1
-    assert np.flatnonzero(np.isnan(gam.log_density(holes))).tolist() == [3]
-    # while ends of intervals may be missing
-    holes.loc[5, "upper"] = np.nan
-    y = Surv("lower", "upper", type="interval")
-    gam = gg.GAM("linear(x)", family="lognormal").fit(holes, y)
-    assert gam.fitted.Y[5].tolist() == [holes["lower"][5], holes["lower"][5], RIGHT]
+    if y is not None and not blocks:
+        assert gam.fitted.Y[4].tolist() == [holes["lower"][5], holes["lower"][5], RIGHT]
+    with pytest.raises(ValueError, match=message):
+        gg.GAM(formula, family="lognormal").fit(given, y)
 
 
 @pytest.mark.slow

@@ -309,7 +309,7 @@ def test_centres_and_levels_keep_their_digits():
 
 # --- GAMs ----------------------------------------------------------------------------------------
 
-FAMILIES = ("gaussian", "student_t", "gamma", "tweedie", "heteroskedastic")
+FAMILIES = ("gaussian", "student_t", "gamma", "tweedie", "heteroskedastic", "quantile")
 
 
 def table(family: str, units: Units) -> pd.DataFrame:
