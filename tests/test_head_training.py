@@ -12,7 +12,8 @@ from head_cases import additive, compiled, network, unchanged
 from sklearn.cluster import KMeans
 
 import gpflow_gam as gg
-from gpflow_gam.layers import AdditiveGP, ExpectedLogLikelihood, IterNCGP, SpectralBound
+from gpflow_gam.layers import AdditiveGP, IterNCGP, SpectralBound
+from gpflow_gam.layers.losses import ExpectedLogLikelihood
 
 N = 60
 RNG = np.random.default_rng(1)

@@ -536,17 +536,18 @@ def test_a_bad_row_stops_a_fit_and_not_the_next(learnt: bool) -> None:
     bad = [("y must be", 0, None, np.nan), ("y must be", 0, None, -1.0)]
     bad += [(r"(?s)must be finite.*so is\D*0", 5, 0, v) for v in (np.nan, np.inf)]
     bad += [] if learnt else [("must hold codes 0 to 2", 5, 2, 7.0)]
+    bad += [("sample_weight must be", 5, 3, np.nan), ("sample_weight must be", 5, 3, -1.0)]
     options = {"epochs": 1, "batch_size": N, "verbose": 0}
     for _ in range(2):
         for message, row, column, value in bad:
-            rows, y = coded.copy(), counts.copy()
+            rows, y = np.column_stack([coded, np.ones(N)]), counts.copy()
             if column is None:
                 y[row] = value
             else:
                 rows[row, column] = value
             before = numbers(head)
             with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-                model.fit(rows, y, **options)
+                model.fit(rows[:, :3], y, sample_weight=rows[:, 3], **options)
             for path, variable in numbers(head).items():
                 assert np.all(np.isfinite(variable)), path
                 if "scaling" not in path and "reference" not in path:  # as q is at other features

@@ -4,16 +4,12 @@ from .additive_gp import AdditiveGP
 from .effects import DrawComponents
 from .head import GPHead
 from .iterncgp import IterNCGP
-from .losses import ExpectedLogLikelihood, NegativeLogPredictiveDensity, ResponseMetric
 from .spectral import SpectralBound
 
 __all__ = [
     "AdditiveGP",
     "DrawComponents",
-    "ExpectedLogLikelihood",
     "GPHead",
     "IterNCGP",
-    "NegativeLogPredictiveDensity",
-    "ResponseMetric",
     "SpectralBound",
 ]

@@ -185,16 +185,6 @@ class _Step(NamedTuple):
     sites: tuple[tf.Tensor, tf.Tensor]
 
 
-class _Near(NamedTuple):
-    """Moments whose slopes the loss has, and sites near modes; zeros once none are needed."""
-
-    sloping: tf.Tensor  # [N, L, 2]
-    mean: tf.Tensor  # of sites, [N, L]
-    g: tf.Tensor  # slopes there
-    w: tf.Tensor  # curvatures
-    expected: tf.Tensor  # log density at the rows' own moments, [N]
-
-
 class _Penalty(keras.regularizers.Regularizer):
     """A head's part of the loss that does not depend on rows."""
 
@@ -292,7 +282,7 @@ class AdditiveGP(GPHead):
         check_positive("kl_weight", kl_weight)
         self.loss_weight, self._kl_weight = float(loss_weight), float(kl_weight)
         self._penalty = _Penalty(self)
-        specification = HeadSpecification.of(
+        specification = HeadSpecification(
             terms, likelihood, num_classes, num_levels, num_inducing, scale, distance_aware
         )
         super().__init__(specification, normalization, output, level, frozen, **options)
@@ -326,7 +316,10 @@ class AdditiveGP(GPHead):
                 variable._trainable = bool(variable.shape.num_elements())
         likelihood = spec.build_likelihood()
         factors = {kernel: _OF_KERNELS, likelihood: _OF_LIKELIHOODS}
-        self._moves = _moved_by_keras(factors, self._moves_weight)
+        weight = lambda size: self.add_weight(  # noqa: E731
+            name="moves", shape=(size,), initializer="zeros", dtype=self.compute_dtype
+        )
+        self._moves = _moved_by_keras(factors, weight)
         return AdditiveSVGP(
             kernel,
             likelihood,
@@ -337,14 +330,8 @@ class AdditiveGP(GPHead):
             num_latent_gps=spec.num_predictors,
         )
 
-    def _moves_weight(self, size: int) -> keras.Variable:
-        self._moved = self.add_weight(
-            name="moves", shape=(size,), initializer="zeros", dtype=self.compute_dtype
-        )
-        return self._moved
-
     def _state(self) -> dict[str, keras.Variable]:
-        own = {"moves": self._moved, "steps": self._seen, "starts": self._starts}
+        own = {"moves": self._moves.weight, "steps": self._seen, "starts": self._starts}
         return {**super()._state(), **own}
 
     def adapt(self, features: Any, y: Any = None) -> None:
@@ -459,7 +446,8 @@ class AdditiveGP(GPHead):
         moments = as_rows(moments, leading)
         with self._precision():
             Y, possible = self._observed(y, given)
-            valid = fits & tf.reduce_all(possible & self.readable(forward.inputs))
+            counts = (tf.math.is_finite(weight) & (weight >= 0.0))[:, 0]
+            valid = fits & tf.reduce_all(possible & self.readable(forward.inputs) & counts)
         # NaN where a row cannot be read; outside `_precision`, as replicas wait
         missing = tf.constant(np.nan, tf.float64)
         num_rows = over_replicas(tf.where(valid, tf.cast(forward.num_rows, tf.float64), missing))
@@ -510,21 +498,20 @@ class AdditiveGP(GPHead):
         mean, var, nothing, _ = self._unpacked(moments)
         epoch = tf.cast(tf.convert_to_tensor(self._seen), mean.dtype) / self.num_data
         at, spread = tf.stop_gradient(mean), tf.stop_gradient(var)
-        sloping = at, spread
+        m, v = at, spread
         # a Gaussian response has one curvature, and the same site wherever it is taken
         careful = not isinstance(unwrapped(likelihood), Gaussian)
         if careful:
             near = self._near_modes(likelihood, at, spread, nothing, Y, epoch)
-            near = _Near(*map(tf.stop_gradient, near))
-            sloping = near.sloping[..., 0], near.sloping[..., 1]
-        value, g, w = expectation_gradients(likelihood, nothing, *sloping, Y)
+            m, v, near_mean, near_g, near_w, expected = map(tf.stop_gradient, near)
+        value, g, w = expectation_gradients(likelihood, nothing, m, v, Y)
         slopes = tf.stop_gradient(g) * (mean - at) - 0.5 * tf.stop_gradient(w) * (var - spread)
         rows = value + tf.reduce_sum(slopes, axis=-1)
         if careful:
-            is_early, at = epoch < _CAREFUL_EPOCHS, near.mean
-            more = tf.where(is_early, near.expected - value, tf.zeros_like(value))
+            is_early, at = epoch < _CAREFUL_EPOCHS, near_mean
+            more = tf.where(is_early, expected - value, tf.zeros_like(value))
             rows += tf.stop_gradient(more)
-            g, w = tf.where(is_early, near.g, g), tf.where(is_early, near.w, w)
+            g, w = tf.where(is_early, near_g, g), tf.where(is_early, near_w, w)
         w = tf.maximum(w, 0.0)
         constant = tf.cast(self._gp.mean_function.constant, mean.dtype)
         weight *= tf.cast(scale, weight.dtype)
@@ -579,12 +566,7 @@ class AdditiveGP(GPHead):
             ]
             turns = [g * old for g, old in zip(signs, last)]
             steps = [
-                s
-                * tf.where(
-                    t > 0.0,
-                    tf.cast(1.3, s.dtype),
-                    tf.where(t < 0.0, tf.cast(0.4, s.dtype), tf.ones_like(s)),
-                )
+                s * tf.gather(tf.constant([0.4, 1.0, 1.3], s.dtype), tf.cast(t, tf.int32) + 1)
                 for t, s in zip(turns, steps)
             ]
             return i + 1, [z + g * s for z, g, s in zip(places, signs, steps)], steps, signs
@@ -616,8 +598,11 @@ class AdditiveGP(GPHead):
         nothing: tf.Tensor,
         Y: tf.Tensor,
         epoch: tf.Tensor,
-    ) -> _Near:
-        """Where sites of rows are taken, and slopes of the loss; in the end their own."""
+    ) -> tuple[tf.Tensor, ...]:
+        """
+        Means and variances whose slopes the loss has, means of sites, slopes and curvatures there,
+        all [N, L], and log densities at the rows' own moments [N]; zeros once none are needed.
+        """
         # In the first epochs, when these are far off, no further than some distance from the mode
         # of each row by itself, with a spread no larger, and with a curvature from which Newton's
         # step is no longer. Where the curvature grows with the predictor, as that of counts does,
@@ -646,7 +631,7 @@ class AdditiveGP(GPHead):
             change = tf.clip_by_value(change, -far, far)
             return i + 1, mode + change, tf.reduce_max(tf.abs(change))
 
-        def limited() -> _Near:
+        def limited() -> tuple[tf.Tensor, ...]:
             start = (0, centre, far)
             mode = tf.while_loop(
                 lambda i, _, change: (i < 15) & (change > 1e-3 * far), step, start
@@ -657,14 +642,13 @@ class AdditiveGP(GPHead):
                 w = tf.maximum(w, tf.abs(g) / most)
             expected, _, own = slopes(mean, var)
             calm = own <= _STEEPER * w
-            near = tf.stack([within, close], axis=-1)
-            sloping = tf.where(calm[..., None], tf.stack([mean, var], axis=-1), near)
-            return _Near(sloping, within, g, w, expected)
+            sloping = tf.where(calm, mean, within), tf.where(calm, var, close)
+            return *sloping, within, g, w, expected
 
         most = _NEAR * far * 2.0 ** tf.floor(epoch)
         close = tf.minimum(var, tf.square(most))
         none = tf.zeros_like(mean)
-        own = _Near(tf.stack([mean, var], axis=-1), mean, none, none, none[:, 0])
+        own = mean, var, mean, none, none, none[:, 0]
         return tf.cond(epoch < _CAREFUL_EPOCHS, limited, lambda: own)  # type: ignore[no-any-return]
 
     def _step_size(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -744,13 +728,14 @@ class AdditiveGP(GPHead):
             if is_moved(p):
                 transform: Any = p.transform
                 free[transform.places] = not is_below(name, self.frozen)
-        self._moved.constraint = None if free.all() else self._moves.kept
+        moved = self._moves.weight
+        moved.constraint = None if free.all() else self._moves.kept
         # it has the penalty, too, which a q that learns has whatever else is held
-        self._moved.trainable = self.trainable and bool(free.any() or self._learns)
+        moved.trainable = self.trainable and bool(free.any() or self._learns)
         # Keras asks a trainable variable for its regulariser once a loss, in the replica that
         # asks. What add_loss() is given in call() would count a layer twice that is called twice,
         # and goes astray between replicas that meet inside the forward pass.
-        variables = [self._moved, *self._adopted.variables.values()]
+        variables = [moved, *self._adopted.variables.values()]
         first = next((v for v in variables if v.trainable), None)
         for variable in variables:
             variable.regularizer = self._penalty if variable is first else None
@@ -811,7 +796,7 @@ class _Moves:
     # Adam takes some thirty operations for a variable of whatever size. Hyperparameters' own
     # variables are those that are assigned and that GPflow trains; this one is added to them.
     def __init__(self, weight: keras.Variable) -> None:
-        self.variable: tf.Variable = weight.value
+        self.weight, self.variable = weight, weight.value
         # False: of a parameter that is frozen, which has no slope
         self.free: AnyNDArray = np.ones(weight.shape[0], bool)
         self._held = tf.Variable(tf.zeros_like(self.variable), trainable=False)

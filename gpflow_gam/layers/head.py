@@ -25,7 +25,18 @@ from ..gam.components.plan import Component
 from ..gam.terms.base import column_of
 from ..kernels import AdditiveKernel
 from ..kernels.correlation import float_type
-from ..likelihoods.base import num_labels
+from ..likelihoods.base import (
+    check_width,
+    checked_observations,
+    num_labels,
+    observation_width,
+    possible_observations,
+)
+from ..likelihoods.predictive import (
+    expected_log_density,
+    predictive_log_density,
+    summarised_response,
+)
 from ..posteriors import AdditivePosterior
 from .effects import draw_head, head_effects, head_summary
 from .losses import (
@@ -33,10 +44,12 @@ from .losses import (
     HEAD,
     ExpectedLogLikelihood,
     Forward,
-    MomentReader,
     as_leading,
+    as_many,
     as_rows,
+    codes_of,
     metric_of,
+    read_once,
 )
 from .structure import HeadSpecification
 
@@ -263,11 +276,15 @@ def trace_heads() -> Iterator[None]:
         _IS_TRACING.reset(token)
 
 
-class GPHead(MomentReader, keras.Layer):
+class GPHead(keras.Layer, abc.ABC):
     """Base of :class:`AdditiveGP` and :class:`IterNCGP`: terms, response, scaling and state."""
 
     _first = "adapt(features)"
     """The call by which it learns the scaling of its features."""
+    loss_weight: float = 1.0
+    """Factor of its loss, the KL divergence included."""
+    predictive_share: float | tf.Variable = 1.0
+    """Share of the predictors' variance that class probabilities are averaged over."""
 
     def __init__(
         self,
@@ -563,6 +580,7 @@ class GPHead(MomentReader, keras.Layer):
         return outputs
 
     def has_trained_here(self) -> bool:
+        """True if the present graph has a training call, whose output a loss must be given."""
         graph = self._trained_in() if self.trainable and not tf.executing_eagerly() else None
         here = tf.compat.v1.get_default_graph()
         while graph is not None and graph is not here:  # as a loop over steps may have its own
@@ -683,6 +701,123 @@ class GPHead(MomentReader, keras.Layer):
             metric of (y, response) or its name.
         """
         return metric_of(self, metric)
+
+    @property
+    def num_moments(self) -> int:
+        """Moments of each predictor, M."""
+        return 2
+
+    def response(self, moments: tf.Tensor) -> tf.Tensor:
+        """
+        The expected response [...], or class probabilities [..., K], from moments.
+
+        :param moments: what the layer returns, [..., L, M].
+        """
+        mean, var, X, restored = self._unpacked(moments)
+        with float_type(self.compute_dtype):
+            summary = summarised_response(self.likelihood, X, mean, self._shared(var))
+        return restored(summary.mean)
+
+    def interval(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Equal-tailed credible interval of the expected response, each end as :meth:`response`.
+
+        :param moments: what the layer returns, [..., L, M].
+        """
+        mean, var, X, restored = self._unpacked(moments)
+        summary = summarised_response(self.likelihood, X, mean, var, self.level)
+        return restored(summary.lower), restored(summary.upper)
+
+    def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+        """``-E_q[log p(y | rho)]`` of each row, [...]; NaN for a y [...] that is impossible."""
+        return -self._by_row(expected_log_density, y, moments)
+
+    def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+        """
+        ``log E_q[p(y | rho)]`` of each row, [...]; NaN for a y that is impossible.
+
+        :param y: responses, [...] or [..., K].
+        :param moments: what the layer returns, [..., L, M].
+        """
+
+        def density(
+            likelihood: Likelihood, X: tf.Tensor, mean: tf.Tensor, var: tf.Tensor, Y: tf.Tensor
+        ) -> tf.Tensor:
+            return predictive_log_density(likelihood, X, mean, self._shared(var), Y)
+
+        return self._by_row(density, y, moments)
+
+    def _observe(
+        self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
+    ) -> tf.Tensor:
+        """The loss of each row, [...]; learns from a batch what gradients do not move."""
+        return self.negative_expected_log_likelihood(y, moments)
+
+    def _by_row(
+        self, density: Callable[..., tf.Tensor], y: tf.Tensor, moments: tf.Tensor
+    ) -> tf.Tensor:
+        mean, var, X, restored = self._unpacked(moments)
+        Y, possible = self._observed(y, moments)
+        with float_type(self.compute_dtype):  # GPflow's draws have no type of their own
+            values = density(read_once(self.likelihood), X, mean, var, Y)
+        values = tf.cast(values, self.compute_dtype)
+        return restored(tf.where(possible, values, tf.constant(np.nan, self.compute_dtype)))
+
+    def _shared(self, var: tf.Tensor) -> tf.Tensor:
+        return tf.cast(self.predictive_share, var.dtype) * var
+
+    def _unpacked(
+        self, moments: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        """Mean and variance by row, no inputs [N, 1], and what gives rows their dimensions."""
+        moments = tf.convert_to_tensor(moments)
+        shape = (self.num_predictors, self.num_moments)
+        rank = moments.shape.rank
+        if rank is None or rank < 3 or tuple(moments.shape[-2:]) != shape:
+            raise ValueError(
+                f"y_pred must be the moments [..., {shape[0]}, {shape[1]}] that {self.name} gives "
+                f"with output='moments'; got shape {tuple(moments.shape)}."
+            )
+        rows = tf.cast(as_rows(moments, rank - 2), self.compute_dtype)
+        var = rows[..., 2:] if shape[1] > 2 else rows[..., 1]
+        nothing = tf.zeros_like(rows[:, 0, :1])
+        return rows[..., 0], var, nothing, lambda x: as_leading(x, moments, 2)
+
+    def response_matrix(self, y: Any, moments: tf.Tensor | None = None) -> tf.Tensor:
+        """Responses as the likelihood takes them, Y [N, K]; one-hot labels become codes [N, 1]."""
+        # rows that are not one-hot fail in the graph, and become -1 where XLA drops assertions;
+        # moments are of the same rows, where these may have several dimensions in the place of N
+        leading = 1 if moments is None else len(moments.shape) - 2
+        y = tf.convert_to_tensor(y)
+        if y.dtype == tf.string:
+            raise ValueError(
+                "y must be numbers, labels as codes 0, 1, ...; got text. "
+                "levels, codes = np.unique(y, return_inverse=True) has both."
+            )
+        Y = tf.cast(y, self.compute_dtype)
+        width = observation_width(self.likelihood, self.num_predictors)
+        if Y.shape.rank is None:  # in a function that was called with [N] and with [N, K]
+            Y = tf.reshape(Y, [-1, width])
+        elif Y.shape.rank not in (leading, leading + 1):
+            rows = "N" if leading == 1 else ", ".join("N" * leading)
+            raise ValueError(f"y must be [{rows}] or [{rows}, K]; got shape {Y.shape}.")
+        else:
+            Y = as_rows(Y, leading)
+        if Y.shape.rank == 1:
+            Y = Y[:, None]
+        if width == 1 and Y.shape[1] is not None and Y.shape[1] == num_labels(self.likelihood):
+            Y = codes_of(Y)
+        else:
+            check_width(Y.shape[1], self.likelihood, self.num_predictors, "y")
+        return Y if moments is None else as_many(Y, tf.reduce_prod(tf.shape(moments)[:leading]))
+
+    def _observed(
+        self, y: tf.Tensor, moments: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Y [N, K] once it is known to be possible, and which rows are, [N]: XLA drops checks."""
+        Y = self.response_matrix(y, moments)
+        possible = possible_observations(Y, self.likelihood)
+        return checked_observations(Y, self.likelihood, "y"), possible
 
     def _state(self) -> dict[str, keras.Variable]:
         """Every variable by its path."""

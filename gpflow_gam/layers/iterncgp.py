@@ -14,6 +14,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputeCacheType
 
 from .. import models, optimizers
+from ..bijectors import restore_on_error
 from ..errors import check_choice
 from ..gam.components.plan import shaped_term
 from ..gam.families import Family
@@ -67,9 +68,7 @@ class IterNCGP(GPHead):
         **options: Any,
     ) -> None:
         check_choice("normalization", normalization, ("adapt", None))
-        specification = HeadSpecification.of(
-            terms, likelihood, num_classes, num_levels, None, scale
-        )
+        specification = HeadSpecification(terms, likelihood, num_classes, num_levels, None, scale)
         super().__init__(specification, normalization, output, level, (), **options)
         self._sizes: dict[str, int] | None = None
         self._data: dict[str, keras.Variable] = {}
@@ -133,47 +132,43 @@ class IterNCGP(GPHead):
         """
         if self._sizes is not None:
             self._allocate({"num_rows": len(self._rows(features, y)[0])})
-        before = {path: np.asarray(v) for path, v in self._state().items()}
-        try:
-            return self._fit(features, y, hyperparameters, **options)
-        except BaseException:
-            for path, value in before.items():
-                self._state()[path].assign(value)
-            raise
-
-    def _fit(self, features: Any, y: Any, hyperparameters: bool, **options: Any) -> FitResult:
-        held = [(p, p.numpy()) for p in self._adopted.below(self._frozen)]
-        self.adapt(features, y)
-        for parameter, value in held:
-            parameter.assign(value)
-        features, y = self._rows(features, y)
-        with self._precision():
-            X = self.scaled(features)
-            Y = self.response_matrix(y)
-            gp = self._gp
-            model = models.IterNCGP(
-                (X, Y), gp.kernel, gp.likelihood, mean_function=gp.mean_function, solver="newton"
-            )
-            self._adopted.freeze(self._frozen, trainable=True)  # for this fit only
-            try:
-                result = optimizers.fit(model, hyperparameters=hyperparameters, **options)
-            finally:
-                self._set_flags()
-            if model.likelihood is not gp.likelihood:  # a smooth equivalent took its place
-                learnt = gpflow.utilities.parameter_dict(model.likelihood)
-                for path, parameter in gpflow.utilities.parameter_dict(gp.likelihood).items():
-                    parameter.assign(learnt[path])
-            cache = model.posterior().cache
-            assert cache is not None
-            v, E, E0 = (tf.convert_to_tensor(t) for t in cache)
-            share = model.predictive_share()
-        self._allocate(dict(zip(_SIZES, (X.shape[0], E.shape[0], E0.shape[0]))))
-        for variable, value in zip(self._data.values(), (X, v, E, E0)):
-            room = [(0, have - used) for have, used in zip(variable.shape, value.shape)]
-            variable.assign(tf.pad(value, room))  # rows and actions that count nothing
-        assert self._share is not None
-        self._share.assign(share)
-        return result
+        with restore_on_error(self):
+            held = [(p, p.numpy()) for p in self._adopted.below(self._frozen)]
+            self.adapt(features, y)
+            for parameter, value in held:
+                parameter.assign(value)
+            features, y = self._rows(features, y)
+            with self._precision():
+                X = self.scaled(features)
+                Y = self.response_matrix(y)
+                gp = self._gp
+                model = models.IterNCGP(
+                    (X, Y),
+                    gp.kernel,
+                    gp.likelihood,
+                    mean_function=gp.mean_function,
+                    solver="newton",
+                )
+                self._adopted.freeze(self._frozen, trainable=True)  # for this fit only
+                try:
+                    result = optimizers.fit(model, hyperparameters=hyperparameters, **options)
+                finally:
+                    self._set_flags()
+                if model.likelihood is not gp.likelihood:  # a smooth equivalent took its place
+                    learnt = gpflow.utilities.parameter_dict(model.likelihood)
+                    for path, parameter in gpflow.utilities.parameter_dict(gp.likelihood).items():
+                        parameter.assign(learnt[path])
+                cache = model.posterior().cache
+                assert cache is not None
+                v, E, E0 = (tf.convert_to_tensor(t) for t in cache)
+                share = model.predictive_share()
+            self._allocate(dict(zip(_SIZES, (X.shape[0], E.shape[0], E0.shape[0]))))
+            for variable, value in zip(self._data.values(), (X, v, E, E0)):
+                room = [(0, have - used) for have, used in zip(variable.shape, value.shape)]
+                variable.assign(tf.pad(value, room))  # rows and actions that count nothing
+            assert self._share is not None
+            self._share.assign(share)
+            return result
 
     def posterior(self) -> ActionPosterior:
         """The posterior on scaled features; ValueError if there is none yet."""

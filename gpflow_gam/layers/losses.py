@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import abc
 import weakref
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Bernoulli, Likelihood
 
-from ..kernels.correlation import float_type, parameters_of, with_values
-from ..likelihoods.base import (
-    check_width,
-    checked_observations,
-    num_labels,
-    observation_width,
-    possible_observations,
-    require,
-    unwrapped,
-)
-from ..likelihoods.predictive import (
-    expected_log_density,
-    predictive_log_density,
-    summarised_response,
-)
+from ..kernels.correlation import parameters_of, with_values
+from ..likelihoods.base import require, unwrapped
+
+if TYPE_CHECKING:
+    from .head import GPHead
 
 _OF_CODES = (
     keras.metrics.SparseCategoricalAccuracy,
@@ -44,7 +31,7 @@ _MASK = "_keras_mask"
 
 
 class Forward(NamedTuple):
-    """What a training call was given, and what :meth:`MomentReader._observe` takes over from it."""
+    """What a training call was given, and what a head's loss takes over from it."""
 
     inputs: tf.Tensor  # [N, F]
     num_rows: tf.Tensor  # those that a mask has
@@ -66,150 +53,7 @@ def as_leading(x: tf.Tensor, whole: tf.Tensor, last: int) -> tf.Tensor:
     return restored
 
 
-class MomentReader(abc.ABC):
-    """Reads moments [..., L, 2], or [..., L, 2 + L] with covariances, under a likelihood."""
-
-    name: str
-    compute_dtype: str
-    level: float
-    loss_weight: float = 1.0
-    """Factor of its loss, the KL divergence included."""
-    predictive_share: float | tf.Variable = 1.0
-    """Share of the predictors' variance that class probabilities are averaged over."""
-
-    @property
-    @abc.abstractmethod
-    def likelihood(self) -> Likelihood:
-        """The response's likelihood."""
-
-    @property
-    @abc.abstractmethod
-    def num_predictors(self) -> int:
-        """L."""
-
-    @property
-    def num_moments(self) -> int:
-        """Moments of each predictor, M."""
-        return 2
-
-    def response(self, moments: tf.Tensor) -> tf.Tensor:
-        """
-        The expected response [...], or class probabilities [..., K], from moments.
-
-        :param moments: what the layer returns, [..., L, M].
-        """
-        mean, var, X, restored = self._unpacked(moments)
-        with float_type(self.compute_dtype):
-            summary = summarised_response(self.likelihood, X, mean, self._shared(var))
-        return restored(summary.mean)
-
-    def interval(self, moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Equal-tailed credible interval of the expected response, each end as :meth:`response`.
-
-        :param moments: what the layer returns, [..., L, M].
-        """
-        mean, var, X, restored = self._unpacked(moments)
-        summary = summarised_response(self.likelihood, X, mean, var, self.level)
-        return restored(summary.lower), restored(summary.upper)
-
-    def negative_expected_log_likelihood(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        """``-E_q[log p(y | rho)]`` of each row, [...]; NaN for a y [...] that is impossible."""
-        return -self._by_row(expected_log_density, y, moments)
-
-    def predict_log_density(self, y: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-        """
-        ``log E_q[p(y | rho)]`` of each row, [...]; NaN for a y that is impossible.
-
-        :param y: responses, [...] or [..., K].
-        :param moments: what the layer returns, [..., L, M].
-        """
-
-        def density(
-            likelihood: Likelihood, X: tf.Tensor, mean: tf.Tensor, var: tf.Tensor, Y: tf.Tensor
-        ) -> tf.Tensor:
-            return predictive_log_density(likelihood, X, mean, self._shared(var), Y)
-
-        return self._by_row(density, y, moments)
-
-    def _observe(
-        self, forward: Forward, y: tf.Tensor, moments: tf.Tensor, weight: tf.Tensor
-    ) -> tf.Tensor:
-        """The loss of each row, [...]; learns from a batch what gradients do not move."""
-        return self.negative_expected_log_likelihood(y, moments)
-
-    def has_trained_here(self) -> bool:
-        """True if the present graph has a training call, whose output a loss must be given."""
-        return False
-
-    def _by_row(
-        self, density: Callable[..., tf.Tensor], y: tf.Tensor, moments: tf.Tensor
-    ) -> tf.Tensor:
-        mean, var, X, restored = self._unpacked(moments)
-        Y, possible = self._observed(y, moments)
-        with float_type(self.compute_dtype):  # GPflow's draws have no type of their own
-            values = density(read_once(self.likelihood), X, mean, var, Y)
-        values = tf.cast(values, self.compute_dtype)
-        return restored(tf.where(possible, values, tf.constant(np.nan, self.compute_dtype)))
-
-    def _shared(self, var: tf.Tensor) -> tf.Tensor:
-        return tf.cast(self.predictive_share, var.dtype) * var
-
-    def _unpacked(
-        self, moments: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        """Mean and variance by row, no inputs [N, 1], and what gives rows their dimensions."""
-        moments = tf.convert_to_tensor(moments)
-        shape = (self.num_predictors, self.num_moments)
-        rank = moments.shape.rank
-        if rank is None or rank < 3 or tuple(moments.shape[-2:]) != shape:
-            raise ValueError(
-                f"y_pred must be the moments [..., {shape[0]}, {shape[1]}] that {self.name} gives "
-                f"with output='moments'; got shape {tuple(moments.shape)}."
-            )
-        rows = tf.cast(as_rows(moments, rank - 2), self.compute_dtype)
-        var = rows[..., 2:] if shape[1] > 2 else rows[..., 1]
-        nothing = tf.zeros_like(rows[:, 0, :1])
-        return rows[..., 0], var, nothing, lambda x: as_leading(x, moments, 2)
-
-    def response_matrix(self, y: Any, moments: tf.Tensor | None = None) -> tf.Tensor:
-        """Responses as the likelihood takes them, Y [N, K]; one-hot labels become codes [N, 1]."""
-        # rows that are not one-hot fail in the graph, and become -1 where XLA drops assertions;
-        # moments are of the same rows, where these may have several dimensions in the place of N
-        leading = 1 if moments is None else len(moments.shape) - 2
-        y = tf.convert_to_tensor(y)
-        if y.dtype == tf.string:
-            raise ValueError(
-                "y must be numbers, labels as codes 0, 1, ...; got text. "
-                "levels, codes = np.unique(y, return_inverse=True) has both."
-            )
-        Y = tf.cast(y, self.compute_dtype)
-        width = observation_width(self.likelihood, self.num_predictors)
-        if Y.shape.rank is None:  # in a function that was called with [N] and with [N, K]
-            Y = tf.reshape(Y, [-1, width])
-        elif Y.shape.rank not in (leading, leading + 1):
-            rows = "N" if leading == 1 else ", ".join("N" * leading)
-            raise ValueError(f"y must be [{rows}] or [{rows}, K]; got shape {Y.shape}.")
-        else:
-            Y = as_rows(Y, leading)
-        if Y.shape.rank == 1:
-            Y = Y[:, None]
-        if width == 1 and Y.shape[1] is not None and Y.shape[1] == num_labels(self.likelihood):
-            Y = _codes(Y)
-        else:
-            check_width(Y.shape[1], self.likelihood, self.num_predictors, "y")
-        return Y if moments is None else _as_many(Y, tf.reduce_prod(tf.shape(moments)[:leading]))
-
-    def _observed(
-        self, y: tf.Tensor, moments: tf.Tensor | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Y [N, K] once it is known to be possible, and which rows are, [N]: XLA drops checks."""
-        Y = self.response_matrix(y, moments)
-        possible = possible_observations(Y, self.likelihood)
-        return checked_observations(Y, self.likelihood, "y"), possible
-
-
-def _as_many(Y: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+def as_many(Y: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Y [N, K], once N is the number of rows, to which a single one would be broadcast."""
     number = tf.shape(Y)[0]
     message = (
@@ -224,7 +68,8 @@ def _as_many(Y: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         return tf.reshape(Y, [rows, -1 if Y.shape[1] is None else Y.shape[1]])
 
 
-def _codes(Y: tf.Tensor) -> tf.Tensor:
+def codes_of(Y: tf.Tensor) -> tf.Tensor:
+    """Codes [N, 1] of one-hot labels Y [N, K]."""
     ones = tf.reduce_sum(tf.cast(tf.equal(Y, 1.0), tf.int32), axis=1)
     zeros = tf.reduce_sum(tf.cast(tf.equal(Y, 0.0), tf.int32), axis=1)
     one_hot = tf.equal(ones, 1) & tf.equal(zeros, Y.shape[1] - 1)
@@ -267,7 +112,7 @@ def read_once(likelihood: Likelihood) -> Likelihood:
     return with_values(likelihood, values)
 
 
-def _maker(output: Any) -> MomentReader | None:
+def _maker(output: Any) -> GPHead | None:
     reference = getattr(output, HEAD, None)
     return None if reference is None else reference()
 
@@ -277,16 +122,16 @@ class _ReadsHead:
 
     # Keras saves what it finds by walking attributes: through a plain one the head's weights would
     # be filed under the loss, and be lost to a model that is not compiled.
-    _reference: weakref.ref[MomentReader] | None
+    _reference: weakref.ref[GPHead] | None
     _head_name: str | None
 
-    def _attach(self, head: MomentReader | None, head_name: str | None) -> None:
+    def _attach(self, head: GPHead | None, head_name: str | None) -> None:
         if head is None and head_name is None:
             raise ValueError("head must be the layer whose output is read; got None.")
         self._reference = None if head is None else weakref.ref(head)
         self._head_name = head_name if head is None else head.name
 
-    def _head(self, y_pred: Any = None) -> MomentReader:
+    def _head(self, y_pred: Any = None) -> GPHead:
         """The head; where only its name is known, the one that made ``y_pred``."""
         # which has another name where a loaded model makes its head anew
         maker = _maker(y_pred)
@@ -318,21 +163,13 @@ class _OfRows(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
 class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
-    """
-    ``-E_q[log p(y_n | rho(x_n))]`` of each row: with the head's KL divergence, which the layer
-    adds itself, the negative ELBO over the number of data; both times the head's ``loss_weight``.
+    """``-E_q[log p(y | rho(x))]`` of each row, times the head's ``loss_weight``."""
 
-    :param head: the head whose outputs it reads.
-    :param head_name: the head's name, in the place of the head, as files hold it.
-    :param reduction: as of Keras' losses, but ``"sum"``.
-    :param name: of the loss.
-    :param dtype: as of Keras' losses; that of the head where there is one.
-    :raises ValueError: ``reduction="sum"``; or neither a head nor its name.
-    """
+    # with the head's KL divergence, which the layer adds itself, the negative ELBO over N
 
     def __init__(
         self,
-        head: MomentReader | None = None,
+        head: GPHead | None = None,
         *,
         head_name: str | None = None,
         reduction: str = "sum_over_batch_size",
@@ -357,6 +194,10 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
         forward = getattr(y_pred, FORWARD, None) if _maker(y_pred) is head else None
         if sample_weight is not None and len(y_pred.shape) > 2:  # of sequences become of steps
             sample_weight = _row_weights(y_pred, sample_weight)
+            flat = tf.reshape(sample_weight, [-1, 1])
+            sound = tf.math.is_finite(flat) & (flat >= 0.0)
+            flat = require(flat, sound, "sample_weight must be finite and not negative")
+            sample_weight = tf.reshape(flat, tf.shape(sample_weight))
         if forward is not None:
             delattr(y_pred, FORWARD)  # a metric that reads it, too, learns nothing
             weight = tf.reshape(_row_weights(y_pred, sample_weight), [-1, 1])
@@ -386,28 +227,19 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
 class ResponseMetric(_ReadsHead, keras.metrics.Metric):
-    """
-    A Keras metric of the expected response, for labels as codes or one-hot.
-
-    :param metric: the metric.
-    :param head: the head whose outputs it reads.
-    :param head_name: the head's name, in the place of the head, as files hold it.
-    :param name: of the metric.
-    :param dtype: as of Keras' metrics.
-    """
+    """A Keras metric of the expected response, for labels as codes or one-hot."""
 
     def __init__(
         self,
         metric: keras.metrics.Metric,
-        head: MomentReader | None = None,
+        head: GPHead | None = None,
         *,
         head_name: str | None = None,
         name: str | None = None,
-        dtype: Any = None,
     ) -> None:
         if isinstance(metric, dict):
             metric = keras.saving.deserialize_keras_object(metric)
-        super().__init__(name=name or metric.name, dtype=dtype)
+        super().__init__(name=name or metric.name)
         self._attach(head, head_name)
         self.metric = metric
 
@@ -458,24 +290,16 @@ class ResponseMetric(_ReadsHead, keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="gpflow_gam")
 class NegativeLogPredictiveDensity(_ReadsHead, keras.metrics.Mean):
-    """
-    ``-log E_q[p(y | rho(x))]``, averaged over rows: the score of the predictive distribution.
-
-    :param head: the head whose outputs it reads.
-    :param head_name: the head's name, in the place of the head, as files hold it.
-    :param name: of the metric.
-    :param dtype: as of Keras' metrics.
-    """
+    """``-log E_q[p(y | rho(x))]``, averaged over rows: the score of the predictive distribution."""
 
     def __init__(
         self,
-        head: MomentReader | None = None,
+        head: GPHead | None = None,
         *,
         head_name: str | None = None,
         name: str = "nlpd",
-        dtype: Any = None,
     ) -> None:
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(name=name)
         self._attach(head, head_name)
 
     def update_state(
@@ -496,7 +320,7 @@ def _is_of_keras(metric: keras.metrics.Metric) -> bool:
     return own and type(metric) is not keras.metrics.MeanMetricWrapper
 
 
-def metric_of(head: MomentReader, metric: str | keras.metrics.Metric) -> keras.metrics.Metric:
+def metric_of(head: GPHead, metric: str | keras.metrics.Metric) -> keras.metrics.Metric:
     """A metric of a head's response, by name or as Keras has it."""
     if metric == "nlpd":
         return NegativeLogPredictiveDensity(head)

@@ -298,21 +298,11 @@ def _reference(
     return X
 
 
-@dataclasses.dataclass(frozen=True)
 class HeadSpecification:
     """Terms and response of an additive head: the arguments of layers, checked."""
 
-    terms: Terms
-    family: Family
-    num_classes: int | None
-    num_levels: tuple[tuple[int, int], ...]
-    num_inducing: int | None
-    scale: float
-    distance_aware: bool = False
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         terms: Terms | Term | Iterable[Term | Terms],
         likelihood: str | Family | Likelihood,
         num_classes: int | None,
@@ -320,7 +310,7 @@ class HeadSpecification:
         num_inducing: int | None,
         scale: float,
         distance_aware: bool = False,
-    ) -> HeadSpecification:
+    ) -> None:
         if isinstance(terms, (list, tuple)) and terms and isinstance(terms[0], dict):
             terms = terms_from_json(list(terms))
         if isinstance(terms, str) or (isinstance(terms, Terms) and len(terms) == 0):
@@ -362,15 +352,15 @@ class HeadSpecification:
                 f"scale must be 1 for likelihood={family.name!r}, whose predictors have units of "
                 f"their own; got {scale!r}. Divide the response by its standard deviation."
             )
-        levels = tuple((int(f), int(k)) for f, k in (num_levels or {}).items())
         if distance_aware and not any(map(_is_joint, terms)):
             raise ValueError(
                 "distance_aware=True needs a smooth of all features, such as s(*range(64)), in "
                 f"terms; got {terms!r}."
             )
-        return cls(
-            terms, family, num_classes, levels, num_inducing, float(scale), bool(distance_aware)
-        )
+        self.terms, self.family, self.num_classes = terms, family, num_classes
+        self.num_levels = {int(f): int(k) for f, k in (num_levels or {}).items()}
+        self.num_inducing, self.scale = num_inducing, float(scale)
+        self.distance_aware = bool(distance_aware)
 
     def to_json(self) -> dict[str, Any]:
         own = [t.label for t in self.terms if isinstance(t, Smooth) and t.kernel is not None]
@@ -383,7 +373,7 @@ class HeadSpecification:
             "terms": self.terms.to_json(),
             "likelihood": self.family.to_json(),
             "num_classes": self.num_classes,
-            "num_levels": {str(f): k for f, k in self.num_levels},
+            "num_levels": {str(f): k for f, k in self.num_levels.items()},
             "num_inducing": self.num_inducing,
             "scale": self.scale,
         }
@@ -412,7 +402,7 @@ class HeadSpecification:
 
     def structure(self, normal: bool = False) -> Structure:
         """The structure where features are scaled while they are learnt, and so ``normal``."""
-        return build_structure(self._terms(), self.num_inducing, dict(self.num_levels), normal)
+        return build_structure(self._terms(), self.num_inducing, self.num_levels, normal)
 
     def _terms(self) -> Terms:
         """The terms, a kernel named for each smooth; with its own where it is distance aware."""
