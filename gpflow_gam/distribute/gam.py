@@ -21,14 +21,9 @@ from ..gam.fits.data import CodedData, Communication
 from ..gam.fits.fit import BY_SUMS, fit_from_null_model, specify, with_chains
 from ..gam.fits.fitted import between_of
 from ..gam.fits.reading import (
-    EncodedRows,
-    Encoding,
     PartialSummary,
-    Reading,
     Share,
-    Totals,
-    check_summary,
-    encode_share,
+    coded,
     first_rows,
     needs_table,
     partial_summary,
@@ -49,10 +44,9 @@ from ..gam.frames.blocks import Blocks
 from ..gam.frames.encoding import Holes
 from ..models import IterNCGP
 from ..optimizers import TimeBudget
-from ..optimizers.binned.bins import CodedColumns
 from ..optimizers.laplace import with_centre
 from ..optimizers.minimizers import INTERRUPTED, Callback, FitProgress, OnInterrupt
-from ..storage import Communicator, Stored
+from ..storage import Communicator
 from .workers import Workers, check_alike
 
 _REMEDY = "Start all workers again: the fit of a GAM has no checkpoint, and begins anew."
@@ -200,39 +194,11 @@ def fit_share(
     parts = communicator.together(lambda: _summarised(asked, blocks, here, total))
     _check_kinds(parts)
     summary = functools.reduce(PartialSummary.merged, parts).whole(asked, dropped)
-    check_summary(asked, summary)
-    levels = summary.labels(asked)
-
-    def encode(number: int | None) -> CodedData:
-        encodings: list[Encoding] = []
-
-        def read() -> Totals:
-            encodings.append(encode_share(asked, blocks, summary, levels, here, number))
-            return encodings[0].totals()
-
-        totals = functools.reduce(Totals.merged, communicator.together(read))
-        data = encodings[0].done(totals)
-        sample = communicator.gathered((data.indices + here.start, data.X, data.Y))
-        indices, X, Y = (np.concatenate(parts) for parts in zip(*sample))
-        columns = data.columns
-        return dataclasses.replace(
-            data,
-            X=X,
-            Y=Y,
-            columns=CodedColumns(
-                columns.X, columns.coded, columns.ranges, columns.weights, communicator
-            ),
-            responses=Stored(data.responses.raw, communicator),
-            indices=indices,
-            start=here.start,
-            total=total,
-        )
-
-    rows = EncodedRows(encode, dropped)
-    spec = specify(Reading(rows, asked, summary.table, summary.encoder, levels))
+    found = coded(asked, blocks, summary, dropped, here, communicator, total)
+    spec = specify(found)
     if spec.variational not in BY_SUMS:
         raise ValueError(too_many(_APART))
-    result = fit_from_null_model(rows, spec, seed=asked.seed, **chosen)
+    result = fit_from_null_model(found.rows, spec, seed=asked.seed, **chosen)
     if posterior == "mcmc":
         result = with_chains(result, asked.seed)
     return gam._accept(_finished(result, communicator), options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -216,7 +215,10 @@ class Validation:
     def evaluate(self) -> dict[str, AnyNDArray]:
         """The loss and the metrics, by name; metrics begin anew."""
         self.model.reset_metrics()
-        for batches in self._rounds():
+        size, replicas = self._starts.step, self._workers.replicas
+        for start in self._starts[::replicas]:
+            starts = range(start, self._starts.stop, size)[:replicas]
+            batches = [_sliced(self._arrays, slice(i, i + size)) for i in starts]
             # whether there is a batch for the replica, and its tensors; the first's where not
             flat = {i: [tf.constant(True), *tf.nest.flatten(b)] for i, b in enumerate(batches)}
             idle = [tf.constant(False), *flat[0][1:]]
@@ -228,14 +230,6 @@ class Validation:
                     f"validation_data cannot be evaluated: {_reason(error)}"
                 ) from error
         return _reported(self.model)
-
-    def _rounds(self) -> Iterator[list[Share]]:
-        """A batch for each replica, all of as many rows; fewer batches at the end."""
-        size = self._starts.step
-        batches = (_sliced(self._arrays, slice(i, i + size)) for i in self._starts)
-        for _, alike in itertools.groupby(batches, number_of_rows):
-            while some := list(itertools.islice(alike, self._workers.replicas)):
-                yield some
 
 
 # --- what can be trained -----------------------------------------------------------------------
@@ -681,10 +675,9 @@ def fit(build: Any, data: Any, **arguments: Any) -> Any:
     :doc:`/distribution`.
 
     :param build: a GAM; or a function that makes the model, in the strategy's scope: an
-        :class:`~gpflow_gam.models.AdditiveSVGP` with ``num_data``, or a compiled ``keras.Model``.
-        One with a ``compute_loss`` of its own returns there, as for Keras's
-        ``fit``, the replica's part of the loss: divided by the number of replicas; one with
-        a ``train_step`` of its own is refused, which would not be called.
+        :class:`~gpflow_gam.models.AdditiveSVGP` with ``num_data``, or a compiled ``keras.Model``
+        without a ``train_step`` of its own. A ``compute_loss`` of its own returns the replica's
+        part of the loss, divided by the number of replicas, as for Keras's ``fit``.
     :param data: of a GAM the rows of this worker, as :meth:`gpflow_gam.GAM.fit` takes them (a
         table, the paths of Parquet files, tables one after the other), or a function from a
         ``tf.distribute.InputContext`` to them. Of a model one of

@@ -86,16 +86,22 @@ def backtest(
     times: Any = pd.Series(table.values(time))
     dates = pd.api.types.is_datetime64_any_dtype(times)
     if times.isna().any() or not (dates or pd.api.types.is_numeric_dtype(times)):
-        raise ValueError(f"time: column {time!r} must hold numbers or dates, in every row.")
+        raise ValueError(
+            f"time: column {time!r} must hold numbers or dates in every row; "
+            "pandas.to_datetime makes dates of other objects."
+        )
     for name, span in (("horizon", horizon), ("window", window)):
         plain = isinstance(span, numbers.Real) and not isinstance(span, np.timedelta64)
         if span is not None and dates == plain:
             unit = "spans of time such as '7D'" if dates else "numbers"
             raise TypeError(f"{name} must be of {unit}, as {time!r} is; got {span!r}.")
+        if span is not None and not (pd.Timedelta(span).value if dates else span) > 0:
+            raise ValueError(f"{name} must be positive; got {span!r}.")
     ahead = pd.Timedelta(horizon) if dates else horizon
     back = pd.Timedelta(window) if dates and window is not None else window
     begins: list[Any]
     if isinstance(origins, (int, np.integer)):
+        check_count("origins", origins)
         begins = [times.max() - (i + 1) * ahead for i in reversed(range(origins))]
     elif not np.iterable(origins) or isinstance(origins, str):
         raise TypeError(f"origins must be times, or how many; got {origins!r}.")

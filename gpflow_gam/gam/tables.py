@@ -142,10 +142,6 @@ class Roots(NamedTuple):
     rank: int  # R
 
 
-Values = Callable[[Sequence[AnyNDArray]], AnyNDArray]
-"""A function over the product of points of axes, [K, ..., L]."""
-
-
 class Tables:
     """The tables of a fit, to ``error`` of the range of an effect; ValueError if none can be."""
 
@@ -190,15 +186,11 @@ class Tables:
         if both := [c for c in self.bins if c in self.knots]:
             raise ValueError(f"bins: {both[0]!r} has knots already; give one of the two.")
 
-    def values(self, component: Component) -> Values:
-        """The component in the response's unit, by-variable at one, as a function of axes."""
-
-        def values(points: Sequence[AnyNDArray]) -> AnyNDArray:
-            rows = np.array(list(itertools.product(*points)))
-            rows = rows.reshape(len(rows), len(points))
-            return self._at(component, rows).reshape(*map(len, points), -1)
-
-        return values
+    def values(self, component: Component, points: Sequence[AnyNDArray]) -> AnyNDArray:
+        """The component in the response's unit at the product of points of axes, [K, ..., L]."""
+        # a by-variable is at one
+        rows = np.array(list(itertools.product(*points)))
+        return self._at(component, rows).reshape(*map(len, points), -1)
 
     def _at(self, component: Component, points: AnyNDArray) -> AnyNDArray:
         """The same at points [n, d], [n, L]."""
@@ -212,7 +204,7 @@ class Tables:
         ranges = {}
         for c in self.components:
             points = [self._within(self._axis(c, m), m) for m in c.margins]
-            at = self.values(c)(points)
+            at = self.values(c, points)
             ranges[c.name] = float(np.ptp(at, axis=tuple(range(len(points)))).max(initial=0.0))
         least = 0.01 * max(ranges.values(), default=0.0)
         return {name: max(size, least) for name, size in ranges.items()}
@@ -228,7 +220,7 @@ class Tables:
             and axis.column not in {**self.knots, **self.bins}
             and component.form != "line"
         ]
-        values = self.values(component)
+        values = functools.partial(self.values, component)
         tolerance = self.error * self.ranges[component.name]
         for _ in range(_ROUNDS if tolerance > 0.0 else 0):
             points = [axis.points for axis in axes]
@@ -573,13 +565,13 @@ class Tables:
         total = np.where(held, shift + factor * np.array(spec.constant), 0.0)
         constant = total - sum(fit.constant_of(c) for c in self.components)
         for component in self.constants:
-            constant = constant + self.values(component)([]).ravel() - fit.constant_of(component)
+            constant = constant + self.values(component, []).ravel() - fit.constant_of(component)
         terms = []
         if roots is not None and self.constants:
             terms.append(self._entry(self.constants[0], [], np.zeros((1, len(constant))), roots, 0))
         for i, component in enumerate(self.components):
             axes = self.axes[component.name]
-            values = self.values(component)([a.points for a in axes])
+            values = self.values(component, [a.points for a in axes])
             flat = values.reshape(-1, values.shape[-1])
             terms.append(self._entry(component, axes, flat, roots, i + len(self.constants)))
         return {
@@ -750,7 +742,7 @@ def _tree(name: Column, fills: Mapping[Any, Any]) -> Any:
 
 
 def _refined(
-    values: Values,
+    values: Callable[[Sequence[AnyNDArray]], AnyNDArray],
     points: Sequence[AnyNDArray],
     at: AnyNDArray,
     axis: int,
@@ -809,7 +801,7 @@ class TablePosterior:
         self._parts = []
         for component in fit.spec.components:
             axes, i = tables.axes.get(component.name, []), place[component.name]
-            values = tables.values(component)([a.points for a in axes])
+            values = tables.values(component, [a.points for a in axes])
             means = (values - fit.constant_of(component)) / factor
             rows = np.moveaxis(roots.rows[i], 0, 1) / factor[:, None]  # [K, L, R]
             left = roots.left[i].T[..., None] / factor[:, None] ** 2

@@ -27,7 +27,7 @@ from ...optimizers.binned.bins import (
     summarise,
 )
 from ...optimizers.minimizers import progress_bar
-from ...storage import Inputs, Store
+from ...storage import ALONE, Communicator, Inputs, Store, Stored
 from ...threads import ahead, each
 from ..components.plan import elements_of, keys_of, learn_encoder
 from ..families import Binomial, Custom, Levels
@@ -244,7 +244,7 @@ def read(source: Any, request: Request, needs: str) -> Reading:
         if isinstance(summary, ColumnSummary):
             if needs:
                 raise ValueError(f"{needs} {IN_MEMORY}")
-            return _coded(request, blocks, summary, summary.dropped)
+            return coded(request, blocks, summary, summary.dropped)
         source = summary
     return read_table(source, request, bool(needs))
 
@@ -268,8 +268,8 @@ def read_table(given: Table, request: Request, as_numbers: bool) -> Reading:
         blocks = read_in_blocks(table, request)
         summary = summarise_columns(request, blocks, gather=False)
         assert isinstance(summary, ColumnSummary)
-        coded = _coded(request, blocks, summary, dropped)
-        return dataclasses.replace(coded, fills=fills, design=design)
+        result = coded(request, blocks, summary, dropped)
+        return dataclasses.replace(result, fills=fills, design=design)
     encoder = learn_encoder(terms, request.numeric, table)
     X = encoder.encode(table)
     if request.weights is not None:
@@ -281,16 +281,31 @@ def read_table(given: Table, request: Request, as_numbers: bool) -> Reading:
     return Reading(rows, request, table, encoder, levels, fills, design, given, complete)
 
 
-def _coded(request: Request, blocks: Blocks, summary: ColumnSummary, dropped: int) -> Reading:
-    """The rows in codes, by a second pass over blocks."""
+def coded(
+    request: Request,
+    blocks: Blocks,
+    summary: ColumnSummary,
+    dropped: int,
+    share: Share | None = None,
+    communicator: Communicator = ALONE,
+    total: int | None = None,
+) -> Reading:
+    """The rows in codes, or this process's share of ``total``, by a second pass over blocks."""
     check_summary(request, summary)
     levels = summary.labels(request)
-    share = Share(summary.summary.number, 0, summary.dropped)
+    here = share or Share(summary.summary.number, 0, summary.dropped)
 
     def encode(number: int | None) -> CodedData:
         # of finer bins there is a fit to be lost
         timed = request if number == NUM_BINS else dataclasses.replace(request, budget=None)
-        return encode_share(timed, blocks, summary, levels, share, number).done()
+        encodings: list[Encoding] = []
+
+        def read() -> Totals:
+            encodings.append(_encoded(timed, blocks, summary, levels, here, number))
+            return encodings[0].totals()
+
+        totals = functools.reduce(Totals.merged, communicator.together(read))
+        return encodings[0].done(totals, communicator, total)
 
     rows = EncodedRows(encode, dropped)
     return Reading(rows, request, summary.table, summary.encoder, levels)
@@ -641,13 +656,13 @@ class Share:
     dropped: int = 0  # rows here that were left out for missing values
 
 
-def encode_share(
+def _encoded(
     request: Request,
     blocks: Blocks,
     result: ColumnSummary,
     levels: Levels | None,
     share: Share,
-    number: int | None = NUM_BINS,
+    number: int | None,
 ) -> Encoding:
     """Read a share of the rows a second time."""
     assert number is not None  # rows in codes have no bin a value
@@ -793,10 +808,9 @@ class Encoding:
         sums = {places: coder.sums() for places, coder in self._coders.items()}
         return Totals(sums, self._masses, self._ranges)
 
-    def done(self, totals: Totals | None = None) -> CodedData:
-        """These rows in codes, and those of them that are in the sample."""
+    def done(self, totals: Totals, communicator: Communicator, total: int | None) -> CodedData:
+        """These rows in codes, and the sample of all processes' rows."""
         assert self._Y is not None
-        totals = self.totals() if totals is None else totals
         held = {place: store.done() for place, store in self._held.items()}
         weights = None if self._weights is None else held[self._weights]
         coded = {places: self._coders[places].bins(totals.sums[places]) for places in self._joint}
@@ -805,11 +819,14 @@ class Encoding:
             np.zeros(self._total, dtype=np.uint8), np.zeros((1, 0)), True, np.array([self._total])
         )
         inputs = Inputs(self._total, self._columns.encoder.width, held)
-        columns = CodedColumns(inputs, coded, totals.ranges, weights)
+        columns = CodedColumns(inputs, coded, totals.ranges, weights, communicator)
         marginals: dict[int, Marginal] = {}
         for place in sorted(self._masses):
             sums = totals.sums[place,]
             points = self._coders[place,].grid.points(sums)[:, 0]
             marginals[place] = points, totals.masses[place][sums.cells]
         indices, X, Y = (np.concatenate(parts) for parts in zip(*self._kept))
-        return CodedData(X, Y, columns, self._Y.done(), marginals, indices)
+        sample = communicator.gathered((indices + self._start, X, Y))
+        indices, X, Y = (np.concatenate(parts) for parts in zip(*sample))
+        responses = Stored(self._Y.done().raw, communicator)
+        return CodedData(X, Y, columns, responses, marginals, indices, self._start, total)
