@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
+from scipy.special import log_softmax, softmax
 
 
 def binary_or_counts(
@@ -39,11 +40,6 @@ def covariance(K: np.ndarray, W: np.ndarray, Ks: np.ndarray, Kss: np.ndarray) ->
     return Kss - V.T @ V
 
 
-def softmax(F: np.ndarray) -> np.ndarray:
-    e = np.exp(F - F.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
-
-
 def classes(K: np.ndarray, labels: np.ndarray, C: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Algorithm 3.3 with K [N, N] or [CN, CN]: mode [N, C], W [CN, CN] by class, log posterior."""
     N, hit = len(labels), np.eye(C)[labels]
@@ -51,11 +47,11 @@ def classes(K: np.ndarray, labels: np.ndarray, C: int) -> tuple[np.ndarray, np.n
 
     def value(a: np.ndarray) -> float:
         F = (big @ a).reshape(C, N).T
-        return float(np.log(softmax(F))[hit == 1].sum() - 0.5 * a @ big @ a)
+        return float(log_softmax(F, axis=1)[hit == 1].sum() - 0.5 * a @ big @ a)
 
     a = np.zeros(C * N)
     for _ in range(100):
-        P = softmax((big @ a).reshape(C, N).T)
+        P = softmax((big @ a).reshape(C, N).T, axis=1)
         W = _softmax_precision(P)
         b = W @ big @ a + (hit - P).T.ravel()
         step = np.linalg.solve(np.eye(C * N) + W @ big, b) - a
@@ -67,7 +63,7 @@ def classes(K: np.ndarray, labels: np.ndarray, C: int) -> tuple[np.ndarray, np.n
         if abs(gain) < 1e-13:
             break
     F = (big @ a).reshape(C, N).T
-    return F, _softmax_precision(softmax(F)), value(a)
+    return F, _softmax_precision(softmax(F, axis=1)), value(a)
 
 
 def _softmax_precision(P: np.ndarray) -> np.ndarray:

@@ -251,3 +251,13 @@ def randomise(family: gg.variational.VariationalFamily, rng: np.random.Generator
 
 def _is_triangular(parameter: gpflow.Parameter) -> bool:
     return "FillTriangular" in type(parameter.transform).__name__
+
+
+FAMILIES: dict[str, Callable[[], gg.variational.VariationalFamily]] = {
+    "mean field": gg.variational.MeanField,
+    "coupled covariance": gg.variational.CoupledCovariance,
+    "coupled precision": lambda: gg.variational.CoupledPrecision(rank=5),
+    "optimal precision": gg.variational.OptimalPrecision,
+    "block precision": lambda: gg.variational.BlockPrecision(rank=3),
+}
+"""Of q(U)."""

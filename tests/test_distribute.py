@@ -11,8 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import distributed_fit as script
-import distributed_gam
+import distributed_fits as script
 import gpflow
 import keras
 import numpy as np
@@ -36,7 +35,6 @@ from gpflow_gam.storage import Communicator
 fit = gg.distribute.fit
 DATA, OPTIONS = (script.X, script.Y), script.OPTIONS
 TRAINING, VALIDATION, REPORTS = script.TRAINING, script.VALIDATION, script.REPORTING
-SCRIPT = Path(script.__file__)
 
 
 # Keras holds learning rates in it, and adds up its losses
@@ -302,8 +300,8 @@ def test_errors(changed: dict[str, Any], message: str) -> None:
 # --- several devices and processes -----------------------------------------------------------
 
 
-def run(*jobs: list[str], seconds: float, path: Path = SCRIPT) -> list[tuple[int, str]]:
-    """Exit codes and outputs of a script, once for each job, as one cluster if several."""
+def run(*jobs: list[str], seconds: float) -> list[tuple[int, str]]:
+    """Exit codes and outputs of the script, once for each job, as one cluster if several."""
     ports = [_free_port() for _ in jobs]
     cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
     deadline = time.monotonic() + seconds
@@ -317,7 +315,7 @@ def run(*jobs: list[str], seconds: float, path: Path = SCRIPT) -> list[tuple[int
                 environment["TF_CONFIG"] = json.dumps(task)
             processes.append(
                 subprocess.Popen(
-                    [sys.executable, str(path), *job],
+                    [sys.executable, script.__file__, *job],
                     env=environment,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -343,8 +341,8 @@ def _free_port() -> int:
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where two workers wrote what they had found; a head on two devices has been that on one."""
     folder: Path = tmp_path_factory.mktemp("workers")
-    job = [str(folder), *(str(_free_port()) for _ in range(2))]
-    ((code, output),) = run(job, seconds=300, path=SCRIPT.with_name("distributed_workers.py"))
+    job = ["together", str(folder), *(str(_free_port()) for _ in range(2))]
+    ((code, output),) = run(job, seconds=300)
     assert code == 0, output
     return folder
 
@@ -359,9 +357,9 @@ def test_two_workers_are_one(on_one_device: dict[str, DistributedFit], workers: 
 @pytest.mark.slow
 def test_two_workers_fit_the_gam_of_one(workers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bins, "KEPT_ROWS", bins.KEPT_ROWS)  # put back afterwards
-    distributed_gam.few_kept()
-    data = distributed_gam.table()
-    one = distributed_gam.gam().fit(data, "count")
+    script.few_kept()
+    data = script.table()
+    one = script.gam().fit(data, "count")
     expected = one.predict(data, "link", se=True, unconditional=False)
     first, second = (dict(np.load(workers / f"gam {i}.npz")) for i in range(2))
     for name in ("arr_0", "arr_1", "deviance", "told"):
@@ -384,6 +382,7 @@ def test_a_worker_dies_and_all_are_started_again(
             *(
                 # the folder of worker 1 is its own: the chief's is the only one used
                 [
+                    "interrupted",
                     str(tmp_path / f"{i}.npz"),
                     str(tmp_path / f"folder {i}"),
                     str(kill_at if i == victim else 0),
@@ -543,10 +542,10 @@ def assert_same(result: list[gg.GAM], one: gg.GAM, data: pd.DataFrame, tolerance
     [("poisson", "count", 1e-7), ("negative_binomial", "count", 1e-6), ("gaussian", "y", 1e-8)],
 )
 def test_shares_are_fitted_as_one_table(family: str, y: str, tolerance: float, few: None) -> None:
-    data = distributed_gam.table()
+    data = script.table()
     # to the end: where a search ends early depends on rounding
-    one = distributed_gam.gam(family).fit(data, y, tolerance=1e-5)
-    result = fits(lambda: distributed_gam.gam(family), shares(data, 2), y, tolerance=1e-5)
+    one = script.gam(family).fit(data, y, tolerance=1e-5)
+    result = fits(lambda: script.gam(family), shares(data, 2), y, tolerance=1e-5)
     assert_same(result, one, data, tolerance)
     communication = result[0].fitted.communication
     assert communication.workers == 2
@@ -564,7 +563,7 @@ def test_shares_are_fitted_as_one_table(family: str, y: str, tolerance: float, f
 @pytest.mark.slow
 def test_missing_rows_levels_and_bins_are_of_all(few: None) -> None:
     """Rows that are dropped, levels and labels that one share has not, and finer bins."""
-    data = distributed_gam.table()
+    data = script.table()
     data.loc[data.index[::7], "x"] = np.nan
     data["label"] = np.where(data["y"] > 0.0, "yes", "no")
     data.loc[data.index[:700], "g"] = "a"
@@ -624,17 +623,15 @@ def test_a_fit_that_begins_on_a_part_of_the_rows(few, monkeypatch):
 
     monkeypatch.setattr(module, "MANY_ROWS", 2000)
     monkeypatch.setattr(module, "START_ROWS", 1000)
-    data = distributed_gam.table()
-    one = distributed_gam.gam().fit(data, "count")
-    assert_same(fits(distributed_gam.gam, shares(data, 2), "count"), one, data, 1e-8)
+    data = script.table()
+    one = script.gam().fit(data, "count")
+    assert_same(fits(script.gam, shares(data, 2), "count"), one, data, 1e-8)
 
 
 def test_one_worker_is_the_fit_of_a_gam() -> None:
-    data = distributed_gam.table(300)
-    result = gg.distribute.fit(
-        distributed_gam.gam(), lambda context: data, y="count", max_iterations=2
-    )
-    one = distributed_gam.gam().fit(data, "count", max_iterations=2)
+    data = script.table(300)
+    result = gg.distribute.fit(script.gam(), lambda context: data, y="count", max_iterations=2)
+    one = script.gam().fit(data, "count", max_iterations=2)
     np.testing.assert_array_equal(result.predict(data), one.predict(data))
 
 
@@ -659,7 +656,7 @@ def test_one_worker_is_the_fit_of_a_gam() -> None:
     ],
 )
 def test_what_cannot_be_fitted_is_an_error_on_all(change: Any, options: Any, message: str) -> None:
-    first, second = shares(distributed_gam.table(400), 2)
+    first, second = shares(script.table(400), 2)
     options = {"family": "poisson", **options}
     terms = s("x", k=5, edf=options.pop("edf", None)) + s("z", k=5) + s("w", k=3, by="g")
     of_fit = {k: options.pop(k) for k in ("checkpoint",) if k in options}
@@ -670,7 +667,7 @@ def test_what_cannot_be_fitted_is_an_error_on_all(change: Any, options: Any, mes
 
 
 def test_kernels_of_the_same_kind_are_the_same_argument() -> None:
-    parts = shares(distributed_gam.table(200), 2)
+    parts = shares(script.table(200), 2)
     terms = lambda: s("x", k=5, kernel=gpflow.kernels.Matern32())
     for gam in fits(lambda: gg.GAM(terms(), "poisson"), parts, "count", max_iterations=1):
         assert gam.is_fitted
@@ -679,7 +676,7 @@ def test_kernels_of_the_same_kind_are_the_same_argument() -> None:
 def test_hyperparameters_are_drawn_alike_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(laplace, "_WARMUP", 3)
     monkeypatch.setattr(laplace, "_KEPT", 5)
-    parts = shares(distributed_gam.table(200), 2)
+    parts = shares(script.table(200), 2)
     make = lambda: gg.GAM(s("x", k=4))
     result = fits(make, parts, "y", posterior="mcmc", max_iterations=3)
     first, second = (gam.fitted.solution.chains.coordinates for gam in result)
@@ -692,11 +689,11 @@ def test_hyperparameters_are_drawn_alike_on_all(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_arguments_must_be_alike() -> None:
-    each, parts = iter((5, 6)), shares(distributed_gam.table(200), 2)
+    each, parts = iter((5, 6)), shares(script.table(200), 2)
     for error in fits(lambda: gg.GAM(s("x", k=next(each)), "poisson"), parts, "count"):
         assert isinstance(error, ValueError)
         assert str(error).startswith("terms: worker 1 was started with")
-    for error in fits(distributed_gam.gam, parts, "count", max_iteration=3):
+    for error in fits(script.gam, parts, "count", max_iteration=3):
         assert "has no option 'max_iteration'; is it 'max_iterations'?" in str(error)
 
 
@@ -710,7 +707,7 @@ def ended(
     on_interrupt: Any = "keep",
 ) -> list[Any]:
     """Fits of two workers of which the second wants to end."""
-    parts = shares(distributed_gam.table(400), 2)
+    parts = shares(script.table(400), 2)
 
     def work(communicator: Communicator) -> gg.GAM:
         own = communicator.place == 1

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import Parameter
 from gpflow.kernels import SeparateIndependent, SquaredExponential
-from problems import assert_close
+from problems import FAMILIES, assert_close
 from programs import python
 
 import gpflow_gam as gg
@@ -22,10 +22,6 @@ from gpflow_gam.models import AdditiveSGPR, AdditiveSVGP, IterNCGP
 from gpflow_gam.models.additive import log_prior_density
 from gpflow_gam.optimizers.binned.hyperparameters import Hyperparameters
 from gpflow_gam.variational import (
-    BlockPrecision,
-    CoupledCovariance,
-    CoupledPrecision,
-    MeanField,
     OptimalPrecision,
 )
 
@@ -267,43 +263,39 @@ def test_a_likelihood_that_tensorflow_cannot_compute_is_named(monkeypatch):
         gg.layers.AdditiveGP(gg.s(0), ordinal, num_data=60).build((None, 1))
 
 
-def test_bad_inputs_are_refused(problem):
-    model = problem.svgp()
-    X, Y = problem.X.copy(), problem.Y
-    with pytest.raises(ValueError, match="component 'b' reads column 2, but X has only 2"):
-        model.elbo((X[:, :2], Y))
-    with pytest.raises(ValueError, match="component 'b' reads column 2, but Xnew has only 2"):
-        model.predict_f(X[:, :2])
-    X[3, 1] = np.nan
-    with pytest.raises(ValueError, match="X must be finite.*row 3, column 1"):
-        model.elbo((X, Y))
-    with pytest.raises(ValueError, match="Xnew must be finite.*row 3, column 1"):
-        model.predict_components(X)
-    with pytest.raises(ValueError, match="Y must be finite.*row 0"):
-        model.elbo((problem.X, np.full_like(Y, np.nan)))
-    with pytest.raises(ValueError, match="float32"):
-        model.elbo((problem.X, Y.astype(np.float32)))
-
-
-def test_bad_arguments_are_refused(problem):
-    kernel, likelihood = problem.kernel(), gpflow.likelihoods.Gaussian()
-    SVGP, inducing = gg.models.AdditiveSVGP, problem.inducing()
-    with pytest.raises(TypeError, match="kernel must be a gpflow_gam.kernels.AdditiveKernel"):
-        SVGP(SquaredExponential(), likelihood, inducing)
-    with pytest.raises(TypeError, match="inducing_variable must be AdditiveInducingVariables"):
-        SVGP(kernel, likelihood, problem.X)
-    with pytest.raises(ValueError, match="num_data must be a whole number of at least 1"):
-        SVGP(kernel, likelihood, inducing, num_data=0)
-    X, Y = problem.data
-    for data, noise, match in (
-        (X, 1.0, r"pair \(X, Y\)"),
-        ((X, Y[1:]), 1.0, "X has 60 rows, Y has 59"),
-        ((X, Y[:, 0]), 1.0, r"Y must be a matrix \[N, K\]"),
-        (problem.data, -1.0, "noise_variance must be positive and finite"),
-        (problem.data, np.nan, "noise_variance must be positive and finite"),
+def test_bad_inputs_and_arguments_are_refused(problem):
+    model, k, Z, (X, Y) = problem.svgp(), problem.kernel(), problem.inducing(), problem.data
+    bad, single, se, two = X.copy(), Y.astype("f"), _se(0, 1.0), AdditiveKernel.separate(_kernels())
+    bad[3, 1] = np.nan
+    normal, latent, alone = model.likelihood, Heteroskedastic(), SeparateIndependent([se])
+    lines = [AdditiveInducingVariables([np.zeros((1, 1))] * number) for number in (1, 2, 3)]
+    svgp, sgpr, softmax = AdditiveSVGP, AdditiveSGPR, gpflow.likelihoods.Softmax(3)
+    for call, message in (
+        (lambda: model.elbo((X[:, :2], Y)), "component 'b' reads column 2, but X has only 2"),
+        (lambda: model.predict_f(X[:, :2]), "component 'b' reads column 2, but Xnew has only 2"),
+        (lambda: model.elbo((bad, Y)), "X must be finite.*row 3, column 1"),
+        (lambda: model.predict_components(bad), "Xnew must be finite.*row 3, column 1"),
+        (lambda: model.elbo((X, np.full_like(Y, np.nan))), "Y must be finite.*row 0"),
+        (lambda: model.elbo((X, single)), "float32"),
+        (lambda: svgp(k, normal, Z, num_data=0), "num_data must be a whole number of at least 1"),
+        (lambda: sgpr(X, k, Z, 1.0), r"pair \(X, Y\)"),
+        (lambda: sgpr((X, Y[1:]), k, Z, 1.0), "X has 60 rows, Y has 59"),
+        (lambda: sgpr((X, Y[:, 0]), k, Z, 1.0), r"Y must be a matrix \[N, K\]"),
+        (lambda: sgpr((X, Y), k, Z, -1.0), "noise_variance must be positive and finite"),
+        (lambda: sgpr((X, Y), k, Z, np.nan), "noise_variance must be positive and finite"),
+        (lambda: svgp(two, softmax, lines[2]), "kernel has 2 output"),
+        (lambda: svgp(two, latent, lines[1]), "has 2 components, the kernel has 3"),
     ):
-        with pytest.raises(ValueError, match=match):
-            AdditiveSGPR(data, kernel, inducing, noise)
+        with pytest.raises(ValueError, match=message):
+            call()
+    for call, message in (
+        (lambda: svgp(se, normal, Z), "kernel must be a gpflow_gam.kernels.AdditiveKernel"),
+        (lambda: svgp(k, normal, X), "inducing_variable must be AdditiveInducingVariables"),
+        (lambda: svgp(alone, latent, lines[0]), "SeparateIndependent of them"),
+        (lambda: two(tf.zeros([3, 2], tf.float64)), "latent_kernels"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
 
 
 def test_data_that_are_assigned_are_checked_as_those_given(problem):
@@ -369,14 +361,6 @@ def test_together_is_one_by_one() -> None:
 
 # --- a kernel for each output --------------------------------------------------------------------
 
-FAMILIES = {
-    "mean_field": MeanField,
-    "covariance": CoupledCovariance,
-    "precision": lambda: CoupledPrecision(6),
-    "block": BlockPrecision,
-    "sites": OptimalPrecision,
-}
-
 
 def _data(n: int = 60) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
@@ -432,7 +416,7 @@ def test_components_stay_with_their_outputs(family: str) -> None:
     model = AdditiveSVGP(kernel, Heteroskedastic(), _inducing(0, 1, 2), **own)
     for variable in model.trainable_variables:  # any q at all
         variable.assign_add(0.1 * rng.normal(size=variable.shape))
-    if family == "sites":
+    if family == "optimal precision":
         optimizers.NaturalGradient().step(model, _data())
     new = rng.uniform(size=(6, 2))
     assert model.kernel.names == ("0:f0", "0:f1", "1:f1")
@@ -495,25 +479,9 @@ def test_other_engines() -> None:
     np.testing.assert_allclose(ours.predict_f(X)[0], theirs.predict_f(X)[0], atol=1e-6)
 
 
-def test_errors() -> None:
-    kernel = AdditiveKernel.separate(_kernels())
-    with pytest.raises(TypeError, match="latent_kernels"):
-        kernel(tf.zeros([3, 2], tf.float64))
-    Z = np.zeros((1, 1))
-    with pytest.raises(ValueError, match="kernel has 2 output"):
-        AdditiveSVGP(kernel, gpflow.likelihoods.Softmax(3), AdditiveInducingVariables([Z] * 3))
-    with pytest.raises(ValueError, match="has 2 components, the kernel has 3"):
-        AdditiveSVGP(kernel, Heteroskedastic(), AdditiveInducingVariables([Z] * 2))
-    with pytest.raises(TypeError, match="SeparateIndependent of them"):
-        AdditiveSVGP(
-            SeparateIndependent([_se(0, 1.0)]), Heteroskedastic(), AdditiveInducingVariables([Z])
-        )
-
-
 # --- AdditiveSGPR: bounds by several routes, and memory that does not grow -----------------------
 
 
-@pytest.mark.slow
 def test_bound_equals_gpflow(problem):
     ours = problem.sgpr()
     theirs = gpflow.models.SGPR(
@@ -523,30 +491,6 @@ def test_bound_equals_gpflow(problem):
     for full_cov in (False, True):
         mine, other = (m.predict_f(problem.X[:7], full_cov=full_cov) for m in (ours, theirs))
         assert_close(mine, other, atol=1e-7)
-
-
-def test_inducing_inputs_at_the_data_give_gpr(rng):
-    X = rng.uniform(size=(25, 2))
-    Y = np.sin(6 * X[:, :1]) + X[:, 1:] + 0.3 * rng.standard_normal((25, 1))
-
-    def kernels() -> list[gpflow.kernels.Kernel]:
-        return [
-            gpflow.kernels.Matern32(1.2, 0.5, active_dims=[0]),
-            gpflow.kernels.Matern12(0.7, 0.8, active_dims=[1]),
-        ]
-
-    gpflow.config.set_default_jitter(1e-10)
-    exact = gpflow.models.GPR((X, Y), gpflow.kernels.Sum(kernels()), noise_variance=0.1)
-    sparse = gg.models.AdditiveSGPR(
-        (X, Y),
-        gg.kernels.AdditiveKernel(kernels()),
-        gg.inducing_variables.AdditiveInducingVariables([X[:, :1], X[:, 1:]]),
-        0.1,
-    )
-    assert float(sparse.elbo()) == pytest.approx(float(exact.log_marginal_likelihood()), abs=1e-6)
-    new = rng.uniform(size=(9, 2))
-    f, known = sparse.predict_f(new, full_cov=True), exact.predict_f(new, full_cov=True)
-    assert_close(f, known, atol=1e-6)
 
 
 MEMORY = """
@@ -592,21 +536,3 @@ def test_a_million_rows_need_no_more_memory_than_a_few():
         return float(python(MEMORY, rows).split()[-1])
 
     assert extra(1_000_000) < extra(30_000) + 200.0
-
-
-def test_fit_learns_hyperparameters(rng):
-    X = rng.uniform(size=(400, 2))
-    Y = np.sin(8 * X[:, :1]) + 0.1 * rng.standard_normal((400, 1))
-    kernel = gg.kernels.AdditiveKernel(
-        {
-            "signal": SquaredExponential(active_dims=[0]),
-            "nothing": SquaredExponential(active_dims=[1]),
-        }
-    )
-    model = gg.models.AdditiveSGPR((X, Y), kernel, gg.inducing_variables.select(X, kernel, 15))
-    result = gg.optimizers.fit(model)
-    assert result.converged
-    assert model.likelihood.variance.numpy() == pytest.approx(0.01, rel=0.2)
-    mean, _ = model.predict_components(X)
-    np.testing.assert_allclose(mean[:, 1], 0.0, atol=0.03)
-    assert result.elbo == pytest.approx(float(model.elbo()))
