@@ -9,13 +9,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from scipy.integrate import trapezoid
+from test_kernels import compare
 
 import gpflow_gam as gg
 from gpflow_gam import lag, s, te
 from gpflow_gam.gam.frames.table import Table
 from gpflow_gam.gam.terms.base import Lags
 from gpflow_gam.kernels import CentredLinear, Summed, ZeroMean
-from gpflow_gam.kernels.correlation import parameters_of
 from gpflow_gam.kernels.fixed_inputs import fixed_input_kernel
 from gpflow_gam.measures import Discrete
 
@@ -82,27 +82,7 @@ def test_matrices_are_sums_over_evaluations(few):
         (kernel(X, full_cov=False), diagonal),
     ):
         np.testing.assert_allclose(found.numpy(), known, atol=1e-12)
-    values = {id(p): p.numpy() for p in parameters_of(kernel)}
-    fixed = fixed_input_kernel(kernel, Z, X)
-    matrices, pullback = fixed.evaluate(lambda p: values[id(p)])
-    for found, known in zip(matrices, (K, Kzx, diagonal)):
-        np.testing.assert_allclose(found, known, atol=1e-12)
-    upstream = [draws.normal(size=np.shape(m)) for m in matrices]
-    slopes: dict = {}
-    for parameter, slope in pullback(tuple(upstream)):
-        slopes[id(parameter)] = slopes.get(id(parameter), 0.0) + slope
-
-    def moved(key, step):
-        there = {**values, key: values[key] + step}
-        parts = fixed.matrices(lambda p: there[id(p)])
-        return sum(float(np.vdot(u, m)) for u, m in zip(upstream, parts))
-
-    for key, value in values.items():
-        for at in np.ndindex(value.shape):
-            step = np.zeros(value.shape)
-            step[at] = 1e-6
-            difference = (moved(key, step) - moved(key, -step)) / 2e-6
-            np.testing.assert_allclose(slopes[key][at], difference, rtol=1e-5, atol=1e-7)
+    compare(fixed_input_kernel(kernel, Z, X), kernel, (Z, X), draws)
 
 
 # --- lags of tables ------------------------------------------------------------------------------

@@ -126,8 +126,7 @@ def dense(measure: Measure) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_draws_integrate_to_zero_and_kernels_are_positive(name):
-    """What the kernel's sections integrate to, its draws do, and the posterior's."""
+def test_sections_integrate_to_zero_and_kernels_are_positive(name):
     base, measure, tolerance = PAIRS[name]
     base.active_dims = [0]
     kernel = ZeroMean(base, measure)
@@ -138,12 +137,6 @@ def test_draws_integrate_to_zero_and_kernels_are_positive(name):
     variance = float(np.max(base(some, full_cov=False)))
     assert np.linalg.eigvalsh(K)[0] > -1e-14 * variance * len(some)
     np.testing.assert_allclose(kernel(some, full_cov=False), np.diag(K), atol=1e-14)
-    root = np.linalg.svd(K)[0] * np.sqrt(np.linalg.svd(K)[1])
-    draws = root @ np.random.default_rng(0).standard_normal((len(some), 3))
-    # of the function that passes through the draw's values and is smoothest
-    functions = kernel(nodes, some).numpy() @ np.linalg.lstsq(K, draws, rcond=1e-10)[0]
-    size = np.abs(functions).max()
-    assert np.abs(weights @ functions).max() < 100.0 * tolerance * max(size, 1.0)
 
 
 @pytest.mark.slow_but_first
