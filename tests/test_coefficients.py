@@ -59,15 +59,10 @@ def test_a_slope_is_the_ridges_in_the_columns_unit(data):
     assert (gam.coefficients()["se"] >= table["se"] * (1 - 1e-9)).all()
 
 
-def dummies(data):
-    """The columns of treatment contrasts, [N, 4]."""
-    levels = [data["g"] == level for level in ("mid", "top")]
-    return np.column_stack([np.ones(len(data)), data["z"], *levels]).astype(float)
-
-
 def test_parametric_terms_are_least_squares(data):
     gam = gg.GAM("y ~ z + g").fit(data)
-    A = dummies(data)
+    levels = [data["g"] == level for level in ("mid", "top")]
+    A = np.column_stack([np.ones(len(data)), data["z"], *levels]).astype(float)
     b, (rest,), *_ = np.linalg.lstsq(A, data["y"], rcond=None)
     se = np.sqrt(np.diag(np.linalg.inv(A.T @ A)) * rest / len(data))
     table = gam.coefficients(reference="low", unconditional=False)

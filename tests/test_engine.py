@@ -66,19 +66,6 @@ def test_what_the_prior_leaves_out_is_no_degree_of_freedom(classes):
     assert gam.anova().loc["s(z)", "edf"].max() < 1.0
 
 
-def test_saved_and_loaded_predicts_the_same_bits(pair, tmp_path):
-    _, gam = pair
-    gam.save(tmp_path / "a.gam")
-    again = gg.GAM.load(tmp_path / "a.gam")
-    assert again.engine == "iterncgp"
-    for kind in ("link", "response"):
-        pd.testing.assert_frame_equal(
-            gam.predict(problems.table(300), type=kind, interval=0.9),
-            again.predict(problems.table(300), type=kind, interval=0.9),
-            check_exact=True,
-        )
-
-
 @pytest.fixture(scope="module")
 def classes() -> tuple[gg.GAM, pd.DataFrame]:
     rng = np.random.default_rng(0)
@@ -142,13 +129,3 @@ def test_effects_and_averages_of_classes_are_of_all_predictors_together(classes)
     means = drawn(gam, data, EVERY).mean(axis=1)
     np.testing.assert_allclose(averages["estimate"], gam.predict(data).mean(axis=0), atol=1e-4)
     np.testing.assert_allclose(averages["se"], means.std(axis=0), atol=0.003)
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match="engine='iterncgp' has no option 'batch_size'"):
-        gg.GAM(TERMS, family="poisson", engine="iterncgp").fit(
-            problems.table(300), y="count", batch_size=10
-        )
-    both = gg.GAM(TERMS, family="poisson", engine="iterncgp", variational="block")
-    with pytest.raises(ValueError, match="variational='block' is of engine='variational'"):
-        both.fit(problems.table(300), y="count")

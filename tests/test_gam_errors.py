@@ -16,7 +16,7 @@ from gpflow_gam.gam.fits.specification import OPTIONS
 from gpflow_gam.gam.terms.parametric import Variable
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(0)
     df = pd.DataFrame({"temp": rng.uniform(size=30), "hum": rng.uniform(size=30)})
@@ -31,14 +31,9 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def two_terms() -> gg.GAM:
-    rng = np.random.default_rng(1)
-    frame = pd.DataFrame({"temp": rng.uniform(size=40), "hum": rng.uniform(size=40)})
-    frame["site"] = ["a", "b"] * 20
-    frame["y"] = rng.normal(size=40)
-    return gg.GAM(s("temp", k=4) + s("hum", by=factor("site"), k=4) + factor("site")).fit(
-        frame, "y"
-    )
+def two_terms(data) -> gg.GAM:
+    terms = s("temp", k=4) + s("hum", by=factor("site"), k=4) + factor("site")
+    return gg.GAM(terms).fit(data.assign(site=["a", "b"] * 15), "y")
 
 
 @pytest.mark.parametrize(
@@ -114,6 +109,7 @@ def intervals(data):
 TWICE = pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
 MIXED = [pd.Timestamp("2024-01-01"), 3] * 15
 LISTS = r"column 'lists' holds values that are no levels \(list"
+BY_CG = gg.GAM(s("temp"), engine="iterncgp")
 WRONG = [
     ("data has 1 row", lambda d, _: fit(d.head(1))),
     ("data has 0 row", lambda d, _: fit(d.head(0))),
@@ -124,6 +120,8 @@ WRONG = [
     ("missing must be 'error', 'drop' or 'impute'", lambda d, _: fit(d, missing="ignore")),
     ("'temp' holds times, and in row 1", lambda d, _: fit(d.assign(temp=MIXED), missing="impute")),
     ("engine must be 'variational' or 'iterncgp'; got", lambda d, _: fit(d, engine="mcmc")),
+    ("variational='block' is of", lambda d, _: fit(d, engine="iterncgp", variational="block")),
+    ("engine='iterncgp' has no option 'batch_size'", lambda d, _: BY_CG.fit(d, "y", batch_size=9)),
     ("variational must be 'exact', ", lambda d, _: fit(d, variational="full")),
     ("data must be a DataFrame, a dict of columns or a matrix", lambda *_: fit([1.0, 2.0])),
     ("columns must be of one length", lambda *_: fit({"temp": [1.0, 2.0], "y": [1.0]})),

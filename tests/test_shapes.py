@@ -275,17 +275,6 @@ def test_a_right_shape_is_not_spoken_against(data, fitted):
     assert "shape" not in gg.GAM(gg.s("z", k=5)).fit(data, "y").summary().to_frame()
 
 
-@pytest.mark.slow
-def test_files_hold_shapes_to_the_last_bit(fitted, data, tmp_path):
-    for keep in (True, False):
-        fitted.save(tmp_path / str(keep), data=keep)
-        loaded = gg.GAM.load(tmp_path / str(keep))
-        assert loaded.terms == fitted.terms
-        np.testing.assert_array_equal(loaded.predict(data), fitted.predict(data))
-        draws = [gam.sample_effects("s(x)", num_samples=7) for gam in (loaded, fitted)]
-        np.testing.assert_array_equal(*draws)
-
-
 def test_beyond_the_data_it_is_said_to_be_a_line(fitted):
     with pytest.warns(gg.ExtrapolationWarning, match="goes on as a straight line"):
         ends = fitted.predict(pd.DataFrame({"x": [2.0, 3.0, 4.0], "z": 0.0}), type="link")
@@ -294,22 +283,6 @@ def test_beyond_the_data_it_is_said_to_be_a_line(fitted):
 
 
 # --- what makes no sense --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("term", "message"),
-    [
-        (lambda: gg.s("x", shape="up"), "must be 'increasing', 'decreasing', 'convex', 'concave'"),
-        (lambda: gg.s("x", shape="convex", bs="cc"), "shape is not for bs='cyclic'"),
-        (lambda: gg.s("x", shape="convex", k=3), "at least 4 splines"),
-        (lambda: gg.s("x", "z", shape="convex"), r"te\(..., shape=\('convex', None\)\)"),
-        (lambda: gg.te("x", "z", shape="convex"), "must say for each of"),
-        (lambda: gg.te("x", "z", shape=("convex", "convex")), "along one column"),
-    ],
-)
-def test_terms_that_can_have_no_shape_say_so(term, message):
-    with pytest.raises(ValueError, match=message):
-        term()
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,12 @@ def test_bad_formulas(formula, message):
         (lambda: s("x", bs="se", kernel=gpflow.kernels.RBF()), "of your own.*leave it or bs out"),
         (lambda: s("g", "x", bs="re"), r"takes one column.*random_effect\('g', by=...\)"),
         (lambda: random_effect("g", "g"), "names a column twice"),
+        (lambda: s("x", shape="up"), "must be 'increasing', 'decreasing', 'convex', 'concave'"),
+        (lambda: s("x", shape="convex", bs="cc"), "shape is not for bs='cyclic'"),
+        (lambda: s("x", shape="convex", k=3), "at least 4 splines"),
+        (lambda: s("x", "z", shape="convex"), r"te\(..., shape=\('convex', None\)\)"),
+        (lambda: te("x", "z", shape="convex"), "must say for each of"),
+        (lambda: te("x", "z", shape=("convex", "convex")), "along one column"),
     ],
 )
 def test_bad_terms(make, message):
