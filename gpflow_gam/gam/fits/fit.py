@@ -27,6 +27,7 @@ from ...optimizers.binned import bins
 from ...optimizers.binned.bins import FEW_ROWS, FINE_BINS
 from ...optimizers.binned.cavities import Neighbourhoods
 from ...optimizers.binned.evidence import PseudoData
+from ...optimizers.binned.passes import Rows
 from ...optimizers.laplace import sample_chains
 from ...variational import OptimalPrecision
 from ..components.kernels import build_inducing, build_kernel
@@ -698,7 +699,8 @@ def _fit_by_sums(
         same = known if refined == spec.refined else None
         read = rows.data.rows(asked, model, () if same is None else same.rows.components)
         begin: PseudoData | Marginals | None = None
-        if same is not None and same_sites:
+        # a kernel of the user's, changed since, may have other nodes
+        if same is not None and same_sites and _same_nodes(read, same.rows):
             begin = same.data
         elif start is not None and complete and not exact:
             if not marginals:
@@ -717,6 +719,11 @@ def _fit_by_sums(
     finer += [None] if complete and number <= _MAX_EXACT else []  # a bin a value
     finer = finer if rows.encode else []
     return fit_refined(attempt, rebin, spec.refined, finer, options["max_seconds"])
+
+
+def _same_nodes(one: Rows, other: Rows) -> bool:
+    nodes = [[c.places.points for c in rows.components] for rows in (one, other)]
+    return all(np.array_equal(a, b) for a, b in zip(*nodes))
 
 
 def fit_refined(
