@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from problems import autocorrelated
+from problems import autocorrelated, reloaded
 from scipy.stats import multivariate_normal
 
 import gpflow_gam as gg
@@ -301,25 +301,11 @@ def test_months_are_a_step_apart(zone) -> None:
     assert parameters(by_month) == pytest.approx(parameters(by_number), rel=1e-6)
 
 
-def test_files_and_pickles_answer_alike(broken, tmp_path) -> None:
-    data, gam = broken
-    asked = gam.predict(data, interval=0.9)
-    for rows in (True, False):
-        gam.save(tmp_path / "fit.gam", data=rows, overwrite=True)
-        loaded = gg.GAM.load(tmp_path / "fit.gam")
-        assert loaded.ar1 == "t | g"
-        pd.testing.assert_frame_equal(loaded.predict(data, interval=0.9), asked)
-    again = gg.GAM.load(tmp_path / "fit.gam")
-    with pytest.raises(ValueError, match="without its data"):
-        again.refit()
-
-
 def test_times_may_be_the_first_column_of_an_array(tmp_path) -> None:
     rng = np.random.default_rng(0)
     X = np.stack([np.arange(60.0), rng.uniform(size=60)], axis=1)
     gam = gg.GAM("linear(1)", ar1=0).fit(X, X[:, 1] + rng.normal(size=60))
-    gam.save(tmp_path / "fit.gam")
-    loaded = gg.GAM.load(tmp_path / "fit.gam")
+    loaded = reloaded(gam, tmp_path / "fit.gam")
     assert loaded.ar1 == 0
     np.testing.assert_array_equal(loaded.predict(X), gam.predict(X))
 
