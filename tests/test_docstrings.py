@@ -175,10 +175,8 @@ def test_names_that_a_page_uses_are_public(page):
 def test_functions_describe_what_they_take_and_give(one):
     f, doc = one.function, one.doc
     assert doc, f"{one.name} has no docstring"
-    every, given = (
-        inspect.signature(f),
-        [p for p in parameters(f) if p.kind is not p.VAR_POSITIONAL],
-    )
+    every = inspect.signature(f)
+    given = [p for p in parameters(f) if p.kind is not p.VAR_POSITIONAL]
     lacking = [p.name for p in given if not described(p.name, doc)]
     assert not lacking, f"no :param for {', '.join(lacking)}"
     hands_on = any(p.kind is p.VAR_KEYWORD for p in every.parameters.values())

@@ -361,9 +361,8 @@ def test_effects_are_asked_for_as_they_are_typed(typed, name, several):
 def test_a_name_that_could_be_several_is_an_error(data):
     gam = gg.GAM(s("x", by="g", k=4) + factor("g") + linear("x")).fit(data, y="y", **QUICK)
     assert gam.fitted.spec.component("s(x, k=9)").name == "linear(x)"
-    assert [c.name for c in gam.fitted.spec.called("s(x, by=g, k=3)")] == [
-        f"s(x):g={level}" for level in "abc"
-    ]
+    called = [c.name for c in gam.fitted.spec.called("s(x, by=g, k=3)")]
+    assert called == [f"s(x):g={level}" for level in "abc"]
     assert gam.fitted.spec.component("s(x, k=4):g = b").name == "s(x):g=b"
     both = gg.GAM(factor("g") + gg.random_effect("g")).fit(data, y="y", **QUICK)
     with pytest.raises(ValueError, match="no effect 's\\(g\\)'; there are factor"):
@@ -383,12 +382,8 @@ def test_a_name_that_could_be_several_is_an_error(data):
 def test_what_has_no_slope_or_difference(gam, by_level):
     with pytest.raises(ValueError, match="not a function of one numeric column"):
         gam.derivatives("factor(g)")
-    with pytest.raises(ValueError, match="has no levels to compare"):
-        gam.differences("s(x)")
     with pytest.raises(ValueError, match="several effects, one a level"):
         by_level.effects("s(x):g")
-    with pytest.raises(ValueError, match="no effect 's\\(q\\)'; there are"):
-        gam.effects("s(q)")
     with pytest.raises(ValueError, match="the columns 'x', 'z'"):
         gam.effects("ti(x,z)", [0.1])
     with pytest.raises(ValueError, match="level must be a probability"):

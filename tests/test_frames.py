@@ -178,11 +178,7 @@ def test_levels_that_hold_colons_are_crossed_as_others():
         ((pd.Timestamp(2020, 1, 1),), ["2020-01-01"], r"holds text .* in the fit were times"),
         ((datetime.date(2020, 1, 1),), [pd.Timestamp(2020, 1, 1)], r"holds times .* were dates"),
         ((pd.Timestamp(2020, 1, 1),), [datetime.date(2020, 1, 1)], r"holds dates .* were times"),
-        (
-            (pd.Timestamp(2020, 1, 1),),
-            [pd.Timestamp("2020-01-01T00Z")],
-            "holds times with a time zone",
-        ),
+        ((pd.Timestamp(2020, 1, 1),), [pd.Timestamp("2020-01-01T00Z")], "times with a time zone"),
     ],
 )
 def test_levels_of_another_kind_are_not_new_ones(own, other, message):
@@ -274,10 +270,8 @@ def test_missing_values_are_no_level_and_are_found(make, hole):
         Categorical().encode(table.values("g"))
     with pytest.raises(ValueError, match="in row 1, never seen in the fit"):
         LevelColumn("g", ("a", "b")).encode(table)
-    assert with_response({"x": [1, 2]}, make("b", hole), None)[0].missing("y").tolist() == [
-        False,
-        True,
-    ]
+    rows = with_response({"x": [1, 2]}, make("b", hole), None)[0]
+    assert rows.missing("y").tolist() == [False, True]
     truth = Table({"w": make(True, hole)})
     assert truth.is_levels("w")
     assert truth.missing("w").tolist() == [False, True]

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 from gpflow.utilities import parameter_dict
+from problems import reloaded
 from response_cases import DENSITY
 from scipy.integrate import quad
 from scipy.special import expit
@@ -64,21 +65,16 @@ def test_answers_are_of_the_own_predictor(fitted, tmp_path):
         (f"{first}:s(x)", names[0]),
         ("scale:s(z)", names[1]),
     ]
-    assert list(gam.summary().to_frame().index) == [
-        (f"{first}:s(x)", names[0]),
-        ("scale:s(z)", names[1]),
-    ]
+    frame = gam.summary().to_frame()
+    assert list(frame.index) == [(f"{first}:s(x)", names[0]), ("scale:s(z)", names[1])]
     assert list(gam.coefficients()["predictor"]) == list(names)
     indices = gam.sobol(num_samples=50, bootstrap=False, unconditional=False)
-    assert set(map(tuple, indices[["predictor", "effect"]].to_numpy())) == {
-        (names[0], "x"),
-        (names[1], "z"),
-    }
+    pairs = set(map(tuple, indices[["predictor", "effect"]].to_numpy()))
+    assert pairs == {(names[0], "x"), (names[1], "z")}
     np.testing.assert_allclose(indices["estimate"], 1.0, atol=1e-4)
     assert (gam.concurvity() < 0.1).all(axis=None)
     path = tmp_path / "gam"
-    gam.save(path)
-    for copy in (gg.GAM.load(path), pickle.loads(pickle.dumps(gam))):
+    for copy in (reloaded(gam, path), pickle.loads(pickle.dumps(gam))):
         assert copy.terms == gam.terms
         np.testing.assert_array_equal(copy.predict(rows, type="link"), link)
 
@@ -219,19 +215,14 @@ def test_predictors_of_a_users_likelihood_are_no_two_of_a_kind():
 
 RNG = np.random.default_rng(0)
 ROWS = 200
-DATA = pd.DataFrame(
-    {
-        "x": RNG.uniform(0, 10, ROWS),
-        "z": RNG.normal(size=ROWS),
-        "g": RNG.choice(list("abcde"), ROWS),
-    }
-)
+DATA = pd.DataFrame({"x": RNG.uniform(0, 10, ROWS), "z": RNG.normal(size=ROWS)})
+DATA["g"] = RNG.choice(list("abcde"), ROWS)
 DATA["y"] = 2.0 * np.sin(DATA.x) + 0.3 * DATA.z + RNG.normal(size=ROWS)
 DATA["n"] = RNG.poisson(np.exp(0.5 * np.sin(DATA.x)))
 
 
-def of_terms(terms, response="y", family="gaussian"):
-    return gg.GAM(terms, family).fit(DATA, response)
+def of_terms(terms, response="y", family="gaussian", **options):
+    return gg.GAM(terms, family).fit(DATA, response, **options)
 
 
 def free(gam, name):
@@ -354,8 +345,7 @@ def test_formulas_files_and_repr_hold_priors_and_ids(tmp_path):
     gam = gg.GAM(formula).fit(DATA)
     terms = gam.fitted.spec.terms
     assert eval(repr(terms), {**vars(gg), **vars(gg.priors)}) == terms
-    gam.save(tmp_path / "a.gam")
-    loaded = gg.GAM.load(tmp_path / "a.gam")
+    loaded = reloaded(gam, tmp_path / "a.gam")
     assert loaded.fitted.spec.terms == terms
     np.testing.assert_array_equal(loaded.predict(DATA), gam.predict(DATA))
     for name in ("s(x)", "random_effect(g)"):  # draws need the priors themselves
@@ -383,38 +373,29 @@ def test_terms_of_one_id_share_their_hyperparameters_at_the_optimum(response, fa
     assert deviations[0].variance is deviations[1].variance
 
 
-X, Z = s("x"), s("z")
+X, Z, LOG = s("x"), s("z"), gg.families.Gaussian("log")
 KINDS = pd.DataFrame({"x": [0.0, 1.0, 2.0], "y": ["a", "b", "c"]})
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: gg.GAM({"mean": X, "shape": Z}, "gamma"),
-            "'shape' that could have terms; it has 'mean', 'scale'",
-        ),
+        (lambda: gg.GAM({"mean": X, "shape": Z}, "gamma"), "'shape' that could have terms; it has"),
         (lambda: gg.GAM({"mean": X, "scale": Z}, "poisson"), "'poisson' has no parameter 'scale'"),
         (lambda: gg.GAM({"mean": X, "mu": Z}, "gamma"), "name one parameter twice"),
         (lambda: gg.GAM({"mean": "y ~ x", "scale": "q ~ z"}), "two responses, 'y' and 'q'"),
         (lambda: gg.GAM({}), "the mapping is empty"),
         (lambda: gg.GAM({"mean": 3}), "terms['mean'] must be terms"),
-        (
-            lambda: gg.GAM({"d": X}, "categorical").fit(KINDS, "y"),
-            "no 'd' that could have d:s(x); there are a, b, c",
-        ),
+        (lambda: gg.GAM({"d": X}, "categorical").fit(KINDS, "y"), "d:s(x); there are a, b, c"),
         (lambda: gg.GAM({"mean": "~ x", "scale": "~ offset(e)"}), "offset() is of the first param"),
-        (
-            lambda: gg.GAM("y ~ s(x) + offset(z)", "heteroskedastic"),
-            "beside terms for the scale; subtract it from the response, which is the same",
-        ),
+        (lambda: gg.GAM("y ~ s(x) + offset(z)", "heteroskedastic"), "the scale; subtract it from"),
         (
             lambda: gg.GAM({"location": X, "scale": Z}, "weibull", offset="e"),
-            "beside terms for the scale; divide the response by its exponential, which is the",
+            "the scale; divide the",
         ),
         (
-            lambda: gg.GAM({"mean": X, "scale": Z}, gg.families.Gaussian("log"), offset="e"),
-            "beside terms for the scale; leave one of the two out",
+            lambda: gg.GAM({"mean": X, "scale": Z}, LOG, offset="e"),
+            "for the scale; leave one of the",
         ),
         (lambda: SD(-1.0), "SD(): upper must be a positive number; got -1.0"),
         (lambda: SD(1.0, 1.5), "p must be less than 1; got 1.5"),
@@ -424,8 +405,8 @@ KINDS = pd.DataFrame({"x": [0.0, 1.0, 2.0], "y": ["a", "b", "c"]})
         (lambda: gg.GAM("y ~ s(x, prior=Sd(1))"), "prior must be one of SD, Edf, Lengthscale"),
         (lambda: gg.s("x", bs="re", id="a"), "s(): bs='re' takes no id; leave id='a' out"),
         (
-            lambda: gg.GAM(gg.s("x", edf=3)).fit(DATA, "y", criterion="ncv"),
-            "criterion='ncv' chooses the smoothness that edf= of s(x) states",
+            lambda: of_terms(gg.s("x", edf=3), criterion="ncv"),
+            "smoothness that edf= of s(x) states",
         ),
         (lambda: gg.s("x", edf=-1), "edf must be a positive number"),
         (lambda: gg.s("x", edf=3, shape="increasing"), "without prior, id and shape"),
@@ -438,10 +419,7 @@ KINDS = pd.DataFrame({"x": [0.0, 1.0, 2.0], "y": ["a", "b", "c"]})
             lambda: of_terms(gg.s("x", id="a") + gg.s("z", id="a", bs="matern32")),
             "id='a' of s(z): terms with one id must be of one kind",
         ),
-        (
-            lambda: gg.layers.AdditiveGP(gg.s(0, prior=SD(1.0)), num_data=9),
-            "leave prior, id and edf out",
-        ),
+        (lambda: gg.layers.AdditiveGP(gg.s(0, prior=SD(1.0)), num_data=9), "leave prior, id and"),
     ],
 )
 def test_errors_name_what_is_wrong(make, message):
@@ -456,7 +434,8 @@ def test_edf_is_that_of_the_smoother_matrix():
     data = pd.DataFrame({"x": np.repeat(np.arange(10.0), 6), "z": np.tile(np.arange(12.0), 5)})
     data["y"] = np.sin(data.x) + 0.1 * data.z + 0.3 * rng.normal(size=60)
     gam = gg.GAM(gg.s("x", edf=4.0) + gg.s("z", edf=1.5)).fit(data, "y")
-    parts = {name: np.asarray(k(data[["x", "z"]].to_numpy())) for name, k in kernels(gam).items()}
+    X, kernel = data[["x", "z"]].to_numpy(), gam.fitted.model.kernel
+    parts = {name: np.asarray(kernel[name](X)) for name in gam.names}
     noise = float(gam.fitted.likelihood.variance.numpy())
     A = np.linalg.inv(sum(parts.values()) + noise * np.eye(60))
     assert np.trace(parts["s(x)"] @ A) == pytest.approx(4.0, abs=0.01)
@@ -469,7 +448,3 @@ def test_edf_of_several_predictors():
     gam = gg.GAM({"mean": gg.s("x", k=8, edf=5), "sd": gg.s("z", k=8, edf=2)}, "heteroskedastic")
     table = gam.fit(DATA, "y").summary().table
     assert list(table.edf) == pytest.approx([5.0, 2.0], abs=0.01)
-
-
-def kernels(gam):
-    return {name: gam.fitted.model.kernel[name] for name in gam.names}

@@ -325,12 +325,8 @@ def test_proposals_from_data_are_terms_of_a_gam():
     effect = gam.predict(df, type="terms")["ti(x0,x1)"]
     assert np.corrcoef(effect, centred(df.x0) * centred(df.x1))[0, 1] > 0.9
     alone = gg.anova(data=df.drop(columns="y"), y=df["y"], depth=1)
-    assert [t.label for t in alone] == [
-        *(f"s({n})" for n in NAMES[:4]),
-        "factor(g)",
-        "linear(flag)",
-        "s(log_e)",
-    ]
+    smooths = [f"s({n})" for n in NAMES[:4]]
+    assert [t.label for t in alone] == [*smooths, "factor(g)", "linear(flag)", "s(log_e)"]
 
 
 @pytest.mark.parametrize("values", [lambda y: y, np.asarray, list])
@@ -360,13 +356,11 @@ def test_a_second_round_sees_what_the_first_took_for_noise(monkeypatch):
     options = {"k": 5, "k_interaction": 9, "max_iterations": 20}
     terms = gg.anova(NAMES[:4], data=df, y="y", rounds=2, **options)
     assert Terms(terms[4:]) == Terms([ti("x0", "x1", k=9), ti("x2", "x3", k=9)])
-    assert [list(scores["term"][scores["chosen"]]) for scores in rounds] == [
-        [ti("x0", "x1")],
-        [ti("x2", "x3")],
-    ]
+    chosen = [list(scores["term"][scores["chosen"]]) for scores in rounds]
+    assert chosen == [[ti("x0", "x1")], [ti("x2", "x3")]]
 
 
-def test_what_is_asked_for_wrongly():
+def test_what_is_asked_for_wrongly(small):
     df = table(20, 3).assign(y=np.arange(20.0), one=1.0, code=np.tile([0, 1, 2, 3], 5))
     x = NAMES[:3]
     for message, call in {
@@ -384,9 +378,10 @@ def test_what_is_asked_for_wrongly():
         "y is missing": lambda: gg.anova(x, data=df),
         "'y' is the response": lambda: gg.anova([*x, "y"], data=df, y="y"),
         "'one' hold(s) a single value": lambda: gg.anova([*x, "one"], data=df, y="y"),
-        "levels: column 'code' holds numbers": lambda: gg.anova(
-            [*x, "code"], data=df, y="y", levels=["code"]
-        ),
+        "levels: column 'code'": lambda: gg.anova([*x, "code"], data=df, y="y", levels=["code"]),
+        "not fitted": lambda: screen_interactions(gg.GAM(s("x"))),
+        "a number of nats from 0 on; got -1": lambda: screen_interactions(small, min_gain=-1),
+        "depth=5 is more than the 4 column": lambda: screen_interactions(small, depth=5),
     }.items():
         with pytest.raises(ValueError, match=re.escape(message)):
             call()
@@ -398,17 +393,6 @@ def test_screens_are_in_double_precision_whatever_the_default(small):
     expected = screen_interactions(small)["gain"]
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
         np.testing.assert_array_equal(screen_interactions(small)["gain"], expected)
-
-
-def test_a_screen_that_cannot_be(small):
-    with pytest.raises(ValueError, match="not fitted"):
-        screen_interactions(gg.GAM(s("x")))
-    for message, options in {
-        "min_gain must be a number of nats from 0 on; got -1": {"min_gain": -1},
-        "depth=5 is more than the 4 column": {"depth": 5},
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            screen_interactions(small, **options)
 
 
 # --- smooths that vanish where they are not there (select=True) ----------------------------------
