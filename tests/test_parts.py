@@ -1,7 +1,5 @@
 """Predictions from some of the terms: what stays, its joint variance, and the columns it needs."""
 
-import pickle
-
 import numpy as np
 import pandas as pd
 import problems
@@ -44,7 +42,7 @@ def test_the_variance_of_some_terms_is_that_of_their_sum(request, which, uncondi
     expected = [joint_moments(gam.fitted, b, unconditional)[1].sum(axis=(1, 2)) for b in blocks]
     result = np.square(se).reshape(6, -1)
     # averaged over hyperparameters predictions have deviations within a few percent of the draws'
-    np.testing.assert_allclose(result, expected, rtol=0.12 if unconditional else 1e-5)
+    np.testing.assert_allclose(result, expected, rtol=0.06 if unconditional else 1e-5)
     apart = gam.predict(few, type="terms", se=True, unconditional=unconditional)[1][names]
     apart = np.square(apart.to_numpy()).reshape(6, len(names), -1).sum(axis=1)
     assert np.max(np.abs(result / apart - 1.0)) > 0.05
@@ -333,12 +331,8 @@ def test_terms_sum_to_the_predictor(lines, pair):
     np.testing.assert_array_equal(own.predict(lines, intercept=False), own.predict(lines))
 
 
-def test_files_pickles_and_more_rows(lines, pair, tmp_path):
+def test_more_rows(lines, pair):
     _, own = pair
-    own.save(tmp_path / "gam")
-    for again in (gg.GAM.load(tmp_path / "gam"), pickle.loads(pickle.dumps(own))):
-        assert again.terms == own.terms
-        np.testing.assert_array_equal(again.predict(lines), own.predict(lines))
     more = gg.GAM(WITH - 1).fit(lines[:150], "y").update(lines[150:])
     assert more.fitted.spec.names == own.fitted.spec.names
     np.testing.assert_allclose(more.predict(lines), own.predict(lines), atol=1e-2)
