@@ -23,7 +23,6 @@ test = [
     *duckdb,
     *mcmc,
     "openpyxl>=3.1",
-    "hypothesis>=6.100",
     "joblib>=1.3",
     "jsonschema>=4.20",
     "polars>=1.0",

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-from hypothesis import strategies as st
 
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te, ti
@@ -98,28 +97,27 @@ class Case:
     missing: str
 
 
-def cases() -> st.SearchStrategy[Case]:
-    """Random cases."""
+def wild_case(seed: int) -> Case:
+    """A random model of columns of any kind."""
+    rng = np.random.default_rng(seed)
     usual = ("uniform", "normal", "ties", "whole", "skewed")
-    column = st.one_of(
-        st.sampled_from(usual),
-        st.sampled_from((*NUMBERS, "copy", "collinear")),
-        st.sampled_from(tuple(LEVELS)),
-    )
-    return st.lists(column, min_size=1, max_size=3).flatmap(
-        lambda columns: st.builds(
-            Case,
-            rows=st.integers(8, 60),
-            seed=st.integers(0, 2**16),
-            columns=st.just(tuple(columns)),
-            terms=st.tuples(*(st.sampled_from(_terms_of(c)) for c in columns)),
-            pair=st.sampled_from(("", "", "te", "ti", "by") if len(columns) > 1 else ("",)),
-            family=st.sampled_from(FAMILIES),
-            response=st.sampled_from(RESPONSES),
-            container=st.sampled_from(CONTAINERS),
-            weighted=st.sampled_from((False, False, False, True)),
-            missing=st.sampled_from(("error", "drop", "impute")),
-        )
+    pools = (usual, (*NUMBERS, "copy", "collinear"), tuple(LEVELS))
+
+    def pick(values: tuple[str, ...]) -> str:
+        return str(rng.choice(values))
+
+    kinds = tuple(pick(pools[rng.integers(3)]) for _ in range(rng.integers(1, 4)))
+    return Case(
+        rows=int(rng.integers(8, 61)),
+        seed=seed,
+        columns=kinds,
+        terms=tuple(pick(_terms_of(kind)) for kind in kinds),
+        pair=pick(("", "", "te", "ti", "by")) if len(kinds) > 1 else "",
+        family=pick(FAMILIES),
+        response=pick(RESPONSES),
+        container=pick(CONTAINERS),
+        weighted=bool(rng.uniform() < 0.25),
+        missing=pick(("error", "drop", "impute")),
     )
 
 
@@ -333,32 +331,23 @@ def mild_case(seed: int) -> Case:
     kinds = [str(rng.choice(_MILD[: None if i else -1])) for i in range(number)]
     if number > 1 and rng.uniform() < 0.5:
         kinds[-1] = str(rng.choice(_MILD_LEVELS))
-    chosen = [str(rng.choice(_mild_terms(kind))) for kind in kinds]
+    lines = ("s", "s", "s", "linear", "linear", "matern12", "cyclic")
+    chosen = [str(rng.choice(("factor", "random_effect") if k in LEVELS else lines)) for k in kinds]
+    pairs = ("", "", "te", "ti", "by") if number > 1 else ("",)
+    if number == 2 and kinds[1] in LEVELS:
+        pairs += ("fs", "sz", "by")
     return Case(
         rows=int(np.round(np.exp(rng.uniform(np.log(3), np.log(91))))),
         seed=seed,
         columns=tuple(kinds),
         terms=tuple(chosen),
-        pair=str(rng.choice(_mild_pairs(kinds))),
+        pair=str(rng.choice(pairs)),
         family=str(rng.choice((*FAMILIES, *OTHER))),
         response=str(rng.choice(("usual", "usual", "usual", "outlier"))),
         container="pandas",
         weighted=False,
         missing="error",
     )
-
-
-def _mild_pairs(kinds: list[str]) -> tuple[str, ...]:
-    if len(kinds) == 1:
-        return ("",)
-    more = ("fs", "sz", "by") if len(kinds) == 2 and kinds[1] in LEVELS else ()
-    return ("", "", "te", "ti", "by", *more)
-
-
-def _mild_terms(kind: str) -> tuple[str, ...]:
-    if kind in LEVELS:
-        return ("factor", "random_effect")
-    return ("s", "s", "s", "linear", "linear", "matern12", "cyclic")
 
 
 def pair_of(case: Case, relation: str) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
