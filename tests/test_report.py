@@ -96,41 +96,26 @@ def test_engines_and_classes_have_methods_of_their_own(tmp_path):
     assert f"no ({np.sum(data.c == 'no')}), yes" in text
 
 
+EVENTS = "eevent2 levels0 (30), 1 (90)"
+
+
 @pytest.mark.parametrize(
     ("gam", "rows", "said"),
     [
-        (
-            gg.GAM("y ~ x + offset(log(m))", "poisson", weights="w"),
-            ["log(m)offset", "wweights"],
-            ["the sum of linear('x') and the offset log(m). ", "Rows counted as w says. "],
-        ),
-        (
-            gg.GAM("y ~ x", "binomial", trials="m"),
-            ["yresponse", "mtrials"],
-            ["We modelled y of m trials in 120 observations"],
-        ),
-        (
-            gg.GAM("y ~ w", "zero_inflated_poisson"),
-            ["yresponse"],
-            ["with family zero_inflated_poisson and log link"],
-        ),
-        (
-            gg.GAM("x ~ y", ar1="day"),
-            ["(position in its series)order in time"],
-            ["The noise was autoregressive of first order along day. "],
-        ),
-        (
-            gg.GAM("Surv(t, e) ~ x", family="weibull"),
-            ["tresponse", "eevent2 levels0 (30), 1 (90)"],
-            ["We modelled Surv(t, e) in"],
-        ),
-        (
-            gg.GAM("Surv(x, t, e) ~ g", family="cox"),
-            ["tresponse", "xentry", "eevent2 levels0 (30), 1 (90)"],
-            ["We modelled Surv(x, t, e) in"],
-        ),
+        (gg.GAM("y ~ x + offset(log(m))", "poisson", weights="w"), ["log(m)offset", "wweights"],
+         ["the sum of linear('x') and the offset log(m). ", "Rows counted as w says. "]),
+        (gg.GAM("y ~ x", "binomial", trials="m"), ["yresponse", "mtrials"],
+         ["We modelled y of m trials in 120 observations"]),
+        (gg.GAM("y ~ w", "zero_inflated_poisson"), ["yresponse"],
+         ["with family zero_inflated_poisson and log link"]),
+        (gg.GAM("x ~ y", ar1="day"), ["(position in its series)order in time"],
+         ["The noise was autoregressive of first order along day. "]),
+        (gg.GAM("Surv(t, e) ~ x", family="weibull"), ["tresponse", EVENTS],
+         ["We modelled Surv(t, e) in"]),
+        (gg.GAM("Surv(x, t, e) ~ g", family="cox"), ["tresponse", "xentry", EVENTS],
+         ["We modelled Surv(x, t, e) in"]),
     ],
-)
+)  # fmt: skip
 def test_all_columns_that_a_fit_reads_are_there(gam, rows, said, tmp_path):
     i = np.arange(N)
     data = DATA.assign(m=9.0, w=1.0 + i % 2, day=i, t=1.0 + i, e=i % 4 > 0)
