@@ -68,9 +68,8 @@ def from_parquet(path: Path) -> tf.data.Dataset:
         with pq.ParquetFile(path) as file:
             for i in range(file.num_row_groups):
                 table = file.read_row_group(i, columns=["age", "kind", "claims"]).to_pandas()
-                codes = pd.Index(LEVELS).get_indexer(
-                    table["kind"]
-                )  # -1 of another: an error in fit
+                # -1 of another: an error in fit
+                codes = pd.Index(LEVELS).get_indexer(table["kind"])
                 columns = {"age": table[["age"]].to_numpy(np.float32)}
                 columns["kind"] = codes[:, None].astype(np.float32)
                 yield columns, table["claims"].to_numpy(np.float32)

@@ -223,8 +223,8 @@ def test_a_column_of_truth_values_has_two_values_to_compare(tmp_path):
     data = DATA.assign(flag=DATA["z"] > 0.0)
     gam = gg.GAM(linear("flag") + s("x", k=5), "poisson").fit(data, "count", **QUICK)
     both = [gam.predict(data.assign(flag=v)).mean() for v in (False, True)]
-    gam.save(tmp_path / "bare.gam", data=False)
-    for own, rows in ((gam, None), (gam, data), (gg.GAM.load(tmp_path / "bare.gam"), data)):
+    bare = problems.reloaded(gam, tmp_path / "bare.gam", data=False)
+    for own, rows in ((gam, None), (gam, data), (bare, data)):
         result = own.avg_comparisons("flag", rows, num_samples=16)
         np.testing.assert_allclose(result["estimate"], both[1] - both[0], rtol=1e-6)
         assert list(result["contrast"]) == ["1.0 - 0.0"]
@@ -320,10 +320,8 @@ def test_curves_and_levels_are_drawn(softmax, gaussian):
     assert bands["simultaneous"].y1 == pytest.approx(response["upper_simultaneous"].max())
     assert bands["pointwise"].y0 == pytest.approx(response["lower"].min())
     plt.close("all")
-    for wrong in (
-        gaussian.effects("s(x)").drop(columns="se"),
-        gaussian.effects("ti(x,z)", num_points=3),
-    ):
+    two = gaussian.effects("ti(x,z)", num_points=3)
+    for wrong in (gaussian.effects("s(x)").drop(columns="se"), two):
         with pytest.raises(ValueError, match="table must be a partial dependence on one column"):
             gg.plotting.draw_partial_dependence(wrong)
 
@@ -332,8 +330,7 @@ def test_curves_and_levels_are_drawn(softmax, gaussian):
 
 
 def test_a_gam_without_its_data_averages_over_others(poisson, tmp_path):
-    poisson.save(tmp_path / "bare.gam", data=False)
-    again = gg.GAM.load(tmp_path / "bare.gam")
+    again = problems.reloaded(poisson, tmp_path / "bare.gam", data=False)
     pd.testing.assert_frame_equal(
         again.partial_dependence("x", num_points=3, data=DATA, num_samples=64),
         poisson.partial_dependence("x", num_points=3, data=DATA, num_samples=64),

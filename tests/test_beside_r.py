@@ -12,10 +12,8 @@ import gpflow_gam as gg
 from gpflow_gam import Surv, linear
 from gpflow_gam import families as fam
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R"),
-]
+needs_r = pytest.mark.skipif(shutil.which("Rscript") is None, reason="needs R")
+pytestmark = [pytest.mark.slow, needs_r]
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+from problems import reloaded
 from response_cases import responses
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -84,8 +85,7 @@ def test_fits_are_in_double_precision_whatever_the_default(family, tmp_path):
 
     def predicted() -> np.ndarray:
         gam = gg.GAM(s("x", k=5), family).fit(data, "y", max_iterations=2)
-        gam.save(tmp_path / "gam", overwrite=True)
-        density = gg.GAM.load(tmp_path / "gam").log_density(data)
+        density = reloaded(gam, tmp_path / "gam", overwrite=True).log_density(data)
         drawn = gam.sample(data, 1, "observation")[0]
         return np.column_stack([gam.predict(data), drawn, density])
 
@@ -180,8 +180,7 @@ def test_fine_nodes_are_kept_in_files_and_where_a_fit_goes_on(tmp_path):
     gam = gg.GAM("s(x, bs='se') + s(z, k=8)", family="poisson").fit(data, y="y")
     effects, number = gam.effects("s(x)"), gam.fitted.result.num_iterations
     for keep in (True, False):
-        gam.save(tmp_path / str(keep), data=keep)
-        loaded = gg.GAM.load(tmp_path / str(keep))
+        loaded = reloaded(gam, tmp_path / str(keep), data=keep)
         assert loaded.fitted.spec.refined == gam.fitted.spec.refined == ("s(x)",)
         assert loaded.fitted.result.interpolation == gam.fitted.result.interpolation
         assert loaded.fitted.result.interpolation_by == gam.fitted.result.interpolation_by

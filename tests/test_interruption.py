@@ -156,10 +156,8 @@ def rows(rows: int = 300, seed: int = 0) -> pd.DataFrame:
     df = pd.DataFrame({"x": rng.uniform(size=rows), "z": rng.normal(size=rows)})
     df["g"] = rng.choice(["a", "b", "c"], rows)
     rho = np.sin(6.0 * df["x"]) + 0.3 * df["z"] + (df["g"] == "b")
-    return df.assign(
-        y=rho + 0.3 * rng.normal(size=rows),
-        count=rng.negative_binomial(2.0, 1.0 / (1.0 + 0.5 * np.exp(rho))),
-    )
+    df["y"] = rho + 0.3 * rng.normal(size=rows)
+    return df.assign(count=rng.negative_binomial(2.0, 1.0 / (1.0 + 0.5 * np.exp(rho))))
 
 
 def gam(family: str) -> gg.GAM:
@@ -194,12 +192,8 @@ def in_pieces(
     for _ in range(60):
         own = gam(family)
         try:
-            own.fit(
-                df,
-                FAMILIES[family],
-                checkpoint=Checkpoint(folder, save_every=0.0),
-                callback=killed_after(number),
-            )
+            kept = Checkpoint(folder, save_every=0.0)
+            own.fit(df, FAMILIES[family], checkpoint=kept, callback=killed_after(number))
         except Killed:
             _, arrays = archive.read(folder / "fit.state", checkpoint._KIND, 1)
             held.append(max(len(a) for name, a in arrays.items() if name.endswith("history")))
@@ -245,10 +239,8 @@ def test_a_second_call_goes_on_and_a_third_ends_at_once(tmp_path: Path) -> None:
     later = gam("negative_binomial").fit(df, "count", checkpoint=tmp_path)
     np.testing.assert_array_equal(later.predict(df), whole.predict(df))
     # the file of a fit that has ended stays
-    passes: list[object] = []
-    again = gam("negative_binomial").fit(
-        df, "count", checkpoint=tmp_path, callback=lambda p: passes.append(p)
-    )
+    again, passes = gam("negative_binomial"), list[object]()
+    again.fit(df, "count", checkpoint=tmp_path, callback=passes.append)
     assert not passes
     np.testing.assert_array_equal(again.predict(df), whole.predict(df))
 

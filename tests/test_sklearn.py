@@ -58,15 +58,9 @@ def shops(number: int = 60, seed: int = 2) -> tuple[pd.DataFrame, pd.Series]:
     """Numbers, text, a switch and a column that says nothing, under an index of its own."""
     rng = np.random.default_rng(seed)
     town = rng.choice(["Bath", "Ely", "Wells"], number)
-    X = pd.DataFrame(
-        {
-            "size": rng.uniform(0.0, 1.0, number),
-            "town": town,
-            "open": rng.integers(0, 2, number),
-            "country": "UK",
-        },
-        index=np.arange(number) * 3 + 7,
-    )
+    X = pd.DataFrame({"size": rng.uniform(0.0, 1.0, number), "town": town})
+    X["open"], X["country"] = rng.integers(0, 2, number), "UK"
+    X.index = np.arange(number) * 3 + 7
     y = 3.0 * X["size"] + (X["town"] == "Ely") + 0.1 * rng.standard_normal(number)
     return X, y.rename("sales")
 
@@ -137,10 +131,8 @@ def test_terms_nobody_named_where_every_row_lacks_a_value():
 @pytest.mark.usefixtures("eagerly")
 def test_times_are_read_as_gams_read_them_whatever_their_unit():
     when = pd.date_range("2024-01-01", periods=60, freq="D")
-    X, y = (
-        pd.DataFrame({"when": when, "z": np.tile([0.0, 1.0, 2.0], 20)}),
-        np.sin(np.arange(60) / 9),
-    )
+    X = pd.DataFrame({"when": when, "z": np.tile([0.0, 1.0, 2.0], 20)})
+    y = np.sin(np.arange(60) / 9)
     for given in (X[["when"]], X, X[["when"]] - when[0]):
         model = GAMRegressor().fit(given, y)
         expected = gg.GAM(model.gam_.terms).fit(given.assign(y=y), "y").predict(given)
