@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numbers
-import tempfile
 import warnings
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,7 @@ from .gam.frames.encoding import check_complete
 from .gam.frames.table import Table, kind_of_time
 from .gam.screening import screen_interactions
 from .gam.terms import Surv, Terms, factor, linear, s
-from .gam.terms.base import Column, Term, as_columns, as_terms, column_of
+from .gam.terms.base import Column, Term, as_columns, column_of
 from .gam.terms.smooth import Smooth
 
 __all__ = ["GAMClassifier", "GAMRegressor"]
@@ -191,28 +189,6 @@ class _GAMEstimator(BaseEstimator):  # type: ignore[misc]
         if self.gam_.missing == "drop":  # of the fit alone
             check_complete(Table(frame), self.gam_.fitted.spec.inputs)
         return frame
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        gam = state.pop("gam_", None)
-        if gam is not None:  # variables of TensorFlow do not pickle; GAM's file holds every bit
-            with tempfile.TemporaryDirectory() as folder:
-                gam.save(Path(folder) / "gam")
-                state["_gam_file"] = (Path(folder) / "gam").read_bytes()
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        file = state.pop("_gam_file", None)
-        super().__setstate__(state)
-        if file is not None:
-            terms = () if isinstance(self.terms, (str, type(None))) else as_terms(self.terms)
-            kernels = {
-                t.label: t.kernel for t in terms if isinstance(t, Smooth) and t.kernel is not None
-            }
-            with tempfile.TemporaryDirectory() as folder:
-                (Path(folder) / "gam").write_bytes(file)
-                self.gam_ = GAM.load(Path(folder) / "gam", kernels=kernels)
 
 
 def _check_places(gam: GAM, names: list[Column]) -> None:
