@@ -95,8 +95,6 @@ def places(truth: Any, estimate: Any, se: Any) -> np.ndarray:
 def our_places(family: str, truth: Truth, rows: pd.DataFrame, new: pd.DataFrame) -> Places:
     import gpflow_gam as gg
     from gpflow_gam import factor, s
-    from gpflow_gam.gam.effects.sobol import functional_anova, posterior_members
-    from gpflow_gam.sensitivity.anova import sobol_table
 
     start = time.process_time()  # of a process with one thread: others may use its core, too
     terms = s("curve") + s("line") + s("absent") + factor("g")
@@ -129,11 +127,9 @@ def our_places(family: str, truth: Truth, rows: pd.DataFrame, new: pd.DataFrame)
     result["response"] = np.array(inside)
     variance = {k: np.var(v) for k, v in parts.items()}
     share = variance["s(curve)"] / sum(variance.values())
-    # gam.sobol(bootstrap=False, num_samples=1000, seed=0, level=...), drawn once for all levels
-    anova = functional_anova(gam.fitted, posterior_members(gam.fitted, True))
-    draws, inside = anova.variances(1000, 0), []
+    inside = []
     for level in LEVELS:  # no normal density: indices are skewed, near zero and one
-        table = sobol_table(draws, anova.name, level)
+        table = gam.sobol(bootstrap=False, num_samples=1000, seed=0, level=level)
         index = table[(table["kind"] == "first") & (table["effect"] == "curve")].iloc[0]
         inside.append(float(index["lower"] <= share <= index["upper"]))
     result["sobol"] = np.array(inside)

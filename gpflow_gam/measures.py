@@ -304,16 +304,9 @@ class Empirical(Discrete):
         super().__init__(*frequencies(points, weights))
 
     @classmethod
-    def from_data(
-        cls,
-        values: AnyNDArray,
-        weights: AnyNDArray | None = None,
-        *,
-        num_nodes: int | None = None,
-        seed: int = 0,
-    ) -> Empirical:
+    def from_data(cls, values: AnyNDArray, weights: AnyNDArray | None = None) -> Empirical:
         """
-        A sample, thinned to nodes that stand for it.
+        A sample, thinned to nodes that stand for it: 48, 100 in two columns and 150 beyond.
 
         In one column the nodes are the means of bins of about equal weight: averages over them
         equal averages over the data to second order in the bins' width, and exactly for straight
@@ -321,24 +314,19 @@ class Empirical(Discrete):
 
         :param values: [N] or [N, d].
         :param weights: how often each row counts, [N].
-        :param num_nodes: at most so many; by default 48, 100 in two columns and 150 beyond.
-        :param seed: of k-means.
         :raises ValueError: as the constructor.
         """
         whole = cls(values, weights)
-        number = (
-            NUM_NODES.get(whole.dimension, 150) if num_nodes is None else checked_number(num_nodes)
-        )
-        return whole.thinned(number, seed=seed)
+        return whole.thinned(NUM_NODES.get(whole.dimension, 150))
 
-    def thinned(self, num_nodes: int, *, seed: int = 0) -> Empirical:
+    def thinned(self, num_nodes: int) -> Empirical:
         """At most so many points that stand for all: means of bins, or of k-means' clusters."""
         number = checked_number(num_nodes)
         if len(self.points) <= number:
             return self
         if self.dimension == 1:
             return Empirical(*bin_means(self.points[:, 0], self.probabilities, number))
-        return Empirical(*cluster_means(self.points, self.probabilities, number, seed))
+        return Empirical(*cluster_means(self.points, self.probabilities, number, seed=0))
 
 
 class Nodes(tf.Module, Measure):

@@ -15,7 +15,8 @@ from scipy.stats import chi2, f, norm
 
 import gpflow_gam as gg
 from gpflow_gam import effects, factor, linear, random_effect, s, ti
-from gpflow_gam.gam.effects import critical_values, joint_moments, max_deviations, posterior
+from gpflow_gam.gam.effects import posterior
+from gpflow_gam.gam.effects.posterior import critical_values, joint_moments, max_deviations
 from gpflow_gam.gam.frames.table import Table
 from gpflow_gam.gam.summaries.summary import exceedance, variance_shares
 

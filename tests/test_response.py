@@ -16,8 +16,7 @@ import gpflow_gam as gg
 from gpflow_gam import factor, linear, metrics, s
 from gpflow_gam import likelihoods as lk
 from gpflow_gam.gam import scorer
-from gpflow_gam.gam.effects import critical_values, simultaneous_bands
-from gpflow_gam.gam.effects.posterior import joint_moments
+from gpflow_gam.gam.effects.posterior import critical_values, joint_moments, simultaneous_bands
 from gpflow_gam.likelihoods.predictive import summarised_response
 
 ONE_COLUMN = ["gaussian", "negative_binomial", "beta", "weibull", "bernoulli_probit"]

@@ -9,7 +9,6 @@ from gpflow.kernels import Constant, Matern52, Product, SquaredExponential
 
 import gpflow_gam as gg
 from gpflow_gam import factor, s, ti
-from gpflow_gam.gam.effects.sobol import functional_anova as functional_anova_of_fit
 from gpflow_gam.gam.plotting import draw_cumulative_sobol, draw_sobol
 from gpflow_gam.inducing_variables import AdditiveInducingVariables
 from gpflow_gam.kernels import AdditiveKernel, Warped, ZeroMean
@@ -289,8 +288,8 @@ def test_what_joint_functions_are_left_to_be_is_decomposed_as_they_are():
     table = anova.sobol(num_samples=4000).set_index(["kind", "effect"])["estimate"]
     result = [table["first", "x0"], table["total", "x0"], table["total", "x1"]]
     np.testing.assert_allclose(result, shares(f), atol=0.01)
-    past = pick_freeze([(moments, np.exp)], [measures], 1024, 300, seed=5)
-    ratios = past.any[:, :, 0] / past.total
+    _, _, past, total = pick_freeze([(moments, np.exp)], [measures], 1024, 300, seed=5)
+    ratios = past["total"][:, :, 0] / total
     np.testing.assert_allclose(ratios.mean(axis=0), shares(np.exp(f))[1:], atol=0.03)
     assert np.all(
         np.abs(shares(np.exp(f))[1:] - shares(np.exp((V @ phi).reshape(f.shape)))[1:]) > 0.03
@@ -304,12 +303,12 @@ def test_pairs_of_many_inputs_are_those_of_components(model, monkeypatch):
     """Past the link all inputs interact."""
     measures = {0: UNIFORM, 1: UNIFORM, 2: Discrete([0.0, 1.0])}
     call = [(InducingMoments.of(model.posterior()), np.exp)], [measures], 256, 3, 5
-    every = pick_freeze(*call)
-    assert every.pairs == ((0, 1), (0, 2), (1, 2))
+    _, pairs, every, _ = pick_freeze(*call)
+    assert pairs == ((0, 1), (0, 2), (1, 2))
     monkeypatch.setattr(anova, "ALL_PAIRS", 2)
-    few = pick_freeze(*call)
-    assert few.pairs == ((0, 1),)
-    np.testing.assert_allclose(few.both[:, 0], every.both[:, 0])
+    _, pairs, few, _ = pick_freeze(*call)
+    assert pairs == ((0, 1),)
+    np.testing.assert_allclose(few["interaction"][:, 0], every["interaction"][:, 0])
 
 
 def test_covariances_over_data_against_drawn_components(model):
@@ -318,20 +317,18 @@ def test_covariances_over_data_against_drawn_components(model):
     weights = np.arange(1.0, 61.0)
     moments = InducingMoments.of(model.posterior())
     names = model.kernel.names[1:]
-    draws = draw_covariances([moments], X, weights, names, 4000, seed=0)
+    variances, covariances = draw_covariances([moments], X, weights, names, 4000, seed=0)
     f = model.posterior().sample_components(X, 4000, seed=1).numpy()[:, :, 1:]
     w = weights / weights.sum()
     centred = f - np.einsum("n,snc->sc", w, f)[:, None]
     rho = centred.sum(axis=2)
     other = np.einsum("n,snc,sn->sc", w, centred, rho)
     # the sampler's jitter of 1e-6 is all that differs
-    np.testing.assert_allclose(
-        draws.covariances[..., 0].mean(axis=0), other.mean(axis=0), atol=5e-3
-    )
-    spread = draws.covariances[..., 0].std(axis=0)
+    np.testing.assert_allclose(covariances[..., 0].mean(axis=0), other.mean(axis=0), atol=5e-3)
+    spread = covariances[..., 0].std(axis=0)
     np.testing.assert_allclose(spread, other.std(axis=0), rtol=0.1, atol=1e-4)
     own = np.einsum("n,snc,snc->sc", w, centred, centred)
-    np.testing.assert_allclose(draws.variances[..., 0].mean(axis=0), own.mean(axis=0), atol=5e-3)
+    np.testing.assert_allclose(variances[..., 0].mean(axis=0), own.mean(axis=0), atol=5e-3)
 
 
 # --- bad input -----------------------------------------------------------------------------------
@@ -515,10 +512,10 @@ def test_more_points_than_a_grid_has_are_a_rule_of_few(rng):
 def test_few_nodes_of_three_columns_do_as_all(monkeypatch, rng):
     data = pd.DataFrame(rng.normal(size=(32, 3)), columns=list("abc"))
     data["y"] = np.sin(2.0 * data.a) * (1.0 + data.b * data.c) + data.b + 0.1 * rng.normal(size=32)
-    fit = gg.GAM("y ~ s(a, b, c) + s(a, k=8)").fit(data).fitted
-    few = functional_anova_of_fit(fit).variances(2)
+    gam = gg.GAM("y ~ s(a, b, c) + s(a, k=8)").fit(data)
+    few = functional_anova(gam.posterior, gam.fitted.X).variances(2)
     monkeypatch.setattr(grid, "NUM_POINTS", 120_000)
-    every = functional_anova_of_fit(fit).variances(2)
+    every = functional_anova(gam.posterior, gam.fitted.X).variances(2)
     assert few.subsets == every.subsets
     np.testing.assert_allclose(few.sizes, every.sizes, rtol=1e-3, atol=1e-5 * every.sizes.sum())
 

@@ -18,8 +18,7 @@ from scipy.stats import gamma, multivariate_normal, norm
 import gpflow_gam as gg
 from gpflow_gam import factor, linear, random_effect, s, te
 from gpflow_gam.errors import NotPositiveDefinite
-from gpflow_gam.gam.effects import hyperparameter_draws
-from gpflow_gam.gam.effects.posterior import between_moments
+from gpflow_gam.gam.effects.posterior import between_moments, hyperparameter_draws
 from gpflow_gam.optimizers import laplace
 from gpflow_gam.optimizers.binned import cavities
 from gpflow_gam.optimizers.binned.cavities import between_predictors

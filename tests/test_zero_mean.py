@@ -318,13 +318,13 @@ def test_nodes_and_transport_have_the_measures_moments(name):
 def test_samples_of_one_column_are_thinned_to_means(rng):
     x, w = rng.gamma(2.0, size=3000), rng.integers(0, 3, size=3000)
     repeated = np.repeat(x, w)
-    thin = Empirical.from_data(x, w, num_nodes=30)
+    thin = Empirical(x, w).thinned(30)
     nodes, weights = thin.nodes()
     assert len(nodes) == 30
     assert weights @ nodes[:, 0] == pytest.approx(repeated.mean(), rel=1e-12)
     # to second order in the bins' width: the far tail's bin is the widest
     assert weights @ np.sin(nodes[:, 0]) == pytest.approx(np.sin(repeated).mean(), abs=5e-3)
-    again = Empirical.from_data(repeated, num_nodes=30)  # a row of weight two is the row twice
+    again = Empirical(repeated).thinned(30)  # a row of weight two is the row twice
     np.testing.assert_allclose(again.nodes()[0], nodes)
 
 
@@ -341,7 +341,7 @@ def test_levels_from_data_are_never_thinned():
 def test_samples_of_several_columns_are_thinned_to_clusters(rng):
     x = rng.standard_normal((2000, 2)) * [1.0, 1000.0]
     x[:, 1] += 900.0 * x[:, 0]
-    thin = Empirical.from_data(x, seed=1)
+    thin = Empirical.from_data(x)
     nodes, weights = thin.nodes()
     assert nodes.shape == (100, 2)
     mean = weights @ nodes

@@ -17,8 +17,10 @@ from ..posteriors.base import SparseAdditivePosterior
 from ..threads import check_process
 from . import saving
 from .editing import Editable, EditedGAM
-from .effects import Averager, Effects, SobolIndices, averaged, averaged_log_density
-from .effects.posterior import draws_at
+from .effects.averages import Averager
+from .effects.effect import Effects
+from .effects.posterior import averaged, averaged_log_density, draws_at
+from .effects.sobol import SobolIndices
 from .families import Family
 from .families import family as as_family
 from .fits import FittedGAM, prediction

@@ -17,8 +17,7 @@ from scipy.stats import norm
 from ..errors import check_count, check_level
 from ..likelihoods.base import unwrapped
 from ..optimizers.laplace import HyperparameterDraw, movable_likelihood
-from .effects import hyperparameter_draws
-from .effects.posterior import draws_at, equal_tailed, predictors_of_draws
+from .effects.posterior import draws_at, equal_tailed, hyperparameter_draws, predictors_of_draws
 from .families import Cox, Survival, Weibull
 from .families.base import base_of
 from .fits import FittedGAM

@@ -29,7 +29,6 @@ from ..posteriors.inducing import InducingMoments
 from .grid import (
     REPLICATES,
     Columns,
-    CovarianceDraws,
     ProductGrid,
     VarianceDraws,
     augmented,
@@ -70,12 +69,12 @@ def response_table(
     classes: Sequence[str],
 ) -> pd.DataFrame:
     """Indices of a response: as :func:`sobol_table`, interactions of pairs only."""
-    tables = {"first": draws.first, "interaction": draws.both, "total": draws.any}
-    singles = [(c,) for c in draws.inputs]
+    inputs, pairs, tables, total = draws
+    singles = [(c,) for c in inputs]
 
     def indices() -> Iterator[_Index]:
         for kind, values in tables.items():
-            for v, columns in enumerate(draws.pairs if kind == "interaction" else singles):
+            for v, columns in enumerate(pairs if kind == "interaction" else singles):
                 inside = [
                     set(columns) <= set(s) and (kind != "first" or len(s) == 1)
                     for s in predictor.subsets
@@ -85,24 +84,28 @@ def response_table(
                 index = {"kind": kind, "effect": effect, "order": len(columns)}
                 yield index, values[:, v], bool(vanishing) and kind != "interaction"
 
-    return _table(indices(), draws.total, level, "class", classes)
+    return _table(indices(), total, level, "class", classes)
 
 
 def covariance_table(
-    draws: CovarianceDraws, level: float, predictors: Sequence[str]
+    variances: AnyNDArray,
+    covariances: AnyNDArray,
+    names: Sequence[str],
+    level: float,
+    predictors: Sequence[str],
 ) -> pd.DataFrame:
     """Shares Cov[f_c, rho] / Var[rho], and their structural and correlative parts."""
     kinds = {
-        "share": draws.covariances,
-        "structural": draws.variances,
-        "correlative": draws.covariances - draws.variances,
+        "share": covariances,
+        "structural": variances,
+        "correlative": covariances - variances,
     }
     indices = (
         ({"kind": kind, "effect": name}, values[:, c], False)
         for kind, values in kinds.items()
-        for c, name in enumerate(draws.names)
+        for c, name in enumerate(names)
     )
-    return _table(indices, draws.covariances.sum(axis=1), level, "predictor", predictors)
+    return _table(indices, covariances.sum(axis=1), level, "predictor", predictors)
 
 
 def _table(
@@ -159,16 +162,8 @@ Response = Callable[[AnyNDArray], AnyNDArray]
 """From predictors' components [S, N, L] to what indices are asked of, [S, N, K]."""
 
 
-@dataclasses.dataclass(frozen=True)
-class PickFreezeDraws:
-    """Variances due to inputs, for S posterior draws; noisy, and so sometimes negative."""
-
-    inputs: Columns
-    pairs: tuple[Columns, ...]
-    total: AnyNDArray
-    first: AnyNDArray
-    any: AnyNDArray
-    both: AnyNDArray
+PickFreezeDraws = tuple[Columns, tuple[Columns, ...], dict[str, AnyNDArray], AnyNDArray]
+"""Inputs, pairs, variances [S, V, K] by kind (noisy, so some are negative) and in all [S, K]."""
 
 
 def pick_freeze(
@@ -193,7 +188,7 @@ def pick_freeze(
     def exchanged(
         moments: InducingMoments, response: Response, V: AnyNDArray, A: AnyNDArray, B: AnyNDArray
     ) -> tuple[AnyNDArray, ...]:
-        """Total, first, any and both, by columns of rows A [N, D] that are exchanged for B's."""
+        """The variance in all, and by kind, of columns of A [N, D] that are exchanged for B's."""
 
         def values(name: str, X: AnyNDArray) -> AnyNDArray:
             """f_c of every draw, [S, N, L]."""
@@ -229,8 +224,8 @@ def pick_freeze(
         return (
             total,
             np.stack(list(first.values()), axis=1),
-            np.stack(anyhow, axis=1),
             np.stack(both, axis=1) if both else np.zeros((len(V), 0, total.shape[1])),
+            np.stack(anyhow, axis=1),
         )
 
     each = -(-num_samples // len(members))
@@ -238,9 +233,9 @@ def pick_freeze(
         exchanged(moments, response, moments.sample(each, seed + i), *rows[i % len(rows)])
         for i, (moments, response) in enumerate(members)
     ]
-    stacked = [np.concatenate(parts) for parts in zip(*result)]
-    varying(stacked[0])
-    return PickFreezeDraws(inputs, pairs, *stacked)
+    total, *each_kind = (np.concatenate(parts) for parts in zip(*result))
+    varying(total)
+    return inputs, pairs, dict(zip(("first", "interaction", "total"), each_kind)), total
 
 
 def _rows(

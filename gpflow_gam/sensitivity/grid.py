@@ -463,15 +463,6 @@ def _turns(
 # "Global sensitivity analysis for systems with independent and/or correlated inputs").
 
 
-@dataclasses.dataclass(frozen=True)
-class CovarianceDraws:
-    """Variances and covariances of components over data, for S posterior draws."""
-
-    names: tuple[str, ...]
-    variances: AnyNDArray
-    covariances: AnyNDArray
-
-
 def draw_covariances(
     members: Sequence[InducingMoments],
     X: AnyNDArray,
@@ -480,8 +471,9 @@ def draw_covariances(
     num_samples: int,
     seed: int,
     replicates: Sequence[AnyNDArray] = (),
-) -> CovarianceDraws:
-    """Draws of components' covariances, quadratic forms in V; residual covariance adds its mean."""
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Draws [S, C, L] of components' variances, and of their covariances with the predictor."""
+    # quadratic forms in V, to which residual covariance adds its mean
     each = -(-num_samples // len(members))
     variances, covariances = [], []
     for i, member in enumerate(members):
@@ -502,7 +494,7 @@ def draw_covariances(
             residual = np.array(left)[:, None] * member.entering(names)
             variances.append(np.stack(own, axis=1) + residual)
             covariances.append(np.stack(across, axis=1) + residual)
-    return CovarianceDraws(tuple(names), np.concatenate(variances), np.concatenate(covariances))
+    return np.concatenate(variances), np.concatenate(covariances)
 
 
 def _products(left: AnyNDArray, Q: AnyNDArray, right: AnyNDArray) -> AnyNDArray:

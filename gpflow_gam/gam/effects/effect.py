@@ -33,7 +33,6 @@ from .posterior import (
     joint_moments,
     normal_draws,
     places_of,
-    pointwise_moments,
     predictor_draws,
     simultaneous_bands,
 )
@@ -172,7 +171,7 @@ def effect(
         mean = mean + fit.constant_of(component)
         A = np.eye(len(mean))
         return contrast(fit, component, where, A, (mean, covariance), level, seed)
-    mean, variance = pointwise_moments(fit, blocks, unconditional)
+    mean, variance = joint_moments(fit, blocks, unconditional, pointwise=True)
     entered, names = predictors(fit, component)
     mean = (mean + fit.constant_of(component))[:, entered]
 
@@ -457,17 +456,14 @@ def _parts(
     where = make_grid(fit, component)
     ((name, labels),) = where.columns.items()
     against = None if references is None else references.get(component.name)
+    extra = [] if against is None else [against]
     for first in range(0, len(labels), _LEVELS):
         at = np.arange(first, min(first + _LEVELS, len(labels)))
-        if against is None:
-            mean, covariance = moments(where.X[at])
-            mean = mean + fit.constant_of(component)
-        else:
-            mean, covariance = moments(where.X[np.append(at, against)])
-            A = np.concatenate([np.eye(len(at)), -np.ones((len(at), 1))], axis=1)
-            A[at == against] = 0.0
-            mean, covariance = A @ mean, A @ covariance @ A.T
-        yield name, labels[at], mean, covariance
+        mean, covariance = moments(where.X[[*at, *extra]])
+        A = np.eye(len(at), len(at) + len(extra))
+        A[:, len(at) :] = -1.0
+        A[np.isin(at, extra)] = 0.0
+        yield name, labels[at], A @ (mean + fit.constant_of(component)), A @ covariance @ A.T
 
 
 def _reference_points(

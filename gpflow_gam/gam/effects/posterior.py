@@ -70,43 +70,19 @@ _PROJECTED = 256
 """Draws behind the covariance at each draw of the hyperparameters, of which there are many."""
 
 
+@one_blas_thread()
 def joint_moments(
     fit: FittedGAM,
     blocks: Sequence[Block],
     unconditional: bool = True,
     left_open: bool = True,
+    pointwise: bool = False,
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Mean [n, L] and covariance [L, n, n] of components at points, in the response's unit."""
     # If unconditional, E[Cov(f | theta)] + Cov(E[f | theta]) over draws of theta, around the mean
     # at the fitted ones (Wood, Pya & Saefken 2016, section 4, who linearise what is drawn here).
     # What inducing values leave, which left_open adds, has the correlations of the fitted
-    # hyperparameters.
-    mean, covariance = _moments(fit, blocks, unconditional, left_open)
-    if unconditional:
-        covariance = covariance + _between(fit, blocks)
-    factor, _ = fit.units
-    return factor * mean, factor[:, None, None] ** 2 * covariance
-
-
-def pointwise_moments(
-    fit: FittedGAM, blocks: Sequence[Block], unconditional: bool = True
-) -> tuple[AnyNDArray, AnyNDArray]:
-    """Mean and variance, [n, L] both, as of :func:`joint_moments`, for far less than all of it."""
-    mean, variance = _moments(fit, blocks, unconditional, True, pointwise=True)
-    if unconditional:
-        variance = variance + _between(fit, blocks, pointwise=True)
-    factor, _ = fit.units
-    return factor * mean, factor**2 * variance.T
-
-
-@one_blas_thread()
-def _moments(
-    fit: FittedGAM,
-    blocks: Sequence[Block],
-    unconditional: bool,
-    left_open: bool,
-    pointwise: bool = False,
-) -> tuple[AnyNDArray, AnyNDArray]:
+    # hyperparameters. If pointwise, variances [n, L] alone, for far less.
     members = states(fit, blocks, unconditional)
     _, fitted, tangents = next(members)
     at_fit = fitted.joint_parts(blocks, tangents, pointwise)
@@ -121,25 +97,20 @@ def _moments(
         covariance, left, number = at_fit.inner, at_fit.open, 1
     covariance, left = covariance / number, left / number
     if pointwise:
-        return at_fit.mean, covariance + left
-    if left_open:
+        covariance = covariance + left
+    elif left_open:
         # what is open keeps the correlation that it has at the fitted hyperparameters
         share = np.divide(left, at_fit.open, out=np.ones_like(left), where=at_fit.open > 0)
         sd = np.sqrt(share)
         covariance = covariance + fitted.residual_covariance(blocks) * sd[:, None] * sd
-    return at_fit.mean, covariance
-
-
-def _between(
-    fit: FittedGAM, blocks: Sequence[Block], pointwise: bool = False
-) -> AnyNDArray | float:
-    """Covariance that predictors add to each other, between blocks."""
-    moments = between_moments(fit)
-    if moments is None:
-        return 0.0
-    with one_blas_thread():
-        tangents = [moments.tangents(name, X) for name, X in blocks]
-        return moments.joint_parts(blocks, tangents, pointwise=pointwise).inner
+    between = between_moments(fit) if unconditional else None
+    if between is not None:  # what predictors add to each other
+        tangents = [between.tangents(name, X) for name, X in blocks]
+        covariance = covariance + between.joint_parts(blocks, tangents, pointwise).inner
+    factor, _ = fit.units
+    scale = factor[:, None] if pointwise else factor[:, None, None]
+    covariance = scale**2 * covariance
+    return factor * at_fit.mean, covariance.T if pointwise else covariance
 
 
 def states(
@@ -163,7 +134,7 @@ def hyperparameter_draws(fit: FittedGAM) -> list[HyperparameterDraw]:
     if fit.shaped is None:
         return draws
     with one_blas_thread():
-        return [_shaped(draw) for draw in draws]
+        return [dataclasses.replace(d, moments=ShapedMoments(d.moments, _PROJECTED)) for d in draws]
 
 
 def averaged_log_density(fit: FittedGAM, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
@@ -192,12 +163,6 @@ def predictors_of_draws(
         with one_blas_thread(len(draw.moments.mean) <= SMALL):
             mean, var = draw.moments.total(X, tangents)
         yield unwrapped(draw.likelihood), mean + shift, np.maximum(var, 0.0)
-
-
-def _shaped(draw: HyperparameterDraw) -> HyperparameterDraw:
-    """The draw, with the shapes of terms."""
-    moments = ShapedMoments(draw.moments, _PROJECTED)
-    return HyperparameterDraw(moments, lambda: draw.likelihood)
 
 
 # --- averaged over hyperparameters, cheap enough for rows of any number ---------------------------
@@ -508,41 +473,6 @@ def places_of(fit: FittedGAM, name: str, settings: Sequence[AnyNDArray]) -> Plac
     return Places(name, X, index if fixed else index.reshape(len(settings), -1))
 
 
-def _component_draws(
-    moments: InducingMoments,
-    places: Sequence[Places],
-    tangents: Sequence[FixedInputKernel],
-    pivots: Sequence[Sequence[int]],
-    number: int,
-    seed: int,
-    smooth: bool,
-    beyond: InducingMoments | None,
-) -> list[AnyNDArray]:
-    """Joint draws of the components at their places, [s, U, L] each; smooth: without a nugget."""
-    V = moments.sample(number, seed)
-    added = None if beyond is None else beyond.sample(number, seed + 1)
-    rng = np.random.default_rng([seed, 1])
-    result = []
-    for place, at, few in zip(places, tangents, pivots):
-        phi, prior = moments.features_and_prior(place.name, at)
-        block = V[:, moments.block(place.name)]
-        values = np.einsum("mu,sml->sul", phi, block, optimize=True)
-        if beyond is not None and added is not None:  # of the kernels at the fit
-            fitted = beyond.features(place.name, place.X)
-            more = added[:, beyond.block(place.name)]
-            values = values + np.einsum("mu,sml->sul", fitted, more, optimize=True)
-        root, rest = moments.residual_factor(place.name, place.X, phi, prior, few)
-        enters = moments.entering([place.name])[0]
-        if root.shape[1]:
-            z = enters * rng.standard_normal((number, root.shape[1], block.shape[2]))
-            values = values + np.einsum("ur,srl->sul", root, z, optimize=True)
-        if rest.any() and not smooth:
-            noise = enters * rng.standard_normal(values.shape)
-            values = values + np.sqrt(rest)[:, None] * noise
-        result.append(values)
-    return result
-
-
 def predictor_draws(
     fit: FittedGAM,
     places: Sequence[Places],
@@ -559,8 +489,8 @@ def predictor_draws(
     members = list(states(fit, [(p.name, p.X) for p in places], unconditional))
     members = members[1:] or members  # without draws at the fitted hyperparameters
     if num_samples < len(members):
-        few = np.random.default_rng(seed).choice(len(members), num_samples, replace=False)
-        members = [members[i] for i in few]
+        chosen = np.random.default_rng(seed).choice(len(members), num_samples, replace=False)
+        members = [members[i] for i in chosen]
     # what standard errors have beyond draws: of neighbours, of the family's parameters
     with_beyond = unconditional and (apart or fit.num_predictors == 1)
     beyond = between_moments(fit) if with_beyond else None
@@ -568,11 +498,30 @@ def predictor_draws(
     each = -(-num_samples // len(members))
     seeds = np.random.SeedSequence(seed).generate_state(len(members))
     for (member, moments, tangents), own in zip(members, seeds):
-        drawn = moments, places, tangents, pivots, each, int(own), smooth, beyond
-        pairs = list(zip(_component_draws(*drawn), places))
-        none = np.zeros((each, 1, 1))
-        still = sum((v[:, p.index] for v, p in pairs if p.index.ndim == 1), none)
-        moving = [(v, p.index) for v, p in pairs if p.index.ndim == 2]
+        V = moments.sample(each, int(own))
+        added = None if beyond is None else beyond.sample(each, int(own) + 1)
+        rng = np.random.default_rng([int(own), 1])
+        still, moving = np.zeros((each, 1, 1)), []
+        for place, at, few in zip(places, tangents, pivots):
+            phi, prior = moments.features_and_prior(place.name, at)
+            block = V[:, moments.block(place.name)]
+            values = np.einsum("mu,sml->sul", phi, block, optimize=True)
+            if beyond is not None and added is not None:  # of the kernels at the fit
+                fitted = beyond.features(place.name, place.X)
+                more = added[:, beyond.block(place.name)]
+                values = values + np.einsum("mu,sml->sul", fitted, more, optimize=True)
+            root, rest = moments.residual_factor(place.name, place.X, phi, prior, few)
+            enters = moments.entering([place.name])[0]
+            if root.shape[1]:
+                z = enters * rng.standard_normal((each, root.shape[1], block.shape[2]))
+                values = values + np.einsum("ur,srl->sul", root, z, optimize=True)
+            if rest.any() and not smooth:  # a nugget
+                noise = enters * rng.standard_normal(values.shape)
+                values = values + np.sqrt(rest)[:, None] * noise
+            if place.index.ndim == 1:
+                still = still + values[:, place.index]
+            else:
+                moving.append((values, place.index))
         yield (
             unwrapped(member.likelihood),
             [

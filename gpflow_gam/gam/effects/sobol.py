@@ -13,7 +13,6 @@ from gpflow.likelihoods import Likelihood
 from ...errors import check_choice, check_count, check_level
 from ...likelihoods.base import unwrapped
 from ...measures import Discrete, Empirical, Measure
-from ...posteriors.inducing import InducingMoments
 from ...sensitivity import FunctionalANOVA
 from ...sensitivity.anova import (
     Response,
@@ -37,34 +36,6 @@ _ROWS = 2000  # rows that stand for the data's joint distribution
 
 _RESAMPLED = 32
 """Draws of the inputs' distribution past a link, where each takes functions of its own."""
-
-Member = tuple[InducingMoments, Likelihood]
-
-
-def functional_anova(
-    fit: FittedGAM,
-    members: list[Member] | None = None,
-    given: Mapping[int, Measure] | None = None,
-    bootstrap: bool = False,
-    seed: int = 0,
-) -> FunctionalANOVA:
-    """The functional ANOVA of a fit's predictor, columns distributed as in the data."""
-    moments, given = fit.moments, dict(given or {})
-    subsets = [s for s in component_columns(moments.kernel).values() if s]
-    grid = ProductGrid(input_measures(fit) | given, subsets)
-    replicates = []
-    if bootstrap:
-        nodes = {c: result for c, result in grid.margins.items() if c not in given}
-        drawn = bootstrapped_nodes(nodes, fit.X, fit.weights, REPLICATES, seed, fit.number)
-        replicates = [grid.reweighted(weights) for weights in drawn]
-    return FunctionalANOVA(
-        moments,
-        grid,
-        members=[m for m, _ in members or ()],
-        replicates=replicates,
-        names={i: str(name) for i, (name, _) in enumerate(fit.spec.encoder.columns)},
-        predictors=fit.spec.predictor_names,
-    )
 
 
 def given_measures(fit: FittedGAM, measures: Mapping[str, Measure] | None) -> dict[int, Measure]:
@@ -93,14 +64,6 @@ def given_measures(fit: FittedGAM, measures: Mapping[str, Measure] | None) -> di
     return result
 
 
-def posterior_members(fit: FittedGAM, unconditional: bool) -> list[Member]:
-    """The posterior at draws of the hyperparameters, or at the fitted ones."""
-    draws = hyperparameter_draws(fit) if unconditional else []
-    if not draws:
-        return [(fit.moments, fit.likelihood)]
-    return [(d.moments, unwrapped(d.likelihood)) for d in draws]
-
-
 def input_measures(fit: FittedGAM) -> dict[int, Measure]:
     """Each column's distribution in the data: levels as they are, numbers thinned to nodes."""
     used = sorted({c for component in fit.spec.components for c in component.columns})
@@ -118,8 +81,7 @@ def input_measures(fit: FittedGAM) -> dict[int, Measure]:
     result: dict[int, Measure] = {}
     for c in used:
         if keys[c][1] == "level":
-            levels = Empirical(*fit.marginal(c))
-            result[c] = Discrete(levels.points, levels.probabilities)
+            result[c] = Discrete.from_data(*fit.marginal(c))
         else:
             result[c] = Empirical.from_data(*fit.marginal(c))
     return result
@@ -213,7 +175,10 @@ class SobolIndices(Inspected):
                 "functions of others; use inputs='data'."
             )
         given = given_measures(fit, measures)
-        members = posterior_members(fit, unconditional)
+        drawn = hyperparameter_draws(fit) if unconditional else []
+        members = [(d.moments, unwrapped(d.likelihood)) for d in drawn]
+        members = members or [(fit.moments, fit.likelihood)]
+        states = [moments for moments, _ in members]
         if inputs == "data":
             if scale == "response":
                 raise ValueError(
@@ -227,14 +192,29 @@ class SobolIndices(Inspected):
                 )
             rows = fit.some_rows(_ROWS)
             weights = fit.weights[rows]
-            drawn = bootstrapped_weights(weights, REPLICATES, seed, fit.number) if bootstrap else ()
-            at = [m for m, _ in members], fit.X[rows], weights, fit.spec.effect_names
-            draws = draw_covariances(*at, num_samples, seed, list(drawn))
-            return _in_units(fit, covariance_table(draws, level, fit.spec.predictor_names))
-        anova = functional_anova(fit, members, given, bootstrap, seed)
+            of_rows = weights, REPLICATES, seed, fit.number
+            counts = list(bootstrapped_weights(*of_rows)) if bootstrap else []
+            names = fit.spec.effect_names
+            at = states, fit.X[rows], weights, names
+            draws = draw_covariances(*at, num_samples, seed, counts)
+            table = covariance_table(*draws, names, level, fit.spec.predictor_names)
+            return _in_units(fit, table)
+        known, replicates = input_measures(fit) | given, []
+        grid = ProductGrid(known, [s for s in component_columns(fit.moments.kernel).values() if s])
+        if bootstrap:
+            margins = {c: margin for c, margin in grid.margins.items() if c not in given}
+            changed = bootstrapped_nodes(margins, fit.X, fit.weights, REPLICATES, seed, fit.number)
+            replicates = [grid.reweighted(weights) for weights in changed]
+        anova = FunctionalANOVA(
+            fit.moments,
+            grid,
+            members=states,
+            replicates=replicates,
+            names={i: str(name) for i, (name, _) in enumerate(fit.spec.encoder.columns)},
+            predictors=fit.spec.predictor_names,
+        )
         if scale == "link":
             return _in_units(fit, anova.sobol(level=level, num_samples=num_samples, seed=seed))
-        known = input_measures(fit) | given
         shift = fit.mean_offset()
         response = [(m, _response(fit, likelihood, shift)) for m, likelihood in members]
         each = [known]
@@ -248,6 +228,6 @@ class SobolIndices(Inspected):
                 for weights in bootstrapped_nodes(pairs, *of)
             ]
         result = pick_freeze(response, each, num_points, min(num_samples, 128), seed)
-        classes = tuple(map(str, fit.spec.levels or ())) if result.total.shape[1] > 1 else ("",)
+        classes = tuple(map(str, fit.spec.levels or ())) if result[-1].shape[1] > 1 else ("",)
         predictor = anova.variances(num_samples, seed)
         return response_table(result, predictor, anova.name, level, classes)

@@ -22,9 +22,8 @@ from scipy.stats import norm
 from ...errors import check_count, check_level
 from ...threads import one_blas_thread
 from ..components.plan import Component, Margin
-from ..effects import EffectTable, applied, effect, make_grid
-from ..effects.effect import NUMBERS, Transform
-from ..effects.grid import reader_of
+from ..effects.effect import NUMBERS, EffectTable, Transform, applied, effect
+from ..effects.grid import make_grid, reader_of
 from ..fits import FittedGAM
 from ..frames.encoding import LevelColumn, NumericColumn
 from ..summaries.checks import effective_dof

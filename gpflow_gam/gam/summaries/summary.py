@@ -31,7 +31,7 @@ from ...posteriors.inducing import InducingMoments
 from ...threads import one_blas_thread
 from ..components.kernels import lengthscale_units
 from ..components.plan import Component
-from ..effects import coefficients
+from ..effects.effect import coefficients
 from ..fits import FittedGAM
 from ..fits.fitted import Inspected, sampled
 from ..terms.base import Column
