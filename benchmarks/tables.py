@@ -206,7 +206,8 @@ def ours(method: str, table: Table, train: np.ndarray, test: np.ndarray) -> Pred
     if method == "ours, screened":
         terms = gg.anova(data=known, y="y", family=family)
     else:
-        terms = gg.anova(table.covariates, 1, levels=table.levels)
+        each = ((gg.factor if c in table.levels else gg.s)(c) for c in table.covariates)
+        terms = gg.terms.Terms(each)
     gam = gg.GAM(terms, family=family).fit(known, y="y", progress=False)
     mean = np.asarray(gam.predict(new))
     density = np.asarray(gam.log_density(new, unconditional=True))

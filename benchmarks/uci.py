@@ -18,6 +18,7 @@ many a fold has on average. Run it with ``python benchmarks/uci.py --data FOLDER
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import sys
 import time
@@ -89,19 +90,25 @@ def terms_of(data: pd.DataFrame, family: str, order: str, options: argparse.Name
     Text columns are factors.
     """
     if order == "screened":
-        return gg.anova(
+        terms = gg.anova(
             data=data,
             y="y",
             family=family,
             k=24,
-            k_interaction=options.num_inducing,
             max_interactions=options.max_interactions,
             min_gain=options.min_gain,
             rounds=options.rounds,
         )
-    columns = [c for c in data if c != "y"]
-    text = [c for c in columns if not pd.api.types.is_numeric_dtype(data[c])]
-    return gg.anova(columns, int(order), k=24, k_interaction=options.num_inducing, levels=text)
+    else:
+        terms = gg.anova([c for c in data if c != "y"], int(order), k=24)
+    text = set(data.select_dtypes(exclude="number"))
+
+    def stated(term: Any) -> Any:
+        if len(term.columns) > 1:
+            return dataclasses.replace(term, k=options.num_inducing)
+        return gg.factor(*term.columns) if term.columns[0] in text else term
+
+    return Terms(map(stated, terms))
 
 
 def load(folder: Path, name: str) -> pd.DataFrame:

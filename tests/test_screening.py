@@ -39,9 +39,12 @@ def table(n: int, number: int = 12, seed: int = 0) -> pd.DataFrame:
     return df
 
 
+def mains(columns) -> Terms:
+    return Terms(factor(c) if c == "g" else s(c, k=5) for c in columns)
+
+
 def fitted(df, y, family="gaussian", columns=NAMES, **options) -> gg.GAM:
-    terms = gg.anova(columns, depth=1, k=5, levels={"g"} & set(columns))
-    return gg.GAM(terms, family=family).fit(df, y, **{**QUICK, **options})
+    return gg.GAM(mains(columns), family=family).fit(df, y, **{**QUICK, **options})
 
 
 @contextlib.contextmanager
@@ -81,9 +84,8 @@ def small():
     df["w"] = np.random.default_rng(1).integers(0, 3, 80).astype(float)
     noise = 0.3 * np.random.default_rng(2).standard_normal(80)
     df["y"] = np.sin(4 * df.x0) + 4 * centred(df.x1) * centred(df.x2) + noise
-    terms = gg.anova(["x0", "x1", "x2", "g"], depth=1, k=5, levels=["g"])
     with as_built():
-        return gg.GAM(terms, weights="w").fit(df, "y")
+        return gg.GAM(mains(["x0", "x1", "x2", "g"]), weights="w").fit(df, "y")
 
 
 def dense(gam, rows):
@@ -249,9 +251,8 @@ def test_levels_times_a_number_and_what_the_gam_has_already():
     scores = screen_interactions(gam)
     assert len(scores) == 10
     assert list(scores["term"][scores["chosen"]]) == [ti("x1", "g")]
-    terms = gg.anova(columns, depth=1, k=5, levels=["g"])
     for present in (ti("x1", "g"), s("x1", by="g")):
-        again = screen_interactions(gg.GAM(terms + present).fit(df, y))
+        again = screen_interactions(gg.GAM(mains(columns) + present).fit(df, y))
         assert len(again) == 9
         assert ("x1", "g") not in {t.columns for t in again["term"]}
 
@@ -304,9 +305,9 @@ def test_proposals_without_data():
     assert gg.anova(["a", "b", "c"]) == Terms(
         [s("a"), s("b"), s("c"), ti("a", "b"), ti("a", "c"), ti("b", "c")]
     )
-    kinds = gg.anova(["a", "g"], bs="cyclic", levels=["g"], k=7, k_interaction=11)
-    main = [s("a", bs="cyclic", k=7), factor("g")]
-    assert kinds == Terms([*main, ti("a", "g", bs="cyclic", k=11)])
+    kinds = gg.anova(["a", "b"], bs="cyclic", k=7)
+    main = [s("a", bs="cyclic", k=7), s("b", bs="cyclic", k=7)]
+    assert kinds == Terms([*main, ti("a", "b", bs="cyclic")])
     many = gg.anova(range(30))
     assert len(many) == 30 + 435
     assert {t.k for t in many if len(t.columns) == 1} == {20}
@@ -319,8 +320,7 @@ def test_proposals_from_data_are_terms_of_a_gam():
     rng = np.random.default_rng(8)
     df["y"] = 8 * centred(df.x0) * centred(df.x1) + df.log_e + 0.3 * rng.standard_normal(200)
     terms = gg.anova(data=df, y="y", offset="log_e", k=5)
-    mains = [s(n, k=5) for n in NAMES[:4]]
-    assert terms == Terms([*mains, factor("g"), linear("flag"), ti("x0", "x1")])
+    assert terms == Terms([*mains([*NAMES[:4], "g"]), linear("flag"), ti("x0", "x1")])
     gam = gg.GAM(terms, offset="log_e").fit(df, "y")
     effect = gam.predict(df, type="terms")["ti(x0,x1)"]
     assert np.corrcoef(effect, centred(df.x0) * centred(df.x1))[0, 1] > 0.9
@@ -353,15 +353,14 @@ def test_a_second_round_sees_what_the_first_took_for_noise(monkeypatch):
         return rounds[-1]
 
     monkeypatch.setattr("gpflow_gam.gam.screening.screen_interactions", seen)
-    options = {"k": 5, "k_interaction": 9, "max_iterations": 20}
-    terms = gg.anova(NAMES[:4], data=df, y="y", rounds=2, **options)
-    assert Terms(terms[4:]) == Terms([ti("x0", "x1", k=9), ti("x2", "x3", k=9)])
+    terms = gg.anova(NAMES[:4], data=df, y="y", rounds=2, k=5, max_iterations=20)
+    assert Terms(terms[4:]) == Terms([ti("x0", "x1"), ti("x2", "x3")])
     chosen = [list(scores["term"][scores["chosen"]]) for scores in rounds]
     assert chosen == [[ti("x0", "x1")], [ti("x2", "x3")]]
 
 
 def test_what_is_asked_for_wrongly(small):
-    df = table(20, 3).assign(y=np.arange(20.0), one=1.0, code=np.tile([0, 1, 2, 3], 5))
+    df = table(20, 3).assign(y=np.arange(20.0), one=1.0)
     x = NAMES[:3]
     for message, call in {
         "columns is empty": lambda: gg.anova([]),
@@ -369,7 +368,6 @@ def test_what_is_asked_for_wrongly(small):
         "depth must be a whole number of at least 1; got 0": lambda: gg.anova(x, 0),
         "depth=4 is more than there are columns, 3": lambda: gg.anova(x, 4),
         "36050 terms up to depth=3; pass data=": lambda: gg.anova(range(60), 3),
-        "levels names 'h'": lambda: gg.anova(x, levels=["h"]),
         "bs must be one of": lambda: gg.anova(x, bs="nonsense"),
         "y is of use with data only": lambda: gg.anova(x, y="y"),
         "max_interactions must be a whole number of at least 0; got -1": lambda: gg.anova(
@@ -378,7 +376,6 @@ def test_what_is_asked_for_wrongly(small):
         "y is missing": lambda: gg.anova(x, data=df),
         "'y' is the response": lambda: gg.anova([*x, "y"], data=df, y="y"),
         "'one' hold(s) a single value": lambda: gg.anova([*x, "one"], data=df, y="y"),
-        "levels: column 'code'": lambda: gg.anova([*x, "code"], data=df, y="y", levels=["code"]),
         "not fitted": lambda: screen_interactions(gg.GAM(s("x"))),
         "a number of nats from 0 on; got -1": lambda: screen_interactions(small, min_gain=-1),
         "depth=5 is more than the 4 column": lambda: screen_interactions(small, depth=5),

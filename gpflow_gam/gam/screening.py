@@ -421,8 +421,6 @@ def anova(
     *,
     bs: str | None = None,
     k: int | None = None,
-    k_interaction: int | None = None,
-    levels: Iterable[Column] = (),
     data: Any = None,
     y: Any = None,
     family: str | Family | Likelihood = "gaussian",
@@ -445,20 +443,18 @@ def anova(
     :func:`gpflow_gam.gam.screening.screen_interactions`, which also shows the scores. Sets of three
     and more extend the pairs that were chosen, so that no number of columns is too large to try.
 
-    A column of text, categories or truth values becomes ``factor``, one of two numbers ``linear``,
-    all others ``s``. ``family``, ``offset``, ``weights``, ``trials`` and ``missing`` are those of
-    :class:`gpflow_gam.GAM`; ``max_interactions``, of a round, and ``min_gain`` those of
-    :func:`gpflow_gam.gam.screening.screen_interactions`.
+    With ``data`` a column of text, categories or truth values becomes ``factor``, one of two
+    numbers ``linear``; all others are ``s``. ``family``, ``offset``, ``weights``, ``trials`` and
+    ``missing`` are those of :class:`gpflow_gam.GAM`; ``max_interactions``, of a round, and
+    ``min_gain`` those of :func:`gpflow_gam.gam.screening.screen_interactions`.
 
     :param columns: their names, or indices; with ``data`` None takes all that vary, but the
         response, offsets, weights and trials.
     :param depth: the most columns of a term; 1 for main effects alone.
     :param bs: the kind of kernel, as in :func:`~gpflow_gam.s`.
     :param k: inducing inputs of a main effect. By default as in :func:`~gpflow_gam.s`, but beyond
-        25 columns as many as make 600 in all, and at least 8.
-    :param k_interaction: those of an interaction. By default as in :func:`~gpflow_gam.ti`, but
-        beyond 16 interactions as many as make 600 in all, and at least 8.
-    :param levels: columns of levels, where there are no data to tell by.
+        25 columns as many as make 600 in all, and at least 8. So are those of interactions, but
+        beyond 16 of them.
     :param data: as in :meth:`gpflow_gam.GAM.fit`.
     :param y: the response: a column's name, or N values.
     :param rounds: screens at most: after the first, the GAM is fitted with what was chosen and the
@@ -479,7 +475,6 @@ def anova(
         )
     check_count("max_interactions", max_interactions, 0)  # before anything is fitted
     check_count("k", k)
-    check_count("k_interaction", k_interaction)
     check_count("rounds", rounds)
     check_gain(min_gain)
     read: dict[str, Any] = {"offset": offset, "weights": weights, "trials": trials}
@@ -489,7 +484,7 @@ def anova(
         for argument, value in {**unused, **options}.items():
             if value is not None:
                 raise ValueError(f"{argument} is of use with data only; pass data= as well.")
-        return _every_term(_checked_columns(columns), depth, bs, levels, k, k_interaction)
+        return _every_term(_checked_columns(columns), depth, bs, k)
     if y is None:
         raise ValueError("y is missing: with data, name the response's column or pass its values.")
     table, response = with_response(Table(data), y, None)
@@ -501,7 +496,7 @@ def anova(
         roles += [] if other is None else as_columns(argument, other)
     names = _that_vary(counted, columns, {table.name(n) for n in roles})
     _check_depth(depth, names)
-    terms = _main_effects(counted, names, bs, _listed(levels, names), depth, k)
+    terms = _main_effects(counted, names, bs, k)
     chosen: list[Term] = []
     for _ in range(rounds if depth > 1 else 0):
         gam = GAM(terms + Terms(chosen), family, **read, missing=missing, seed=seed)
@@ -510,7 +505,7 @@ def anova(
         more = list(scores["term"][scores["chosen"]])
         if not more:
             break
-        size = _shared(k_interaction, len(chosen) + len(more), NUM_INDUCING[2])
+        size = _shared(None, len(chosen) + len(more), NUM_INDUCING[2])
         chosen = [dataclasses.replace(term, k=size) for term in chosen + more]
     return terms + Terms(chosen)
 
@@ -536,25 +531,8 @@ def _check_depth(depth: int, names: Sequence[Column]) -> None:
         raise ValueError(f"depth={depth} is more than there are columns, {len(names)}.")
 
 
-def _listed(levels: Iterable[Column], names: Sequence[Column]) -> set[Column]:
-    """The columns of levels among ``names``."""
-    some = as_columns("levels", levels)
-    for name in some:
-        if name not in names:
-            raise ValueError(f"levels names {name!r}, which is not among the columns.")
-    return set(some)
-
-
-def _every_term(
-    names: Sequence[Column],
-    depth: int,
-    bs: str | None,
-    levels: Iterable[Column],
-    k: int | None,
-    k_interaction: int | None,
-) -> Terms:
+def _every_term(names: Sequence[Column], depth: int, bs: str | None, k: int | None) -> Terms:
     """All terms up to a depth, where they are not too many."""
-    of_levels = _listed(levels, names)
     _check_depth(depth, names)
     number = sum(math.comb(len(names), order) for order in range(1, depth + 1))
     if number > MAX_TERMS:
@@ -563,31 +541,18 @@ def _every_term(
             "those that stand out, or a smaller depth."
         )
     size = _shared(k, len(names), NUM_INDUCING[1])
-    main = [factor(c) if c in of_levels else s(c, bs=bs, k=size) for c in names]
-    size = _shared(k_interaction, number - len(names), NUM_INDUCING[2])
+    main = [s(c, bs=bs, k=size) for c in names]
+    size = _shared(None, number - len(names), NUM_INDUCING[2])
     sets = [c for d in range(2, depth + 1) for c in itertools.combinations(names, d)]
     return Terms([*main, *(ti(*each, bs=bs, k=size) for each in sets)])
 
 
-def _main_effects(
-    table: Table,
-    names: Sequence[Column],
-    bs: str | None,
-    of_levels: set[Column],
-    depth: int,
-    k: int | None,
-) -> Terms:
+def _main_effects(table: Table, names: Sequence[Column], bs: str | None, k: int | None) -> Terms:
     """A main effect of every column, as its values ask for."""
     size = _shared(k, len(names), NUM_INDUCING[1])
     terms: list[Term] = []
     for name in names:
-        by_type = table.is_levels(name)
-        if name in of_levels and not by_type and depth > 1:
-            raise ValueError(
-                f"levels: column {name!r} holds numbers, which interactions read as such; make it "
-                f"a category first: data.astype({{{name!r}: 'category'}})."
-            )
-        if by_type or name in of_levels:
+        if table.is_levels(name):
             terms.append(factor(name))
         elif _distinct(table, name) == 2:
             terms.append(linear(name))  # of two values nothing else can be learnt
