@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from gpflow.base import AnyNDArray
 
 from ..errors import ExtrapolationWarning, check_count
 from ..metrics import crps, pinball
@@ -149,9 +148,22 @@ def backtest(
             warnings.simplefilter("ignore", ExtrapolationWarning)  # which is what is scored
             draws = np.concatenate([model.sample(p, num_samples, **asked) for p in parts], axis=1)
             densities = model.log_density(rows, unconditional=True)
-        scores = _scored(np.asarray(rows.values(spec.response), dtype=float), draws, levels)
-        given = {"origin": origin, "time": times[future].array, "row": np.flatnonzero(future)}
-        frame = pd.DataFrame(given | scores | {"log_density": densities})
+        observed = np.asarray(rows.values(spec.response), dtype=float)
+        ends = np.quantile(draws, levels, axis=0)
+        scores = {
+            "origin": origin,
+            "time": times[future].array,
+            "row": np.flatnonzero(future),
+            "observed": observed,
+            "estimate": draws.mean(axis=0),
+            "lower": ends[0],
+            "upper": ends[-1],
+            "covered": (ends[0] <= observed) & (observed <= ends[-1]),
+            "crps": crps(observed, draws),
+            **{f"pinball_{q:g}": pinball(observed, end, q) for q, end in zip(levels, ends)},
+            "log_density": densities,
+        }
+        frame = pd.DataFrame(scores)
         frames.append(frame.dropna(subset=["observed", "estimate"]))
     if not frames:
         raise ValueError("origins: there are no rows to predict after any of them.")
@@ -164,18 +176,3 @@ def _in_zone(origin: Any, zone: Any) -> pd.Timestamp:
     if zone is None and time.tz is not None:
         raise TypeError(f"origins: {time} has a time zone, and the column of times has none.")
     return time.tz_localize(zone) if time.tz is None else time
-
-
-def _scored(observed: AnyNDArray, draws: AnyNDArray, levels: list[float]) -> dict[str, AnyNDArray]:
-    """Summaries and scores of draws [S, N] of a response [N]."""
-    ends = np.quantile(draws, levels, axis=0)
-    lower, upper = ends[0], ends[-1]
-    return {
-        "observed": observed,
-        "estimate": draws.mean(axis=0),
-        "lower": lower,
-        "upper": upper,
-        "covered": (lower <= observed) & (observed <= upper),
-        "crps": crps(observed, draws),
-        **{f"pinball_{q:g}": pinball(observed, end, q) for q, end in zip(levels, ends)},
-    }

@@ -76,9 +76,10 @@ def write_report(
     """Write a page on a fitted GAM."""
     fit, target = gam.fitted, writable(path, overwrite)
     name = title or f"A generalized additive model of {fit.spec.response}"
+    columns = _data(fit).to_html(index=False, border=0, na_rep="", float_format="{:.4g}".format)
     sections = [
         _section("Model", gam.summary()._repr_html_()),
-        _section("Data", _table(_data(fit))),
+        _section("Data", columns),
         _section("Effects", _figure(gam.draw(style="paper"), "effects"), _CAPTION),
     ]
     with styled("paper"):
@@ -108,11 +109,6 @@ def write_report(
 
 def _section(title: str, *parts: str) -> str:
     return f"<h2>{html.escape(title)}</h2>\n<div class='wide'>{''.join(parts)}</div>\n"
-
-
-def _table(frame: pd.DataFrame) -> str:
-    written: str = frame.to_html(index=False, border=0, na_rep="", float_format="{:.4g}".format)
-    return written
 
 
 def _copy(name: str, table: pd.DataFrame) -> str:

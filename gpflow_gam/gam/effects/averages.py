@@ -149,10 +149,6 @@ def _set(X: AnyNDArray, places: list[int], values: AnyNDArray) -> AnyNDArray:
     return X
 
 
-def _shifted(X: AnyNDArray, places: list[int], by: AnyNDArray) -> AnyNDArray:
-    return _set(X, places, X[:, places] + by)
-
-
 def set_columns(
     fit: FittedGAM, rows: Population, points: Mapping[Column, Sequence[Any]]
 ) -> list[Setting]:
@@ -310,8 +306,8 @@ def _compared(
 def _moved(fit: FittedGAM, name: Column, step: float) -> Setting:
     """A column's values, all of them by a step higher."""
     readers = readers_of(fit, name)
-    by = step * np.array([reader.factor for reader in readers.values()])
-    return functools.partial(_shifted, places=list(readers), by=by)
+    places, by = list(readers), step * np.array([reader.factor for reader in readers.values()])
+    return lambda X: _set(X, places, X[:, places] + by)
 
 
 def _beside(fit: FittedGAM, name: Column) -> tuple[list[Setting], float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -30,17 +30,10 @@ _NEIGHBOURS = 3  # columns along which residuals' correlation is written into a 
 _TEXT = 8  # with more classes than these, a confusion matrix has no room for numbers
 
 
-class Bins(NamedTuple):
-    """Means over bins, [B] each, with a 95 % interval of the observed one."""
-
-    predicted: AnyNDArray
-    observed: AnyNDArray
-    lower: AnyNDArray
-    upper: AnyNDArray
-
-
-def binned(predicted: AnyNDArray, observed: AnyNDArray, shares: bool = False) -> Bins:
-    """Mean response against mean prediction in up to ten bins of about equal counts."""
+def binned(
+    predicted: AnyNDArray, observed: AnyNDArray, shares: bool = False
+) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+    """Means [B] over up to ten bins of about equal counts, and how far 95 % intervals go [2, B]."""
     # Intervals are normal ones for the mean, and Wilson's (1927) for shares of zeros and ones.
     number = int(np.clip(len(predicted) // 10, 1, 10))
     parts = _parts(predicted, np.ones(len(predicted)), number)
@@ -50,16 +43,22 @@ def binned(predicted: AnyNDArray, observed: AnyNDArray, shares: bool = False) ->
     if shares:
         centre = (y + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
         half = _Z / (1 + _Z**2 / n) * np.sqrt(y * (1 - y) / n + _Z**2 / (4 * n**2))
-        return Bins(x, y, centre - half, centre + half)
+        return x, y, np.maximum([y - (centre - half), centre + half - y], 0.0)
     half = _Z * np.array([observed[p].std() for p in parts]) / np.sqrt(n)
-    return Bins(x, y, y - half, y + half)
+    return x, y, np.stack([half, half])
 
 
-def draw_bins(ax: Axes, bins: Bins, color: str = "C0", label: str | None = None) -> None:
+def draw_bins(
+    ax: Axes,
+    x: AnyNDArray,
+    y: AnyNDArray,
+    error: AnyNDArray,
+    color: str = "C0",
+    label: str | None = None,
+) -> None:
     """Binned means with their intervals, joined."""
-    error = np.maximum([bins.observed - bins.lower, bins.upper - bins.observed], 0.0)
     ax.errorbar(
-        bins.predicted, bins.observed, error, fmt="o-", color=color, markersize=4.0,
+        x, y, error, fmt="o-", color=color, markersize=4.0,
         linewidth=0.9, elinewidth=0.9, label=label, gid="calibration",
     )  # fmt: skip
 
@@ -75,7 +74,7 @@ def draw_reliability(
     _draw_identity(ax)
     for k, name in enumerate(names):
         bins = binned(probabilities[:, k], (codes == k).astype(float), shares=True)
-        draw_bins(ax, bins, f"C{k}", short(name))
+        draw_bins(ax, *bins, f"C{k}", short(name))
     if 1 < len(names) <= _NAMED:
         ax.legend(fontsize="small", framealpha=0.7)
     ax.set_xlim(-0.03, 1.03)
@@ -302,12 +301,12 @@ def appraise(fit: FittedGAM, seed: int = 0) -> Figure:
             draw_residuals(second, predictor, y - fitted, "observed minus fitted", centred)
         if isinstance(family, Quantile):
             fourth.axhline(family.tau, color="0.6", linewidth=0.8, zorder=0, gid="reference")
-            draw_bins(fourth, binned(fitted, (y <= fitted).astype(float), shares=True))
+            draw_bins(fourth, *binned(fitted, (y <= fitted).astype(float), shares=True))
             label = f"share at or below, for {family.tau:g}"
             put_labels(fourth, "fitted, mean of bin", label, "calibration")
         elif residuals is None or family.discrete:
             _draw_identity(fourth)
-            draw_bins(fourth, binned(fitted, y))
+            draw_bins(fourth, *binned(fitted, y))
             put_labels(fourth, "fitted, mean of bin", "observed, mean of bin", "calibration")
         else:
             draw_pit(fourth, ndtr(residuals))

@@ -94,15 +94,6 @@ _Form = tuple[float, AnyNDArray]
 """A statistic, and the weights of the sum of chi-squares that it is under the hypothesis."""
 
 
-def _labels(fit: FittedGAM) -> pd.Index:
-    """Effects, and predictors where there are several: the rows of tables."""
-    names, several = fit.spec.predictor_names, fit.num_predictors > 1
-    pairs = [(c.name, names[i]) for c in fit.spec.effects for i in c.predictors_of(len(names))]
-    if several and pairs:
-        return pd.MultiIndex.from_tuples(pairs, names=["effect", "predictor"])
-    return pd.Index([name for name, _ in pairs], name="effect")
-
-
 def joint_test(
     fit: FittedGAM, components: list[Component], bases: Sequence[AnyNDArray | None]
 ) -> TermTest:
@@ -774,12 +765,15 @@ class Summaries(Inspected):
             ``ref_df``, the statistic's expectation where the effect is zero; ``statistic``; ``p``.
         """
         fit = self.fitted
-        mode, dof, rows = _mode(fit), residual_dof(fit), []
+        mode, dof, rows, labels = _mode(fit), residual_dof(fit), [], []
         for component in fit.spec.effects:
             edf, forms = effective_dof(fit, component), _forms(fit, [component], mode)
             for i in component.predictors_of(fit.num_predictors):
                 rows.append((edf[i], *_test([forms[i]], dof)))
-        return pd.DataFrame(rows, index=_labels(fit), columns=["edf", "ref_df", "statistic", "p"])
+                labels.append((component.name, fit.spec.predictor_names[i]))
+        both = pd.MultiIndex.from_tuples(labels, names=["effect", "predictor"])
+        index = both if fit.num_predictors > 1 and rows else both.droplevel(1)
+        return pd.DataFrame(rows, index=index, columns=["edf", "ref_df", "statistic", "p"])
 
     @one_blas_thread()
     def term_probabilities(self) -> pd.DataFrame:
