@@ -102,13 +102,9 @@ def terms_of(data: pd.DataFrame, family: str, order: str, options: argparse.Name
     else:
         terms = gg.anova([c for c in data if c != "y"], int(order), k=24)
     text = set(data.select_dtypes(exclude="number"))
-
-    def stated(term: Any) -> Any:
-        if len(term.columns) > 1:
-            return dataclasses.replace(term, k=options.num_inducing)
-        return gg.factor(*term.columns) if term.columns[0] in text else term
-
-    return Terms(map(stated, terms))
+    pairs = [dataclasses.replace(t, k=options.num_inducing) for t in terms if len(t.columns) > 1]
+    main = [t for t in terms if len(t.columns) == 1]
+    return Terms([gg.factor(*t.columns) if text & {*t.columns} else t for t in main] + pairs)
 
 
 def load(folder: Path, name: str) -> pd.DataFrame:
