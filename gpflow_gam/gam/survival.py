@@ -35,7 +35,7 @@ _TIMES = 101  # number of times of a default grid
 _NODES, _SCALE_NODES = 32, 16  # of quadratures over a predictor, and over that of a scale
 _GRID = np.arange(-20.0, 4.0, 0.5)
 """Where a trapezoidal rule over the logarithm of a standard exponential variable is exact."""
-_LEAST = 1e-300  # share of which a logarithm is taken
+_SHARES = (1e-300, 1.0 - 1e-16)  # that scores are of, at least and at most
 _OVER_TIME = 64  # nodes of an integral over time
 _STEPS = 100  # of a cumulative incidence, even ones, and as many that are even in logarithms
 _SHORT = 1e-6  # the end of the first of them, against the longest time
@@ -53,16 +53,11 @@ class _Normal:
     def survived(self, z: AnyNDArray) -> AnyNDArray:
         return np.asarray(ndtr(-z))
 
-    def died(self, z: AnyNDArray) -> AnyNDArray:
-        return np.asarray(ndtr(z))
-
     def hazard(self, z: AnyNDArray) -> AnyNDArray:
         return np.asarray(-log_ndtr(-z))
 
-    def score(self, survived: AnyNDArray, died: AnyNDArray) -> AnyNDArray:
-        ends = (ndtri(np.maximum(share, _LEAST)) for share in (died, survived))
-        below, above = ends
-        return np.where(died < 0.5, below, -above)
+    def score(self, survived: AnyNDArray) -> AnyNDArray:
+        return np.asarray(-ndtri(np.clip(survived, *_SHARES)))
 
     def expected(self, z: AnyNDArray, sd: AnyNDArray) -> AnyNDArray:
         """The mean share that has survived, of scores N(z, sd^2)."""
@@ -75,16 +70,12 @@ class _Proportional:
     def survived(self, z: AnyNDArray) -> AnyNDArray:
         return np.asarray(np.exp(-self.hazard(z)))
 
-    def died(self, z: AnyNDArray) -> AnyNDArray:
-        return np.asarray(-np.expm1(-self.hazard(z)))
-
     def hazard(self, z: AnyNDArray) -> AnyNDArray:
         with np.errstate(over="ignore"):
             return np.exp(z)
 
-    def score(self, survived: AnyNDArray, died: AnyNDArray) -> AnyNDArray:
-        few = -np.log1p(-np.clip(died, _LEAST, 0.5))
-        return np.log(np.where(died < 0.5, few, -np.log(np.maximum(survived, _LEAST))))
+    def score(self, survived: AnyNDArray) -> AnyNDArray:
+        return np.log(-np.log(np.clip(survived, *_SHARES)))
 
     def expected(self, z: AnyNDArray, sd: AnyNDArray) -> AnyNDArray:
         """The mean share that has survived, of scores N(z, sd^2)."""
@@ -220,7 +211,7 @@ class Lifetimes:
             z = self.score(over)(likelihood, F)
             if not means:
                 return z
-            return scale.score(averaged(scale.survived(z)), averaged(scale.died(z)))
+            return scale.score(averaged(scale.survived(z)))
 
         scale = self.scale
         for start, table in blocks(data, self.fit.spec.inputs):
