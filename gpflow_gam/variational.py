@@ -248,18 +248,10 @@ class BlockGaussian(WhitenedGaussian):
         return -tf.einsum("lcrn,ldrn->lncd", h, h)
 
     def sample(self, num_samples: int, seed: AnyNDArray | None = None) -> tf.Tensor:
-        # (I - G'G)^1/2 = I - G' U diag((1 - sqrt(1 - s)) / s) U' G with G G' = U diag(s) U':
-        # the square root costs R^3, not P^3.
         L, P = self.mean.shape[1], self.layout.total
         noise = standard_normal([L, P, num_samples], self.mean.dtype, seed)
         if self.coupling is not None:
-            G = self.coupling
-            s, U = tf.linalg.eigh(tf.matmul(G, G, transpose_b=True))
-            s = tf.clip_by_value(s, 0.0, 1.0)
-            weight = 1.0 / (1.0 + tf.sqrt(1.0 - s))  # = (1 - sqrt(1 - s)) / s, also at s = 0
-            inner = tf.matmul(U, tf.matmul(G, noise), transpose_a=True)
-            correction = tf.matmul(U, weight[..., None] * inner)
-            noise = noise - tf.matmul(G, correction, transpose_a=True)
+            noise = shrunk_noise(self.coupling, noise)
         if self.scale is not None:
             noise = block_product(self.layout, self.scale, noise)
         return self.mean[None] + tf.transpose(noise, [2, 1, 0])
@@ -274,6 +266,17 @@ class BlockGaussian(WhitenedGaussian):
             return inner
         left = tf.linalg.matrix_transpose(block_product(self.layout, self.scale, inner))
         return block_product(self.layout, self.scale, left)
+
+
+def shrunk_noise(G: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """``(I - G'G)^1/2 noise`` of G [..., R, P] and noise [..., P, S]."""
+    # = noise - G' U diag((1 - sqrt(1 - s)) / s) U' G noise, with G G' = U diag(s) U': the square
+    # root costs R^3, not P^3.
+    s, U = tf.linalg.eigh(tf.matmul(G, G, transpose_b=True))
+    s = tf.clip_by_value(s, tf.zeros([], s.dtype), tf.ones([], s.dtype))
+    weight = 1.0 / (1.0 + tf.sqrt(1.0 - s))  # = (1 - sqrt(1 - s)) / s, also at s = 0
+    inner = tf.matmul(U, tf.matmul(G, noise), transpose_a=True)
+    return noise - tf.matmul(G, tf.matmul(U, weight[..., None] * inner), transpose_a=True)
 
 
 class DenseGaussian(WhitenedGaussian):
@@ -693,22 +696,12 @@ class CoupledCovariance(VariationalFamily):
 
     def whitened(self, cholesky: Cholesky) -> DenseGaussian:
         W = double(self.q_sqrt)
-        factor = self.layout.to_groups(W)
+        if self._members is not None:  # what does not enter has its prior
+            enters = np.repeat(self._members, self.layout.sizes, axis=1).astype(np.float64)
+            W *= enters[:, :, None] * enters[:, None, :]
+            W = tf.linalg.set_diag(W, tf.linalg.diag_part(W) + (1.0 - enters))
         log_det = tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(W))), axis=-1)
-        mean = self._mean(self.q_mu)
-        if self._members is not None:
-            factor, log_det = self._separated(factor)
-        return DenseGaussian(self.layout, mean, log_det, factor)
-
-    def _separated(self, factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The factor with the prior of components that do not enter, and its log-determinant."""
-        assert self._members is not None
-        enters = np.repeat(self._members, self.layout.sizes, axis=1).astype(np.float64)
-        own = self.layout.to_components(factor)  # lower triangular
-        own *= enters[:, :, None] * enters[:, None, :]
-        own = tf.linalg.set_diag(own, tf.linalg.diag_part(own) + (1.0 - enters))
-        log_det = tf.reduce_sum(tf.math.log(tf.square(tf.linalg.diag_part(own))), axis=-1)
-        return self.layout.to_groups(own), log_det
+        return DenseGaussian(self.layout, self._mean(self.q_mu), log_det, self.layout.to_groups(W))
 
     def match(self, cholesky: Cholesky, mean: tf.Tensor, precision: tf.Tensor) -> None:
         self._match_mean(self.q_mu, mean)

@@ -199,23 +199,23 @@ class ShapedCavities:
             phi, left = given.features(which)
             mean, var, posterior = (np.zeros((len(which), len(outputs))) for _ in range(3))
             heavy = np.zeros(len(which), bool)
-            for i, draws in enumerate(result):
+            for i, (root, free, projected, touching) in enumerate(result):
                 w, s = self._sites.weight[which, i], self._sites.shift[which, i]
                 of_mean, spread = np.zeros(len(which)), np.zeros(len(which))
-                z = draws.root @ given.of(i, phi)  # [P, n]
+                z = root @ given.of(i, phi)  # [P, n]
                 centre = given.moments(i)[0] @ given.of(i, phi)
                 h = np.sum(np.square(z), axis=0)
                 with np.errstate(divide="ignore", invalid="ignore"):
                     turned = w / (1.0 + np.sqrt(1.0 - w * h))
-                    for some, held in draws.touching:  # the mean's first
+                    for some, held in touching:  # the mean's first
                         h_A = np.maximum(h - np.sum(np.square(held.T @ z), axis=0), 0.0)
-                        b = s + turned * (draws.free[some] @ z)
-                        f = (centre + draws.projected[some] @ z - h_A * b) / (1.0 - w * h_A)
+                        b = s + turned * (free[some] @ z)
+                        f = (centre + projected[some] @ z - h_A * b) / (1.0 - w * h_A)
                         if some[0] == 0:
                             of_mean, f = f[0], f[1:]
                         spread += np.sum(np.square(f - of_mean), axis=0)
-                mean[:, i], var[:, i] = of_mean, spread / (len(draws.free) - 1)
-                posterior[:, i] = centre + draws.projected[0] @ z
+                mean[:, i], var[:, i] = of_mean, spread / (len(free) - 1)
+                posterior[:, i] = centre + projected[0] @ z
                 heavy |= np.abs(w * h) > _LEVER
             for n in np.flatnonzero(heavy):
                 mean[n], var[n] = self._anew(which[n : n + 1], phi[:, n : n + 1])

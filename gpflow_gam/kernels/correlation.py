@@ -374,13 +374,9 @@ class _Stationary(Correlation):
     def _inverse(self, values: Values) -> tuple[Sequence[int | None], list[float]]:
         """Indices of lengthscales in their parameter, and the inverses of their squares."""
         scales = values(self._scales)
-        factor = self._profile.scale**2
-        if np.ndim(scales) == 0:
-            square = float(scales) * float(scales)
-            # what a search tries may be out of range, which Python's own division raises for
-            return (None,), [factor / square if square != 0.0 else math.inf]
-        with np.errstate(divide="ignore", over="ignore", under="ignore"):
-            return range(len(scales)), np.ravel(factor / np.square(scales)).tolist()
+        places = (None,) if np.ndim(scales) == 0 else range(len(scales))
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):  # a search may go far
+            return places, np.ravel(self._profile.scale**2 / np.square(scales)).tolist()
 
     def _distance(self, inverse: Sequence[float]) -> AnyNDArray:
         """Squared and scaled."""

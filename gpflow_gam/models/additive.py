@@ -118,13 +118,9 @@ def sum_over_rows(fn: RowSum, rows: Sequence[tf.Tensor], inputs: Sequence[tf.Ten
 
 
 def log_prior_density(parameters: Sequence[Parameter]) -> tf.Tensor:
-    """
-    The log-densities of the parameters' priors, summed as GPflow does, [].
-
-    Those of one kind are evaluated together: singly they were half of a training step's
-    operations. They are densities of logarithms less these, the change of measure: the bijector
-    of TFP's own density has a cache that keeps the graph it was called in.
-    """
+    """The log-densities of the parameters' priors, summed as GPflow does, []."""
+    # Those of one kind together: singly they were half of a training step's operations. They are
+    # densities of logarithms less these: a cache of TFP's own keeps the graph it was called in.
     kinds: dict[type, list[Parameter]] = {}
     densities = []
     for p in parameters:

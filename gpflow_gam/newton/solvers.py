@@ -48,14 +48,11 @@ _ENTRIES = 2**22  # number of entries of curvatures that are in memory at a time
 class ExpectedProblem(LaplaceProblem):
     """A Laplace problem whose log-likelihood is averaged over q(f_n), of which the mean moves."""
 
-    # E log p(y_n | F_n + e), e ~ N(0, C_n), is as log-concave in F_n as log p is. Where the C_n are
-    # those of the Gaussian that Newton's method makes of its optimum, that Gaussian is the best one
-    # in Kullback-Leibler divergence (Opper & Archambeau 2009, "The Variational Gaussian
-    # Approximation Revisited", equations 10 to 12): gradient and curvature are the averages of
-    # those of log p. Rules are fixed: Gauss-Hermite where outputs are observed one by one, so that
-    # their variances are all that counts; else a Sobol sequence and its mirror image, with the
-    # first two moments of a Gaussian, which is rotated by the symmetric root of C_n.
-    # Shapes: products [B, Q, N].
+    # As log-concave in the mean as log p is; gradient and curvature are averages of those of log p
+    # (Opper & Archambeau 2009, equations 10 to 12). Rules are fixed: Gauss-Hermite where outputs
+    # are observed one by one, so that their variances are all that counts; else a Sobol sequence
+    # and its mirror image, with the first two moments of a Gaussian, which is rotated by the
+    # symmetric root of its covariance. Shapes: products [B, Q, N].
 
     def __init__(
         self, problem: LaplaceProblem, state: ActionPosteriorState, products: tf.Tensor

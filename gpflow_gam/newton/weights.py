@@ -334,9 +334,8 @@ def _joint_expectations(
     Y: tf.Tensor,
 ) -> tf.Tensor:
     """``E log p(y_n | F_n)`` [N], F_n ~ N(mean, cov), by fixed points."""
-    # GPflow's are of independent outputs, which those of q are not: a softmax would be told to
-    # expect twice what the common shift of its outputs varies. And they are drawn anew at each
-    # call: L-BFGS takes a difference of such draws for one of parameters.
+    # GPflow's are of independent outputs, which those of q are not, and of points drawn anew at
+    # each call, whose difference L-BFGS takes for one of parameters.
     # Shapes: mean [N, L], cov [N, L, L], size [N].
     # kernels are evaluated in X's precision, and cov is a difference of such numbers
     share = max(1e-9, 100.0 * float(np.finfo(X.dtype.as_numpy_dtype).eps))

@@ -14,7 +14,7 @@ from gpflow.utilities import deepcopy
 from ..covariances import jittered, mean_variance, relative_jitter
 from ..kernels.correlation import with_precise_distances
 from ..newton.operators import LatentKernels, cross_product, joint_covariance, over_rows
-from ..variational import double, standard_normal
+from ..variational import double, shrunk_noise, standard_normal
 from .base import AdditivePosterior, Cache, cache_type, seeds
 
 Weights = Callable[[], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
@@ -233,14 +233,8 @@ class ActionPosterior(AdditivePosterior):
         A = tf.broadcast_to(A, [Q, C, N, N])
         z = double(standard_normal([Q, C, N, num_samples], X.dtype, seeds(seed, 1)[0]))
         B = tf.reshape(tf.linalg.triangular_solve(A, h), [Q * C * N, tf.shape(h)[-1]])
-        noise = tf.reshape(z, [Q * C * N, num_samples])
-        values, vectors = tf.linalg.eigh(tf.matmul(B, B, transpose_a=True))
-        values = tf.clip_by_value(values, tf.zeros([], K.dtype), tf.ones([], K.dtype))
-        # 1 - sqrt(1 - x), over x, without cancellation
-        shrink = 1.0 / (1.0 + tf.sqrt(1.0 - values))
-        inner = tf.matmul(vectors, tf.matmul(B, noise, transpose_a=True), transpose_a=True)
-        inner = tf.matmul(vectors, shrink[:, None] * inner)
-        away = tf.matmul(A, tf.reshape(noise - tf.matmul(B, inner), tf.shape(z)))
+        noise = shrunk_noise(tf.transpose(B), tf.reshape(z, [Q * C * N, num_samples]))
+        away = tf.matmul(A, tf.reshape(noise, tf.shape(z)))
         alive = tf.where(size > 0.0, tf.ones_like(size), tf.zeros_like(size))
         draws = mean[..., None] + alive[..., None] * away
         return tf.cast(tf.transpose(draws, [3, 1, 2, 0]), X.dtype)

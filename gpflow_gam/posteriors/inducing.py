@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
@@ -408,15 +407,8 @@ _JITTER = 1e-10  # of what is left open at the points, as a share of it
 _LEAST_SD = 1e-2  # against the Gaussian's own, what is left of a deviation that is projected away
 _NULL_DRAWS = 1000
 
-
-@dataclasses.dataclass(frozen=True)
-class ProjectedDraws:
-    """Draws ``mean + root u``, the mean first: free, projected [S, P], walls touched [P, r]."""
-
-    root: AnyNDArray
-    free: AnyNDArray
-    projected: AnyNDArray
-    touching: list[tuple[AnyNDArray, AnyNDArray]]
+Walls = list[tuple[AnyNDArray, AnyNDArray]]
+"""Draws that touch the same walls, and the directions [P, r] that these hold."""
 
 
 class Projection:
@@ -486,8 +478,8 @@ class Projection:
         result: AnyNDArray = self._root @ self._root.T + bound @ (inner @ bound.T - bound.T)
         return 0.5 * (result + result.T)
 
-    def draws(self, number: int, seed: int = 0) -> ProjectedDraws:
-        """The mean and draws, each beside its projection."""
+    def draws(self, number: int, seed: int = 0) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray, Walls]:
+        """A root, u [S, P] of draws ``mean + root u``, the mean first, projected ones, walls."""
         P = len(self._mean)
         half = np.random.default_rng(seed).standard_normal((max(-(-number // 2), 2 * P), P))
         free = np.concatenate([np.zeros((1, P)), _antithetic(half)])
@@ -498,7 +490,7 @@ class Projection:
         for i in np.argsort(first):  # the mean's comes first
             touched = normals[pushes[first[i]] > 0.0]
             touching.append((np.flatnonzero(group.ravel() == i), np.linalg.qr(touched.T)[0]))
-        return ProjectedDraws(self._root, free, free + pushes @ normals, touching)
+        return self._root, free, free + pushes @ normals, touching
 
     def sample(self, num_samples: int, rng: np.random.Generator) -> AnyNDArray:
         """Projected draws [S, P]."""
