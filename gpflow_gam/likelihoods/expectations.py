@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 from ..measures import weighted_quantiles
+from ..storage import blocks
 from .base import COUNTS, Batch, Quasi, Terms, Weighted, checked_observations, unwrapped, weighted
 from .continuous import StudentT
 from .linked import MeanLink
@@ -22,6 +23,8 @@ _DIFFERENCE = 1e-5
 """Step of finite differences in a likelihood's (unconstrained) parameter, and in predictors."""
 _DENSITIES = {"_log_density", "_scalar_log_prob", "_log_prob", "_variational_expectations"}
 """The methods that say what a likelihood is."""
+_ROWS = 2**13
+"""Rows whose quadrature is in memory at a time: of two predictors it has a gross of nodes a row."""
 _NEWTON, _FLAT = 5, 1e-6
 """Steps of Newton's method, and curvature, against the largest, that is none."""
 
@@ -51,6 +54,12 @@ def expectations(
     in_numpy = _in_numpy(likelihood, X, mean, var, Y, variables)
     if in_numpy is not None:
         return in_numpy
+    if len(mean) > _ROWS:
+        parts = [
+            expectations(likelihood, X[at], mean[at], var[at], Y[at], variables)
+            for at in blocks(len(mean), _ROWS)
+        ]
+        return _added(parts)
     X, Y = tf.constant(X), checked_observations(tf.constant(Y), likelihood)
     mean, var = tf.constant(mean), tf.constant(var)
 
@@ -85,6 +94,14 @@ def expectations(
     curvature = np.stack(rows) if rows else np.zeros((0, 0))
     curvature = 0.5 * (curvature + curvature.T)
     return Expectations(float(total), g.numpy(), -2.0 * dv.numpy(), slope, curvature, across)
+
+
+def _added(parts: Sequence[Expectations]) -> Expectations:
+    """Those of all rows from those of blocks of them."""
+    totals, slopes, precisions, own, curvatures, across = zip(*parts)
+    rows = np.concatenate(slopes), np.concatenate(precisions)
+    moved = [np.concatenate(values) for values in zip(*across)]
+    return Expectations(sum(totals), *rows, sum(own), sum(curvatures), moved)
 
 
 def _in_numpy(
