@@ -27,7 +27,7 @@ from ..threads import SMALL, one_blas_thread
 from .binned.evidence import GaussianPosterior, PseudoData
 from .binned.hyperparameters import Hyperparameters
 from .binned.solution import Centre, Chains, Drawn, ShapeCriterion, Solution
-from .minimizers import Loss, VectorLoss, descend, differenced
+from .minimizers import LBFGS, Loss, descend, differenced
 
 Posterior = TypeVar("Posterior")
 Further = Callable[[AnyNDArray], AnyNDArray]
@@ -156,7 +156,7 @@ def draw_hyperparameters(model: GPModel) -> list[HyperparameterDraw]:
         return []
     learnt = Hyperparameters(free)
     variables = [p.unconstrained_variable for p in learnt.parameters]
-    loss = VectorLoss(model.training_loss_closure(compile=False), variables)
+    loss = LBFGS(model.training_loss_closure(compile=False), variables)
     fitted, slopes = learnt.get(), learnt.to_uniform_sd()
 
     def moments(u: AnyNDArray) -> InducingMoments:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import tensorflow as tf
@@ -22,20 +22,6 @@ from tqdm.auto import tqdm
 from ..bijectors import has_softplus
 from ..errors import NotPositiveDefinite, check_choice, check_count, check_positive
 from ..posteriors import AdditivePosterior
-
-__all__ = [
-    "LBFGS",
-    "FitProgress",
-    "FitResult",
-    "StopFit",
-    "TimeBudget",
-    "Traced",
-    "Tracker",
-    "descend",
-    "differenced",
-    "fit_lbfgs",
-    "other_optimum",
-]
 
 
 class TimeBudget:
@@ -655,10 +641,11 @@ class Traced:
 
 
 _HIGHEST = 80.0  # largest logarithm of a parameter, which single precision can hold
+_STEP = 1e-4  # how small, against what still counts in all, a single step has to be to end a run
 
 
-class VectorLoss:
-    """A loss of variables and its gradient, compiled, as a function of one vector [K]."""
+class LBFGS:
+    """Minimises a loss of variables, compiled, several times if need be."""
 
     # Softplus is linear where it is large: a variance of 100 feels a hundredth of the slope in its
     # logarithm. Coordinates x of such parameters of a model are logarithmic there: u = exp(x - 1),
@@ -727,6 +714,61 @@ class VectorLoss:
             raise NotPositiveDefinite
         return value, gradient
 
+    def converge(
+        self, tracker: Tracker, *, max_iterations: int, tolerance: float
+    ) -> tuple[bool, str]:
+        """Runs, each with a fresh memory of curvature, until one gains less than ``tolerance``."""
+        # A single small step is no sign of convergence (the first follows the raw gradient), so
+        # that runs go on until steps are tiny. Nor is a line search that finds nothing lower, by a
+        # bad memory or rounding: another run tells, and the slope, which has to promise less than
+        # tolerance to a unit step.
+        tracker.check()
+        value, begun = self.here()[0], len(tracker.history)
+        while True:
+            left = max_iterations - (len(tracker.history) - begun)
+            if left <= 0:
+                return False, f"iteration limit of {max_iterations} reached"
+            converged, message, slope = self.run(
+                tracker, max_iterations=left, tolerance=_STEP * tolerance
+            )
+            now = self.here()[0]
+            gain, value = value - now, now
+            if gain < tolerance and (converged or (slope is not None and slope < tolerance)):
+                return True, f"the last run of L-BFGS gained {gain:.2g}"
+            if not converged and (slope is None or gain < tolerance):
+                return False, message
+
+    def run(
+        self, tracker: Tracker, *, max_iterations: int, tolerance: float
+    ) -> tuple[bool, str, float | None]:
+        """One run, to an iteration that gains less; the slope where a line search has failed."""
+        self.measure()
+        last = self.get()
+
+        def record(x: AnyNDArray, value: float) -> None:
+            nonlocal last
+            last = x
+            self.set(x)
+            tracker.record(-value)
+
+        try:
+            last, converged, message = descend(
+                self, last, max_iterations, 100.0 * tolerance, tracker, record
+            )
+        except NotPositiveDefinite:
+            self.set(last)
+            raise tf.errors.InvalidArgumentError(
+                None,
+                None,
+                f"the loss is {self.here()[0]} where the fit starts, or its gradient is not "
+                "finite.",
+            ) from None
+        finally:  # an error may come in the middle of a trial step
+            self.set(last)
+        if message != _STUCK:
+            return converged, message, None
+        return False, message, float(np.linalg.norm(self.here()[1]))
+
 
 _PROBES, _PROBED = 16, 1000  # random vectors and number of rows that units are measured with
 
@@ -755,83 +797,6 @@ def _mean_units(model: GPModel, X: InputData) -> dict[int, AnyNDArray]:
         id(v): np.where((s > 0.0) & (size > 0.0), size / np.sqrt(np.maximum(s, 1e-300)), 1.0)
         for v, s in zip(variables, squares)
     }
-
-
-_STEP = 1e-4  # how small, against what still counts in all, a single step has to be to end a run
-
-
-class Ended(NamedTuple):
-    """The end of a run of L-BFGS."""
-
-    converged: bool
-    message: str
-    slope: float | None = None  # of a run that ended where a line search found nothing lower
-
-
-class LBFGS:
-    """Minimises one loss over some variables, several times if need be."""
-
-    def __init__(
-        self,
-        loss: Callable[[], tf.Tensor],
-        variables: Sequence[tf.Variable],
-        model: BayesianModel | None = None,
-        X: InputData | None = None,
-    ) -> None:
-        self._loss = VectorLoss(loss, variables, model, X)
-
-    def converge(
-        self, tracker: Tracker, *, max_iterations: int, tolerance: float
-    ) -> tuple[bool, str]:
-        """Runs, each with a fresh memory of curvature, until one gains less than ``tolerance``."""
-        # A single small step is no sign of convergence (the first follows the raw gradient), so
-        # that runs go on until steps are tiny. Nor is a line search that finds nothing lower, by a
-        # bad memory or rounding: another run tells, and the slope, which has to promise less than
-        # tolerance to a unit step.
-        tracker.check()
-        value, begun = self._loss.here()[0], len(tracker.history)
-        while True:
-            left = max_iterations - (len(tracker.history) - begun)
-            if left <= 0:
-                return False, f"iteration limit of {max_iterations} reached"
-            ended = self.run(tracker, max_iterations=left, tolerance=_STEP * tolerance)
-            now = self._loss.here()[0]
-            gain, value = value - now, now
-            level = ended.converged or (ended.slope is not None and ended.slope < tolerance)
-            if gain < tolerance and level:
-                return True, f"the last run of L-BFGS gained {gain:.2g}"
-            if not ended.converged and (ended.slope is None or gain < tolerance):
-                return False, ended.message
-
-    def run(self, tracker: Tracker, *, max_iterations: int, tolerance: float) -> Ended:
-        """One run, which ends with an iteration that gains less than ``tolerance``."""
-        loss = self._loss
-        loss.measure()
-        last = loss.get()
-
-        def record(x: AnyNDArray, value: float) -> None:
-            nonlocal last
-            last = x
-            loss.set(x)
-            tracker.record(-value)
-
-        try:
-            last, converged, message = descend(
-                loss, last, max_iterations, 100.0 * tolerance, tracker, record
-            )
-        except NotPositiveDefinite:
-            loss.set(last)
-            raise tf.errors.InvalidArgumentError(
-                None,
-                None,
-                f"the loss is {loss.here()[0]} where the fit starts, or its gradient is not "
-                "finite.",
-            ) from None
-        finally:  # an error may come in the middle of a trial step
-            loss.set(last)
-        if message != _STUCK:
-            return Ended(converged, message)
-        return Ended(False, message, float(np.linalg.norm(loss.here()[1])))
 
 
 @dataclass
