@@ -116,8 +116,6 @@ ALONE = Communicator()
 
 _TYPES = (np.uint8, np.uint16, np.int32, np.float32, np.float64)
 """Types from narrow to wide."""
-_BLOCK = 2**17
-"""Number of rows that are converted at a time."""
 
 
 def blocks(number: int, size: int) -> Iterator[slice]:
@@ -157,31 +155,19 @@ class Store:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._raw: AnyNDArray = np.empty(shape, dtype=_TYPES[0])
-        self._filled = 0
 
     def put(self, start: int, block: AnyNDArray) -> None:
         """Take rows from ``start`` on, where the block before has ended."""
         with np.errstate(invalid="ignore", over="ignore"):  # the comparison finds them
-            while not np.array_equal(narrow := block.astype(self._raw.dtype), block):
-                self._widen()
-        self._raw[start : start + len(block)] = narrow
-        self._filled = start + len(block)
+            if not np.array_equal(block.astype(self._raw.dtype), block):
+                held = self._raw[:start], block
+                # a float has fewer digits than an integer of its size
+                fits = (t for t in _TYPES if all(np.array_equal(a.astype(t), a) for a in held))
+                self._raw = self._raw.astype(next(fits))
+            self._raw[start : start + len(block)] = block
 
     def done(self) -> Stored:
         return Stored(self._raw)
-
-    def _widen(self) -> None:
-        before, filled = self._raw, self._filled
-        place = [np.dtype(t) for t in _TYPES].index(before.dtype)
-        for kind in _TYPES[place + 1 :]:
-            wider: AnyNDArray = np.empty(before.shape, dtype=kind)
-            for at in blocks(filled, _BLOCK):
-                wider[at] = before[at]
-                if not np.array_equal(wider[at], before[at]):
-                    break  # a float has fewer digits than an integer of its size
-            else:
-                self._raw = wider
-                return
 
 
 class Inputs:
