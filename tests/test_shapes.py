@@ -403,7 +403,7 @@ def test_what_is_learnt_is_better_under_the_shape_and_worse_without(parabolas):
         learnt, free = solution.optimum, solution.unshaped
         assert criterion.value(learnt) > criterion.value(free) + 0.01
         rounds, number = solution.rounds, len(solution.rounds.hyperparameters)
-        losses = [rounds.value(solution.data, x[:number]) for x in (learnt, free)]
+        losses = [rounds.loss(solution.data)(x[:number])[0] for x in (learnt, free)]
         assert losses[0] > losses[1]
         # of other components nothing has moved
         (own,) = criterion.places

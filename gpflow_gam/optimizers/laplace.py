@@ -242,10 +242,9 @@ class Target:
         self._slopes = np.zeros(len(self.optimum))
         self._kernels = len(rounds.hyperparameters)
         self.loss: Loss
-        self._value: Callable[[AnyNDArray], float]
         if bound is not None:
             self.number = len(self.optimum)
-            self.loss, self._value, self._metric = bound.loss, bound.value, bound.metric
+            self.loss, self._metric = bound.loss, bound.metric
             self._second = bound.hessian
         else:
             self.number = self._kernels
@@ -255,7 +254,6 @@ class Target:
         """Take the evidence of other sums."""
         self.data, rounds = data, self._solution.rounds
         self.loss = rounds.loss(data)
-        self._value = functools.partial(rounds.value, data)
         self._metric = functools.partial(rounds.metric, data)
         self._second = functools.partial(rounds.hessian, data)
 
@@ -335,7 +333,7 @@ class Target:
 
     def value(self, u: AnyNDArray) -> float:
         gain = 0.0 if self.criterion is None else self.criterion.gain(u)
-        return self._value(u[: self.number]) - float(self._slopes @ u) - gain
+        return self.loss(u[: self.number])[0] - float(self._slopes @ u) - gain
 
     def hessian(self) -> AnyNDArray:
         free = self._free_hessian()

@@ -25,6 +25,7 @@ from ...kernels.correlation import leaves_of, lengthscales_of
 from ...measures import NUM_NODES
 from ...newton.curvatures import curvature
 from ...optimizers import Solution
+from ...optimizers.binned.evidence import EvidenceEvaluation
 from ...optimizers.laplace import Target
 from ...optimizers.minimizers import Loss, descend
 from ...posteriors.inducing import InducingMoments
@@ -442,7 +443,7 @@ def _hypotheses(
     """Log evidence [3] without a smooth, with its straight part, and with both."""
     # Standard deviations of both parts are half-Cauchy, of scale one in the predictor's unit, and
     # the lengthscale has its prior; all other hyperparameters are the fitted ones.
-    bound, kernels = solution.bound, solution.rounds.hyperparameters
+    kernels = solution.rounds.hyperparameters
     keys = [id(p) for p, _ in kernels.moved(np.zeros(len(kernels)), 0.0)]
     line, bend, at = (keys.index(id(p)) for p in (*(part.variance for part in parts), length))
     units = [2.0 * np.log(fit.spec.scale) - np.log(part.unit) for part in parts]
@@ -450,11 +451,11 @@ def _hypotheses(
     prior: Any = length.prior
 
     def evidence(first: float, second: float, z: float) -> float:
-        u = np.array(solution.optimum if bound is not None else solution.optimum[: len(kernels)])
+        u = np.array(solution.optimum)
         u[line], u[bend] = units[0] + 2.0 * first, units[1] + 2.0 * second
         u[at] = float(prior.loc + z * prior.scale)
-        loss = bound.value(u) if bound is not None else solution.rounds.value(data, u)
-        return -loss - kernels.log_prior(u[: len(kernels)])[0]
+        values, _, scale = solution.parameters(u)
+        return EvidenceEvaluation(solution.rounds.evidence, data, values, scale).value
 
     weights = np.exp(_SIZES) / (1.0 + np.exp(2.0 * _SIZES))
     weights = np.log(weights / weights.sum())

@@ -446,7 +446,8 @@ class Rounds:
         """The evaluation at a target that has the present sites, near their fixed point."""
         # at fixed sites the bound on their evidence falls short of it by the KL divergence of q
         best = self.evidence.posterior(target.data, self.values(now.point.u))
-        gain = self.value(target.data, now.point.u) - self.value(target.data, target.u)
+        loss = self.loss(target.data)
+        gain = loss(now.point.u)[0] - loss(target.u)[0]
         elbo = float(self.rows.communicator.agreed(now.elbo + now.q.kl_to(best) + gain))
         q = self.evidence.posterior(target.data, self.values(target.u))
         return Evaluation(target, q, now.sweep, elbo)
@@ -644,11 +645,6 @@ class Rounds:
             return loss
 
         return of
-
-    def value(self, data: PseudoData, u: AnyNDArray) -> float:
-        """The value of :meth:`loss` at u."""
-        here = EvidenceEvaluation(self.evidence, data, self.values(u))
-        return -(here.value + self.hyperparameters.log_prior(u)[0])
 
     def _search(self, data: PseudoData, u: AnyNDArray, tolerance: float, near: bool) -> AnyNDArray:
         """L-BFGS on the evidence of the pseudo-data."""

@@ -198,15 +198,19 @@ class CollapsedBound:
 
     def loss(self, u: AnyNDArray) -> tuple[float, AnyNDArray]:
         """Minus the bound and the priors' log-densities, and its gradient."""
-        inner, noise = self.split(u)
-        here, squares = self._evaluated(u)
+        (inner, noise), r, sums = self.split(u), self.correlation(u), self.sums
+        data, square = sums.at(r)
+        values = self.rounds.values(inner)
+        here = EvidenceEvaluation(self.rounds.evidence, data, values, 1.0 / noise)
         gradients, along = here.gradient()
-        slope = (squares / noise - along - 0.5 * self.sums.number) / noise
+        slope = (0.5 * square / noise - along - 0.5 * sums.number) / noise
         if noise == self.least:
             slope = 0.0  # nothing is gained below
         slopes = {id(self.parameter): np.asarray(slope)}
         if self._correlation is not None:
-            slopes[id(self._correlation)] = np.asarray(self._slope(here, u))
+            change, moved = sums.slope(r)
+            slope = here.along(change) - 0.5 * moved / noise + sums.pairs * r / (1.0 - r**2)
+            slopes[id(self._correlation)] = np.asarray(slope)
         prior, prior_slope = self.kernel.log_prior(inner)
         noise_prior, noise_slope = self.noise.log_prior(u[len(inner) :])
         gradient = np.concatenate(
@@ -215,34 +219,9 @@ class CollapsedBound:
                 self.noise.pullback(u[len(inner) :], slopes) + noise_slope,
             ]
         )
-        value = here.value - squares / noise + self._constant(u)
+        log_det = sums.number * np.log(2.0 * np.pi * noise) + sums.pairs * np.log1p(-(r**2))
+        value = here.value - 0.5 * square / noise - 0.5 * float(log_det)
         return -(value + prior + noise_prior), -gradient
-
-    def _evaluated(self, u: AnyNDArray) -> tuple[EvidenceEvaluation, float]:
-        """The evidence of the sums, and half the sum of squares of unit noise."""
-        inner, noise = self.split(u)
-        data, square = self.sums.at(self.correlation(u))
-        evidence, values = self.rounds.evidence, self.rounds.values(inner)
-        return EvidenceEvaluation(evidence, data, values, 1.0 / noise), 0.5 * square
-
-    def _constant(self, u: AnyNDArray) -> float:
-        """What the noise's determinant adds."""
-        number, pairs = self.sums.number, self.sums.pairs
-        log_det = number * np.log(2.0 * np.pi * self.split(u)[1])
-        return -0.5 * float(log_det + pairs * np.log1p(-(self.correlation(u) ** 2)))
-
-    def _slope(self, here: EvidenceEvaluation, u: AnyNDArray) -> float:
-        """The bound's derivative in the correlation."""
-        noise, r = self.split(u)[1], self.correlation(u)
-        change, square = self.sums.slope(r)
-        return here.along(change) - 0.5 * square / noise + self.sums.pairs * r / (1.0 - r**2)
-
-    def value(self, u: AnyNDArray) -> float:
-        """The value of :meth:`loss`."""
-        inner, noise = self.split(u)
-        here, squares = self._evaluated(u)
-        value = here.value - squares / noise + self._constant(u)
-        return -float(value + self.rounds.log_prior(inner, u[len(inner) :]))
 
     def metric(self, u: AnyNDArray) -> AnyNDArray | None:
         """Approximate second derivatives of the loss, [K, K]; None if they are not known."""
@@ -392,7 +371,7 @@ class Solution:
         if self.bound is not None:
             self.bound.set(x)
             new = dataclasses.replace(Solution.of_bound(self.bound, x), unshaped=self.unshaped)
-            elbo = -self.bound.value(x)
+            elbo = -self.bound.loss(x)[0]
         else:
             rounds = self.rounds
             try:
