@@ -7,7 +7,6 @@ import numbers
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -211,18 +210,8 @@ class Tracker:
     def __enter__(self) -> Tracker:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bar.close()
-
-    @property
-    def seconds(self) -> float:
-        """Time since the budget's start."""
-        return self.budget.seconds
 
     def record(self, elbo: float) -> None:
         """Record one iteration's objective; raises StopFit where the fit has to end."""
@@ -240,7 +229,7 @@ class Tracker:
         self._bar.set_postfix_str(shown, refresh=False)
         self._bar.update()
         if self.callback is not None:
-            progress = FitProgress(len(self.history), objective, self.seconds, posterior)
+            progress = FitProgress(len(self.history), objective, self.budget.seconds, posterior)
             self.stopped = self.callback(progress)
 
     def watch(self, rows: int) -> Callable[[int], None]:
@@ -295,7 +284,7 @@ class Tracker:
             message,
             elbo,
             len(history),
-            self.seconds,
+            self.budget.seconds,
             self.method,
             history,
             # also where a callback asked at what was the last iteration

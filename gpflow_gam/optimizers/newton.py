@@ -152,7 +152,7 @@ class _Newton:
             raise StopFit(f"budget of {self.max_sweeps:g} sweeps used up")
 
     def _record(self, run: Run, report: StepReport) -> None:
-        here = {"sweeps": self.sweeps, "seconds": self.tracker.seconds, "round": self.round}
+        here = {"sweeps": self.sweeps, "seconds": self.tracker.budget.seconds, "round": self.round}
         shown = f"log posterior {report.log_posterior:.4f}, residual {report.residual:.2e}"
         self.steps.append(vars(report) | here)
         self.running = run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -486,7 +486,14 @@ def _epochs(
     variables = list(model.trainable_variables)
     adam = keras.optimizers.Adam(options.learning_rate)
     adam.build(variables)
-    gradient_step = _gradient_step(model, adam, variables)
+
+    @Traced
+    def gradient_step(X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = model.training_loss((X, Y))
+        adam.apply(tape.gradient(loss, variables, unconnected_gradients="zero"), variables)
+        return -loss
+
     (X, Y), batch_size = data, options.batch_size or int(data[0].shape[0])
     rng = np.random.default_rng(options.seed)
     means: list[float] = []
@@ -525,19 +532,6 @@ def _epochs(
         adam.learning_rate.assign(0.1 * options.learning_rate)
         rho = 0.1 * options.rho
     return None
-
-
-def _gradient_step(
-    model: AdditiveSVGP, adam: keras.optimizers.Optimizer, variables: list[tf.Variable]
-) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    @Traced
-    def step(X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            loss = model.training_loss((X, Y))
-        adam.apply(tape.gradient(loss, variables, unconnected_gradients="zero"), variables)
-        return -loss
-
-    return step
 
 
 def _batches(rng: np.random.Generator, rows: int, size: int) -> Iterator[AnyNDArray]:

@@ -341,9 +341,6 @@ def code_type(number: int) -> np.dtype[np.generic]:
     return np.dtype(kind)
 
 
-_DENSE = 2**22  # largest number of cells of which a table holds the bins
-
-
 class Coder:
     """Codes of N rows in a grid (with ``keep``), and sums of their bins, from blocks of rows."""
 
@@ -353,9 +350,7 @@ class Coder:
         self._cells = np.arange(grid.number) if single else np.zeros(0, dtype=np.int64)
         self._counts = np.zeros(len(self._cells), dtype=np.int64)
         self._sums = np.zeros((len(self._cells), len(grid.margins)))
-        dense = not single and grid.number <= _DENSE
-        self._table = np.full(grid.number, -1, dtype=np.int32) if dense else None
-        self._single = single
+        self._index, self._single = pd.Index(self._cells), single
         self._codes: AnyNDArray = np.empty(number * keep, dtype=code_type(len(self._cells)))
         self._keep = keep
         self._filled = 0
@@ -404,30 +399,14 @@ class Coder:
         """Places of cells among the known ones; new cells come last."""
         if self._single:
             return cells
-        if self._table is not None:
-            place: AnyNDArray = self._table[cells]
-            if (new := np.unique(cells[place < 0])).size:
-                self._table[new] = np.arange(len(self._cells), len(self._cells) + len(new))
-                self._grow(new)
-                place = self._table[cells]
-            return place
-        distinct, inverse = np.unique(cells, return_inverse=True)
-        order = np.argsort(self._cells)
-        known = self._cells[order]
-        at = np.searchsorted(known, distinct)
-        old = np.zeros(len(distinct), dtype=bool)
-        inside = at < len(known)
-        old[inside] = known[at[inside]] == distinct[inside]
-        places = np.empty(len(distinct), dtype=np.int64)
-        places[old] = order[at[old]]
-        places[~old] = np.arange(len(known), len(known) + np.count_nonzero(~old))
-        self._grow(distinct[~old])
-        return places[inverse.ravel()]
-
-    def _grow(self, new: AnyNDArray) -> None:
-        self._cells = np.concatenate([self._cells, new])
-        self._counts = np.concatenate([self._counts, np.zeros(len(new), dtype=np.int64)])
-        self._sums = np.concatenate([self._sums, np.zeros((len(new), self._sums.shape[1]))])
+        place: AnyNDArray = self._index.get_indexer(cells)
+        if (new := np.unique(cells[place < 0])).size:
+            self._cells = np.concatenate([self._cells, new])
+            self._counts = np.pad(self._counts, (0, len(new)))
+            self._sums = np.pad(self._sums, ((0, len(new)), (0, 0)))
+            self._index = pd.Index(self._cells)
+            place = self._index.get_indexer(cells)
+        return place
 
 
 EXACT_ROWS = 4096  # number of rows up to which every distinct value has a bin

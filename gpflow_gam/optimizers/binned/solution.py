@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, Parameter
 from gpflow.likelihoods import Likelihood
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import minimize
 
 from ...errors import NotPositiveDefinite
@@ -37,7 +37,6 @@ from .evidence import (
     EvidenceEvaluation,
     GaussianPosterior,
     PseudoData,
-    factorised,
     inverse,
     posterior_of,
     slices,
@@ -436,12 +435,8 @@ class Solution:
 
 def _is_negative(matrix: AnyNDArray) -> bool:
     """Whether a symmetric matrix has negative eigenvalues, beyond rounding."""
-    size = float(np.max(np.abs(matrix.diagonal()), initial=1e-300))
-    try:
-        factorised(matrix / (1e-9 * size))
-    except NotPositiveDefinite:
-        return True
-    return False
+    least = 1e-9 * float(np.max(np.abs(matrix.diagonal()), initial=1e-290))
+    return bool(lapack.dpotrf(matrix + least * np.eye(len(matrix)))[1] > 0)
 
 
 def assign_posterior(model: AdditiveSVGP, q: GaussianPosterior) -> None:
@@ -640,7 +635,7 @@ def learn_under_shapes(
         message = tracker.why(error)
         solution.assign(model)
         result = dataclasses.replace(result, converged=False, message=message, ended=True)
-    return dataclasses.replace(result, elbo=elbo, seconds=tracker.seconds), solution
+    return dataclasses.replace(result, elbo=elbo, seconds=tracker.budget.seconds), solution
 
 
 def _searched(
