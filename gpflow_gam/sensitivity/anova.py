@@ -118,7 +118,7 @@ def _table(
             shares = values[:, k] / total[:, k]
             lower, upper = np.quantile(shares, [tail, 1.0 - tail])
             shown = {
-                "estimate": float(shares.mean()),
+                "estimate": max(float(shares.mean()), 0.0 if may_be_zero else -np.inf),
                 "lower": 0.0 if may_be_zero else float(lower),
                 "upper": float(upper),
                 "variance": float(values[:, k].mean()),
@@ -183,7 +183,6 @@ def pick_freeze(
     grid = ProductGrid(measures[0], list(reads.values()))
     _, every = augmented(members[0][0], grid, [moments for moments, _ in members])
     members = [(moments, response) for moments, (_, response) in zip(every, members)]
-    rows = [_rows(inputs, m, kernel.num_columns, num_points, seed) for m in measures]
 
     def exchanged(
         moments: InducingMoments, response: Response, V: AnyNDArray, A: AnyNDArray, B: AnyNDArray
@@ -228,11 +227,11 @@ def pick_freeze(
             np.stack(anyhow, axis=1),
         )
 
-    each = -(-num_samples // len(members))
-    result = [
-        exchanged(moments, response, moments.sample(each, seed + i), *rows[i % len(rows)])
-        for i, (moments, response) in enumerate(members)
-    ]
+    each, result = -(-num_samples // len(members)), []
+    for i, (moments, response) in enumerate(members):
+        # rows of their own: intervals then allow for the integral's error, too
+        rows = _rows(inputs, measures[i % len(measures)], kernel.num_columns, num_points, seed + i)
+        result.append(exchanged(moments, response, moments.sample(each, seed + i), *rows))
     total, *each_kind = (np.concatenate(parts) for parts in zip(*result))
     varying(total)
     return inputs, pairs, dict(zip(("first", "interaction", "total"), each_kind)), total

@@ -140,8 +140,9 @@ class SobolIndices(Inspected):
         expectations of the function given any set of columns, which a sample of moderate size
         cannot give without a further model; they are left out.
 
-        With ``scale="response"`` the indices are of the expected response, by Monte Carlo: past a
-        link inputs interact even where the predictor is a sum. Interactions are of pairs: of all up
+        With ``scale="response"`` the indices are of the expected response, by Monte Carlo, whose
+        error is part of the intervals: past a link inputs interact even where the predictor is a
+        sum. Interactions are of pairs: of all up
         to ten inputs, of more those that a term reads together. Offsets are held at their mean.
 
         :param scale: the predictor, or the expected response (probabilities of each class).
@@ -217,11 +218,11 @@ class SobolIndices(Inspected):
             return _in_units(fit, anova.sobol(level=level, num_samples=num_samples, seed=seed))
         shift = fit.mean_offset()
         response = [(m, _response(fit, likelihood, shift)) for m, likelihood in members]
+        response *= -(-_RESAMPLED // len(response))
         each = [known]
         if bootstrap:
             nodes = {c: m.nodes() for c, m in known.items() if c not in given}
             pairs = {c: (np.asarray(x)[:, 0], np.asarray(w)) for c, (x, w) in nodes.items()}
-            response *= -(-_RESAMPLED // len(response))
             of = fit.X, fit.weights, len(response), seed, fit.number
             each = [
                 known | {c: Discrete(pairs[c][0], w) for c, w in weights.items()}
