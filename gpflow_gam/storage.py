@@ -116,6 +116,7 @@ ALONE = Communicator()
 
 _TYPES = (np.uint8, np.uint16, np.int32, np.float32, np.float64)
 """Types from narrow to wide."""
+_BLOCK = 2**17  # rows that are converted at a time
 
 
 def blocks(number: int, size: int) -> Iterator[slice]:
@@ -160,9 +161,10 @@ class Store:
         """Take rows from ``start`` on, where the block before has ended."""
         with np.errstate(invalid="ignore", over="ignore"):  # the comparison finds them
             if not np.array_equal(block.astype(self._raw.dtype), block):
-                held = self._raw[:start], block
+                wider = _TYPES[_TYPES.index(self._raw.dtype.type) + 1 :]
+                held = block, *(self._raw[at] for at in blocks(start, _BLOCK))
                 # a float has fewer digits than an integer of its size
-                fits = (t for t in _TYPES if all(np.array_equal(a.astype(t), a) for a in held))
+                fits = (t for t in wider if all(np.array_equal(a.astype(t), a) for a in held))
                 self._raw = self._raw.astype(next(fits))
             self._raw[start : start + len(block)] = block
 

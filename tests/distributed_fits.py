@@ -125,7 +125,7 @@ TRAINING, VALIDATION = rows_of(slice(0, 120)), rows_of(slice(120, 200))
 REPORTING: dict[str, Any] = {
     "batch_size": 24,
     "num_steps": 12,
-    "validation_data": VALIDATION,  # two replicas have a round, one batch, and one of 8 rows
+    "validation_data": VALIDATION,  # two replicas have 24 rows each, then 24 and 8
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 ROOT = Path(__file__).parent.parent
-AT_MOST = {"gpflow_gam": (53_491, 133), "tests": (31_362, 81), "benchmarks": (6_988, 31)}
+AT_MOST = {"gpflow_gam": (53_445, 133), "tests": (31_362, 81), "benchmarks": (6_988, 31)}
 """Lines and files. To be lowered with what they measure; a change that raises one says why."""
 
 

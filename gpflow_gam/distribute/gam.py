@@ -23,11 +23,11 @@ from ..gam.fits.fitted import between_of
 from ..gam.fits.reading import (
     PartialSummary,
     Share,
-    coded,
     first_rows,
     needs_table,
     partial_summary,
     read_in_blocks,
+    read_in_codes,
     reading,
     with_response,
     with_trials,
@@ -194,7 +194,7 @@ def fit_share(
     parts = communicator.together(lambda: _summarised(asked, blocks, here, total))
     _check_kinds(parts)
     summary = functools.reduce(PartialSummary.merged, parts).whole(asked, dropped)
-    found = coded(asked, blocks, summary, dropped, here, communicator, total)
+    found = read_in_codes(asked, blocks, summary, dropped, here, communicator, total)
     spec = specify(found)
     if spec.variational not in BY_SUMS:
         raise ValueError(too_many(_APART))

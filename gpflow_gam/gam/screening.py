@@ -453,8 +453,8 @@ def anova(
     :param depth: the most columns of a term; 1 for main effects alone.
     :param bs: the kind of kernel, as in :func:`~gpflow_gam.s`.
     :param k: inducing inputs of a main effect. By default as in :func:`~gpflow_gam.s`, but beyond
-        25 columns as many as make 600 in all, and at least 8. So are those of interactions, but
-        beyond 16 of them.
+        25 columns as many as make 600 in all, and at least 8. Interactions have as
+        many as in :func:`~gpflow_gam.ti`, beyond 16 of them by the same rule.
     :param data: as in :meth:`gpflow_gam.GAM.fit`.
     :param y: the response: a column's name, or N values.
     :param rounds: screens at most: after the first, the GAM is fitted with what was chosen and the

@@ -35,7 +35,7 @@ _TIMES = 101  # number of times of a default grid
 _NODES, _SCALE_NODES = 32, 16  # of quadratures over a predictor, and over that of a scale
 _GRID = np.arange(-20.0, 4.0, 0.5)
 """Where a trapezoidal rule over the logarithm of a standard exponential variable is exact."""
-_SHARES = (1e-300, 1.0 - 1e-16)  # that scores are of, at least and at most
+_SHARES = (1e-300, 1.0 - 1e-16)  # limits of survival before a score is taken of it
 _OVER_TIME = 64  # nodes of an integral over time
 _STEPS = 100  # of a cumulative incidence, even ones, and as many that are even in logarithms
 _SHORT = 1e-6  # the end of the first of them, against the longest time

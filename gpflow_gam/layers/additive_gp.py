@@ -316,9 +316,11 @@ class AdditiveGP(GPHead):
                 variable._trainable = bool(variable.shape.num_elements())
         likelihood = spec.build_likelihood()
         factors = {kernel: _OF_KERNELS, likelihood: _OF_LIKELIHOODS}
-        weight = lambda size: self.add_weight(  # noqa: E731
-            name="moves", shape=(size,), initializer="zeros", dtype=self.compute_dtype
-        )
+
+        def weight(size: int) -> keras.Variable:
+            shape, dtype = (size,), self.compute_dtype
+            return self.add_weight(name="moves", shape=shape, initializer="zeros", dtype=dtype)
+
         self._moves = _moved_by_keras(factors, weight)
         return AdditiveSVGP(
             kernel,
@@ -446,8 +448,8 @@ class AdditiveGP(GPHead):
         moments = as_rows(moments, leading)
         with self._precision():
             Y, possible = self._observed(y, given)
-            counts = (tf.math.is_finite(weight) & (weight >= 0.0))[:, 0]
-            valid = fits & tf.reduce_all(possible & self.readable(forward.inputs) & counts)
+            sound = (tf.math.is_finite(weight) & (weight >= 0.0))[:, 0]
+            valid = fits & tf.reduce_all(possible & self.readable(forward.inputs) & sound)
         # NaN where a row cannot be read; outside `_precision`, as replicas wait
         missing = tf.constant(np.nan, tf.float64)
         num_rows = over_replicas(tf.where(valid, tf.cast(forward.num_rows, tf.float64), missing))

@@ -194,13 +194,11 @@ class ExpectedLogLikelihood(_ReadsHead, keras.losses.Loss):
         forward = getattr(y_pred, FORWARD, None) if _maker(y_pred) is head else None
         if sample_weight is not None and len(y_pred.shape) > 2:  # of sequences become of steps
             sample_weight = _row_weights(y_pred, sample_weight)
-            flat = tf.reshape(sample_weight, [-1, 1])
-            sound = tf.math.is_finite(flat) & (flat >= 0.0)
-            flat = require(flat, sound, "sample_weight must be finite and not negative")
-            sample_weight = tf.reshape(flat, tf.shape(sample_weight))
         if forward is not None:
             delattr(y_pred, FORWARD)  # a metric that reads it, too, learns nothing
             weight = tf.reshape(_row_weights(y_pred, sample_weight), [-1, 1])
+            sound = tf.math.is_finite(weight) & (weight >= 0.0)
+            weight = require(weight, sound, "sample_weight must be finite and not negative")
             if self.reduction == "mean_with_sample_weight":
                 number = tf.cast(forward.num_rows, weight.dtype)
                 weight *= tf.math.divide_no_nan(number, tf.reduce_sum(weight))

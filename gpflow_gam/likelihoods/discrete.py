@@ -160,7 +160,7 @@ def _one_trial(p: tf.Tensor) -> MeanAndVariance:
 SMALLEST = 1e-6
 """Dispersions nearer to Poisson's lose the digits of lgamma(y + 1/alpha) - lgamma(1/alpha)."""
 _TINY = 1e-30  # smallest probability of a count above zero that is computed with
-_CHUNK = 64  # rows whose quadrature nodes, a gross each, stay in a core's cache
+_CHUNK = 64  # rows whose quadrature nodes, 144 each, stay in a core's cache
 
 
 def _log_probability(f: tf.Tensor, log_alpha: tf.Tensor | None, y: tf.Tensor) -> tf.Tensor:

@@ -24,7 +24,7 @@ _DIFFERENCE = 1e-5
 _DENSITIES = {"_log_density", "_scalar_log_prob", "_log_prob", "_variational_expectations"}
 """The methods that say what a likelihood is."""
 _ROWS = 2**13
-"""Rows whose quadrature is in memory at a time: of two predictors it has a gross of nodes a row."""
+"""Rows whose quadrature is in memory at a time: of two predictors it has 144 nodes a row."""
 _NEWTON, _FLAT = 5, 1e-6
 """Steps of Newton's method, and curvature, against the largest, that is none."""
 
@@ -55,6 +55,7 @@ def expectations(
     if in_numpy is not None:
         return in_numpy
     if len(mean) > _ROWS:
+        checked_observations(tf.constant(Y), likelihood)  # whose error names a row among all
         parts = [
             expectations(likelihood, X[at], mean[at], var[at], Y[at], variables)
             for at in blocks(len(mean), _ROWS)

@@ -117,10 +117,11 @@ def _table(
         for k, may_be_zero in zip(outputs, np.broadcast_to(zero, total.shape[1])[outputs]):
             shares = values[:, k] / total[:, k]
             lower, upper = np.quantile(shares, [tail, 1.0 - tail])
+            least = 0.0 if may_be_zero else -np.inf  # Monte Carlo's estimates may be below
             shown = {
-                "estimate": max(float(shares.mean()), 0.0 if may_be_zero else -np.inf),
+                "estimate": max(float(shares.mean()), least),
                 "lower": 0.0 if may_be_zero else float(lower),
-                "upper": float(upper),
+                "upper": max(float(upper), least),
                 "variance": float(values[:, k].mean()),
             }
             rows.append(({what: names[k]} if len(names) > 1 else {}) | index | shown)

@@ -35,7 +35,7 @@ from .posterior import hyperparameter_draws
 _ROWS = 2000  # rows that stand for the data's joint distribution
 
 _RESAMPLED = 32
-"""Draws of the inputs' distribution past a link, where each takes functions of its own."""
+"""Sets of Monte Carlo rows past a link, at least; each is of a draw of the inputs' distribution."""
 
 
 def given_measures(fit: FittedGAM, measures: Mapping[str, Measure] | None) -> dict[int, Measure]:
@@ -142,8 +142,8 @@ class SobolIndices(Inspected):
 
         With ``scale="response"`` the indices are of the expected response, by Monte Carlo, whose
         error is part of the intervals: past a link inputs interact even where the predictor is a
-        sum. Interactions are of pairs: of all up
-        to ten inputs, of more those that a term reads together. Offsets are held at their mean.
+        sum. Interactions are of pairs: of all up to ten inputs, of more those that a term reads
+        together. Offsets are held at their mean.
 
         :param scale: the predictor, or the expected response (probabilities of each class).
         :param inputs: ``"independent"`` or ``"data"``.

@@ -244,7 +244,7 @@ def read(source: Any, request: Request, needs: str) -> Reading:
         if isinstance(summary, ColumnSummary):
             if needs:
                 raise ValueError(f"{needs} {IN_MEMORY}")
-            return coded(request, blocks, summary, summary.dropped)
+            return read_in_codes(request, blocks, summary, summary.dropped)
         source = summary
     return read_table(source, request, bool(needs))
 
@@ -268,7 +268,7 @@ def read_table(given: Table, request: Request, as_numbers: bool) -> Reading:
         blocks = read_in_blocks(table, request)
         summary = summarise_columns(request, blocks, gather=False)
         assert isinstance(summary, ColumnSummary)
-        result = coded(request, blocks, summary, dropped)
+        result = read_in_codes(request, blocks, summary, dropped)
         return dataclasses.replace(result, fills=fills, design=design)
     encoder = learn_encoder(terms, request.numeric, table)
     X = encoder.encode(table)
@@ -281,7 +281,7 @@ def read_table(given: Table, request: Request, as_numbers: bool) -> Reading:
     return Reading(rows, request, table, encoder, levels, fills, design, given, complete)
 
 
-def coded(
+def read_in_codes(
     request: Request,
     blocks: Blocks,
     summary: ColumnSummary,
@@ -300,12 +300,12 @@ def coded(
         timed = request if number == NUM_BINS else dataclasses.replace(request, budget=None)
         encodings: list[Encoding] = []
 
-        def read() -> Totals:
+        def totals() -> Totals:
             encodings.append(_encoded(timed, blocks, summary, levels, here, number))
             return encodings[0].totals()
 
-        totals = functools.reduce(Totals.merged, communicator.together(read))
-        return encodings[0].done(totals, communicator, total)
+        every = functools.reduce(Totals.merged, communicator.together(totals))
+        return encodings[0].done(every, communicator, total)
 
     rows = EncodedRows(encode, dropped)
     return Reading(rows, request, summary.table, summary.encoder, levels)

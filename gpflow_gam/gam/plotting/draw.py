@@ -97,7 +97,7 @@ def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
     if component.slots:
         raise ValueError(f"residuals: {term} is a sum over many points; take residuals=False.")
     residuals = working_residuals(fit)
-    rows = component.multiplier(fit.X) != 0.0  # on which it acts
+    rows = acting(fit, component)
     moments = fit.moments
     points = fit.X[rows][:, [m.column for m in component.margins]]
     features = moments.features(component.name, component.full(points, fit.spec.encoder.width))
@@ -110,6 +110,11 @@ def partial_residuals(fit: FittedGAM, term: str) -> AnyNDArray:
         estimate = estimate + fit.spec.constant[0]
     partial[rows] = residuals[rows] + estimate
     return partial
+
+
+def acting(fit: FittedGAM, component: Component) -> AnyNDArray:
+    """The rows of the data on which a component acts, [N] truth values."""
+    return component.multiplier(fit.X) != 0.0
 
 
 # --- effects over one or two axes -----------------------------------------------------------------
@@ -272,7 +277,7 @@ def is_map(component: Component) -> bool:
 def _middle(fit: FittedGAM, component: Component, margin: Margin) -> tuple[Column, Any]:
     """A column's name with its median, a float, or its commonest level."""
     reader = reader_of(fit, margin)
-    values = fit.X[component.multiplier(fit.X) != 0.0, margin.column]
+    values = fit.X[acting(fit, component), margin.column]
     if isinstance(reader, NumericColumn):
         return reader.name, reader.shown(np.median(values, keepdims=True))[0]
     codes, counts = np.unique(values, return_counts=True)
@@ -430,7 +435,7 @@ def _draw_surface(
     polygons = polygons_of(fit, view.component)
     data = np.zeros((0, 2))
     if fit.data.available and not polygons:
-        data = view.component.points(fit.X[view.component.multiplier(fit.X) != 0.0])[:, :2]
+        data = view.component.points(fit.X[acting(fit, view.component)])[:, :2]
     far = _far_from(view, data)
     values = errors = view.surface(view.table.se[:, predictor])
     strength = np.full(errors.shape, np.inf)  # estimates against the half width of their intervals
@@ -663,7 +668,7 @@ def draw(
             if rug and fit.data.available:
                 assert axis.margin is not None
                 place = component.margins.index(axis.margin)  # levels come first, or a number
-                there = component.points(fit.X[component.multiplier(fit.X) != 0.0])[:, place]
+                there = component.points(fit.X[acting(fit, component)])[:, place]
                 draw_rug(axes[0], axis, np.unique(there) if component.slots else there)
         _put_names(axes[0], fit, shown, places)
 

@@ -534,11 +534,7 @@ class Terms:
         return Terms(self._terms, without, self.select)
 
     def of(self, terms: Iterable[Term]) -> Terms:
-        """
-        Other terms, with the intercepts that these have, and vanishing as these.
-
-        :param terms: in place of these.
-        """
+        """Other terms, with the intercepts that these have, and vanishing as these."""
         return Terms(terms, self.without, self.select)
 
     def selected(self) -> Terms:
@@ -577,15 +573,7 @@ class Terms:
         return tuple(dict.fromkeys(t.parameter for t in self._terms))
 
     def carrier(self, parameter: str) -> Term | None:
-        """
-        The factor whose effects are the levels' own means, as there is no intercept.
-
-        The first one of the parameter, as in R; None where the parameter has an intercept, or no
-        factor.
-
-        :param parameter: of the response's distribution; the empty name where there is one
-            predictor.
-        """
+        """The first factor, whose effects are levels' own means, where there is no intercept."""
         if parameter not in self.without:
             return None
         factors = (t for t in self._terms if t.parameter == parameter and t.function == "factor")

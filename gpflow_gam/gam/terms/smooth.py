@@ -90,24 +90,7 @@ Polygons = tuple[tuple[Level, tuple[Ring, ...]], ...]
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MarkovField(FunctionOf):
-    """
-    An effect for each area that is like those of its neighbours, zero on average over the data.
-
-    The effects are a mixture, learnt from the data, of an intrinsic conditional autoregression on
-    the graph of neighbours (Besag, York & Mollie 1991), scaled to a mean variance of one whatever
-    the graph (Sorbye & Rue 2014), and of independent effects (``BYM2``: Riebler et al. 2016).
-    mgcv's ``mrf`` is the first part alone, and so is ours where each area has but one row, in which
-    independent effects cannot be told from noise. Parts of a graph that are not connected have a
-    level of their own each. Areas without data have what their neighbours say.
-
-    :param over: its one column, of areas.
-    :param bs: as it was asked for: ``"mrf"``.
-    :param neighbours: as in :func:`s`; index and columns of a DataFrame are the areas.
-    :param polygons: as in :func:`s`, in the same coordinates to the last digit where areas meet.
-    :param by_: a column of numbers, of which each area then has a coefficient, not zero on average;
-        or a column of levels, which have effects of areas each for itself.
-    :raises TypeError, ValueError: neighbours that are none, naming them.
-    """
+    """Effects of areas that are like those of their neighbours: see :func:`s`."""
 
     function: ClassVar[str] = "s"
     over: tuple[Column, ...]
@@ -249,33 +232,7 @@ FACTOR_SMOOTHS = ("fs", "sz")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FactorSmooth(FunctionOf):
-    """
-    A function of a number for each level of a factor; all share one variance and one lengthscale.
-
-    ``bs="fs"``: curves drawn from one Gaussian process, levels included: there is no other term
-    for their means. They average to zero over all data together, so that a new level is as
-    uncertain as the levels differ. mgcv's ``fs`` has a variance of its own for their means; add
-    :func:`random_effect` for that.
-
-    ``bs="sz"``: what each level adds to the curve of all, ``s("x") + s("x", "g", bs="sz")``; at
-    every x the levels' deviations sum to zero. mgcv's ``sz``.
-
-    With ``by`` a column of numbers, they are coefficients of it: of ``"fs"`` not zero on average,
-    and of ``"sz"`` what each level adds to ``s("x", by="z")``. With ``by`` a column of levels each
-    of those has such curves of its own.
-
-    Levels times ``k`` inducing inputs are learnt together, in time that grows with the cube of
-    their number and memory with its square: ten levels cost about what ten smooths do, fifty with
-    the default ``k`` some seconds, and some hundred levels are better a random effect.
-
-    :param over: the number and the factor. A column of text, categories or truth values is the
-        factor; of two columns of numbers the second is.
-    :param bs: ``"fs"`` or ``"sz"``.
-    :param k: inducing inputs of each level; by default 10, fewer beyond 40 levels.
-    :param unseen: as in :func:`s`.
-    :param by_: a column of numbers that multiplies them, or of levels.
-    :raises TypeError, ValueError: options that make no sense, naming them.
-    """
+    """A function of a number for each level of a factor: see :func:`s`."""
 
     function: ClassVar[str] = "s"
     over: tuple[Column, ...]
